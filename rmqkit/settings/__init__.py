@@ -1,0 +1,1 @@
+"""The table of settings, and the sections that it feeds."""
