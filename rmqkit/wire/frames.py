@@ -1,0 +1,106 @@
+"""Frames: cutting a TCP byte stream into remoting commands, and building them.
+
+A frame on the wire (all big-endian):
+
+    int32   length of everything after itself = 4 + header size + body size
+    int32   high byte: how the header is written (0 JSON, 1 ROCKETMQ), low 24 bits: header size
+    bytes   header
+    bytes   body, may be empty
+
+`FrameBuffer.feed` takes bytes as they come, in chunks of any size, and returns every frame that is complete. Bytes that
+can never become a frame end the stream: frames cut before them are still returned, then `error` says what was wrong and
+the owner closes the connection. While the frame is incomplete the buffer holds at most `size_max` + one read, whatever
+length the peer claims.
+
+Source: `remoting/.../netty/NettyDecoder.java`, `remoting/.../protocol/RemotingCommand.java`.
+"""
+
+from struct import Struct
+from typing import NamedTuple
+
+from rmqkit.errors import RemoteProtocolError
+
+FRAME_SIZE_MAX = 16 * 1024 * 1024
+CODEC_JSON = 0
+CODEC_ROCKETMQ = 1
+
+_HEAD = Struct(">iI")
+_LENGTH = Struct(">i")
+
+
+class Frame(NamedTuple):
+    codec: int
+    header: bytes
+    body: bytes
+
+
+class FrameBuffer:
+    """The receive side of one connection. `pending` is the number of bytes that wait for the rest of their frame."""
+
+    __slots__ = ("_held", "_size_need", "error", "size_max")
+
+    def __init__(self, size_max: int = FRAME_SIZE_MAX) -> None:
+        self.size_max = size_max
+        self.error: RemoteProtocolError | None = None
+        self._held = bytearray()
+        self._size_need = 8
+
+    @property
+    def pending(self) -> int:
+        return len(self._held)
+
+    def feed(self, data: bytes) -> list[Frame]:
+        """Frames completed by `data`, in order. After `error` is set nothing more comes out."""
+        if self.error is not None:
+            return []
+        held = self._held
+        if held:
+            held += data
+            # A large frame arrives in many chunks: look at it again only when it can be whole.
+            if len(held) < self._size_need:
+                return []
+            data = bytes(held)
+            held.clear()
+        frames: list[Frame] = []
+        position, end = 0, len(data)
+        while end - position >= 8:
+            length, mark = _HEAD.unpack_from(data, position)
+            header_size = mark & 0xFFFFFF
+            if length < 4 + header_size or length > self.size_max:
+                self.error = RemoteProtocolError(_wrong(length, header_size, self.size_max))
+                return frames
+            frame_end = position + 4 + length
+            if frame_end > end:
+                self._size_need = 4 + length
+                break
+            body_start = position + 8 + header_size
+            frames.append(Frame(mark >> 24, data[position + 8 : body_start], data[body_start:frame_end]))
+            position = frame_end
+        else:
+            self._size_need = 8
+            if end - position >= 4:
+                (length,) = _LENGTH.unpack_from(data, position)
+                if length < 4 or length > self.size_max:
+                    self.error = RemoteProtocolError(_wrong(length, 0, self.size_max))
+                    return frames
+        if position < end:
+            held += data[position:] if position else data
+        return frames
+
+
+def _wrong(length: int, header_size: int, size_max: int) -> str:
+    if length > size_max:
+        return f"frame of {length} bytes, more than the limit of {size_max}"
+    return f"frame length {length} cannot hold a header of {header_size} bytes"
+
+
+def frame(header: bytes, body: bytes = b"", codec: int = CODEC_JSON) -> bytes:
+    """One whole frame as bytes."""
+    size = len(header)
+    return _HEAD.pack(4 + size + len(body), codec << 24 | size) + header + body
+
+
+def frame_head(header: bytes, body_size: int, codec: int = CODEC_JSON) -> bytes:
+    """The frame without its body, for a body that is sent as buffers of its own (slices of a log file)."""
+    size = len(header)
+    return _HEAD.pack(4 + size + body_size, codec << 24 | size) + header
