@@ -56,7 +56,7 @@ class Entropy(Protocol):
 
 
 class Disk(Protocol):
-    # --- synchronous: the page cache -------------------------------------------------------------------------------
+    # --- synchronous: the page cache
     def create(self, path: str, size: int) -> None:
         """Make a sparse file of exactly `size` bytes, with its folders; an existing file is extended, never cut."""
 
@@ -84,7 +84,7 @@ class Disk(Protocol):
     def lock(self, path: str, content: bytes) -> None:
         """Take the exclusive lock on byte 0 of the file, held until the process ends. BlockingIOError if taken."""
 
-    # --- later ------------------------------------------------------------------------------------------------------
+    # --- later
     def sync(self, path: str, then: Completion) -> None: ...
 
     def replace(self, path: str, content: bytes, then: Completion) -> None:

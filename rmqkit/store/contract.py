@@ -121,7 +121,8 @@ class Read(NamedTuple):
     offset_min: int
     offset_max: int
     buffers: Sequence[Buffer] = ()
-    count: int = 0
+    #: messages in `buffers` (an inner batch counts its messages), and their bytes
+    message_count: int = 0
     size: int = 0
     #: physical offset of the last record read, for the suggestion to read from a slave
     phy_offset_last: int = -1
@@ -161,7 +162,7 @@ class StorageEngine(Protocol):
     failed: str
     offset_confirmed: int | None
 
-    # --- life ------------------------------------------------------------------------------------------------------
+    # --- life
     def start(self) -> None:
         """Take the lock, look at the files, begin recovery as duties. Raises RmqkitError (locked, damaged): one line
         that says what and what to do; nothing was changed."""
@@ -172,7 +173,7 @@ class StorageEngine(Protocol):
     def settle(self) -> Sequence[Arrival]:
         """End of turn. Raises StoreWriteError."""
 
-    # --- the log -----------------------------------------------------------------------------------------------------
+    # --- the log
     def append(self, put: Put) -> PutResult: ...
 
     def append_batch(self, put: Put, messages: Sequence[tuple[int, bytes, bytes, int]]) -> PutResult:
@@ -205,7 +206,7 @@ class StorageEngine(Protocol):
     def truncate(self, phy_offset: int, then: Completion) -> None:
         """Cut log and queues at a record's start, on disk."""
 
-    # --- queues --------------------------------------------------------------------------------------------------------
+    # --- queues
     def read(
         self,
         topic: str,
@@ -234,10 +235,10 @@ class StorageEngine(Protocol):
     def delete_topics(self, topics: Sequence[str]) -> int:
         """Remove the queues of these topics; how many queues went."""
 
-    # --- index -----------------------------------------------------------------------------------------------------------
+    # --- index
     def query(self, topic: str, key: str, *, count_max: int, begin_ms: int, end_ms: int) -> IndexHits: ...
 
-    # --- what is asked about it ------------------------------------------------------------------------------------------
+    # --- what is asked about it
     def facts(self) -> dict[str, str]:
         """Runtime facts under upstream's names (commitLogMinOffset, commitLogDiskRatio, dispatchBehindBytes …)."""
 

@@ -15,7 +15,7 @@ Source: `remoting/.../protocol/RemotingCommand.java`, `remoting/.../protocol/Roc
 from collections.abc import Mapping
 from struct import Struct as Packer
 from struct import error as PackError
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 import msgspec
 
@@ -127,9 +127,9 @@ class RequestDecoder(Generic[E]):
         """Raises BadHeader (answer it) or RemoteProtocolError (close the connection)."""
         if frame.codec == CODEC_JSON:
             try:
-                head: TypedHead[E] = self._fast(frame.header)
+                head: Any = self._fast(frame.header)
                 if -_INT32_MAX <= head.opaque <= _INT32_MAX:
-                    return head
+                    return cast(TypedHead[E], head)
             except (msgspec.MsgspecError, RecursionError):
                 pass
         return self._slow(decode_head(frame))
@@ -199,9 +199,7 @@ def encode_response(
 
 
 def _encode(code: int, opaque: int, flag: int, remark: str | None, ext: Mapping[str, str] | None) -> bytes:
-    written = _WrittenHead(
-        code, ext or msgspec.UNSET, flag, "PYTHON", opaque, remark or msgspec.UNSET, "JSON", VERSION
-    )
+    written = _WrittenHead(code, ext or msgspec.UNSET, flag, "PYTHON", opaque, remark or msgspec.UNSET, "JSON", VERSION)
     return _encode_head(written)
 
 

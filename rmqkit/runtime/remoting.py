@@ -1,0 +1,332 @@
+"""Remoting: requests and answers in both directions over the frame connections of one node.
+
+One object serves every frame connection of a node, accepted or dialled. Bytes go through the connection's `FrameBuffer`;
+each frame is a request (handed to the row of its code), or the answer to a call of ours (found by opaque, per
+connection). Answers may come in any order, and unmatched ones are dropped.
+
+Calls of ours: `call(to, ...)` where `to` is an address (one shared connection per address, dialled on demand) or a
+connection the peer opened. `then` is called exactly once: with a `Reply`, or with a `CallFailed` when the peer could not
+be reached, the connection was lost or the time was over. A call that times out closes its connection when nothing at
+all arrived on it since the call: that peer is gone and nobody told us (half-open).
+
+Limits: frame size, time to complete a frame, bytes held in incomplete frames over all connections; beyond them the
+connection that broke the rule is closed, with a log line, and nobody else notices.
+
+Source for the rules: `remoting/.../netty/NettyRemotingAbstract.java`.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from heapq import heappop, heappush
+from typing import Any
+
+from rmqkit.errors import RemoteProtocolError
+from rmqkit.runtime.calls import (
+    LATER,
+    Call,
+    CallFailed,
+    Handlers,
+    Outcome,
+    Refused,
+    Reply,
+    Response,
+    Row,
+    Then,
+)
+from rmqkit.runtime.connection import Address, Buffer, Connection, Outbox
+from rmqkit.runtime.duties import Duties
+from rmqkit.runtime.ports import Clock, Log
+from rmqkit.wire.codes import ResponseCode
+from rmqkit.wire.frames import FRAME_SIZE_MAX, Frame, FrameBuffer, frame, frame_head
+from rmqkit.wire.headers import (
+    FLAG_ONEWAY,
+    FLAG_RESPONSE,
+    BadHeader,
+    Head,
+    decode_head,
+    encode_request,
+    encode_response,
+    peek_code,
+)
+from rmqkit.wire.schema import Ext, to_ext
+
+TAG = "remoting"
+_OPAQUE_MAX = 2**31 - 1
+
+
+class _Waiting:
+    """A call of ours that has no answer yet."""
+
+    __slots__ = ("conn", "opaque", "received_before", "then")
+
+    def __init__(self, conn: Connection, opaque: int, then: Then, received_before: int) -> None:
+        self.conn = conn
+        self.opaque = opaque
+        self.then = then
+        self.received_before = received_before
+
+
+class Peer:
+    """What remoting keeps of a connection, on `Connection.state`. `owner` is for the node that uses it."""
+
+    __slots__ = ("calls", "frames", "owner", "partial_since_ms", "partial_size", "received_count", "rows")
+
+    def __init__(self, rows: dict[int, Row], size_max: int) -> None:
+        self.rows = rows
+        self.frames = FrameBuffer(size_max)
+        self.calls: dict[int, _Waiting] = {}
+        self.owner: Any = None
+        self.received_count = 0
+        self.partial_since_ms = -1
+        self.partial_size = 0
+
+
+class Remoting:
+    def __init__(
+        self,
+        node: Any,
+        *,
+        outbox: Outbox,
+        clock: Clock,
+        duties: Duties,
+        log: Log,
+        tables: Mapping[str, Handlers],
+        frame_size_max: int = FRAME_SIZE_MAX,
+        frame_complete_ms: int = 60_000,
+        partial_bytes_max: int = 256 * 1024 * 1024,
+        on_closed: Callable[[Connection, Peer], None] | None = None,
+    ) -> None:
+        """`tables`: handlers by connection tag; dialled connections use the tag `remoting`."""
+        self.node = node
+        self.outbox = outbox
+        self.clock = clock
+        self.duties = duties
+        self.log = log
+        self.tables = {tag: table.rows for tag, table in tables.items()}
+        self.frame_size_max = frame_size_max
+        self.frame_complete_ms = frame_complete_ms
+        self.partial_bytes_max = partial_bytes_max
+        self.partial_bytes = 0
+        #: connections we dialled, by address
+        self.links: dict[Address, Connection] = {}
+        #: requests taken since the start, by code
+        self.counts: dict[int, int] = {}
+        self._on_closed = on_closed
+        self._partial: dict[int, Connection] = {}
+        self._opaque = 0
+        self._deadlines: list[tuple[int, int, _Waiting]] = []
+        self._sequence = 0
+        duties.add("remoting-timeouts", self._expire, None)
+        duties.add("remoting-partial-frames", self._close_stalled, None)
+
+    # --- connections
+
+    def opened(self, conn: Connection) -> None:
+        if conn.state is None:
+            conn.state = Peer(self.tables[conn.tag], self.frame_size_max)
+
+    def closed(self, conn: Connection, reason: str) -> None:
+        peer: Peer = conn.state
+        if self.links.get(conn.peer) is conn:
+            del self.links[conn.peer]
+        self._partial.pop(conn.id, None)
+        self.partial_bytes -= peer.partial_size
+        peer.partial_size = 0
+        calls, peer.calls = peer.calls, {}
+        kind = "lost" if conn.is_open else "connect"
+        for waiting in calls.values():
+            waiting.then(CallFailed(kind, conn.peer, reason, conn.is_open))
+        if self._on_closed is not None:
+            self._on_closed(conn, peer)
+
+    def received(self, conn: Connection, data: bytes) -> None:
+        peer: Peer = conn.state
+        peer.received_count += 1
+        buffer = peer.frames
+        frames = buffer.feed(data)
+        for each in frames:
+            self._take(conn, peer, each)
+        if buffer.error is not None:
+            self._refuse(conn, buffer.error)
+        pending = buffer.pending
+        if pending or peer.partial_size:
+            self._note_partial(conn, peer, pending, bool(frames))
+
+    def link(self, address: Address) -> Connection:
+        """The connection to an address, dialled now if there is none."""
+        conn = self.links.get(address)
+        if conn is None or conn.closing:
+            conn = self.outbox.dial(address, TAG)
+            conn.state = Peer(self.tables.get(TAG, {}), self.frame_size_max)
+            self.links[address] = conn
+        return conn
+
+    # --- calls of ours
+
+    def call(
+        self,
+        to: Address | Connection,
+        code: int,
+        ext: Ext | Mapping[str, str] | None = None,
+        body: bytes = b"",
+        *,
+        timeout_ms: int,
+        then: Then,
+    ) -> None:
+        conn = to if isinstance(to, Connection) else self.link(to)
+        peer: Peer = conn.state
+        opaque = self._opaque = self._opaque % _OPAQUE_MAX + 1
+        if conn.closing:
+            then(CallFailed("closed", conn.peer, conn.closing, False))
+            return
+        waiting = _Waiting(conn, opaque, then, peer.received_count)
+        peer.calls[opaque] = waiting
+        self.outbox.send(conn, frame(encode_request(code, opaque, _flat(ext)), body))
+        self._sequence += 1
+        due_ms = self.clock.mono_ms + timeout_ms
+        heappush(self._deadlines, (due_ms, self._sequence, waiting))
+        if self._deadlines[0][2] is waiting:
+            self.duties.wake("remoting-timeouts", due_ms)
+
+    def oneway(
+        self, to: Address | Connection, code: int, ext: Ext | Mapping[str, str] | None = None, body: bytes = b""
+    ) -> None:
+        """A request that nobody answers. Nothing tells whether it arrived."""
+        conn = to if isinstance(to, Connection) else self.link(to)
+        self._opaque = self._opaque % _OPAQUE_MAX + 1
+        self.outbox.send(conn, frame(encode_request(code, self._opaque, _flat(ext), oneway=True), body))
+
+    # --- frames
+
+    def _take(self, conn: Connection, peer: Peer, each: Frame) -> None:
+        if conn.closing:
+            return
+        try:
+            if not peer.calls:
+                row = peer.rows.get(peek_code(each.header))
+                if row is not None and not each.codec:
+                    self._request(conn, row, each)
+                    return
+            head = decode_head(each)
+            if head.flag & FLAG_RESPONSE:
+                self._reply(conn, peer, head, each.body)
+                return
+            row = peer.rows.get(head.code)
+            if row is None:
+                self._unsupported(conn, head)
+            else:
+                self._request(conn, row, each)
+        except RemoteProtocolError as error:
+            self._refuse(conn, error)
+
+    def _request(self, conn: Connection, row: Row, each: Frame) -> None:
+        try:
+            head = row.decoder.decode(each)
+        except BadHeader as bad:
+            if not bad.head.flag & (FLAG_ONEWAY | FLAG_RESPONSE):
+                self._send(conn, bad.head.opaque, Response(ResponseCode.SYSTEM_ERROR, remark=f"{row.name}: {bad}"))
+            return
+        if head.flag & FLAG_RESPONSE:
+            return
+        code = row.code
+        self.counts[code] = self.counts.get(code, 0) + 1
+        call: Call[Any] = Call(self, conn, code, head.ext, each.body, head.opaque, head.flag, head.version, head.language)
+        try:
+            response = row.handler(self.node, call)
+        except Refused as refused:
+            response = Response(refused.code, remark=str(refused))
+        except RemoteProtocolError as error:
+            # The body is not what the code says. The frame was sound, so the connection may live.
+            response = Response(ResponseCode.SYSTEM_ERROR, remark=f"{row.name}: {error}")
+        except Exception as error:
+            if call.changed:
+                raise
+            self.log.error("handler-failed", request=row.name, peer=str(conn.peer), error=repr(error))
+            response = Response(ResponseCode.SYSTEM_ERROR, remark=f"{row.name} failed: {type(error).__name__}: {error}")
+        if response is not LATER:
+            self.answer(call, response)
+
+    def answer(self, call: Call[Any], response: Response) -> None:
+        assert not call.finished, f"call {call.opaque} of {call.conn} is answered twice"
+        call.finished = True
+        if not call.flag & FLAG_ONEWAY and not call.conn.closing:
+            self._send(call.conn, call.opaque, response)
+
+    def _send(self, conn: Connection, opaque: int, response: Response) -> None:
+        header = encode_response(response.code, opaque, _flat(response.ext), response.remark)
+        body = response.body
+        if isinstance(body, bytes | bytearray | memoryview):
+            buffers: Sequence[Buffer] = (body,) if len(body) else ()
+        else:
+            buffers = body
+        size = sum(map(len, buffers))
+        self.outbox.send(conn, frame_head(header, size), *buffers)
+
+    def _unsupported(self, conn: Connection, head: Head) -> None:
+        if not head.flag & FLAG_ONEWAY:
+            remark = f" request type {head.code} not supported"
+            self._send(conn, head.opaque, Response(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark=remark))
+
+    def _reply(self, conn: Connection, peer: Peer, head: Head, body: bytes) -> None:
+        waiting = peer.calls.pop(head.opaque, None)
+        if waiting is not None:
+            waiting.then(Reply(head.code, head.ext_fields or {}, head.remark or "", body, head.version, conn.peer))
+
+    def _refuse(self, conn: Connection, error: RemoteProtocolError) -> None:
+        self.log.warning("connection-refused-bytes", peer=str(conn.peer), error=str(error))
+        self.outbox.close(conn, f"protocol error: {error}")
+
+    # --- limits
+
+    def _note_partial(self, conn: Connection, peer: Peer, pending: int, completed: bool) -> None:
+        self.partial_bytes += pending - peer.partial_size
+        peer.partial_size = pending
+        if not pending:
+            self._partial.pop(conn.id, None)
+            return
+        if completed or conn.id not in self._partial:
+            peer.partial_since_ms = self.clock.mono_ms
+        self._partial[conn.id] = conn
+        self.duties.wake("remoting-partial-frames", self.clock.mono_ms + self.frame_complete_ms)
+        if self.partial_bytes > self.partial_bytes_max:
+            largest = max(self._partial.values(), key=lambda each: (each.state.partial_size, each.id))
+            self._drop_partial(largest, f"incomplete frames hold more than {self.partial_bytes_max} bytes")
+
+    def _close_stalled(self, now_ms: int) -> int | None:
+        for conn in list(self._partial.values()):
+            if now_ms - conn.state.partial_since_ms >= self.frame_complete_ms:
+                self._drop_partial(conn, f"a frame was not complete after {self.frame_complete_ms} ms")
+        if not self._partial:
+            return None
+        first_ms: int = min(conn.state.partial_since_ms for conn in self._partial.values())
+        return first_ms + self.frame_complete_ms
+
+    def _drop_partial(self, conn: Connection, reason: str) -> None:
+        self.log.warning("connection-limit", peer=str(conn.peer), reason=reason)
+        self._partial.pop(conn.id, None)
+        self.outbox.abort(conn, reason)
+
+    def _expire(self, now_ms: int) -> int | None:
+        heap = self._deadlines
+        while heap:
+            due_ms, _, waiting = heap[0]
+            conn = waiting.conn
+            peer: Peer = conn.state
+            if peer.calls.get(waiting.opaque) is not waiting:
+                heappop(heap)
+                continue
+            if due_ms > now_ms:
+                return due_ms
+            heappop(heap)
+            del peer.calls[waiting.opaque]
+            silent = peer.received_count == waiting.received_before
+            if silent and conn.dialled:
+                self.outbox.abort(conn, "no answer, and nothing received since the call")
+                if self.links.get(conn.peer) is conn:
+                    del self.links[conn.peer]
+            outcome: Outcome = CallFailed("timeout", conn.peer, "no answer in time", conn.is_open)
+            waiting.then(outcome)
+        return None
+
+
+def _flat(ext: Ext | Mapping[str, str] | None) -> Mapping[str, str] | None:
+    return to_ext(ext) if isinstance(ext, Ext) else ext

@@ -1,0 +1,137 @@
+"""Waiting tables: where parked calls wait. Each entry ends exactly once, by success, deadline or lost connection.
+
+`OffsetWaiters` waits for a log offset to be reached (flush, later replication). Entries are parked in offset order and
+their deadlines grow the same way, so both ends are a deque's.
+
+`ArrivalWaiters` waits for a record to arrive in a queue (long polling): by (topic, queue id), each entry with the offset
+it wants, its deadline and a match on the tag code. The third table, by opaque, is in `remoting.py`.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from heapq import heappop, heappush
+from typing import NamedTuple
+
+from rmqkit.runtime.connection import Connection
+
+
+class OffsetWaiter(NamedTuple):
+    offset: int
+    deadline_ms: int
+    finish: Callable[[bool], None]
+
+
+class OffsetWaiters:
+    """`finish(True)` once the offset is reached, `finish(False)` at the deadline."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[OffsetWaiter] = deque()
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def park(self, offset: int, deadline_ms: int, finish: Callable[[bool], None]) -> None:
+        self._waiting.append(OffsetWaiter(offset, deadline_ms, finish))
+
+    def reached(self, offset: int) -> None:
+        waiting = self._waiting
+        while waiting and waiting[0].offset <= offset:
+            waiting.popleft().finish(True)
+
+    def expire(self, now_ms: int) -> int | None:
+        """Ends what is late; the next deadline."""
+        waiting = self._waiting
+        while waiting and waiting[0].deadline_ms <= now_ms:
+            waiting.popleft().finish(False)
+        return waiting[0].deadline_ms if waiting else None
+
+    def fail_all(self) -> None:
+        waiting, self._waiting = self._waiting, deque()
+        for each in waiting:
+            each.finish(False)
+
+
+class ArrivalWaiter:
+    """`wake(arrived)` is called once, unless the connection goes first."""
+
+    __slots__ = ("conn", "deadline_ms", "ended", "key", "match", "offset", "wake")
+
+    def __init__(
+        self,
+        key: tuple[str, int],
+        offset: int,
+        deadline_ms: int,
+        conn: Connection,
+        match: Callable[[int], bool] | None,
+        wake: Callable[[bool], None],
+    ) -> None:
+        self.key = key
+        self.offset = offset
+        self.deadline_ms = deadline_ms
+        self.conn = conn
+        self.match = match
+        self.wake = wake
+        self.ended = False
+
+
+class ArrivalWaiters:
+    def __init__(self, waiters_max: int) -> None:
+        self.waiters_max = waiters_max
+        self.count = 0
+        #: keys with somebody waiting; the broker looks arrivals up here
+        self.by_key: dict[tuple[str, int], list[ArrivalWaiter]] = {}
+        self._deadlines: list[tuple[int, int, ArrivalWaiter]] = []
+        self._sequence = 0
+
+    def park(self, waiter: ArrivalWaiter) -> bool:
+        """False when the room is full: the caller answers at once."""
+        if self.count >= self.waiters_max:
+            return False
+        self.by_key.setdefault(waiter.key, []).append(waiter)
+        self._sequence += 1
+        heappush(self._deadlines, (waiter.deadline_ms, self._sequence, waiter))
+        self.count += 1
+        return True
+
+    def next_deadline_ms(self) -> int | None:
+        heap = self._deadlines
+        while heap and heap[0][2].ended:
+            heappop(heap)
+        return heap[0][0] if heap else None
+
+    def arrived(self, key: tuple[str, int], offset: int, tags_code: int) -> None:
+        """Wakes who waits for this queue at `offset` or before and wants such a record."""
+        waiting = self.by_key.get(key)
+        if not waiting:
+            return
+        for waiter in list(waiting):
+            if waiter.offset <= offset and (waiter.match is None or waiter.match(tags_code)):
+                self._end(waiter)
+                waiter.wake(True)
+
+    def expire(self, now_ms: int) -> int | None:
+        while (due_ms := self.next_deadline_ms()) is not None and due_ms <= now_ms:
+            waiter = self._deadlines[0][2]
+            self._end(waiter)
+            waiter.wake(False)
+        return self.next_deadline_ms()
+
+    def drop(self, conn: Connection) -> None:
+        """Forget what a lost connection waited for."""
+        for waiting in list(self.by_key.values()):
+            for waiter in [each for each in waiting if each.conn is conn]:
+                self._end(waiter)
+
+    def wake_all(self, key: tuple[str, int]) -> None:
+        """Answer everybody who waits for a queue (it was deleted, or its group was reset)."""
+        for waiter in list(self.by_key.get(key, ())):
+            self._end(waiter)
+            waiter.wake(True)
+
+    def _end(self, waiter: ArrivalWaiter) -> None:
+        waiter.ended = True
+        self.count -= 1
+        waiting = self.by_key[waiter.key]
+        waiting.remove(waiter)
+        if not waiting:
+            del self.by_key[waiter.key]
