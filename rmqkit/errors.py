@@ -1,9 +1,13 @@
-"""Errors that every part of rmqkit may raise or catch."""
+"""Errors that several packages share, named by whose mistake it was. A status answered by a peer is no exception."""
 
 
 class RmqkitError(Exception):
-    """The base of all errors that rmqkit raises on purpose. Its text is one line made for the user."""
+    """Base of every error that rmqkit raises on purpose."""
 
 
-class ConfigError(RmqkitError):
-    """A setting that cannot be used: unknown key, value out of range, a promise that it would break."""
+class RemoteProtocolError(RmqkitError):
+    """The peer's bytes are wrong: its connection is closed, or its call answered with an error."""
+
+
+class CorruptRecord(RmqkitError):
+    """Bytes that should be a message record are not one; recovery, or whoever asked for the record, decides."""

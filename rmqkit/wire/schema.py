@@ -1,0 +1,119 @@
+"""Ext: the typed form of a remoting command's extFields.
+
+Every request and response code that carries fields has a subclass of `Ext` in `rmqkit.wire.schemas`: Python names in
+snake_case, wire names in Java's camelCase, a type for each field. On the wire all values are JSON strings; a field that
+is None is absent.
+
+- `to_ext` writes the strings. Responses must carry nothing but strings, since the C++ client ignores anything else and
+  the Go client fails on the whole frame.
+- `from_ext` reads a plain mapping, whatever JSON types it came with: ali-ons and the C++ client send numbers and bools.
+
+A field is mandatory only where Java has `@CFNotNull` and something is unanswerable without it; fields this package does
+not know are ignored, as in Java.
+
+Source: `remoting/.../protocol/RemotingCommand.java` (`makeCustomHeaderToNet`, `decodeCommandCustomHeaderDirectly`).
+"""
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Annotated, Any, NamedTuple, TypeVar
+
+import msgspec
+
+from rmqkit.errors import RemoteProtocolError
+
+Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
+Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+
+
+class Ext(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=False):
+    """Base of all ext-field schemas. A subclass repeats `kw_only=True`, which msgspec does not inherit."""
+
+
+class NoFields(Ext, kw_only=True):
+    """The schema of codes that carry no ext fields."""
+
+
+E = TypeVar("E", bound=Ext)
+
+
+class _Field(NamedTuple):
+    attribute: str
+    wire_name: str
+    kind: type  # str, int, float or bool
+
+
+def to_ext(ext: Ext) -> dict[str, str]:
+    """The extFields of a value: None left out, bool as "true"/"false", everything a string."""
+    out: dict[str, str] = {}
+    for attribute, wire_name, _ in _fields(type(ext)):
+        value = getattr(ext, attribute)
+        kind = value.__class__
+        if kind is str:
+            out[wire_name] = value
+        elif kind is int:
+            out[wire_name] = str(value)
+        elif kind is bool:
+            out[wire_name] = "true" if value else "false"
+        elif value is not None:
+            out[wire_name] = str(value)
+    return out
+
+
+def from_ext(schema: type[E], mapping: Mapping[str, Any]) -> E:
+    """Reads extFields given as any JSON values. Raises RemoteProtocolError naming the field and the schema."""
+    try:
+        return msgspec.convert(mapping, schema, strict=False)
+    except (msgspec.ValidationError, RecursionError):
+        pass
+    try:
+        return msgspec.convert(_as_java_reads(schema, mapping), schema, strict=False)
+    except msgspec.ValidationError as error:
+        raise RemoteProtocolError(f"{schema.__name__}: {error}") from None
+    except RecursionError:
+        raise RemoteProtocolError(f"{schema.__name__}: fields nested too deep") from None
+
+
+def _as_java_reads(schema: type[Ext], mapping: Mapping[str, Any]) -> dict[str, Any]:
+    """Java first makes each value a string, then parses that by the type of the header's field."""
+    read: dict[str, Any] = {}
+    for _, wire_name, kind in _fields(schema):
+        value = mapping.get(wire_name)
+        if value is None:
+            continue
+        if kind is str:
+            read[wire_name] = _text(value)
+            continue
+        if isinstance(value, str):
+            value = value.strip()
+            if kind is bool:
+                value = value.lower() in ("true", "1")
+            elif not value:
+                continue
+            elif value[0] == "+":
+                value = value[1:]
+        read[wire_name] = value
+    return read
+
+
+def _text(value: object) -> str:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int):
+        return str(value)
+    return msgspec.json.encode(value).decode()
+
+
+@cache
+def _fields(schema: type[Ext]) -> tuple[_Field, ...]:
+    return tuple(_Field(field.name, field.encode_name, _kind(field.type)) for field in msgspec.structs.fields(schema))
+
+
+def _kind(annotation: Any) -> type:
+    """str, int, float or bool under Annotated and `| None`."""
+    if isinstance(annotation, type):
+        return annotation
+    parts = [p for p in getattr(annotation, "__args__", ()) if p is not type(None)]
+    return _kind(parts[0])
