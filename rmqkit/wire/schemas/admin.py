@@ -1,0 +1,44 @@
+"""Administration of a broker process: 26, 902, 903, 906, 908, 1008."""
+
+from rmqkit.wire.schema import Ext, Int32, Int64
+
+
+class GetBrokerConfigResponse(Ext, kw_only=True):
+    """26: `version` is a DataVersion as JSON text; the body is properties text."""
+
+    version: str
+
+
+class AddBrokerRequest(Ext, kw_only=True):
+    config_path: str | None = None
+
+
+class RemoveBrokerRequest(Ext, kw_only=True):
+    broker_name: str
+    broker_cluster_name: str
+    broker_id: Int64
+
+
+class ExchangeHAInfoRequest(Ext, kw_only=True):
+    """906: the fields of question and answer are the same."""
+
+    master_ha_address: str | None = None
+    master_flush_offset: Int64 | None = None
+    master_address: str | None = None
+
+
+class ExchangeHAInfoResponse(Ext, kw_only=True):
+    master_ha_address: str | None = None
+    master_flush_offset: Int64 | None = None
+    master_address: str | None = None
+
+
+class ResetMasterFlushOffsetRequest(Ext, kw_only=True):
+    master_flush_offset: Int64
+
+
+class NotifyBrokerRoleChangedRequest(Ext, kw_only=True):
+    master_address: str | None = None
+    master_epoch: Int32 | None = None
+    sync_state_set_epoch: Int32 | None = None
+    master_broker_id: Int64 | None = None

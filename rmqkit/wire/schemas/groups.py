@@ -1,0 +1,65 @@
+"""Groups and their members at a broker: 34, 35, 38, 201, 203, 204, 207, 208, 223, 352."""
+
+import msgspec
+
+from rmqkit.wire.schema import Ext, Int32
+
+
+class HeartBeatResponse(Ext, kw_only=True):
+    is_support_heart_beat_v2: bool | None = msgspec.field(default=None, name="IS_SUPPORT_HEART_BEAT_V2")
+    is_sub_change: bool | None = msgspec.field(default=None, name="IS_SUB_CHANGE")
+
+
+class UnregisterClientRequest(Ext, kw_only=True):
+    client_id: str = msgspec.field(name="clientID")
+    producer_group: str | None = None
+    consumer_group: str | None = None
+
+
+class GetConsumerListByGroupRequest(Ext, kw_only=True):
+    consumer_group: str
+
+
+class GetAllSubscriptionGroupRequest(Ext, kw_only=True):
+    """201: all fields absent asks for everything."""
+
+    group_seq: Int32 | None = None
+    data_version: str | None = None
+    max_group_num: Int32 | None = None
+
+
+class GetAllSubscriptionGroupResponse(Ext, kw_only=True):
+    total_group_num: Int32 | None = None
+
+
+class DeleteSubscriptionGroupRequest(Ext, kw_only=True):
+    group_name: str
+    clean_offset: bool = False
+
+
+class GetSubscriptionGroupConfigRequest(Ext, kw_only=True):
+    group: str
+
+
+class GetConsumerConnectionListRequest(Ext, kw_only=True):
+    consumer_group: str
+
+
+class GetProducerConnectionListRequest(Ext, kw_only=True):
+    producer_group: str
+
+
+class GetConsumeStatsRequest(Ext, kw_only=True):
+    """208: `topic_list` is topics joined by `;`."""
+
+    consumer_group: str
+    topic: str | None = None
+    topic_list: str | None = None
+
+
+class GetConsumerStatusRequest(Ext, kw_only=True):
+    """223 (admin to broker) and 221 (broker to client)."""
+
+    topic: str
+    group: str
+    client_addr: str | None = None

@@ -1,0 +1,26 @@
+"""Finding messages: 12 by key, 33 by physical offset."""
+
+import msgspec
+
+from rmqkit.wire.schema import Ext, Int32, Int64
+
+
+class QueryMessageRequest(Ext, kw_only=True):
+    """12: `unique_key_query` true means that `key` is a UNIQ_KEY."""
+
+    topic: str
+    key: str
+    max_num: Int32
+    begin_timestamp: Int64
+    end_timestamp: Int64
+    unique_key_query: bool | None = msgspec.field(default=None, name="_UNIQUE_KEY_QUERY")
+
+
+class QueryMessageResponse(Ext, kw_only=True):
+    index_last_update_timestamp: Int64
+    index_last_update_phyoffset: Int64
+
+
+class ViewMessageRequest(Ext, kw_only=True):
+    topic: str | None = None
+    offset: Int64

@@ -1,0 +1,75 @@
+"""Offsets: of queues (29-32), of consumer groups (14, 15, 222)."""
+
+from rmqkit.wire.schema import Ext, Int32, Int64
+
+
+class QueryConsumerOffsetRequest(Ext, kw_only=True):
+    consumer_group: str
+    topic: str
+    queue_id: Int32
+    set_zero_if_not_found: bool | None = None
+
+
+class QueryConsumerOffsetResponse(Ext, kw_only=True):
+    offset: Int64
+
+
+class UpdateConsumerOffsetRequest(Ext, kw_only=True):
+    """The two fields that Java answers with INVALID_PARAMETER when absent are therefore optional here."""
+
+    consumer_group: str
+    topic: str
+    queue_id: Int32 | None = None
+    commit_offset: Int64 | None = None
+
+
+class SearchOffsetRequest(Ext, kw_only=True):
+    """29: `boundary_type` is `lower` or `upper` in any case; absent means lower."""
+
+    topic: str
+    queue_id: Int32
+    timestamp: Int64
+    boundary_type: str | None = None
+
+
+class SearchOffsetResponse(Ext, kw_only=True):
+    offset: Int64
+
+
+class GetMaxOffsetRequest(Ext, kw_only=True):
+    topic: str
+    queue_id: Int32
+    committed: bool = True
+
+
+class GetMaxOffsetResponse(Ext, kw_only=True):
+    offset: Int64
+
+
+class GetMinOffsetRequest(Ext, kw_only=True):
+    topic: str
+    queue_id: Int32
+
+
+class GetMinOffsetResponse(Ext, kw_only=True):
+    offset: Int64
+
+
+class GetEarliestMsgStoretimeRequest(Ext, kw_only=True):
+    topic: str
+    queue_id: Int32
+
+
+class GetEarliestMsgStoretimeResponse(Ext, kw_only=True):
+    timestamp: Int64
+
+
+class ResetOffsetRequest(Ext, kw_only=True):
+    """222 (admin to broker) and 220 (broker to client). `queue_id` -1 means all queues, `offset` absent or -1 by time."""
+
+    topic: str
+    group: str
+    queue_id: Int32 = -1
+    offset: Int64 | None = None
+    timestamp: Int64
+    is_force: bool = False
