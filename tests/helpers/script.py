@@ -1,0 +1,330 @@
+"""Script: drives one node by hand, event in and outbox out, with a clock that moves only when the test says so.
+
+    script = Script(lambda ports: NameServer("ns", ports, config))
+    client = script.connect()
+    answer = client.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "T"})
+    script.advance(5_000)
+
+Each event is a turn of its own, in the order that `rmqkit.runtime.node` promises: completions of the disk, the event,
+dues, settle, outbox. What the node sends is decoded frame by frame into `received` of the connection it went to.
+Requests are written as Java writes them (`version` and `language` can be chosen), so that nothing of the code under test
+encodes its own input. Connections that the node dials are in `script.dialled` until `accept` or `refuse`.
+"""
+
+import json
+import random
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from rmqkit.runtime.connection import Address, Buffer, Connection
+from rmqkit.runtime.node import BaseNode
+from rmqkit.runtime.ports import Clock, Completion, DiskUsage, FileInfo, Ports
+from rmqkit.wire.frames import Frame, FrameBuffer
+
+JAVA_5 = 479
+_STEPS_MAX = 100_000
+
+N = TypeVar("N", bound=BaseNode)
+
+
+class Command(NamedTuple):
+    """A frame that the node sent: an answer (flag bit 0) or a request of its own."""
+
+    code: int
+    ext: dict[str, Any]
+    remark: str | None
+    body: bytes
+    opaque: int
+    flag: int
+    header: dict[str, Any]
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+def read_command(frame: Frame) -> Command:
+    header = json.loads(frame.header)
+    ext = header.get("extFields", {})
+    assert all(isinstance(value, str) for value in ext.values()), f"extFields of {header} must be strings"
+    return Command(header["code"], ext, header.get("remark"), frame.body, header["opaque"], header["flag"], header)
+
+
+def write_command(
+    code: int,
+    ext: dict[str, Any] | None = None,
+    body: bytes = b"",
+    *,
+    opaque: int = 1,
+    flag: int = 0,
+    version: int = JAVA_5,
+    language: str = "JAVA",
+    remark: str | None = None,
+) -> bytes:
+    """A whole frame, with its JSON header as a Java client writes it."""
+    header: dict[str, Any] = {"code": code}
+    if ext:
+        header["extFields"] = ext
+    header |= {"flag": flag, "language": language, "opaque": opaque}
+    if remark is not None:
+        header["remark"] = remark
+    header |= {"serializeTypeCurrentRPC": "JSON", "version": version}
+    return raw_frame(json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode(), body)
+
+
+def raw_frame(header: bytes, body: bytes = b"") -> bytes:
+    size = 4 + len(header) + len(body)
+    return size.to_bytes(4, "big") + len(header).to_bytes(4, "big") + header + body
+
+
+class Client:
+    """The far end of one connection."""
+
+    def __init__(self, script: "Script[Any]", conn: Connection) -> None:
+        self.script = script
+        self.conn = conn
+        self.received: list[Command] = []
+        #: why the node closed the connection, "" while it is open
+        self.closed = ""
+        self._frames = FrameBuffer()
+        self._opaque = 0
+
+    def ask(self, code: int, ext: dict[str, Any] | None = None, body: bytes = b"", **head: Any) -> Command:
+        """Send a request and take its answer, which must have come within the turns this takes."""
+        opaque = self.tell(code, ext, body, **head)
+        answer = self.answer_to(opaque)
+        assert answer is not None, f"no answer to {code} {ext}"
+        return answer
+
+    def tell(self, code: int, ext: dict[str, Any] | None = None, body: bytes = b"", **head: Any) -> int:
+        """Send a request, and give the opaque by which `answer_to` finds what came back."""
+        self._opaque += 1
+        opaque: int = head.pop("opaque", self._opaque)
+        self.send(write_command(code, ext, body, opaque=opaque, **head))
+        return opaque
+
+    def answer_to(self, opaque: int) -> Command | None:
+        """Takes the answer out of `received`; None when there is none yet."""
+        found = [each for each in self.received if each.flag & 1 and each.opaque == opaque]
+        assert len(found) <= 1, f"request {opaque} was answered {len(found)} times"
+        for each in found:
+            self.received.remove(each)
+        return found[0] if found else None
+
+    def take(self) -> list[Command]:
+        """All that was received and not taken yet."""
+        taken, self.received = self.received, []
+        return taken
+
+    def send(self, data: bytes) -> None:
+        """Bytes as they are, in one turn, then turns until the disk has nothing to complete."""
+        assert not self.closed, f"the node closed the connection: {self.closed}"
+        self.script.turn(lambda: self.script.node.received(self.conn, data))
+        self.script.finish_disk()
+
+    def close(self, reason: str = "closed by the peer") -> None:
+        self.script.close(self, reason)
+
+    def take_sent(self) -> None:
+        out, self.conn.out = self.conn.out, []
+        self.conn.out_size = 0
+        for each in self._frames.feed(b"".join(bytes(buffer) for buffer in out)):
+            self.received.append(read_command(each))
+        assert self._frames.error is None, self._frames.error
+
+
+class Script(Generic[N]):
+    def __init__(self, make: Callable[[Ports], N], *, disk: "ScriptDisk | None" = None, start: bool = True) -> None:
+        self.clock = Clock(1_000_000, 1_760_000_000_000)
+        self.disk = disk or ScriptDisk()
+        self.log = ScriptLog()
+        self.node = make(Ports(self.clock, self.disk, random.Random(1), self.log))
+        self.clients: list[Client] = []
+        #: connections the node has dialled, waiting for `accept` or `refuse`
+        self.dialled: list[Client] = []
+        self._closing: list[Client] = []
+        self._next_id = 1
+        if start:
+            self.turn(self.node.start)
+            self.finish_disk()
+
+    def connect(self, tag: str = "remoting", peer: str = "") -> Client:
+        conn = Connection(self._next_id, tag, Address.parse(peer or f"10.0.0.{self._next_id % 250}:40000"))
+        self._next_id += 1
+        client = Client(self, conn)
+        self.clients.append(client)
+        self.turn(lambda: self.node.opened(conn))
+        return client
+
+    def accept(self, client: Client) -> None:
+        """The far end of a dialled connection takes it."""
+        self.dialled.remove(client)
+        client.conn.is_open = True
+        if client.conn.out:
+            self.node.outbox.dirty.append(client.conn)
+        self.turn(lambda: self.node.opened(client.conn))
+
+    def refuse(self, client: Client, reason: str = "connection refused") -> None:
+        self.dialled.remove(client)
+        self.close(client, reason)
+
+    def close(self, client: Client, reason: str) -> None:
+        client.closed = client.conn.closing = client.conn.closing or reason
+        self.clients.remove(client)
+        self.turn(lambda: self.node.closed(client.conn, reason))
+
+    def turn(self, event: Callable[[], None] | None = None) -> None:
+        """One turn of the node, and one more for each connection that it closed."""
+        node = self.node
+        for completion, error in self.disk.take_completions():
+            node.done(completion, error)
+        if event is not None:
+            event()
+        node.run_due()
+        node.settle()
+        self._flush()
+        while self._closing:
+            client = self._closing.pop(0)
+            self.clients.remove(client)
+            self.turn(lambda gone=client: node.closed(gone.conn, gone.closed))  # type: ignore[misc]
+
+    def finish_disk(self) -> None:
+        """Turns until the disk has completed all that was asked, unless the test holds completions back."""
+        while self.disk.completions and not self.disk.held:
+            self.turn()
+
+    def advance(self, ms: int) -> None:
+        """Let time pass: a turn at every due time on the way, and one at the end."""
+        end_ms = self.clock.mono_ms + ms
+        for _ in range(_STEPS_MAX):
+            due_ms = self.node.due_ms()
+            if due_ms is None or due_ms > end_ms:
+                break
+            self._move(max(due_ms, self.clock.mono_ms))
+            self.turn()
+            self.finish_disk()
+        else:
+            raise AssertionError(f"more than {_STEPS_MAX} turns within {ms} ms: a duty asks to run without end")
+        self._move(end_ms)
+        self.turn()
+        self.finish_disk()
+
+    def _move(self, mono_ms: int) -> None:
+        self.clock.wall_ms += mono_ms - self.clock.mono_ms
+        self.clock.mono_ms = mono_ms
+
+    def _flush(self) -> None:
+        outbox = self.node.outbox
+        for conn in outbox.dials:
+            client = Client(self, conn)
+            self.clients.append(client)
+            self.dialled.append(client)
+        by_conn = {id(client.conn): client for client in self.clients}
+        for conn in outbox.dirty:
+            by_conn[id(conn)].take_sent()
+        for conn, _ in outbox.closes:
+            client = by_conn[id(conn)]
+            if not client.closed:
+                client.closed = conn.closing
+                self._closing.append(client)
+        for effects in (outbox.dials, outbox.dirty, outbox.closes, outbox.reads_changed):
+            effects.clear()
+
+
+class ScriptLog:
+    """Keeps log lines as (level, event, fields)."""
+
+    def __init__(self) -> None:
+        self.lines: list[tuple[str, str, dict[str, Any]]] = []
+
+    def info(self, event: str, **fields: Any) -> None:
+        self.lines.append(("info", event, fields))
+
+    def warning(self, event: str, **fields: Any) -> None:
+        self.lines.append(("warning", event, fields))
+
+    def error(self, event: str, **fields: Any) -> None:
+        self.lines.append(("error", event, fields))
+
+    def events(self, level: str | None = None) -> list[str]:
+        return [event for each, event, _ in self.lines if level in (None, each)]
+
+
+class ScriptDisk:
+    """A disk in memory. `error` makes what completes later fail; with `held` completions wait until it is cleared."""
+
+    def __init__(self) -> None:
+        self.files: dict[str, bytearray] = {}
+        self.locks: set[str] = set()
+        self.error: OSError | None = None
+        self.held = False
+        self.completions: list[tuple[Completion, OSError | None]] = []
+
+    def take_completions(self) -> list[tuple[Completion, OSError | None]]:
+        if self.held:
+            return []
+        taken, self.completions = self.completions, []
+        return taken
+
+    def create(self, path: str, size: int) -> None:
+        file = self.files.setdefault(path, bytearray())
+        file.extend(bytes(max(0, size - len(file))))
+
+    def write(self, path: str, position: int, buffers: Sequence[Buffer]) -> None:
+        data = b"".join(bytes(buffer) for buffer in buffers)
+        self.create(path, position + len(data))
+        self.files[path][position : position + len(data)] = data
+
+    def read(self, path: str, position: int, size: int) -> bytes:
+        if path not in self.files:
+            raise FileNotFoundError(path)
+        return bytes(self.files[path][position : position + size])
+
+    def view(self, path: str, position: int, size: int) -> Buffer:
+        return self.read(path, position, size)
+
+    def size(self, path: str) -> int | None:
+        return len(self.files[path]) if path in self.files else None
+
+    def list(self, folder: str) -> list[FileInfo]:
+        inside = [path for path in sorted(self.files) if path.rpartition("/")[0] == folder]
+        return [FileInfo(path.rpartition("/")[2], len(self.files[path]), 0) for path in inside]
+
+    def folders(self, folder: str) -> Sequence[str]:
+        inside = [path.removeprefix(f"{folder}/") for path in sorted(self.files) if path.startswith(f"{folder}/")]
+        return sorted({path.partition("/")[0] for path in inside if "/" in path})
+
+    def usage(self, path: str) -> DiskUsage:
+        return DiskUsage(2**40, 2**30, 2**40 - 2**30)
+
+    def lock(self, path: str, content: bytes) -> None:
+        if path in self.locks:
+            raise BlockingIOError(path)
+        self.locks.add(path)
+
+    def sync(self, path: str, then: Completion) -> None:
+        self._later(then)
+
+    def replace(self, path: str, content: bytes, then: Completion) -> None:
+        if self.error is None:
+            if path in self.files:
+                self.files[f"{path}.bak"] = self.files[path]
+            self.files[path] = bytearray(content)
+        self._later(then)
+
+    def remove(self, path: str, then: Completion) -> None:
+        if self.error is None:
+            for each in [each for each in self.files if each == path or each.startswith(f"{path}/")]:
+                del self.files[each]
+        self._later(then)
+
+    def truncate(self, path: str, size: int, then: Completion) -> None:
+        if self.error is None:
+            del self.files[path][size:]
+        self._later(then)
+
+    def close(self) -> None:
+        self.locks.clear()
+
+    def _later(self, then: Completion) -> None:
+        self.completions.append((then, self.error))
