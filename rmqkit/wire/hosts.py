@@ -1,0 +1,32 @@
+"""Hosts inside records and message ids: the raw IP address, 4 or 16 bytes, then the port as int32.
+
+Packed hosts travel through the store as they are; text is needed only for people and for message ids.
+"""
+
+from functools import lru_cache
+from ipaddress import IPv4Address, IPv6Address, ip_address
+from struct import Struct
+
+from rmqkit.errors import RemoteProtocolError
+
+HOST_V4_SIZE = 8
+HOST_V6_SIZE = 20
+
+_PORT = Struct(">i")
+
+
+@lru_cache(maxsize=4096)
+def pack_host(host: str, port: int) -> bytes:
+    """8 bytes for an IPv4 address (also one mapped into IPv6), 20 for IPv6. Raises ValueError for a name."""
+    address: IPv4Address | IPv6Address = ip_address(host.strip("[]").partition("%")[0])
+    if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
+        address = address.ipv4_mapped
+    return address.packed + _PORT.pack(port)
+
+
+@lru_cache(maxsize=4096)
+def unpack_host(packed: bytes) -> tuple[str, int]:
+    """Address text and port of 8 or 20 bytes. Raises RemoteProtocolError."""
+    if len(packed) not in (HOST_V4_SIZE, HOST_V6_SIZE):
+        raise RemoteProtocolError(f"a host is 8 or 20 bytes, not {len(packed)}")
+    return str(ip_address(packed[:-4])), _PORT.unpack_from(packed, len(packed) - 4)[0]

@@ -1,0 +1,95 @@
+"""Message ids. A message has two:
+
+- the offset id, given by the broker: upper-case hex of the store host (packed as in a record) and the physical offset;
+  32 characters, 56 with IPv6. Admin tools dial the address inside it;
+- the unique id (property UNIQ_KEY), given by the client: IP (4 or 16 bytes), pid (int16), a salt (int32; Java takes its
+  class loader's hash), milliseconds since the start of the month (int32), a counter (int16); 32 or 56 characters.
+
+Both look alike; only who reads them knows which is which.
+
+Source: `common/.../message/MessageDecoder.java` (`createMessageId`), `common/.../message/MessageClientIDSetter.java`.
+"""
+
+from struct import Struct
+from typing import NamedTuple
+
+from rmqkit.errors import RemoteProtocolError
+from rmqkit.wire.hosts import pack_host, unpack_host
+
+_OFFSET = Struct(">q")
+_UNIQUE_END = Struct(">HIIH")
+
+
+class OffsetId(NamedTuple):
+    host: str
+    port: int
+    phy_offset: int
+
+
+class UniqueId(NamedTuple):
+    ip: str
+    pid: int
+    salt: int
+    since_month_ms: int
+    counter: int
+
+
+def offset_id(store_host: bytes, phy_offset: int) -> str:
+    """The offset id of the record at `phy_offset`; `store_host` is packed (`hosts.pack_host`)."""
+    return (store_host + _OFFSET.pack(phy_offset)).hex().upper()
+
+
+def decode_offset_id(text: str) -> OffsetId:
+    """Raises RemoteProtocolError for anything that is not an offset id."""
+    data = _bytes(text)
+    host, port = unpack_host(data[:-8])
+    return OffsetId(host, port, _OFFSET.unpack_from(data, len(data) - 8)[0])
+
+
+def unique_id(ip: bytes, pid: int, salt: int, since_month_ms: int, counter: int) -> str:
+    """A unique id from its parts; numbers are cut to their widths. `ip` is 4 or 16 raw bytes (`ip_bytes`)."""
+    end = _UNIQUE_END.pack(pid & 0xFFFF, salt & 0xFFFFFFFF, since_month_ms & 0xFFFFFFFF, counter & 0xFFFF)
+    return (ip + end).hex().upper()
+
+
+def unique_id_prefix(ip: bytes, pid: int, salt: int) -> str:
+    """The part of `unique_id` that stays the same for a client; `unique_id_tail` is the rest."""
+    return (ip + _UNIQUE_END.pack(pid & 0xFFFF, salt & 0xFFFFFFFF, 0, 0)[:6]).hex().upper()
+
+
+def unique_id_tail(since_month_ms: int, counter: int) -> str:
+    return f"{since_month_ms & 0xFFFFFFFF:08X}{counter & 0xFFFF:04X}"
+
+
+def decode_unique_id(text: str) -> UniqueId:
+    """Raises RemoteProtocolError for anything that is not 32 or 56 hex characters."""
+    data = _bytes(text)
+    ip_size = len(data) - 12
+    pid, salt, since_month_ms, counter = _UNIQUE_END.unpack_from(data, ip_size)
+    ip, _ = unpack_host(data[:ip_size] + b"\0\0\0\0")
+    return UniqueId(ip, pid, salt, since_month_ms, counter)
+
+
+def unique_id_time_ms(text: str, *, month_start_ms: int, month_before_start_ms: int, now_ms: int) -> int:
+    """When a unique id was made, judged from now: this month, or the last one if that would be in the future.
+
+    The starts of the months are those of the client's time zone, which the id does not tell. A time equal to now belongs
+    to this month (`MessageClientIDSetter.getNearlyTimeFromID` puts it a month back).
+    """
+    since_month_ms = decode_unique_id(text).since_month_ms
+    made_ms = month_start_ms + since_month_ms
+    return made_ms if made_ms <= now_ms else month_before_start_ms + since_month_ms
+
+
+def ip_bytes(ip: str) -> bytes:
+    """4 or 16 raw bytes of an address. Raises ValueError for a name."""
+    return pack_host(ip, 0)[:-4]
+
+
+def _bytes(text: str) -> bytes:
+    if len(text) in (32, 56) and text.isascii() and text.isalnum():
+        try:
+            return bytes.fromhex(text)
+        except ValueError:
+            pass
+    raise RemoteProtocolError(f"{text[:64]!r} is not a message id: 32 or 56 hex characters")
