@@ -1,7 +1,7 @@
 """Numbers of the protocol: request and response codes, languages, versions, and the bits of flags.
 
-The two code enums are upstream's whole list, so that a log line or `rmqkit explain` can name any code; that a code is
-listed here says nothing about whether it is handled.
+The two code enums are upstream's whole list (5.5.0), so that a log line or `rmqkit explain` can name any code; that a
+code is listed here says nothing about whether it is handled.
 
 Source: `remoting/.../protocol/{RequestCode,ResponseCode,RemotingSysResponseCode,LanguageCode}.java`,
 `common/.../{MQVersion,constant/PermName,sysflag/MessageSysFlag,sysflag/PullSysFlag,sysflag/TopicSysFlag}.java`,
@@ -157,6 +157,7 @@ class RequestCode(IntEnum):
     AUTH_DELETE_ACL = 3008
     AUTH_GET_ACL = 3009
     AUTH_LIST_ACL = 3010
+    SWITCH_TIMER_ENGINE = 5001
     POP_MESSAGE = 200050
     ACK_MESSAGE = 200051
     PEEK_MESSAGE = 200052
@@ -164,6 +165,16 @@ class RequestCode(IntEnum):
     NOTIFICATION = 200054
     POLLING_INFO = 200055
     POP_ROLLBACK = 200056
+    POP_LITE_MESSAGE = 200070
+    LITE_SUBSCRIPTION_CTL = 200071
+    ACK_LITE_MESSAGE = 200072
+    NOTIFY_UNSUBSCRIBE_LITE = 200073
+    GET_BROKER_LITE_INFO = 200074
+    GET_PARENT_TOPIC_INFO = 200075
+    GET_LITE_TOPIC_INFO = 200076
+    GET_LITE_CLIENT_INFO = 200077
+    GET_LITE_GROUP_INFO = 200078
+    TRIGGER_LITE_DISPATCH = 200079
     BATCH_ACK_MESSAGE = 200151
 
 
@@ -232,6 +243,8 @@ class ResponseCode(IntEnum):
     CONTROLLER_BROKER_ID_INVALID = 2014
     CONTROLLER_JRAFT_INTERNAL_ERROR = 2015
     CONTROLLER_BROKER_LIVE_INFO_NOT_EXISTS = 2016
+    LMQ_QUOTA_EXCEEDED = 2017
+    LITE_SUBSCRIPTION_QUOTA_EXCEEDED = 2018
     USER_NOT_EXIST = 3001
     POLICY_NOT_EXIST = 3002
 
@@ -275,6 +288,8 @@ class Version(IntEnum):
     V5_3_1 = 475
     V5_3_2 = 477
     V5_3_3 = 479
+    V5_4_0 = 493
+    V5_5_0 = 513
 
 
 VERSION = 479
