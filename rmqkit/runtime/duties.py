@@ -17,8 +17,8 @@ class Duties:
         self._due_ms: dict[str, int] = {}
         self._heap: list[tuple[int, int, str]] = []
         self._sequence = 0
-        #: called around each run by drivers that measure slow duties
-        self.running = ""
+        #: called with the name before each run and with "" after the last one; set by drivers that measure slow duties
+        self.watch: Callable[[str], None] = _unwatched
 
     def __contains__(self, name: str) -> bool:
         return name in self._runs
@@ -62,13 +62,18 @@ class Duties:
             run = self._runs.get(name)
             if run is None:
                 continue
-            self.running = name
+            self.watch(name)
             again_ms = run(now_ms)
             if again_ms is not None and name in self._runs:
                 self.wake(name, again_ms)
-        self.running = ""
+        if due:
+            self.watch("")
 
     def _set(self, name: str, due_ms: int) -> None:
         self._due_ms[name] = due_ms
         self._sequence += 1
         heappush(self._heap, (due_ms, self._sequence, name))
+
+
+def _unwatched(name: str) -> None:
+    pass

@@ -1,0 +1,395 @@
+"""`OsDisk`: the disk port on real files.
+
+Synchronous calls run on the driver's thread and mean the page cache: `pwritev` in full, `pread`, slices of a read-only
+mapping. Open files are kept (at most `fds_max`, least recently used closed first); a file with a job under way is kept
+whatever the bound says. Mappings are kept the same way. A mapping is never closed: views of it may be on their way to a
+socket, so it is let go and the last view frees it. A mapped file must not shrink under its views: `truncate` is only for
+tails that nobody reads any more.
+
+Later calls are `Job`s for the disk thread. The driver collects what has ended with `take_completed` in the first phase of
+its turn; bookkeeping about files happens there, on the driver's thread, so no table is shared between threads.
+
+- A sync covers the file and, when this disk made the file or folders above it, those folders' entries.
+- After a failed sync every later sync of that path fails too: the kernel has dropped the pages and would say "done".
+- `replace` writes `path.tmp`, syncs it, keeps the old content as `path.bak` by a hard link and renames: at every instant
+  `path` is whole, old or new. An empty old file is not worth a backup.
+- A POSIX lock belongs to the process and ends when any descriptor of its file is closed. So a locked file's descriptor
+  stays in the table until `close`, and a table of the process (`_LOCKED`) refuses a second lock without opening it.
+"""
+
+from __future__ import annotations
+
+import errno
+import mmap
+import os
+import shutil
+import stat
+import threading
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterator, Sequence
+
+from rmqkit.runtime.connection import Buffer
+from rmqkit.runtime.ports import Completion, DiskUsage, FileInfo
+from rmqkit.shell import osfile
+from rmqkit.shell.disk_thread import DiskThread, Job
+
+#: below this a copy is cheaper than a page fault and a mapping's bookkeeping
+MAPPED_SIZE_MIN = 65_536
+#: (device, inode) of the files this process has locked
+_LOCKED: dict[tuple[int, int], str] = {}
+_LOCKED_GUARD = threading.Lock()
+
+
+class _File:
+    __slots__ = ("fd", "users", "writable")
+
+    def __init__(self, fd: int, writable: bool) -> None:
+        self.fd = fd
+        self.writable = writable
+        #: jobs under way, or the lock: while above 0 the descriptor stays open
+        self.users = 0
+
+
+class OsDisk:
+    """The files of one node under `root` (made when absent). `thread` is the driver's; alone, the disk has its own."""
+
+    def __init__(self, root: str, *, thread: DiskThread | None = None, fds_max: int = 512, mappings_max: int = 256) -> None:
+        self.root = os.path.abspath(root)
+        #: jobs that have ended and were not collected yet; filled by the disk thread
+        self.completed: deque[Job] = deque()
+        self._thread = thread or DiskThread()
+        self._owns_thread = thread is None
+        self._fds_max = fds_max
+        self._mappings_max = mappings_max
+        self._files: OrderedDict[str, _File] = OrderedDict()
+        self._mappings: OrderedDict[str, memoryview] = OrderedDict()
+        #: per path: folders whose entries must be synced with it
+        self._new_names: dict[str, list[str]] = {}
+        self._syncing: dict[str, Job] = {}
+        self._synced_files: dict[Job, _File] = {}
+        #: paths whose sync has failed; the disk thread's own
+        self._failed: dict[str, OSError] = {}
+        self._locks: list[tuple[int, int]] = []
+        self._asked = 0
+        self._collected = 0
+        os.makedirs(self.root, exist_ok=True)
+
+    # --- synchronous ------------------------------------------------------------------------------------------------
+
+    def create(self, path: str, size: int) -> None:
+        file = self._writable(path)
+        if os.fstat(file.fd).st_size < size:
+            os.ftruncate(file.fd, size)
+
+    def write(self, path: str, position: int, buffers: Sequence[Buffer]) -> None:
+        file = self._files.get(path)
+        if file is None or not file.writable:
+            file = self._writable(path)
+        else:
+            self._files.move_to_end(path)
+        osfile.write_at(file.fd, buffers, position)
+
+    def read(self, path: str, position: int, size: int) -> bytes:
+        return osfile.read_at(self._readable(path).fd, size, position)
+
+    def view(self, path: str, position: int, size: int) -> Buffer:
+        mapping = self._mappings.get(path)
+        if mapping is None or position + size > len(mapping):
+            mapping = self._map(path)
+            if mapping is None:
+                return self.read(path, position, size)
+        else:
+            self._mappings.move_to_end(path)
+        return mapping[position : position + size]
+
+    def size(self, path: str) -> int | None:
+        try:
+            found = os.stat(self._full(path))
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        return found.st_size if stat.S_ISREG(found.st_mode) else None
+
+    def list(self, folder: str) -> Sequence[FileInfo]:
+        infos: list[FileInfo] = []
+        for entry in self._scan(folder):
+            try:
+                if entry.is_file():
+                    found = entry.stat()
+                    infos.append(FileInfo(entry.name, found.st_size, found.st_mtime_ns // 1_000_000))
+            except FileNotFoundError:
+                continue
+        return sorted(infos)
+
+    def folders(self, folder: str) -> Sequence[str]:
+        return sorted(entry.name for entry in self._scan(folder) if entry.is_dir())
+
+    def usage(self, path: str) -> DiskUsage:
+        full = self._full(path)
+        while not os.path.exists(full) and full != os.path.dirname(full):
+            full = os.path.dirname(full)
+        if not hasattr(os, "statvfs"):
+            return DiskUsage(*shutil.disk_usage(full))
+        found = os.statvfs(full)
+        unit = found.f_frsize
+        return DiskUsage(found.f_blocks * unit, (found.f_blocks - found.f_bfree) * unit, found.f_bavail * unit)
+
+    def lock(self, path: str, content: bytes) -> None:
+        full = self._full(path)
+        with _LOCKED_GUARD:
+            try:
+                found = os.stat(full)
+            except FileNotFoundError:
+                pass
+            else:
+                if (found.st_dev, found.st_ino) in _LOCKED:
+                    raise BlockingIOError(errno.EAGAIN, "locked by this process", full)
+            file = self._writable(path)
+            osfile.lock_byte(file.fd)
+            found = os.fstat(file.fd)
+            self._locks.append((found.st_dev, found.st_ino))
+            _LOCKED[self._locks[-1]] = full
+        file.users += 1
+        osfile.write_at(file.fd, [content], 0)
+
+    # --- later --------------------------------------------------------------------------------------------------------
+
+    def sync(self, path: str, then: Completion) -> None:
+        with self._thread.lock:
+            job = self._syncing.get(path)
+            if job is not None and not job.started:
+                job.waiters.append(then)
+                return
+        try:
+            file = self._readable(path)
+        except OSError as error:
+            self._give(Job(path, _raising(error), then, self.completed))
+            return
+        file.users += 1
+        folders = self._new_names.pop(path, [])
+        failed = self._failed
+
+        def work() -> None:
+            if path in failed:
+                raise failed[path]
+            try:
+                osfile.sync_file(file.fd)
+                for folder in folders:
+                    osfile.sync_folder(folder)
+            except OSError as error:
+                failed[path] = error
+                raise
+
+        job = Job(path, work, then, self.completed)
+        self._synced_files[job] = file
+        self._syncing[path] = job
+        self._give(job)
+
+    def replace(self, path: str, content: bytes, then: Completion) -> None:
+        full = self._full(path)
+        self._change(path, lambda: _replace(full, content), then)
+
+    def remove(self, path: str, then: Completion) -> None:
+        full = self._full(path)
+        failed = self._failed
+
+        def work() -> None:
+            _remove(full)
+            # The name may be made again: that is another file.
+            for known in [known for known in failed if known == path or known.startswith(f"{path}/")]:
+                del failed[known]
+
+        self._change(path, work, then)
+
+    def truncate(self, path: str, size: int, then: Completion) -> None:
+        full = self._full(path)
+        self._change(path, lambda: _truncate(full, size), then)
+
+    def take_completed(self) -> Iterator[tuple[Completion, OSError | None]]:
+        """What has ended since the last call, in the order it was asked for. For the driver."""
+        completed = self.completed
+        while completed:
+            job = completed.popleft()
+            self._collected += 1
+            file = self._synced_files.pop(job, None)
+            if file is None:
+                # The name may mean another file now, or a shorter one.
+                self._forget(job.path)
+            else:
+                file.users -= 1
+                if self._syncing.get(job.path) is job:
+                    del self._syncing[job.path]
+            for then in job.waiters:
+                yield then, job.error
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Block until something can be taken, or nothing is under way. False when the time is over."""
+        return self._thread.wait_until(lambda: bool(self.completed) or self._asked == self._collected, timeout_s)
+
+    def close(self) -> None:
+        self._thread.wait_until(lambda: self._asked == self._collected + len(self.completed))
+        if self._owns_thread:
+            self._thread.close()
+        self._mappings.clear()
+        with _LOCKED_GUARD:
+            for file in self._files.values():
+                os.close(file.fd)
+            for key in self._locks:
+                del _LOCKED[key]
+        self._files.clear()
+        self._locks.clear()
+
+    # --- open files ---------------------------------------------------------------------------------------------------
+
+    def _full(self, path: str) -> str:
+        if os.path.isabs(path):
+            return path
+        if ".." in path.split("/"):
+            raise ValueError(f"{path!r} leaves the node's folder")
+        return os.path.join(self.root, path)
+
+    def _scan(self, folder: str) -> Iterator[os.DirEntry[str]]:
+        try:
+            with os.scandir(self._full(folder)) as entries:
+                yield from entries
+        except (FileNotFoundError, NotADirectoryError):
+            return
+
+    def _readable(self, path: str) -> _File:
+        file = self._files.get(path)
+        if file is not None:
+            self._files.move_to_end(path)
+            return file
+        full = self._full(path)
+        try:
+            return self._keep(path, _File(os.open(full, os.O_RDWR | osfile.OPEN_FLAGS), True))
+        except (PermissionError, IsADirectoryError):
+            return self._keep(path, _File(os.open(full, os.O_RDONLY | osfile.OPEN_FLAGS), False))
+        except OSError as error:
+            if error.errno != errno.EROFS:
+                raise
+            return self._keep(path, _File(os.open(full, os.O_RDONLY | osfile.OPEN_FLAGS), False))
+
+    def _writable(self, path: str) -> _File:
+        file = self._files.get(path)
+        if file is not None and file.writable:
+            self._files.move_to_end(path)
+            return file
+        self._forget(path)
+        full = self._full(path)
+        try:
+            fd = os.open(full, os.O_RDWR | osfile.OPEN_FLAGS)
+        except FileNotFoundError:
+            folders = _make_folders(full)
+            fd = os.open(full, os.O_RDWR | os.O_CREAT | osfile.OPEN_FLAGS, 0o644)
+            self._new_names[path] = folders
+        return self._keep(path, _File(fd, True))
+
+    def _keep(self, path: str, file: _File) -> _File:
+        files = self._files
+        files[path] = file
+        if len(files) > self._fds_max:
+            for old_path, old in files.items():
+                if old.users == 0 and old is not file:
+                    os.close(old.fd)
+                    del files[old_path]
+                    break
+        return file
+
+    def _map(self, path: str) -> memoryview | None:
+        """A mapping of the file as long as it is now, or None when reading it is better."""
+        file = self._readable(path)
+        size = os.fstat(file.fd).st_size
+        if size < MAPPED_SIZE_MIN:
+            return None
+        known = self._mappings.get(path)
+        if known is not None and len(known) == size:
+            return known
+        mapping = memoryview(mmap.mmap(file.fd, size, access=mmap.ACCESS_READ))
+        self._mappings[path] = mapping
+        self._mappings.move_to_end(path)
+        if len(self._mappings) > self._mappings_max:
+            self._mappings.popitem(last=False)
+        return mapping
+
+    def _forget(self, path: str) -> None:
+        """Let go of descriptors and mappings of a path and of all below it."""
+        below = f"{path}/"
+        for known in [known for known in self._mappings if known == path or known.startswith(below)]:
+            del self._mappings[known]
+        for known in [known for known in self._files if known == path or known.startswith(below)]:
+            if self._files[known].users == 0:
+                os.close(self._files.pop(known).fd)
+
+    def _change(self, path: str, work: Callable[[], None], then: Completion) -> None:
+        """A job that changes a name or a size: syncs asked for later must not join one from before it."""
+        self._syncing.clear()
+        self._give(Job(path, work, then, self.completed))
+
+    def _give(self, job: Job) -> None:
+        self._asked += 1
+        self._thread.give(job)
+
+
+def _raising(error: OSError) -> Callable[[], None]:
+    def work() -> None:
+        raise error
+
+    return work
+
+
+def _make_folders(full: str) -> list[str]:
+    """Make the folders above a file; the folders whose entries change, innermost first."""
+    folder = os.path.dirname(full)
+    changed = [folder]
+    while not os.path.isdir(folder) and folder != os.path.dirname(folder):
+        folder = os.path.dirname(folder)
+        changed.append(folder)
+    if len(changed) > 1:
+        os.makedirs(changed[0], exist_ok=True)
+    return changed
+
+
+def _replace(full: str, content: bytes) -> None:
+    folders = _make_folders(full)
+    temporary, backup, backup_next = f"{full}.tmp", f"{full}.bak", f"{full}.bak.tmp"
+    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | osfile.OPEN_FLAGS, 0o644)
+    try:
+        with os.fdopen(fd, "wb", closefd=False) as file:
+            file.write(content)
+        osfile.sync_file(fd)
+    finally:
+        os.close(fd)
+    has_old = os.path.exists(full) and os.path.getsize(full) > 0
+    if has_old:
+        try:
+            if os.path.exists(backup_next):
+                os.remove(backup_next)
+            os.link(full, backup_next)
+        except OSError:  # a file system without hard links: for an instant only the backup is there
+            os.replace(full, backup)
+            has_old = False
+    os.replace(temporary, full)
+    if has_old:
+        os.replace(backup_next, backup)
+    for folder in folders:
+        osfile.sync_folder(folder)
+
+
+def _remove(full: str) -> None:
+    try:
+        if os.path.isdir(full) and not os.path.islink(full):
+            shutil.rmtree(full)
+        else:
+            os.remove(full)
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    osfile.sync_folder(os.path.dirname(full))
+
+
+def _truncate(full: str, size: int) -> None:
+    fd = os.open(full, os.O_RDWR | osfile.OPEN_FLAGS)
+    try:
+        os.ftruncate(fd, size)
+        osfile.sync_file(fd)
+    finally:
+        os.close(fd)

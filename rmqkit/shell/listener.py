@@ -1,0 +1,115 @@
+"""Listening sockets: binding, accepting in bounded batches, and what happens at the limits.
+
+Out of descriptors (EMFILE, ENFILE) accepting rests for `REST_MS`: the waiting connection stays in the backlog and would
+otherwise wake the loop at once again. At `connections_max` a connection is accepted and closed, so that the peer knows.
+"""
+
+from __future__ import annotations
+
+import errno
+import socket
+from typing import TYPE_CHECKING, Any
+
+from rmqkit.runtime.connection import Address, Connection
+from rmqkit.shell.poller import READ
+from rmqkit.shell.streams import Stream, address_of
+from rmqkit.shell.taken import CannotListen, listen_error
+
+if TYPE_CHECKING:
+    from rmqkit.runtime.node import Node
+    from rmqkit.shell.loop import Loop
+
+ACCEPT_BATCH = 64
+REST_MS = 100
+SAY_AGAIN_MS = 1000
+_OUT_OF_DESCRIPTORS = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+
+
+def bind(host: str, port: int, backlog: int) -> socket.socket:
+    """A listening socket. "" is every IPv4 address, "::" every address. Raises PortTaken or CannotListen."""
+    address = Address(host or "0.0.0.0", port)
+    try:
+        family, _kind, _protocol, _name, target = socket.getaddrinfo(
+            address.host, port, 0, socket.SOCK_STREAM, 0, socket.AI_PASSIVE
+        )[0]
+    except (OSError, UnicodeError) as error:
+        raise CannotListen(f"{host!r} is not an address to listen on: {error}") from error
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0 if host == "::" else 1)
+        sock.bind(target)
+        sock.listen(backlog)
+        sock.setblocking(False)
+    except OSError as error:
+        sock.close()
+        raise listen_error(address, error) from error
+    return sock
+
+
+class Listener:
+    __slots__ = ("_said_full_ms", "_starved", "fd", "loop", "node", "sock", "tag")
+
+    def __init__(self, loop: Loop, node: Node, tag: str, sock: socket.socket) -> None:
+        self.loop = loop
+        self.node = node
+        self.tag = tag
+        self.sock = sock
+        self.fd = sock.fileno()
+        self._starved = False
+        self._said_full_ms = -SAY_AGAIN_MS
+        loop.items[self.fd] = self
+        loop.poller.add(self.fd, READ)
+
+    def ready(self, mask: int) -> None:
+        for _ in range(ACCEPT_BATCH):
+            try:
+                sock, name = self.sock.accept()
+            except (BlockingIOError, InterruptedError):
+                self._starved = False
+                return
+            except OSError as error:
+                if error.errno in _OUT_OF_DESCRIPTORS:
+                    self._rest(error)
+                    return
+                continue  # the peer has gone while it waited
+            if self.loop.stream_count >= self.loop.limits.connections_max:
+                self._say_full()
+                sock.close()
+                continue
+            self._open(sock, name)
+
+    def scan(self, now_ms: int) -> None:
+        """Nothing: a listener is never idle."""
+
+    def _open(self, sock: socket.socket, name: tuple[Any, ...]) -> None:
+        try:
+            sock.setblocking(False)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            local = address_of(sock.getsockname())
+        except OSError:  # reset before we looked at it
+            sock.close()
+            return
+        conn = Connection(self.loop.next_id(), self.tag, address_of(name), local=local)
+        Stream(self.loop, self.node, sock, conn)
+        self.node.opened(conn)
+
+    def _rest(self, error: OSError) -> None:
+        if not self._starved:
+            self._starved = True
+            self.loop.log.error(
+                "no descriptor for a new connection", listener=self.tag, error=error.strerror, pause_ms=REST_MS
+            )
+        self.loop.poller.change(self.fd, 0)
+        self.loop.after(REST_MS, self._again)
+
+    def _again(self) -> None:
+        if self.loop.items.get(self.fd) is self:
+            self.loop.poller.change(self.fd, READ)
+
+    def _say_full(self) -> None:
+        now_ms = self.loop.clock.mono_ms
+        if now_ms - self._said_full_ms >= SAY_AGAIN_MS:
+            self._said_full_ms = now_ms
+            self.loop.log.warning("connection refused", listener=self.tag, connections_max=self.loop.limits.connections_max)

@@ -1,0 +1,100 @@
+"""What differs between operating systems in file calls: positioned I/O, full syncs, folder syncs, the byte lock.
+
+Linux has everything. macOS needs F_FULLFSYNC for a sync that means the platter. Windows (clients only) has neither
+positioned I/O nor folder syncs: it seeks first, which is safe because one thread uses a file at a time there.
+"""
+
+import errno
+import os
+import sys
+from collections.abc import Sequence
+
+from rmqkit.runtime.connection import Buffer
+
+#: most buffers of one vectored call; Linux and macOS both take 1024
+IOV_MAX = 1024
+OPEN_FLAGS = getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0)
+IS_WINDOWS = sys.platform == "win32"
+_F_FULLFSYNC = 51
+
+
+if IS_WINDOWS:
+
+    def read_at(fd: int, size: int, position: int) -> bytes:
+        """Up to `size` bytes at `position`; fewer at the end of the file."""
+        os.lseek(fd, position, os.SEEK_SET)
+        return os.read(fd, size)
+
+    def _write_some(fd: int, buffers: Sequence[Buffer], position: int) -> int:
+        os.lseek(fd, position, os.SEEK_SET)
+        return os.write(fd, buffers[0])
+
+else:
+
+    def read_at(fd: int, size: int, position: int) -> bytes:
+        """Up to `size` bytes at `position`; fewer at the end of the file."""
+        return os.pread(fd, size, position)
+
+    def _write_some(fd: int, buffers: Sequence[Buffer], position: int) -> int:
+        return os.pwritev(fd, buffers, position)
+
+
+def write_at(fd: int, buffers: Sequence[Buffer], position: int) -> None:
+    """Write all buffers one after the other at `position`, however often the system writes less. Raises OSError."""
+    size_left = sum(map(len, buffers))
+    if size_left == 0:
+        return
+    waiting: list[Buffer] = list(buffers)
+    while True:
+        written = _write_some(fd, waiting[:IOV_MAX], position)
+        size_left -= written
+        if size_left == 0:
+            return
+        if written == 0 and any(map(len, waiting[:IOV_MAX])):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        position += written
+        done = 0
+        while done < len(waiting) and len(waiting[done]) <= written:
+            written -= len(waiting[done])
+            done += 1
+        del waiting[:done]
+        if written:
+            waiting[0] = memoryview(waiting[0])[written:]
+
+
+def sync_file(fd: int) -> None:
+    """Content and size of the file are on the platter when this returns."""
+    if sys.platform == "darwin":
+        import fcntl
+
+        fcntl.fcntl(fd, _F_FULLFSYNC)
+    elif hasattr(os, "fdatasync"):
+        os.fdatasync(fd)
+    else:
+        os.fsync(fd)
+
+
+def sync_folder(path: str) -> None:
+    """Names made, changed or removed in the folder are on the platter when this returns. An absent folder is no error."""
+    if IS_WINDOWS:
+        return
+    try:
+        fd = os.open(path, os.O_RDONLY | OPEN_FLAGS)
+    except FileNotFoundError:
+        return
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def lock_byte(fd: int) -> None:
+    """Take the exclusive lock on byte 0 as Java's FileChannel.tryLock(0, 1, false) does. BlockingIOError if taken."""
+    if IS_WINDOWS:
+        raise OSError(errno.ENOSYS, "a node folder cannot be locked on this platform")
+    import fcntl
+
+    try:
+        fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
+    except PermissionError as error:  # POSIX lets a system say EACCES for a taken lock
+        raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN)) from error

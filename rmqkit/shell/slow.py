@@ -1,0 +1,72 @@
+"""Finding what made a turn long: the slowest step of the current turn, kept by the loop as it goes.
+
+A turn over `SLOW_TURN_MS` is logged with the node, the part of the turn, what the node was doing (`Node.doing`) and, when
+it was a duty, its name. Steps under `NOTED_NS` are not remembered, so a normal turn costs one comparison per step.
+"""
+
+from __future__ import annotations
+
+import time
+
+from rmqkit.runtime.node import Node
+from rmqkit.runtime.ports import Log
+
+SLOW_TURN_MS = 200
+NOTED_NS = 20_000_000
+
+
+class SlowTurn:
+    __slots__ = ("_doing", "_duty", "_duty_began_ns", "_log", "_node", "_part", "_slow_duty", "began_ns", "worst_ns")
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+        self.began_ns = time.monotonic_ns()
+        #: how long the slowest step of this turn took
+        self.worst_ns = NOTED_NS
+        self._node = ""
+        self._part = ""
+        self._doing = ""
+        self._duty = ""
+        self._duty_began_ns = 0
+        self._slow_duty = ""
+
+    def watch(self, node: Node) -> None:
+        """Learn which duty of a node is running."""
+        duties = getattr(node, "duties", None)
+        if duties is not None:
+            duties.watch = self._duty_changes
+
+    def step(self, node: Node | None, part: str, since_ns: int) -> int:
+        """A step has ended; the time now."""
+        now_ns = time.monotonic_ns()
+        if now_ns - since_ns > self.worst_ns:
+            self.note(node, part, now_ns - since_ns)
+        return now_ns
+
+    def note(self, node: Node | None, part: str, took_ns: int) -> None:
+        self.worst_ns = took_ns
+        self._node = "" if node is None else node.name
+        self._doing = "" if node is None else node.doing
+        self._part = part
+
+    def end(self) -> None:
+        took_ms = (time.monotonic_ns() - self.began_ns) // 1_000_000
+        if took_ms > SLOW_TURN_MS:
+            self._log.warning(
+                "slow turn",
+                took_ms=took_ms,
+                on=self._node,
+                part=self._part,
+                doing=self._doing,
+                duty=self._slow_duty if self._part == "dues" else "",
+            )
+        if self.worst_ns != NOTED_NS:
+            self.worst_ns = NOTED_NS
+            self._node = self._part = self._doing = self._slow_duty = ""
+
+    def _duty_changes(self, name: str) -> None:
+        now_ns = time.monotonic_ns()
+        if self._duty and now_ns - self._duty_began_ns > NOTED_NS:
+            self._slow_duty = self._duty
+        self._duty = name
+        self._duty_began_ns = now_ns

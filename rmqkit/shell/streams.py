@@ -1,0 +1,420 @@
+"""One TCP connection in the shell: `Dial` while we connect, `Stream` while open, `Lingering` after our side has ended.
+
+Each is an item of the loop, found by its descriptor, with `ready(mask)` for events and `scan(now_ms)` for the idle check.
+
+- A stream tries to write at the end of the turn and asks for write events only while bytes wait (`pending`). The
+  connection's own list is always empty between turns, so whatever a node sends later marks it dirty again and is counted.
+- Above `outbox_high_water` waiting bytes the peer is not read; at `outbox_low_water` it is again, and `drained` is told.
+- A clean close writes what waits, ends our direction and reads the peer's last bytes into nothing for `LINGER_MS`: closing
+  with unread bytes would reset the connection and could destroy our answer on its way.
+- The end of the peer's stream closes the connection, as upstream's does; bytes that still wait are dropped.
+
+Nothing here calls `closed` or `drained` directly: they are told in the first part of the reading phase.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+from typing import TYPE_CHECKING, Any
+
+from rmqkit.runtime.connection import Address, Buffer, Connection
+from rmqkit.shell.names import Targets, numeric_targets
+from rmqkit.shell.osfile import IOV_MAX
+from rmqkit.shell.poller import READ, WRITE
+
+if TYPE_CHECKING:
+    from rmqkit.runtime.node import Node
+    from rmqkit.shell.loop import Loop
+
+READ_SIZE_MAX = 65_536
+#: up to here one copy is cheaper than a vectored call
+JOIN_SIZE_MAX = 16_384
+SMALL_BUFFER = 512
+LINGER_MS = 1000
+HAS_SENDMSG = hasattr(socket.socket, "sendmsg")
+
+
+class Stream:
+    """An open connection. Takes over the socket, which is non-blocking."""
+
+    __slots__ = ("_recv", "_send", "active_ms", "conn", "fd", "interest", "loop", "node", "paused", "pending", "sock")
+
+    def __init__(self, loop: Loop, node: Node, sock: socket.socket, conn: Connection, *, known: bool = False) -> None:
+        self.loop = loop
+        self.node = node
+        self.sock = sock
+        self.fd = sock.fileno()
+        self.conn = conn
+        self.pending: list[Buffer] = []
+        #: above the high-water mark
+        self.paused = False
+        self.interest = READ
+        self.active_ms = loop.clock.mono_ms
+        self._recv = sock.recv
+        self._send = sock.send
+        conn.driver = self
+        conn.is_open = True
+        loop.items[self.fd] = self
+        if known:
+            loop.poller.change(self.fd, READ)
+        else:
+            loop.poller.add(self.fd, READ)
+
+    # --- events -----------------------------------------------------------------------------------------------------
+
+    def ready(self, mask: int) -> None:
+        if mask != WRITE:
+            if not self.interest & READ:
+                if mask & ~(READ | WRITE):
+                    self.lost(_error_text(self.sock))
+                    return
+            else:
+                try:
+                    data = self._recv(READ_SIZE_MAX)
+                except (BlockingIOError, InterruptedError):
+                    pass
+                except OSError as error:
+                    self.lost(error.strerror or str(error))
+                    return
+                else:
+                    if not data:
+                        self.lost("closed by peer")
+                        return
+                    self.active_ms = self.loop.clock.mono_ms
+                    self.node.received(self.conn, data)
+        if mask & WRITE and self.pending:
+            self._write(self.pending)
+
+    def scan(self, now_ms: int) -> None:
+        if now_ms - self.active_ms >= self.loop.limits.idle_close_ms:
+            self.lost("idle")
+
+    # --- effects ----------------------------------------------------------------------------------------------------
+
+    def flush(self) -> None:
+        """Send what the node has sent in this turn."""
+        conn = self.conn
+        out = conn.out
+        if not out:
+            return
+        if self.pending:
+            self.pending += out
+            out.clear()
+            self._check_size()
+        else:
+            self._write(out)
+
+    def finish(self) -> None:
+        """The node has closed: end after what waits has gone out. `flush` was called before."""
+        if self.pending:
+            self.watch()
+        else:
+            self._end()
+
+    def abort(self) -> None:
+        self.lost(self.conn.closing)
+
+    def watch(self) -> None:
+        """Ask the poller for what is wanted now."""
+        conn = self.conn
+        wanted = WRITE if self.pending else 0
+        if conn.reading and not self.paused and not conn.closing:
+            wanted |= READ
+        if wanted != self.interest:
+            self.interest = wanted
+            self.loop.poller.change(self.fd, wanted)
+
+    def lost(self, reason: str) -> None:
+        """The connection is over, whoever ended it."""
+        self.loop.drop(self.fd, self.sock)
+        self._over(reason)
+
+    # --- inside -----------------------------------------------------------------------------------------------------
+
+    def _write(self, out: list[Buffer]) -> None:
+        """One send. `out` is the connection's list or `pending`; what does not go is left in `pending`."""
+        conn = self.conn
+        size = conn.out_size
+        try:
+            if len(out) == 1:
+                sent = self._send(out[0])
+            elif size <= JOIN_SIZE_MAX or not HAS_SENDMSG:
+                out[:] = (b"".join(out),)
+                sent = self._send(out[0])
+            else:
+                if len(out) > 16:
+                    _join_small(out)
+                sent = self.sock.sendmsg(out[:IOV_MAX])
+        except (BlockingIOError, InterruptedError):
+            sent = 0
+        except OSError as error:
+            self.lost(error.strerror or str(error))
+            return
+        if sent:
+            self.active_ms = self.loop.clock.mono_ms
+        if sent == size:
+            conn.out_size = 0
+            out.clear()
+            if self.interest != READ:
+                self._emptied()
+            return
+        _drop(out, sent)
+        conn.out_size = size - sent
+        if out is not self.pending:
+            self.pending += out
+            out.clear()
+        self._check_size()
+
+    def _emptied(self) -> None:
+        if self.conn.closing:
+            self._end()
+            return
+        if self.paused:
+            self._resume()
+        self.watch()
+
+    def _check_size(self) -> None:
+        limits = self.loop.limits
+        size = self.conn.out_size
+        if size > limits.outbox_max:
+            self.lost(f"the peer does not read: {size} bytes wait")
+            return
+        if size > limits.outbox_high_water:
+            self.paused = True
+        elif self.paused and size <= limits.outbox_low_water:
+            self._resume()
+        self.watch()
+
+    def _resume(self) -> None:
+        self.paused = False
+        if not self.conn.closing:
+            self.loop.tell(self.node, self.node.drained, self.conn)
+
+    def _end(self) -> None:
+        try:
+            self.sock.shutdown(socket.SHUT_WR)
+        except OSError:
+            self.lost(self.conn.closing)
+            return
+        Lingering(self.loop, self.sock, self.fd)
+        self._over(self.conn.closing)
+
+    def _over(self, reason: str) -> None:
+        conn = self.conn
+        conn.closing = conn.closing or reason
+        conn.is_open = False
+        conn.driver = None
+        conn.out.clear()
+        conn.out_size = 0
+        self.pending.clear()
+        self.loop.tell(self.node, self.node.closed, conn, conn.closing)
+
+
+class Lingering:
+    """A socket whose connection is closed for the node; the peer has a moment to end its side."""
+
+    __slots__ = ("fd", "loop", "sock", "until_ms")
+
+    def __init__(self, loop: Loop, sock: socket.socket, fd: int) -> None:
+        self.loop = loop
+        self.sock = sock
+        self.fd = fd
+        self.until_ms = loop.clock.mono_ms + LINGER_MS
+        loop.items[fd] = self
+        loop.poller.change(fd, READ)
+        loop.after(LINGER_MS, self._late)
+
+    def ready(self, mask: int) -> None:
+        try:
+            if self.sock.recv(READ_SIZE_MAX):
+                return
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError:
+            pass
+        self._end()
+
+    def scan(self, now_ms: int) -> None:
+        if now_ms >= self.until_ms:
+            self._end()
+
+    def _late(self) -> None:
+        if self.loop.items.get(self.fd) is self:
+            self._end()
+
+    def _end(self) -> None:
+        self.loop.drop(self.fd, self.sock)
+
+
+class Dial:
+    """A connection that is being made: its name is looked up, then its addresses are tried in order."""
+
+    __slots__ = ("conn", "error", "fd", "is_over", "loop", "node", "sock", "targets")
+
+    def __init__(self, loop: Loop, node: Node, conn: Connection) -> None:
+        self.loop = loop
+        self.node = node
+        self.conn = conn
+        self.sock: socket.socket | None = None
+        self.fd = -1
+        self.targets: Targets = []
+        self.error = ""
+        self.is_over = False
+        conn.driver = self
+        loop.after(loop.limits.connect_timeout_ms, self._late)
+        targets = numeric_targets(conn.peer.host, conn.peer.port)
+        if targets is None:
+            loop.resolver.resolve(conn.peer.host, conn.peer.port, self._resolved)
+        else:
+            self._resolved(targets, None)
+
+    def ready(self, mask: int) -> None:
+        sock = self.sock
+        assert sock is not None
+        code = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        if code == 0 and _is_to_itself(sock):
+            code = errno.ECONNREFUSED
+        if code:
+            self._failed_one(os.strerror(code))
+            return
+        self.is_over = True
+        conn = self.conn
+        conn.local = address_of(sock.getsockname())
+        stream = Stream(self.loop, self.node, sock, conn, known=True)
+        if conn.out:
+            self.node.outbox.dirty.append(conn)
+        if conn.closing:
+            stream.flush()
+            if conn.driver is stream:
+                stream.finish()
+        else:
+            stream.watch()
+            self.node.opened(conn)
+
+    def scan(self, now_ms: int) -> None:
+        """Nothing: the timeout is set by `after`."""
+
+    def flush(self) -> None:
+        """Nothing: bytes wait until the connection is open."""
+
+    def watch(self) -> None:
+        """Nothing: reading begins when the connection is open."""
+
+    def finish(self) -> None:
+        """Closed by the node while connecting: bytes that were sent before still go out."""
+        if not self.conn.out:
+            self._failed(self.conn.closing)
+
+    def abort(self) -> None:
+        self._failed(self.conn.closing)
+
+    def _resolved(self, targets: Targets, error: OSError | None) -> None:
+        if self.is_over:
+            return
+        self.targets = targets
+        self.error = "" if error is None else error.strerror or str(error)
+        self._try_next()
+
+    def _try_next(self) -> None:
+        while self.targets:
+            family, address = self.targets.pop(0)
+            try:
+                sock = socket.socket(family, socket.SOCK_STREAM)
+            except OSError as error:
+                self.error = error.strerror or str(error)
+                continue
+            sock.setblocking(False)
+            try:
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                code = sock.connect_ex(address)
+            except (OSError, OverflowError) as failure:
+                self.error = str(failure)
+                sock.close()
+                continue
+            if code not in (0, errno.EINPROGRESS, errno.EWOULDBLOCK):
+                self.error = os.strerror(code)
+                sock.close()
+                continue
+            self.sock = sock
+            self.fd = sock.fileno()
+            self.loop.items[self.fd] = self
+            self.loop.poller.add(self.fd, WRITE)
+            return
+        self._failed(self.error or "no address")
+
+    def _failed_one(self, reason: str) -> None:
+        self.error = reason
+        self._drop()
+        self._try_next()
+
+    def _late(self) -> None:
+        if not self.is_over:
+            self._failed(f"no connection within {self.loop.limits.connect_timeout_ms} ms")
+
+    def _failed(self, reason: str) -> None:
+        self.is_over = True
+        self._drop()
+        conn = self.conn
+        conn.closing = conn.closing or reason
+        conn.driver = None
+        conn.out.clear()
+        conn.out_size = 0
+        self.loop.tell(self.node, self.node.closed, conn, conn.closing)
+
+    def _drop(self) -> None:
+        if self.sock is not None:
+            self.loop.drop(self.fd, self.sock)
+            self.sock = None
+
+
+def address_of(name: tuple[Any, ...]) -> Address:
+    """A socket name as an address; IPv4 in IPv6 clothes is written as IPv4."""
+    host = name[0]
+    if host.startswith("::ffff:") and "." in host:
+        host = host[7:]
+    return Address(host, name[1])
+
+
+def _is_to_itself(sock: socket.socket) -> bool:
+    """Dialling a free ephemeral port of this machine can connect a socket to itself."""
+    try:
+        return bool(sock.getsockname() == sock.getpeername())
+    except OSError:
+        return False
+
+
+def _error_text(sock: socket.socket) -> str:
+    code = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+    return os.strerror(code) if code else "closed by peer"
+
+
+def _drop(out: list[Buffer], size: int) -> None:
+    """Take `size` sent bytes from the front."""
+    done = 0
+    for buffer in out:
+        if len(buffer) > size:
+            break
+        size -= len(buffer)
+        done += 1
+    del out[:done]
+    if size:
+        out[0] = memoryview(out[0])[size:]
+
+
+def _join_small(out: list[Buffer]) -> None:
+    """Join runs of small buffers, in place."""
+    joined: list[Buffer] = []
+    run: list[Buffer] = []
+    for buffer in out:
+        if len(buffer) < SMALL_BUFFER:
+            run.append(buffer)
+            continue
+        if run:
+            joined.append(b"".join(run))
+            run.clear()
+        joined.append(buffer)
+    if run:
+        joined.append(b"".join(run))
+    out[:] = joined

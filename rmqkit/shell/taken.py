@@ -1,0 +1,80 @@
+"""Why a port cannot be listened on, as one line for the user, with the process that holds it when /proc tells."""
+
+import errno
+import os
+
+from rmqkit.errors import RmqkitError
+from rmqkit.runtime.connection import Address
+
+_STATE_LISTEN = "0A"
+
+
+class CannotListen(RmqkitError):
+    """A listening socket could not be made: no permission, no such address."""
+
+
+class PortTaken(RmqkitError):
+    """Another socket listens there. `address` is ours, `owner` is "pid 12 (java -server …)" or ""."""
+
+    def __init__(self, address: Address, owner: str) -> None:
+        held = f" by {owner}" if owner else ""
+        super().__init__(f"{address} is taken{held}; stop it or choose another port")
+        self.address = address
+        self.owner = owner
+
+
+def listen_error(address: Address, error: OSError) -> RmqkitError:
+    """The error to raise when binding or listening has failed."""
+    if error.errno == errno.EADDRINUSE:
+        return PortTaken(address, port_owner(address.port))
+    if error.errno in (errno.EACCES, errno.EPERM):
+        return CannotListen(f"no permission to listen on {address}; ports below 1024 are often reserved")
+    if error.errno == errno.EADDRNOTAVAIL:
+        return CannotListen(f"{address.host} is not an address of this machine")
+    return CannotListen(f"cannot listen on {address}: {error.strerror or error}")
+
+
+def port_owner(port: int) -> str:
+    """Who listens on a TCP port, as far as this process may see; "" when it may not or there is no /proc."""
+    inodes = _listening_inodes(port)
+    if not inodes:
+        return ""
+    try:
+        pids = sorted(int(name) for name in os.listdir("/proc") if name.isdigit())
+    except OSError:
+        return ""
+    for pid in pids:
+        folder = f"/proc/{pid}/fd"
+        try:
+            for name in os.listdir(folder):
+                if os.readlink(f"{folder}/{name}") in inodes:
+                    return f"pid {pid} ({_command(pid)})"
+        except OSError:  # another user's process, or one that has just ended
+            continue
+    return ""
+
+
+def _listening_inodes(port: int) -> dict[str, None]:
+    """Link targets ("socket:[123]") of the sockets that listen on the port."""
+    found: dict[str, None] = {}
+    suffix = f":{port:04X}"
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        try:
+            with open(table, encoding="ascii") as lines:
+                next(lines, "")
+                for line in lines:
+                    fields = line.split()
+                    if fields[1].endswith(suffix) and fields[3] == _STATE_LISTEN:
+                        found[f"socket:[{fields[9]}]"] = None
+        except (OSError, IndexError):
+            continue
+    return found
+
+
+def _command(pid: int) -> str:
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            words = file.read(400).replace(b"\0", b" ").decode("utf-8", "replace").strip()
+    except OSError:
+        return "?"
+    return words if len(words) <= 80 else f"{words[:79]}…"
