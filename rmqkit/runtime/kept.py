@@ -1,7 +1,7 @@
 """Small files a node keeps: a whole text, replaced as one, with the last one beside it as `.bak`.
 
-`KeptFile.save` may be called at any time; while a replacement is under way the newest content waits and the ones between
-are skipped. Loading follows upstream's rule: a missing, empty or unreadable file falls back to `.bak`; when neither
+`KeptFile.save` takes a function that makes the content and may be called at any time: while a replacement is under way
+the calls add up to one more replacement after it, whose content is made then. A thousand changes cost two files. Loading follows upstream's rule: a missing, empty or unreadable file falls back to `.bak`; when neither
 exists that is an empty start; when both are there and neither can be read the start fails and both are left alone.
 
 Source: `common/.../ConfigManager.java`, `common/.../MixAll.java`.
@@ -27,7 +27,7 @@ class KeptFile:
         self.error: OSError | None = None
         self._disk = disk
         self._saving = False
-        self._next: bytes | None = None
+        self._next: Callable[[], bytes] | None = None
         self._waiting: list[Callable[[], None]] = []
 
     @property
@@ -49,22 +49,22 @@ class KeptFile:
             raise KeptFileDamaged(f"{damage}, and there is no good copy; restore it from a backup or move it away")
         return None
 
-    def save(self, content: bytes, then: Callable[[], None] | None = None) -> None:
+    def save(self, make: Callable[[], bytes], then: Callable[[], None] | None = None) -> None:
         """Replace the content; `then` is called when this or newer content is durable, or the save has failed."""
         if then is not None:
             self._waiting.append(then)
         if self._saving:
-            self._next = content
+            self._next = make
             return
         self._saving = True
-        self._disk.replace(self.path, content, self._saved)
+        self._disk.replace(self.path, make(), self._saved)
 
     def _saved(self, error: OSError | None) -> None:
         self.error = error
         self._saving = False
         if self._next is not None:
-            content, self._next = self._next, None
-            self.save(content)
+            make, self._next = self._next, None
+            self.save(make)
             return
         waiting, self._waiting = self._waiting, []
         for then in waiting:

@@ -106,6 +106,8 @@ class Remoting:
         self.frame_complete_ms = frame_complete_ms
         self.partial_bytes_max = partial_bytes_max
         self.partial_bytes = 0
+        #: why requests are answered with SERVICE_NOT_AVAILABLE: the node starts or stops; "" while it serves
+        self.unavailable = ""
         #: connections we dialled, by address
         self.links: dict[Address, Connection] = {}
         #: requests taken since the start, by code
@@ -201,7 +203,7 @@ class Remoting:
         if conn.closing:
             return
         try:
-            if not peer.calls:
+            if not peer.calls and not self.unavailable:
                 row = peer.rows.get(peek_code(each.header))
                 if row is not None and not each.codec:
                     self._request(conn, row, each)
@@ -212,7 +214,11 @@ class Remoting:
                 return
             row = peer.rows.get(head.code)
             if row is None:
-                self._unsupported(conn, head)
+                remark = f" request type {head.code} not supported"
+                self._turn_away(conn, head, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark)
+            elif self.unavailable:
+                remark = f"service not available now: {self.unavailable}"
+                self._turn_away(conn, head, ResponseCode.SERVICE_NOT_AVAILABLE, remark)
             else:
                 self._request(conn, row, each)
         except RemoteProtocolError as error:
@@ -261,10 +267,9 @@ class Remoting:
         size = sum(map(len, buffers))
         self.outbox.send(conn, frame_head(header, size), *buffers)
 
-    def _unsupported(self, conn: Connection, head: Head) -> None:
+    def _turn_away(self, conn: Connection, head: Head, code: int, remark: str) -> None:
         if not head.flag & FLAG_ONEWAY:
-            remark = f" request type {head.code} not supported"
-            self._send(conn, head.opaque, Response(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark=remark))
+            self._send(conn, head.opaque, Response(code, remark=remark))
 
     def _reply(self, conn: Connection, peer: Peer, head: Head, body: bytes) -> None:
         waiting = peer.calls.pop(head.opaque, None)

@@ -106,14 +106,11 @@ class ArrivalWaiters:
             return
         for waiter in list(waiting):
             if waiter.offset <= offset and (waiter.match is None or waiter.match(tags_code)):
-                self._end(waiter)
-                waiter.wake(True)
+                self.end(waiter, True)
 
     def expire(self, now_ms: int) -> int | None:
         while (due_ms := self.next_deadline_ms()) is not None and due_ms <= now_ms:
-            waiter = self._deadlines[0][2]
-            self._end(waiter)
-            waiter.wake(False)
+            self.end(self._deadlines[0][2], False)
         return self.next_deadline_ms()
 
     def drop(self, conn: Connection) -> None:
@@ -125,8 +122,12 @@ class ArrivalWaiters:
     def wake_all(self, key: tuple[str, int]) -> None:
         """Answer everybody who waits for a queue (it was deleted, or its group was reset)."""
         for waiter in list(self.by_key.get(key, ())):
-            self._end(waiter)
-            waiter.wake(True)
+            self.end(waiter, True)
+
+    def end(self, waiter: ArrivalWaiter, arrived: bool) -> None:
+        """Take a waiter out and wake it."""
+        self._end(waiter)
+        waiter.wake(arrived)
 
     def _end(self, waiter: ArrivalWaiter) -> None:
         waiter.ended = True

@@ -173,6 +173,9 @@ class StorageEngine(Protocol):
     def settle(self) -> Sequence[Arrival]:
         """End of turn. Raises StoreWriteError."""
 
+    def configure(self, config: Any) -> None:
+        """Live settings have changed: use this `NodeConfig` from now on."""
+
     # --- the log
     def append(self, put: Put) -> PutResult: ...
 

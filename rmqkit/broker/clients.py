@@ -1,0 +1,153 @@
+"""Who is online: producers and consumers by group, from their heartbeats, and what each group subscribes to.
+
+A client is a connection with a client id. A group's members, subscriptions and modes come from heartbeats; a member goes
+when it says so, when its connection closes, or after 120 s without a heartbeat. Each change of members or subscriptions
+of a clustering group is told to all its members (NOTIFY_CONSUMER_IDS_CHANGED), so that they share the queues anew.
+
+Source: `broker/.../client/{ConsumerManager,ConsumerGroupInfo,ProducerManager}.java`,
+`broker/.../processor/ClientManageProcessor.java`.
+"""
+
+from typing import Any
+
+from rmqkit.runtime.connection import Connection
+from rmqkit.wire.bodies import ConsumerData, SubscriptionData
+
+#: clients (members of all groups) known at most; a heartbeat beyond it is refused
+CLIENTS_MAX = 100_000
+
+
+class Member:
+    """One client in one group."""
+
+    __slots__ = ("client_id", "conn", "language", "last_ms", "version")
+
+    def __init__(self, conn: Connection, client_id: str, language: Any, version: int, now_ms: int) -> None:
+        self.conn = conn
+        self.client_id = client_id
+        self.language = language
+        self.version = version
+        self.last_ms = now_ms
+
+
+class ConsumerGroup:
+    """The members of a consumer group by connection id, and what it subscribes to."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.members: dict[int, Member] = {}
+        self.subscriptions: dict[str, SubscriptionData] = {}
+        self.consume_type = "CONSUME_PASSIVELY"
+        self.message_model = "CLUSTERING"
+        self.consume_from_where = "CONSUME_FROM_LAST_OFFSET"
+
+    @property
+    def client_ids(self) -> list[str]:
+        return list(dict.fromkeys(member.client_id for member in self.members.values()))
+
+    def take(self, data: ConsumerData, version_now: int) -> bool:
+        """Modes and subscriptions of a heartbeat; whether the subscriptions changed."""
+        self.consume_type = data.consume_type
+        self.message_model = data.message_model
+        self.consume_from_where = data.consume_from_where
+        changed = False
+        topics = {}
+        for each in data.subscription_data_set:
+            topics[each.topic] = None
+            known = self.subscriptions.get(each.topic)
+            if known is None:
+                self.subscriptions[each.topic] = each
+                changed = True
+            elif each.sub_version > known.sub_version:
+                changed = changed or each.sub_string != known.sub_string
+                self.subscriptions[each.topic] = each
+        for topic in [topic for topic in self.subscriptions if topic not in topics]:
+            del self.subscriptions[topic]
+            changed = True
+        return changed
+
+
+class Clients:
+    def __init__(self) -> None:
+        self.consumers: dict[str, ConsumerGroup] = {}
+        self.producers: dict[str, dict[int, Member]] = {}
+        #: groups whose members have to be told, in the order of the changes
+        self.changed: dict[str, None] = {}
+        self.count = 0
+
+    def consumer_heartbeat(
+        self, conn: Connection, client_id: str, data: ConsumerData, language: Any, version: int, now_ms: int, notify: bool
+    ) -> bool:
+        """Registers a member and its subscriptions; whether anything changed."""
+        group = self.consumers.get(data.group_name)
+        if group is None:
+            group = self.consumers[data.group_name] = ConsumerGroup(data.group_name)
+        member = group.members.get(conn.id)
+        changed = False
+        if member is None or member.client_id != client_id:
+            if member is None:
+                self.count += 1
+            group.members[conn.id] = Member(conn, client_id, language, version, now_ms)
+            changed = True
+        else:
+            member.last_ms = now_ms
+        changed = group.take(data, now_ms) or changed
+        if changed and notify and data.message_model != "BROADCASTING":
+            self.changed[group.name] = None
+        return changed
+
+    def producer_heartbeat(
+        self, conn: Connection, group: str, client_id: str, language: Any, version: int, now_ms: int
+    ) -> None:
+        members = self.producers.setdefault(group, {})
+        member = members.get(conn.id)
+        if member is None:
+            self.count += 1
+            members[conn.id] = Member(conn, client_id, language, version, now_ms)
+        else:
+            member.last_ms = now_ms
+
+    def unregister(self, conn: Connection, producer_group: str | None, consumer_group: str | None) -> None:
+        if producer_group:
+            self._drop_producer(producer_group, conn.id)
+        if consumer_group:
+            self._drop_consumer(consumer_group, conn.id)
+
+    def connection_closed(self, conn: Connection) -> None:
+        for group in [name for name, members in self.producers.items() if conn.id in members]:
+            self._drop_producer(group, conn.id)
+        for group in [name for name, each in self.consumers.items() if conn.id in each.members]:
+            self._drop_consumer(group, conn.id)
+
+    def silent(self, before_ms: int) -> list[Connection]:
+        """Connections whose last heartbeat is older than `before_ms`."""
+        found: dict[int, Connection] = {}
+        for members in (*self.producers.values(), *(group.members for group in self.consumers.values())):
+            for member in members.values():
+                if member.last_ms < before_ms:
+                    found[member.conn.id] = member.conn
+        return list(found.values())
+
+    def take_changed(self) -> list[ConsumerGroup]:
+        """Groups to notify, each once, since the last call."""
+        if not self.changed:
+            return []
+        changed, self.changed = self.changed, {}
+        return [group for name in changed if (group := self.consumers.get(name)) is not None]
+
+    def _drop_producer(self, group: str, conn_id: int) -> None:
+        members = self.producers.get(group)
+        if members is not None and members.pop(conn_id, None) is not None:
+            self.count -= 1
+            if not members:
+                del self.producers[group]
+
+    def _drop_consumer(self, name: str, conn_id: int) -> None:
+        group = self.consumers.get(name)
+        if group is None or group.members.pop(conn_id, None) is None:
+            return
+        self.count -= 1
+        if not group.members:
+            del self.consumers[name]
+        elif group.message_model != "BROADCASTING":
+            self.changed[name] = None

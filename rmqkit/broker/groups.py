@@ -1,0 +1,75 @@
+"""Subscription groups: what the broker knows of a consumer group beyond who is online, and subscriptionGroup.json.
+
+A group comes into being by an administrator or, while `autoCreateSubscriptionGroup`, by its first heartbeat or pull.
+
+Source: `broker/.../subscription/SubscriptionGroupManager.java`.
+"""
+
+from collections.abc import Callable
+
+from rmqkit.broker import names
+from rmqkit.config import NodeConfig
+from rmqkit.runtime.kept import KeptFile
+from rmqkit.runtime.ports import Clock, Disk
+from rmqkit.wire.bodies import DataVersion, SubscriptionGroupConfig, SubscriptionGroupTable
+
+GROUPS_MAX = 100_000
+
+
+class GroupTable:
+    def __init__(self, disk: Disk, clock: Clock, config: NodeConfig, folder: str) -> None:
+        self.by_name: dict[str, SubscriptionGroupConfig] = {}
+        self.version = DataVersion(timestamp=clock.wall_ms)
+        self._clock = clock
+        self._config = config
+        self._file = KeptFile(disk, f"{folder}/subscriptionGroup.json")
+
+    def load(self) -> None:
+        """Raises KeptFileDamaged."""
+        loaded = self._file.load(SubscriptionGroupTable.parse)
+        if loaded is not None:
+            self.by_name.update(loaded.subscription_group_table)
+            self.version = loaded.data_version
+        before = len(self.by_name)
+        for name in names.SYSTEM_GROUPS:
+            broadcast = name != "FILTERSRV_CONSUMER"
+            self.by_name.setdefault(
+                name, SubscriptionGroupConfig(group_name=name, consume_broadcast_enable=broadcast)
+            )
+        if len(self.by_name) != before:
+            self._changed()
+
+    def save(self, then: Callable[[], None] | None = None) -> None:
+        self._file.save(lambda: self.snapshot().to_file(), then)
+
+    def snapshot(self) -> SubscriptionGroupTable:
+        return SubscriptionGroupTable(data_version=self.version, subscription_group_table=dict(self.by_name))
+
+    def get(self, group: str) -> SubscriptionGroupConfig | None:
+        """The group's configuration; makes one where the broker may. None: unknown, or a name that cannot be one."""
+        config = self.by_name.get(group)
+        if config is None and self._may_create(group):
+            config = SubscriptionGroupConfig(group_name=group)
+            self.put(config)
+        return config
+
+    def put(self, config: SubscriptionGroupConfig) -> None:
+        self.by_name[config.group_name] = config
+        self._changed()
+
+    def delete(self, group: str) -> bool:
+        if self.by_name.pop(group, None) is None:
+            return False
+        self._changed()
+        return True
+
+    def _may_create(self, group: str) -> bool:
+        return (
+            self._config.topics.auto_create_subscription_group
+            and len(self.by_name) < GROUPS_MAX
+            and names.group_fault(group) is None
+        )
+
+    def _changed(self) -> None:
+        self.version = self.version.next_version(self._clock.wall_ms)
+        self.save()

@@ -1,0 +1,90 @@
+"""Names of topics and groups: which are valid, which belong to the system, how they are derived from one another.
+
+A name that comes from the wire reaches the disk (queue folders) and other brokers, so the rule is upstream's alphabet
+and length, checked at every place where a name can create something.
+
+Source: `common/.../topic/TopicValidator.java`, `common/.../MixAll.java`, `client/.../Validators.java`.
+"""
+
+import re
+
+TOPIC_SIZE_MAX = 127
+RETRY_TOPIC_SIZE_MAX = 255
+GROUP_SIZE_MAX = 255
+
+RETRY_PREFIX = "%RETRY%"
+DLQ_PREFIX = "%DLQ%"
+SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
+AUTO_CREATE_TOPIC = "TBW102"
+BENCHMARK_TOPIC = "BenchmarkTest"
+SELF_TEST_TOPIC = "SELF_TEST_TOPIC"
+OFFSET_MOVED_EVENT = "OFFSET_MOVED_EVENT"
+HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
+OP_TOPIC = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
+CHECK_MAX_TIME_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
+TIMER_TOPIC = "rmq_sys_wheel_timer"
+SYSTEM_PREFIX = "rmq_sys_"
+
+SEND_FORBIDDEN = frozenset(
+    (SCHEDULE_TOPIC, HALF_TOPIC, OP_TOPIC, CHECK_MAX_TIME_TOPIC, SELF_TEST_TOPIC, OFFSET_MOVED_EVENT)
+)
+SYSTEM_TOPICS = frozenset(
+    (
+        AUTO_CREATE_TOPIC,
+        SCHEDULE_TOPIC,
+        BENCHMARK_TOPIC,
+        HALF_TOPIC,
+        "RMQ_SYS_TRACE_TOPIC",
+        OP_TOPIC,
+        CHECK_MAX_TIME_TOPIC,
+        SELF_TEST_TOPIC,
+        OFFSET_MOVED_EVENT,
+    )
+)
+SYSTEM_GROUPS = (
+    "TOOLS_CONSUMER",
+    "FILTERSRV_CONSUMER",
+    "SELF_TEST_C_GROUP",
+    "CID_ONS-HTTP-PROXY",
+    "CID_ONSAPI_PULL",
+    "CID_ONSAPI_PERMISSION",
+    "CID_ONSAPI_OWNER",
+    "CID_RMQ_SYS_TRANS",
+)
+
+_ALLOWED = re.compile(r"[%|a-zA-Z0-9_-]+").fullmatch
+
+
+def topic_fault(topic: str) -> str | None:
+    """What is wrong with a topic name, or None."""
+    if not topic or not topic.strip():
+        return "The specified topic is blank."
+    if not _ALLOWED(topic):
+        return "The specified topic contains illegal characters, allowing only ^[%|a-zA-Z0-9_-]+$"
+    size_max = RETRY_TOPIC_SIZE_MAX if topic.startswith((RETRY_PREFIX, DLQ_PREFIX)) else TOPIC_SIZE_MAX
+    if len(topic) > size_max:
+        return f"The specified topic is longer than topic max length {size_max}."
+    return None
+
+
+def group_fault(group: str) -> str | None:
+    """What is wrong with a group name, or None."""
+    if not group or not group.strip():
+        return "The specified group is blank."
+    if not _ALLOWED(group):
+        return "The specified group contains illegal characters, allowing only ^[%|a-zA-Z0-9_-]+$"
+    if len(group) > GROUP_SIZE_MAX:
+        return f"The specified group is longer than group max length {GROUP_SIZE_MAX}."
+    return None
+
+
+def is_system_topic(topic: str) -> bool:
+    return topic in SYSTEM_TOPICS or topic.startswith(SYSTEM_PREFIX)
+
+
+def retry_topic(group: str) -> str:
+    return RETRY_PREFIX + group
+
+
+def dlq_topic(group: str) -> str:
+    return DLQ_PREFIX + group

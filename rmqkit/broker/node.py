@@ -1,0 +1,243 @@
+"""The broker node: composes tables, store, handlers and registration, and runs them in turns.
+
+Life: `start` loads the tables and starts the engine, whose recovery runs as duties; requests meanwhile are answered with
+SERVICE_NOT_AVAILABLE. When the engine is ready the broker registers and serves. `stop` unregisters, refuses what is new,
+lets the engine flush and close, saves the tables, and then says it is stopped.
+
+End of a turn (`settle`): the engine writes everything that was appended; puts are answered; records that became readable
+wake the pulls that wait for them; members of changed groups are told.
+
+Listeners, by connection tag: `remoting` is the broker's port P; `vip` is P - 2, the same table without pulls, as Apache's.
+Only this module knows all parts; the others are handed the broker and use its fields.
+
+Source: `broker/.../BrokerController.java`.
+"""
+
+
+from rmqkit.broker import names
+from rmqkit.broker.clients import Clients
+from rmqkit.broker.groups import GroupTable
+from rmqkit.broker.handlers import admin, clients, groups, offsets, pull, send, topics
+from rmqkit.broker.hosts import Hosts
+from rmqkit.broker.offsets import OffsetTable
+from rmqkit.broker.puts import Puts
+from rmqkit.broker.registration import Registration
+from rmqkit.broker.statistics import Statistics
+from rmqkit.broker.topics import TopicTable
+from rmqkit.config import NodeConfig
+from rmqkit.runtime.calls import Handlers
+from rmqkit.runtime.connection import Address, Connection
+from rmqkit.runtime.node import BaseNode
+from rmqkit.runtime.ports import Ports
+from rmqkit.runtime.remoting import Peer, Remoting
+from rmqkit.runtime.waiters import ArrivalWaiters
+from rmqkit.store.contract import EngineFactory, EngineParts, StorageEngine, StoreWriteError
+from rmqkit.wire import properties as props
+from rmqkit.wire.codes import PermName, RequestCode, ResponseCode
+from rmqkit.wire.uniqueids import UniqueIds
+from rmqkit.wire.schemas.calls import NotifyConsumerIdsChangedRequest
+
+HANDLERS = Handlers(send.rows, pull.rows, offsets.rows, clients.rows, topics.rows, groups.rows, admin.rows)
+NOT_ON_VIP = (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE)
+CONFIG_FOLDER = "config"
+CLIENT_SCAN_MS = 10_000
+
+
+class Broker(BaseNode):
+    def __init__(
+        self,
+        name: str,
+        ports: Ports,
+        config: NodeConfig,
+        engine: EngineFactory,
+        *,
+        extra_handlers: Handlers | None = None,
+    ) -> None:
+        super().__init__(name, ports)
+        self.config = config
+        self.log = ports.log
+        self.entropy = ports.entropy
+        network, identity = config.network, config.identity
+        self.address = Address(network.broker_ip1, network.listen_port)
+        self.address_text = str(self.address)
+        self.ha_address_text = str(Address(network.broker_ip2, network.ha_listen_port))
+        disk, clock = ports.disk, ports.clock
+        self.hosts = Hosts(self.address)
+        self.topics = TopicTable(disk, clock, config, CONFIG_FOLDER)
+        self.groups = GroupTable(disk, clock, config, CONFIG_FOLDER)
+        step = config.offsets.consumer_offset_update_version_step
+        self.offsets = OffsetTable(disk, clock, CONFIG_FOLDER, step)
+        self.clients = Clients()
+        self.arrivals = ArrivalWaiters(config.limits.waiters_max)
+        self.puts = Puts(self)
+        self.statistics = Statistics(clock)
+        self.store: StorageEngine = engine(EngineParts(ports, self.duties, config))
+        table = Handlers(HANDLERS, *([extra_handlers] if extra_handlers else []))
+        self.remoting = Remoting(
+            self,
+            outbox=self.outbox,
+            clock=clock,
+            duties=self.duties,
+            log=ports.log,
+            tables={"remoting": table, "vip": table.without(NOT_ON_VIP)},
+            frame_size_max=config.limits.frame_size_max,
+            frame_complete_ms=config.limits.frame_complete_ms,
+            partial_bytes_max=config.limits.partial_bytes_max,
+            on_closed=self._connection_closed,
+        )
+        self.remoting.unavailable = "the broker is starting"
+        self.registration = Registration(self)
+        self.guarded_topics = names.SEND_FORBIDDEN
+        self.send_blocked = ""
+        self.send_blocked_code = ResponseCode.NO_PERMISSION
+        self.serving = False
+        self.stopping = False
+        self.own_properties = props.encode(
+            {
+                "MSG_REGION": identity.region_id,
+                "TRACE_ON": "true" if identity.trace_on else "false",
+                "CLUSTER": identity.broker_cluster_name,
+            }
+        )
+        self._unique_ids = UniqueIds(self.hosts.store_host[:-4], pid=0, salt=self.entropy.getrandbits(31))
+
+    # --- life --------------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Raises RmqkitError: the store is locked or damaged, a kept file cannot be read."""
+        for note in self.config.notes:
+            self.log.warning("setting", note=note)
+        self.store.start()
+        self.topics.load()
+        self.groups.load()
+        self.offsets.load()
+        self.topics.on_change = self.registration.topics_changed
+        self._derive()
+        self.log.info("starting", address=self.address_text, store=self.config.paths.store_path_root_dir)
+
+    def _serve(self) -> None:
+        self.serving = True
+        self.remoting.unavailable = ""
+        now_ms = self.clock.mono_ms
+        self.duties.add("save-offsets", self._save_offsets, now_ms + self.config.offsets.flush_consumer_offset_interval_ms)
+        self.duties.add("client-scan", self._scan_clients, now_ms + CLIENT_SCAN_MS)
+        self.duties.add("pull-deadlines", self.arrivals.expire, None)
+        self.duties.add("pull-hold-scan", lambda now: pull.hold_scan(self, now), None)
+        self.duties.add("statistics", self.statistics.sample, now_ms)
+        self.registration.start()
+        self.log.info("serving", address=self.address_text, log_end=self.store.offset_max)
+
+    def stop(self) -> None:
+        if self.stopping:
+            return
+        self.stopping = True
+        self.remoting.unavailable = "the broker is stopping"
+        if self.serving:
+            self.registration.stop()
+        self.log.info("stopping")
+        self.store.stop(self._store_stopped)
+
+    def _store_stopped(self) -> None:
+        self.puts.fail_all()
+        waiting = [self.topics.save, self.groups.save, self.offsets.save]
+
+        def saved() -> None:
+            if waiting:
+                waiting.pop(0)(saved)
+            else:
+                self.log.info("stopped", log_end=self.store.offset_max)
+                self.stopped = True
+
+        saved()
+
+    # --- turns -------------------------------------------------------------------------------------------------------
+
+    def opened(self, conn: Connection) -> None:
+        self.remoting.opened(conn)
+
+    def received(self, conn: Connection, data: bytes) -> None:
+        self.remoting.received(conn, data)
+
+    def closed(self, conn: Connection, reason: str) -> None:
+        self.remoting.closed(conn, reason)
+
+    def _connection_closed(self, conn: Connection, peer: Peer) -> None:
+        if conn.dialled:
+            self.registration.connection_closed(conn.peer)
+            return
+        self.hosts.forget(conn)
+        self.arrivals.drop(conn)
+        self.clients.connection_closed(conn)
+        self.notify_groups()
+
+    def settle(self) -> None:
+        if not self.serving:
+            if self.store.ready and not self.stopping:
+                self._serve()
+            return
+        try:
+            arrivals = self.store.settle()
+        except StoreWriteError as error:
+            self.log.error("write-failed", error=str(error), puts=len(self.puts))
+            self.puts.write_failed(error)
+            return
+        self.puts.settle()
+        if arrivals and self.arrivals.count:
+            waiting = self.arrivals.by_key
+            for topic, queue_id, queue_offset, tags_code in arrivals:
+                if (topic, queue_id) in waiting:
+                    self.arrivals.arrived((topic, queue_id), queue_offset, tags_code)
+
+    # --- what handlers use ---------------------------------------------------------------------------------------------
+
+    def unique_id(self) -> str:
+        """A message id for a client that sent none."""
+        return self._unique_ids.next(self.clock.wall_ms)
+
+    def notify_groups(self) -> None:
+        """Tell the members of changed groups to share their queues anew."""
+        for group in self.clients.take_changed():
+            note = NotifyConsumerIdsChangedRequest(consumer_group=group.name)
+            for member in group.members.values():
+                self.remoting.oneway(member.conn, RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, note)
+
+    def delete_topic(self, topic: str) -> None:
+        """The topic with its queues, its groups' offsets and whoever waits for it."""
+        self.topics.delete(topic)
+        self.store.delete_topics([topic])
+        self.offsets.remove_topic(topic)
+        for key in [key for key in self.arrivals.by_key if key[0] == topic]:
+            self.arrivals.wake_all(key)
+
+    def apply_config(self, config: NodeConfig) -> None:
+        """Live settings have changed."""
+        permission_before = self.config.topics.broker_permission
+        self.config = config
+        self.store.configure(config)
+        self._derive()
+        if permission_before != config.topics.broker_permission:
+            self.registration.topics_changed(list(self.topics.by_name))
+
+    def facts(self) -> dict[str, str]:
+        """Runtime facts under upstream's names, values as text."""
+        return {**self.store.facts(), **self.statistics.facts(self)}
+
+    def _derive(self) -> None:
+        """Values the hot path wants ready."""
+        writeable = self.config.topics.broker_permission & PermName.PERM_WRITE
+        ip = self.config.network.broker_ip1
+        self.send_blocked = "" if writeable else f"the broker[{ip}] sending message is forbidden (brokerPermission)"
+
+    # --- duties -----------------------------------------------------------------------------------------------------------
+
+    def _save_offsets(self, now_ms: int) -> int:
+        self.offsets.save()
+        return now_ms + self.config.offsets.flush_consumer_offset_interval_ms
+
+    def _scan_clients(self, now_ms: int) -> int:
+        """Closing the connection ends the membership; a client that lives comes back by itself."""
+        for conn in self.clients.silent(now_ms - self.config.registration.channel_expired_timeout_ms):
+            self.outbox.close(conn, "no heartbeat")
+        return now_ms + CLIENT_SCAN_MS
+
+

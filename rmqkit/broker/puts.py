@@ -1,0 +1,165 @@
+"""Puts: appended records whose answer has to wait, and how each is answered.
+
+A put is parked when its record is appended and answered when its record is as durable as its mode demands:
+
+- ASYNC_FLUSH, or the message says WAIT=false: at the end of the turn, when the write of the turn has succeeded.
+- SYNC_FLUSH: when a sync has covered it; at the deadline (`syncFlushTimeout`) the answer is FLUSH_DISK_TIMEOUT, which
+  means stored but not known to be durable. One sync serves all puts that wait for one (group commit).
+
+Replication will add its own wait between the two; waiting is by offset, so one slow put delays nobody else.
+
+Source: `store/.../CommitLog.handleDiskFlushAndHA`, `broker/.../SendMessageProcessor.handlePutMessageResult`.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from rmqkit.config import FlushDiskType
+from rmqkit.runtime.calls import Call, Response
+from rmqkit.runtime.waiters import OffsetWaiters
+from rmqkit.store.contract import PutResult, PutStatus, StoreWriteError
+from rmqkit.wire.codes import VERSION, ResponseCode
+from rmqkit.wire.frames import frame
+
+if TYPE_CHECKING:
+    from rmqkit.broker.node import Broker
+
+#: upstream's answer to each status that is not PUT_OK: (code, remark)
+_ANSWERS = {
+    PutStatus.FLUSH_DISK_TIMEOUT: (ResponseCode.FLUSH_DISK_TIMEOUT, None),
+    PutStatus.FLUSH_SLAVE_TIMEOUT: (ResponseCode.FLUSH_SLAVE_TIMEOUT, None),
+    PutStatus.SLAVE_NOT_AVAILABLE: (ResponseCode.SLAVE_NOT_AVAILABLE, None),
+    PutStatus.CREATE_MAPPED_FILE_FAILED: (
+        ResponseCode.SYSTEM_ERROR,
+        "create mapped file failed, server is busy or broken.",
+    ),
+    PutStatus.MESSAGE_ILLEGAL: (ResponseCode.MESSAGE_ILLEGAL, "the message is illegal: topic, body or record too long"),
+    PutStatus.PROPERTIES_SIZE_EXCEEDED: (ResponseCode.MESSAGE_ILLEGAL, "the properties are longer than 32767 bytes"),
+    PutStatus.OS_PAGE_CACHE_BUSY: (ResponseCode.SYSTEM_BUSY, "[PC_SYNCHRONIZED]broker busy, start flow control for a while"),
+    PutStatus.IN_SYNC_REPLICAS_NOT_ENOUGH: (ResponseCode.SYSTEM_ERROR, "in-sync replicas not enough"),
+    PutStatus.UNKNOWN_ERROR: (ResponseCode.SYSTEM_ERROR, "UNKNOWN_ERROR"),
+}
+
+_SUCCESS = {
+    PutStatus.PUT_OK: b'{"code":0,"extFields":{',
+    PutStatus.FLUSH_DISK_TIMEOUT: b'{"code":10,"extFields":{',
+    PutStatus.FLUSH_SLAVE_TIMEOUT: b'{"code":12,"extFields":{',
+    PutStatus.SLAVE_NOT_AVAILABLE: b'{"code":11,"extFields":{',
+}
+
+Parked = tuple[Call[Any], int, PutResult, bool]
+
+
+class Puts:
+    def __init__(self, broker: "Broker") -> None:
+        self._broker = broker
+        self._turn: list[Parked] = []
+        self._syncing = OffsetWaiters()
+        self.failed_count = 0
+        identity = broker.config.identity
+        trace = "true" if identity.trace_on else "false"
+        region = msgspec.json.encode(identity.region_id)
+        self._fields = b'"MSG_REGION":%b,"TRACE_ON":"%b","msgId":"' % (region, trace.encode())
+        self._ids = broker.hosts.store_host.hex().upper().encode()
+        self._tail = b'},"flag":1,"language":"PYTHON","opaque":%d,"serializeTypeCurrentRPC":"JSON","version":' + (
+            b"%d}" % VERSION
+        )
+        broker.duties.add("put-deadlines", self._expire, None)
+
+    def __len__(self) -> int:
+        return len(self._turn) + len(self._syncing)
+
+    def park(self, call: Call[Any], queue_id: int, result: PutResult, wait: bool) -> None:
+        self._turn.append((call, queue_id, result, wait))
+
+    @property
+    def is_full(self) -> bool:
+        """Too many puts wait for the disk: upstream's flow control answers SYSTEM_BUSY."""
+        return len(self._syncing) >= self._broker.config.limits.waiters_max
+
+    def refusal(self, status: PutStatus) -> Response:
+        """The answer to a put that was not stored."""
+        self.failed_count += 1
+        if status is PutStatus.SERVICE_NOT_AVAILABLE:
+            why = self._broker.store.failed or "the broker is not writeable"
+            return Response(ResponseCode.SERVICE_NOT_AVAILABLE, remark=f"service not available now: {why}")
+        code, remark = _ANSWERS[status]
+        return Response(code, remark=remark)
+
+    def settle(self) -> None:
+        """Called after the turn's write: answers what needs no more, hands the rest to the sync."""
+        turn = self._turn
+        if not turn:
+            return
+        self._turn = []
+        if self._broker.config.flush.flush_disk_type is FlushDiskType.SYNC_FLUSH:
+            self._await_sync(turn)
+            return
+        for call, queue_id, result, _ in turn:
+            self._answer(call, queue_id, result, PutStatus.PUT_OK)
+
+    def write_failed(self, error: StoreWriteError) -> None:
+        """Nothing of this turn is stored."""
+        turn, self._turn = self._turn, []
+        self.failed_count += len(turn)
+        response = Response(ResponseCode.SERVICE_NOT_AVAILABLE, remark=f"service not available now: {error}")
+        for call, _, _, _ in turn:
+            call.finish(response)
+
+    def fail_all(self) -> None:
+        """The node ends: what still waits for a sync is answered as upstream answers at a timeout."""
+        self._syncing.fail_all()
+
+    def _await_sync(self, turn: list[Parked]) -> None:
+        broker = self._broker
+        deadline_ms = broker.clock.mono_ms + broker.config.flush.sync_flush_timeout_ms
+        offset_next = 0
+        for call, queue_id, result, wait in turn:
+            if not wait:
+                self._answer(call, queue_id, result, PutStatus.PUT_OK)
+                continue
+            offset_next = result.phy_offset_next
+
+            def finish(
+                durable: bool, call: Call[Any] = call, queue_id: int = queue_id, result: PutResult = result
+            ) -> None:
+                status = PutStatus.PUT_OK if durable else PutStatus.FLUSH_DISK_TIMEOUT
+                self._answer(call, queue_id, result, status)
+
+            self._syncing.park(offset_next, deadline_ms, finish)
+        if offset_next:
+            broker.store.sync(offset_next, self._synced)
+            broker.duties.wake("put-deadlines", deadline_ms)
+
+    def _synced(self, durable: bool) -> None:
+        if durable:
+            self._syncing.reached(self._broker.store.offset_synced)
+        else:
+            self._syncing.fail_all()
+
+    def _expire(self, now_ms: int) -> int | None:
+        return self._syncing.expire(now_ms)
+
+    def _answer(self, call: Call[Any], queue_id: int, result: PutResult, status: PutStatus) -> None:
+        """Built by hand: this is the answer to every send."""
+        statistics = self._broker.statistics
+        statistics.put_count += len(result.phy_offsets) or 1
+        statistics.put_bytes += result.phy_offset_next - result.phy_offset
+        if call.flag & 2:
+            call.finished = True
+            return
+        offsets = result.phy_offsets
+        if offsets:
+            ids = b",".join([self._ids + b"%016X" % offset for offset in offsets])
+        else:
+            ids = self._ids + b"%016X" % result.phy_offset
+        header = b'%b%b%b","queueId":"%d","queueOffset":"%d"%b' % (
+            _SUCCESS[status],
+            self._fields,
+            ids,
+            queue_id,
+            result.queue_offset,
+            self._tail % call.opaque,
+        )
+        call.finish_frame(frame(header))

@@ -1,0 +1,128 @@
+"""Registration with the name servers: the whole table at the start and every 30 s, changed topics at once.
+
+Each name server is told on its own; one that is down or slow delays none of the others. A name server refuses an id's
+first registration when it carries exactly one topic, so the whole table always goes first (a changed topic that cannot
+be told alone is told by the next whole registration). The connection stays open: closing it is what tells the name
+server at once that this broker is gone.
+
+Source: `broker/.../out/BrokerOuterAPI.registerBrokerAll`, `broker/.../BrokerController.registerBrokerAll`.
+"""
+
+from typing import TYPE_CHECKING
+
+from rmqkit.runtime.calls import CallFailed, Outcome
+from rmqkit.runtime.connection import Address
+from rmqkit.wire.bodies import RegisterBrokerBody, TopicConfigTable
+from rmqkit.wire.codes import PermName, RequestCode
+from rmqkit.wire.record import body_crc
+from rmqkit.wire.schemas.nameserver import RegisterBrokerRequest, UnregisterBrokerRequest
+
+if TYPE_CHECKING:
+    from rmqkit.broker.node import Broker
+
+PERIOD_MS_MIN = 10_000
+PERIOD_MS_MAX = 60_000
+#: a name server that could not be told is tried again after this
+RETRY_MS = 1000
+UNREGISTER_TIMEOUT_MS = 3000
+
+
+class Registration:
+    def __init__(self, broker: "Broker") -> None:
+        self._broker = broker
+        self.nameservers = [Address.parse(text) for text in broker.config.network.namesrv_addrs]
+        #: name servers that have taken the whole table, and the text of the last failure by name server
+        self.registered: dict[Address, None] = {}
+        self.failures: dict[Address, str] = {}
+        self._running = False
+
+    def start(self) -> None:
+        self._running = True
+        for address in self.nameservers:
+            self._broker.duties.add(
+                self._duty(address), lambda now_ms, to=address: self._register(to, now_ms), self._broker.clock.mono_ms
+            )
+
+    def topics_changed(self, names: list[str]) -> None:
+        """Tell these topics now, to the name servers that know us."""
+        if not self._running:
+            return
+        body = self._body(self._broker.topics.snapshot(names))
+        for address in list(self.registered):
+            self._send(address, body)
+
+    def stop(self) -> None:
+        """Say goodbye; best effort, the closing connection says the same."""
+        self._running = False
+        identity = self._broker.config.identity
+        goodbye = UnregisterBrokerRequest(
+            broker_name=identity.broker_name,
+            broker_addr=self._broker.address_text,
+            cluster_name=identity.broker_cluster_name,
+            broker_id=identity.broker_id,
+        )
+        for address in self.nameservers:
+            self._broker.duties.remove(self._duty(address))
+            if address in self.registered:
+                self._broker.remoting.oneway(address, RequestCode.UNREGISTER_BROKER, goodbye)
+
+    def _duty(self, address: Address) -> str:
+        return f"register-{address}"
+
+    def _register(self, address: Address, now_ms: int) -> int:
+        self._send(address, self._body(self._broker.topics.snapshot()), whole=True)
+        period_ms = self._broker.config.registration.register_name_server_period_ms
+        return now_ms + min(PERIOD_MS_MAX, max(PERIOD_MS_MIN, period_ms))
+
+    def _body(self, table: TopicConfigTable) -> bytes:
+        """Topics with the broker's own permission laid over them, as upstream registers them."""
+        mask = self._broker.config.topics.broker_permission
+        both = PermName.PERM_READ | PermName.PERM_WRITE
+        if mask & both != both:
+            topics = {
+                name: config.with_perm(config.perm & mask | config.perm & ~both)
+                for name, config in table.topic_config_table.items()
+            }
+            table = TopicConfigTable(data_version=table.data_version, topic_config_table=topics)
+        return RegisterBrokerBody(topic_config_serialize_wrapper=table).encode()
+
+    def _send(self, address: Address, body: bytes, whole: bool = False) -> None:
+        broker = self._broker
+        identity = broker.config.identity
+        request = RegisterBrokerRequest(
+            broker_name=identity.broker_name,
+            broker_addr=broker.address_text,
+            cluster_name=identity.broker_cluster_name,
+            ha_server_addr=broker.ha_address_text,
+            broker_id=identity.broker_id,
+            compressed=False,
+            body_crc32=body_crc(body),
+        )
+
+        def answered(outcome: Outcome) -> None:
+            self._answered(address, whole, outcome)
+
+        timeout_ms = broker.config.registration.register_broker_timeout_ms
+        broker.remoting.call(
+            address, RequestCode.REGISTER_BROKER, request, body, timeout_ms=timeout_ms, then=answered
+        )
+
+    def _answered(self, address: Address, whole: bool, outcome: Outcome) -> None:
+        if not isinstance(outcome, CallFailed) and outcome.is_ok:
+            if address not in self.registered and whole:
+                self.registered[address] = None
+                self.failures.pop(address, None)
+                self._broker.log.info("registered", nameserver=str(address))
+            return
+        text = outcome.text if isinstance(outcome, CallFailed) else f"code {outcome.code}: {outcome.remark}"
+        self.registered.pop(address, None)
+        if self.failures.get(address) != text:
+            self.failures[address] = text
+            self._broker.log.warning("register-failed", nameserver=str(address), reason=text)
+        self._broker.duties.wake(self._duty(address), self._broker.clock.mono_ms + RETRY_MS)
+
+    def connection_closed(self, address: Address) -> None:
+        """The name server has forgotten us with the connection: register again at once, it may be back already."""
+        if self._running and address in self.registered:
+            del self.registered[address]
+            self._broker.duties.wake(self._duty(address), self._broker.clock.mono_ms + RETRY_MS)

@@ -1,0 +1,139 @@
+"""Topics of this broker: configuration by name, how topics come into being, and topics.json.
+
+Every change raises the DataVersion, is written to `config/topics.json` (old content kept as `.bak`) and is announced by
+`on_change(names)`, from which the registration tells the name servers. A topic is created by an administrator, by a send
+that names a default topic with the inherit bit (TBW102 while `autoCreateTopicEnable`), or by the broker itself.
+
+Source: `broker/.../topic/TopicConfigManager.java`.
+"""
+
+from collections.abc import Callable, Iterable
+
+from rmqkit.broker import names
+from rmqkit.config import NodeConfig
+from rmqkit.runtime.kept import KeptFile
+from rmqkit.runtime.ports import Clock, Disk
+from rmqkit.wire.bodies import DataVersion, TopicConfig, TopicConfigTable
+from rmqkit.wire.codes import PermName
+
+READ_WRITE = PermName.PERM_READ | PermName.PERM_WRITE
+QUEUE_COUNT_MAX = 65_536
+TOPICS_MAX = 100_000
+SCHEDULE_QUEUE_COUNT = 18
+BENCHMARK_QUEUE_COUNT = 1024
+
+
+class TopicTable:
+    def __init__(self, disk: Disk, clock: Clock, config: NodeConfig, folder: str) -> None:
+        self.by_name: dict[str, TopicConfig] = {}
+        self.version = DataVersion(timestamp=clock.wall_ms)
+        self.get = self.by_name.get
+        self.on_change: Callable[[list[str]], None] = lambda names: None
+        self._clock = clock
+        self._config = config
+        self._file = KeptFile(disk, f"{folder}/topics.json")
+        #: topics the broker makes itself; never deleted by an administrator
+        self.system: dict[str, None] = {}
+
+    def load(self) -> None:
+        """Raises KeptFileDamaged."""
+        loaded = self._file.load(TopicConfigTable.parse)
+        if loaded is not None:
+            self.by_name.update(loaded.topic_config_table)
+            self.version = loaded.data_version
+        before = dict(self.by_name)
+        self._make_system_topics()
+        if self.by_name != before:
+            self._touch()
+            self.save()
+
+    def save(self, then: Callable[[], None] | None = None) -> None:
+        self._file.save(lambda: self.snapshot().to_file(), then)
+
+    def snapshot(self, only: Iterable[str] | None = None) -> TopicConfigTable:
+        """The whole table, or these topics, with the current version."""
+        table = self.by_name if only is None else {name: self.by_name[name] for name in only if name in self.by_name}
+        return TopicConfigTable(data_version=self.version, topic_config_table=dict(table))
+
+    def put(self, config: TopicConfig) -> None:
+        """Create or replace a topic."""
+        self.by_name[config.topic_name] = config
+        self._changed([config.topic_name])
+
+    def delete(self, name: str) -> bool:
+        if self.by_name.pop(name, None) is None:
+            return False
+        self._touch()
+        self.save()
+        return True
+
+    def create_by_send(self, name: str, default_topic: str, queue_count: int) -> TopicConfig | None:
+        """Auto-creation: the default topic must exist with the inherit bit. None when it does not.
+
+        Source: `TopicConfigManager.createTopicInSendMessageMethod`.
+        """
+        default = self.by_name.get(default_topic)
+        if default is None or not default.perm & PermName.PERM_INHERIT or len(self.by_name) >= TOPICS_MAX:
+            return self._create_retry(name) if name.startswith(names.RETRY_PREFIX) else None
+        if default_topic == names.AUTO_CREATE_TOPIC and not self._config.topics.auto_create_topic_enable:
+            return self._create_retry(name) if name.startswith(names.RETRY_PREFIX) else None
+        queues = max(0, min(queue_count, default.write_queue_nums)) or 1
+        config = TopicConfig(
+            topic_name=name,
+            read_queue_nums=queues,
+            write_queue_nums=queues,
+            perm=default.perm & ~PermName.PERM_INHERIT,
+            topic_filter_type=default.topic_filter_type,
+        )
+        self.put(config)
+        return config
+
+    def create_system(self, name: str, queue_count: int, perm: int = READ_WRITE) -> TopicConfig:
+        """A topic the broker needs itself (retry, dead letters); existing ones stay as they are."""
+        config = self.by_name.get(name)
+        if config is None:
+            config = TopicConfig(
+                topic_name=name, read_queue_nums=queue_count, write_queue_nums=queue_count, perm=perm
+            )
+            self.put(config)
+        return config
+
+    def _create_retry(self, name: str) -> TopicConfig:
+        return self.create_system(name, 1)
+
+    def _changed(self, changed: list[str]) -> None:
+        self._touch()
+        self.save()
+        self.on_change(changed)
+
+    def _touch(self) -> None:
+        self.version = self.version.next_version(self._clock.wall_ms)
+
+    def _make_system_topics(self) -> None:
+        identity, topics = self._config.identity, self._config.topics
+        name, cluster = identity.broker_name, identity.broker_cluster_name
+        inherit = PermName.PERM_INHERIT | READ_WRITE
+        wanted = [
+            (names.SELF_TEST_TOPIC, 1, READ_WRITE),
+            (names.BENCHMARK_TOPIC, BENCHMARK_QUEUE_COUNT, READ_WRITE),
+            (cluster, 16, PermName.PERM_INHERIT | (READ_WRITE if topics.cluster_topic_enable else 0)),
+            (name, 1, PermName.PERM_INHERIT | (READ_WRITE if topics.broker_topic_enable else 0)),
+            (names.OFFSET_MOVED_EVENT, 1, READ_WRITE),
+            (names.SCHEDULE_TOPIC, SCHEDULE_QUEUE_COUNT, READ_WRITE),
+            (f"{cluster}_REPLY_TOPIC", 1, READ_WRITE),
+            (f"rmq_sys_REVIVE_LOG_{cluster}", 8, READ_WRITE),
+            (f"rmq_sys_SYNC_BROKER_MEMBER_{name}", 1, PermName.PERM_INHERIT),
+            (names.HALF_TOPIC, 1, READ_WRITE),
+            (names.OP_TOPIC, 1, READ_WRITE),
+            (names.TIMER_TOPIC, 1, READ_WRITE),
+        ]
+        if topics.auto_create_topic_enable:
+            wanted.insert(1, (names.AUTO_CREATE_TOPIC, topics.default_topic_queue_nums, inherit))
+        if topics.trace_topic_enable:
+            wanted.append((topics.msg_trace_topic_name, 1, READ_WRITE))
+        for topic, queues, perm in wanted:
+            self.system[topic] = None
+            self.by_name.setdefault(
+                topic,
+                TopicConfig(topic_name=topic, read_queue_nums=queues, write_queue_nums=queues, perm=perm),
+            )
