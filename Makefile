@@ -1,0 +1,40 @@
+# Two commands set everything up on a bare machine with Python 3.11 or newer: `make demo` and `make test`.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.PHONY: demo test lint types crash interop bench-first clean
+
+$(STAMP): pyproject.toml $(wildcard plugins/*/pyproject.toml)
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[dev,compression]" $(foreach p,$(wildcard plugins/*/pyproject.toml),-e $(dir $(p)))
+	touch $@
+
+demo: $(STAMP)
+	$(BIN)/python examples/demo.py
+
+test: $(STAMP)
+	$(BIN)/python -m pytest -q
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(STAMP)
+	$(BIN)/mypy
+
+# kill -9 in a loop under load, 20 rounds a flush mode (`make test` does 3)
+crash: $(STAMP)
+	RMQKIT_CRASH_ROUNDS=20 $(BIN)/python -m pytest -q tests/whole/test_crash.py
+
+# Apache's Java client and servers, pinned; wants Java 17 and Maven
+interop: $(STAMP)
+	RMQKIT_INTEROP=1 $(BIN)/python -m pytest -q tests/interop
+
+# the figures of the README: Apache's benchmark producer against this broker and against a bare loop
+bench-first: $(STAMP)
+	$(BIN)/python -m tests.bench.first_figures
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache

@@ -1,0 +1,75 @@
+"""Who may import whom, and what node packages may never touch. The table is the one of the architecture page."""
+
+import pytest
+
+from tests.tidy.tree import Module, modules
+
+#: package -> packages of rmqkit it may import besides itself and the common modules
+MAY_IMPORT = {
+    "wire": set(),
+    "settings": set(),
+    "runtime": {"wire"},
+    "store": {"wire", "runtime"},
+    "nameserver": {"wire", "runtime"},
+    "broker": {"wire", "runtime", "store"},
+    "client": {"wire", "runtime"},
+    "shell": {"wire", "runtime"},
+    "api": {"wire", "runtime", "client", "shell"},
+    "sim": {"wire", "runtime", "store", "nameserver", "broker", "client"},
+    "cluster": {"wire", "runtime", "client", "shell", "api"},
+}
+#: modules right below `rmqkit` that everybody may import
+COMMON = {"rmqkit.errors", "rmqkit.config", "rmqkit.settings"}
+NODE_PACKAGES = {"wire", "runtime", "store", "nameserver", "broker", "client"}
+BANNED_IN_NODES = {
+    "asyncio",
+    "fcntl",
+    "mmap",
+    "multiprocessing",
+    "os",
+    "pathlib",
+    "random",
+    "secrets",
+    "select",
+    "selectors",
+    "signal",
+    "socket",
+    "ssl",
+    "subprocess",
+    "threading",
+    "time",
+    "uuid",
+}
+#: calls that read a clock without importing `time`
+BANNED_CALLS = ("datetime.now(", "datetime.utcnow(", "date.today(")
+#: what a node process must not pull in
+HEAVY = {"typer", "rich", "psutil", "click"}
+
+
+#: composition: may import everything
+FREE = ("", "cli", "testing")
+
+
+@pytest.mark.parametrize("module", [m for m in modules() if m.package not in FREE], ids=str)
+def test_imports_follow_the_table(module: Module):
+    assert module.package in MAY_IMPORT, f"{module.package} is not in the table"
+    allowed = MAY_IMPORT[module.package]
+    for name, line in module.imports:
+        parts = name.split(".")
+        if parts[0] != "rmqkit" or len(parts) == 1 or ".".join(parts[:2]) in COMMON:
+            continue
+        assert parts[1] in allowed | {module.package}, f"{module.path}:{line} imports {name}"
+
+
+@pytest.mark.parametrize("module", [m for m in modules() if m.package in NODE_PACKAGES], ids=str)
+def test_nodes_touch_no_operating_system(module: Module):
+    for name, line in module.imports:
+        assert name.split(".")[0] not in BANNED_IN_NODES, f"{module.path}:{line} imports {name}"
+    for call in BANNED_CALLS:
+        assert call not in module.text, f"{module.path} calls {call}...)"
+
+
+@pytest.mark.parametrize("module", [m for m in modules() if m.package not in ("cli", "cluster", "testing")], ids=str)
+def test_what_nodes_load_is_light(module: Module):
+    for name, line in module.imports:
+        assert name.split(".")[0] not in HEAVY, f"{module.path}:{line} imports {name}"
