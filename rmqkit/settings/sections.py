@@ -125,9 +125,8 @@ class PullSettings:
     max_transfer_bytes_on_message_in_disk: int = 65_536
     max_transfer_count_on_message_in_disk: int = 8
     access_message_in_memory_max_ratio: int = 40
-    disk_fall_recorded: bool = True
     max_filter_message_size: int = 16_000
-    pull_batch_max_message_count: int = 160
+    lite_pull_message_enable: bool = True
     reject_pull_consumer_enable: bool = False
     disable_consume_if_consumer_read_slowly: bool = False
     consumer_fallbehind_threshold: int = 17_179_869_184
@@ -166,9 +165,6 @@ class CommitLogSettings:
     storage_engine: str = "mapped"
     mapped_file_size_commit_log: int = 1_073_741_824
     check_crc_on_recover: bool = True
-    max_recovery_commitlog_files: int = 30
-    enabled_append_prop_crc: bool = False
-    force_verify_prop_crc: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -208,12 +204,16 @@ class ConsumeQueueSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexSettings:
-    """The index files, for queries by key. Sizes are counts of slots and entries in one file."""
+    """The index files, for queries by key.
+
+    Sizes are counts of slots and entries in one file; `max_msgs_num_batch` bounds an answer.
+    """
 
     message_index_enable: bool = True
     message_index_safe: bool = False
     max_hash_slot_num: int = 5_000_000
     max_index_num: int = 20_000_000
+    max_msgs_num_batch: int = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,639 @@
+"""Rows of a broker: identity, addresses, topics, sending, pulling, clients, registration.
+
+Apache keeps them in BrokerConfig and BrokerIdentity.
+"""
+
+from __future__ import annotations
+
+from rmqkit.settings.sections import BrokerRole
+from rmqkit.settings.table import Row, Status, Type, Value, in_area, later, no_effect, refusing, works
+
+THREADS = "a node is one thread: there is no thread pool or queue in front of it to size"
+UNREAD = "Apache does not read it either"
+STATISTICS = "the statistics of Apache's broker are not kept here"
+ADDRESSES = r"(?:(?:\[[0-9a-fA-F:.]+\]|[^\s:;\[\]]+):[0-9]{1,5}(?:;|$))*"
+NAME = r"[^\x00-\x20\x7f]{1,255}"
+NAME_WORDS = "1 to 255 characters without spaces"
+
+
+def addresses(value: Value) -> tuple[str, ...]:
+    return tuple(part for part in str(value).split(";") if part)
+
+
+def registration_period(value: Value) -> int:
+    """BrokerController.start holds the period within these bounds, and so do we."""
+    return max(10_000, min(int(value), 60_000))
+
+
+IDENTITY = in_area(
+    "Identity and addresses",
+    works(
+        "brokerName",
+        Type.STR,
+        "${host.name}",
+        "identity.broker_name",
+        "name of the broker group; the machine's name by default",
+        pattern=NAME,
+        allowed=NAME_WORDS,
+    ),
+    works(
+        "brokerClusterName",
+        Type.STR,
+        "DefaultCluster",
+        "identity.broker_cluster_name",
+        "name of the cluster; also the name of a topic when clusterTopicEnable is on",
+        pattern=NAME,
+        allowed=NAME_WORDS,
+    ),
+    works(
+        "brokerId",
+        Type.LONG,
+        0,
+        "identity.broker_id",
+        "0 is the master of its group; a master is 0 whatever is written",
+        low=-1,
+    ),
+    refusing(
+        works(
+            "brokerRole",
+            Type.ENUM,
+            "ASYNC_MASTER",
+            "identity.broker_role",
+            "SYNC_MASTER waits for inSyncReplicas copies (1 is the master's own)",
+            choices=("ASYNC_MASTER", "SYNC_MASTER", "SLAVE"),
+            convert=lambda value: BrokerRole(str(value)),
+        ),
+        "replication is not built yet, so a slave would never receive its master's messages",
+        "SLAVE",
+    ),
+    works(
+        "regionId",
+        Type.STR,
+        "DefaultRegion",
+        "identity.region_id",
+        "what stored messages carry in their property MSG_REGION",
+    ),
+    works(
+        "traceOn", Type.BOOL, True, "identity.trace_on", "what stored messages carry in their property TRACE_ON", live=True
+    ),
+    works(
+        "brokerIP1",
+        Type.STR,
+        "${host.address}",
+        "network.broker_ip1",
+        "address given to clients",
+        pattern=NAME,
+        allowed="an address",
+    ),
+    works(
+        "brokerIP2",
+        Type.STR,
+        "${host.address}",
+        "network.broker_ip2",
+        "address given to slaves",
+        pattern=NAME,
+        allowed="an address",
+    ),
+    works(
+        "listenPort",
+        Type.INT,
+        10911,
+        "network.listen_port",
+        "main port; the port two below serves all but pull and pop; 0 lets the system choose",
+        low=0,
+        high=65535,
+    ),
+    works(
+        "haListenPort",
+        Type.INT,
+        0,
+        "network.ha_listen_port",
+        "port for replication; listenPort + 1 when not above 0",
+        low=-1,
+        high=65535,
+    ),
+    works(
+        "namesrvAddr",
+        Type.STR,
+        "${env.NAMESRV_ADDR}",
+        "network.namesrv_addrs",
+        "name servers, `host:port;host:port`; the variable NAMESRV_ADDR by default",
+        pattern=ADDRESSES,
+        allowed="host:port;host:port",
+        convert=addresses,
+    ),
+    *no_effect(
+        "Java's installation folder and logs have no counterpart",
+        """
+        rocketmqHome: path = ${ROCKETMQ_HOME}
+        brokerConfigPath: path = -
+        isolateLogEnable: bool = false
+        """,
+    ),
+    *no_effect(
+        "only keys marked live can be changed at run time, whatever this says",
+        "configBlackList: str = configBlackList;brokerConfigPath",
+    ),
+    *no_effect(
+        "set by how the broker was started, not by hand",
+        """
+        isInBrokerContainer: bool = false
+        isBrokerContainer: bool = false
+        """,
+    ),
+    *later(
+        "name servers looked up at an address server or in the DNS",
+        """
+        fetchNamesrvAddrByAddressServer: bool = false
+        fetchNameSrvAddrByDnsLookup: bool = false
+        fetchNamesrvAddrInterval: long = 10000
+        updateNameServerAddrPeriod: int = 120000
+        rmqAddressServerDomain: str = -
+        rmqAddressServerSubGroup: str = -
+        """,
+    ),
+)
+
+TOPICS = in_area(
+    "Topics and groups",
+    works(
+        "brokerPermission",
+        Type.INT,
+        6,
+        "topics.broker_permission",
+        "what the whole broker allows: 4 read, 2 write, 6 both",
+        live=True,
+        low=0,
+        high=7,
+    ),
+    works(
+        "defaultTopicQueueNums",
+        Type.INT,
+        8,
+        "topics.default_topic_queue_nums",
+        "queues of TBW102, and the most that a topic created by a send gets",
+        live=True,
+        low=1,
+        high=65535,
+    ),
+    works(
+        "autoCreateTopicEnable",
+        Type.BOOL,
+        True,
+        "topics.auto_create_topic_enable",
+        "a send to a new topic creates it",
+        live=True,
+    ),
+    works(
+        "autoCreateSubscriptionGroup",
+        Type.BOOL,
+        True,
+        "topics.auto_create_subscription_group",
+        "a new consumer group is created when it first shows up",
+        live=True,
+    ),
+    works(
+        "clusterTopicEnable",
+        Type.BOOL,
+        True,
+        "topics.cluster_topic_enable",
+        "the topic named after the cluster may be written",
+    ),
+    works(
+        "brokerTopicEnable",
+        Type.BOOL,
+        True,
+        "topics.broker_topic_enable",
+        "the topic named after the broker may be written",
+    ),
+    works(
+        "traceTopicEnable",
+        Type.BOOL,
+        False,
+        "topics.trace_topic_enable",
+        "the topic for message traces exists from the start",
+    ),
+    works(
+        "msgTraceTopicName",
+        Type.STR,
+        "RMQ_SYS_TRACE_TOPIC",
+        "topics.msg_trace_topic_name",
+        "name of the topic for message traces",
+        pattern=r"[%|a-zA-Z0-9_-]{1,127}",
+        allowed="a topic name: up to 127 of a-z A-Z 0-9 _ - % |",
+    ),
+    works(
+        "validateSystemTopicWhenUpdateTopic",
+        Type.BOOL,
+        True,
+        "topics.validate_system_topic_when_update_topic",
+        "system topics cannot be created or changed by an admin call",
+        live=True,
+    ),
+    works(
+        "enableMixedMessageType",
+        Type.BOOL,
+        False,
+        "topics.enable_mixed_message_type",
+        "a topic may be declared to hold messages of several types",
+        live=True,
+    ),
+    works(
+        "enableCreateSysGroup",
+        Type.BOOL,
+        True,
+        "topics.enable_create_sys_group",
+        "system consumer groups are created even when autoCreateSubscriptionGroup is off",
+        live=True,
+    ),
+    works(
+        "clearRetryTopicWhenDeleteTopic",
+        Type.BOOL,
+        True,
+        "topics.clear_retry_topic_when_delete_topic",
+        "deleting a topic deletes the retry topics made for popping it",
+        live=True,
+    ),
+)
+
+SENDING = in_area(
+    "Sending",
+    works(
+        "maxMessageSize",
+        Type.INT,
+        4_194_304,
+        "send.max_message_size",
+        "largest body, in bytes",
+        live=True,
+        low=1,
+        high=1_073_741_824,
+    ),
+    works(
+        "autoMessageVersionOnTopicLen",
+        Type.BOOL,
+        True,
+        "send.auto_message_version_on_topic_len",
+        "topics longer than 127 bytes are stored as version 2 records; off: refused",
+    ),
+    works(
+        "rejectTransactionMessage",
+        Type.BOOL,
+        False,
+        "send.reject_transaction_message",
+        "half messages are refused with NO_PERMISSION",
+        live=True,
+    ),
+    works(
+        "brokerFastFailureEnable",
+        Type.BOOL,
+        True,
+        "send.broker_fast_failure_enable",
+        "requests that waited too long are answered SYSTEM_BUSY instead of being served late",
+        live=True,
+    ),
+    works(
+        "waitTimeMillsInSendQueue",
+        Type.LONG,
+        200,
+        "send.wait_time_in_send_queue_ms",
+        "how long a send may wait before it is answered SYSTEM_BUSY, in ms",
+        live=True,
+        low=1,
+    ),
+    works(
+        "osPageCacheBusyTimeOutMills",
+        Type.LONG,
+        1000,
+        "send.os_page_cache_busy_time_out_ms",
+        "a write that takes longer makes the broker answer SYSTEM_BUSY, in ms",
+        live=True,
+        low=1,
+    ),
+    works(
+        "startAcceptSendRequestTimeStamp",
+        Type.LONG,
+        0,
+        "send.start_accept_send_request_time_stamp_ms",
+        "sends before this Unix time (ms) are refused",
+        low=0,
+    ),
+    *no_effect("a put is never blocked: its call waits, and the broker goes on", "asyncSendEnable: bool = true"),
+    *no_effect(
+        "requests other than sends are served in the turn in which they arrive",
+        """
+        waitTimeMillsInPullQueue: long = 5000
+        waitTimeMillsInLitePullQueue: long = 5000
+        waitTimeMillsInHeartbeatQueue: long = 31000
+        waitTimeMillsInTransactionQueue: long = 3000
+        waitTimeMillsInAckQueue: long = 3000
+        waitTimeMillsInAdminBrokerQueue: long = 5000
+        """,
+    ),
+)
+
+PULLING = in_area(
+    "Pulling",
+    works(
+        "longPollingEnable",
+        Type.BOOL,
+        True,
+        "pull.long_polling_enable",
+        "a pull that finds nothing waits as long as its client asked for",
+        live=True,
+    ),
+    works(
+        "shortPollingTimeMills",
+        Type.LONG,
+        1000,
+        "pull.short_polling_time_ms",
+        "how long it waits when longPollingEnable is off, in ms",
+        live=True,
+        low=0,
+    ),
+    works(
+        "maxTransferBytesOnMessageInMemory",
+        Type.INT,
+        262_144,
+        "pull.max_transfer_bytes_on_message_in_memory",
+        "most bytes in one answer",
+        live=True,
+        low=1,
+    ),
+    works(
+        "maxTransferCountOnMessageInMemory",
+        Type.INT,
+        32,
+        "pull.max_transfer_count_on_message_in_memory",
+        "most messages in one answer",
+        live=True,
+        low=1,
+    ),
+    works(
+        "maxTransferBytesOnMessageInDisk",
+        Type.INT,
+        65_536,
+        "pull.max_transfer_bytes_on_message_in_disk",
+        "most bytes in one answer, for messages far behind the end of the log",
+        live=True,
+        low=1,
+    ),
+    works(
+        "maxTransferCountOnMessageInDisk",
+        Type.INT,
+        8,
+        "pull.max_transfer_count_on_message_in_disk",
+        "most messages in one answer, for messages far behind the end of the log",
+        live=True,
+        low=1,
+    ),
+    works(
+        "accessMessageInMemoryMaxRatio",
+        Type.INT,
+        40,
+        "pull.access_message_in_memory_max_ratio",
+        "percent of the machine's memory that counts as near the end of the log",
+        live=True,
+        low=1,
+        high=100,
+    ),
+    works(
+        "maxFilterMessageSize",
+        Type.INT,
+        16_000,
+        "pull.max_filter_message_size",
+        "divided by 20: queue entries that one filtering pull may look at",
+        live=True,
+        low=20,
+    ),
+    works(
+        "rejectPullConsumerEnable",
+        Type.BOOL,
+        False,
+        "pull.reject_pull_consumer_enable",
+        "pulls from consumers that did not say who they are by heartbeat are refused",
+        live=True,
+    ),
+    works(
+        "disableConsumeIfConsumerReadSlowly",
+        Type.BOOL,
+        False,
+        "pull.disable_consume_if_consumer_read_slowly",
+        "a group that lags more than consumerFallbehindThreshold may no longer pull",
+        live=True,
+    ),
+    works(
+        "consumerFallbehindThreshold",
+        Type.LONG,
+        17_179_869_184,
+        "pull.consumer_fallbehind_threshold",
+        "that lag, in bytes",
+        live=True,
+        low=0,
+    ),
+    works(
+        "defaultQueryMaxNum",
+        Type.INT,
+        32,
+        "pull.default_query_max_num",
+        "most messages that a query by unique key answers",
+        live=True,
+        low=1,
+    ),
+    works(
+        "litePullMessageEnable",
+        Type.BOOL,
+        True,
+        "pull.lite_pull_message_enable",
+        "pulls of lite consumers are served",
+        live=True,
+    ),
+    *no_effect("answers are slices of the file, sent as they are", "transferMsgByHeap: bool = true"),
+    *no_effect("a pull goes on into the next queue file by itself", "travelCqFileNumWhenGetMessage: int = 1"),
+    *no_effect(UNREAD, "pullBatchMaxMessageCount: int = 160"),
+    *no_effect(
+        STATISTICS,
+        """
+        diskFallRecorded: bool = true
+        estimateAccumulation: bool = true
+        maxConsumeQueueScan: int = 20000
+        sampleCountThreshold: int = 5000
+        sampleSteps: int = 32
+        """,
+    ),
+)
+
+CLIENTS = in_area(
+    "Clients and consumer offsets",
+    works(
+        "channelExpiredTimeout",
+        Type.LONG,
+        120_000,
+        "registration.channel_expired_timeout_ms",
+        "a client without a heartbeat for so long is forgotten, in ms",
+        live=True,
+        low=1000,
+    ),
+    works(
+        "notifyConsumerIdsChangedEnable",
+        Type.BOOL,
+        True,
+        "registration.notify_consumer_ids_changed_enable",
+        "members of a group are told when it changes",
+        live=True,
+    ),
+    works(
+        "enableRegisterProducer",
+        Type.BOOL,
+        True,
+        "registration.enable_register_producer",
+        "producers are kept by their heartbeat; off: they are not recorded",
+        live=True,
+    ),
+    works(
+        "flushConsumerOffsetInterval",
+        Type.INT,
+        5000,
+        "offsets.flush_consumer_offset_interval_ms",
+        "consumer offsets are written to disk so often, in ms",
+        live=True,
+        low=100,
+    ),
+    works(
+        "useServerSideResetOffset",
+        Type.BOOL,
+        True,
+        "offsets.use_server_side_reset_offset",
+        "resetting a group's offset works without its consumers' help",
+        live=True,
+    ),
+    works(
+        "consumerOffsetUpdateVersionStep",
+        Type.LONG,
+        500,
+        "offsets.consumer_offset_update_version_step",
+        "commits between two steps of the offsets' data version",
+        live=True,
+        low=1,
+    ),
+    *later(
+        "groups that subscribe by configuration instead of by heartbeat, and their expiry",
+        """
+        useStaticSubscription: bool = false
+        subscriptionExpiredTimeout: long = 600000
+        """,
+    ),
+    *no_effect("members of a group are always told at once", "realTimeNotifyConsumerChange: bool = true"),
+    *no_effect(
+        UNREAD,
+        """
+        flushConsumerOffsetHistoryInterval: int = 60000
+        enableCleanExpiredOffset: bool = false
+        """,
+    ),
+)
+
+REGISTRATION = in_area(
+    "Registration with name servers",
+    works(
+        "registerNameServerPeriod",
+        Type.INT,
+        30_000,
+        "registration.register_name_server_period_ms",
+        "time between two registrations, held within 10,000 and 60,000 ms",
+        live=True,
+        convert=registration_period,
+    ),
+    works(
+        "registerBrokerTimeoutMills",
+        Type.INT,
+        24_000,
+        "registration.register_broker_timeout_ms",
+        "how long a name server may take to answer one, in ms",
+        live=True,
+        low=1,
+    ),
+    works(
+        "forceRegister",
+        Type.BOOL,
+        True,
+        "registration.force_register",
+        "registers each period even when nothing changed; off: asks the name server first",
+        live=True,
+    ),
+    works(
+        "enableSingleTopicRegister",
+        Type.BOOL,
+        False,
+        "registration.enable_single_topic_register",
+        "a changed topic is registered alone instead of with all others",
+        live=True,
+    ),
+    *later("compressed registration bodies", "compressedRegister: bool = false"),
+    *later(
+        "registrations in several parts",
+        """
+        enableSplitRegistration: bool = false
+        splitRegistrationSize: int = 800
+        """,
+    ),
+)
+
+POOLS = in_area(
+    "Threads, queues and tuning of Java",
+    *no_effect(
+        THREADS,
+        """
+        sendMessageThreadPoolNums: int = -
+        putMessageFutureThreadPoolNums: int = -
+        pullMessageThreadPoolNums: int = -
+        litePullMessageThreadPoolNums: int = -
+        ackMessageThreadPoolNums: int = 16
+        processReplyMessageThreadPoolNums: int = -
+        queryMessageThreadPoolNums: int = -
+        adminBrokerThreadPoolNums: int = 16
+        clientManageThreadPoolNums: int = 32
+        consumerManageThreadPoolNums: int = 32
+        loadBalanceProcessorThreadPoolNums: int = 32
+        heartbeatThreadPoolNums: int = -
+        recoverThreadPoolNums: int = 32
+        endTransactionThreadPoolNums: int = -
+        sendThreadPoolQueueCapacity: int = 10000
+        putThreadPoolQueueCapacity: int = 10000
+        pullThreadPoolQueueCapacity: int = 100000
+        litePullThreadPoolQueueCapacity: int = 100000
+        ackThreadPoolQueueCapacity: int = 100000
+        replyThreadPoolQueueCapacity: int = 10000
+        queryThreadPoolQueueCapacity: int = 20000
+        clientManagerThreadPoolQueueCapacity: int = 1000000
+        consumerManagerThreadPoolQueueCapacity: int = 1000000
+        heartbeatThreadPoolQueueCapacity: int = 50000
+        endTransactionPoolQueueCapacity: int = 100000
+        adminBrokerThreadPoolQueueCapacity: int = 10000
+        loadBalanceThreadPoolQueueCapacity: int = 100000
+        enableFastChannelEventProcess: bool = false
+        recoverConcurrently: bool = false
+        """,
+    ),
+    *no_effect(
+        STATISTICS,
+        """
+        accountStatsEnable: bool = true
+        accountStatsPrintZeroValues: bool = true
+        maxStatsIdleTimeInMinutes: int = -1
+        commercialBaseCount: int = 1
+        commercialSizePerMsg: int = 4096
+        enableDetailStat: bool = true
+        autoDeleteUnusedStats: bool = true
+        printChannelGroups: bool = false
+        printChannelGroupsMinNum: int = 5
+        """,
+    ),
+    *no_effect(UNREAD, "highSpeedMode: bool = false"),
+    *no_effect(
+        "each connection and the node as a whole have limits of their own (see `Network and limits`)",
+        "enableNetWorkFlowControl: bool = false",
+    ),
+)
+
+ROWS: tuple[Row, ...] = IDENTITY + TOPICS + SENDING + PULLING + CLIENTS + REGISTRATION + POOLS
+assert all(row.status is not Status.REFUSED for row in ROWS)

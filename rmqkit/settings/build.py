@@ -1,0 +1,233 @@
+"""From what was written to the values of every key, and from the values to the sections.
+
+The order: each source (a file, the command line) is read on its own, where two spellings of one key must agree;
+later sources win over earlier ones; what nobody wrote has its default; then the values that follow from others are
+filled in, values that only make sense together are checked, and the sections are built from the rows that feed
+them. Every error is a ConfigError of one line that names key, value and place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import fields
+from typing import Any
+
+from rmqkit.errors import ConfigError
+from rmqkit.settings import sections
+from rmqkit.settings.host import Host, expand, expand_path
+from rmqkit.settings.keys import KIND_NAMES, KINDS, ROWS, Kind, find, nearest
+from rmqkit.settings.sources import PLUGIN, Setting
+from rmqkit.settings.table import Refusal, Row, Status, Type, Value, parse, show
+
+SECTIONS: dict[str, type[Any]] = {
+    "paths": sections.StorePaths,
+    "nameserver": sections.NameserverSettings,
+    "identity": sections.BrokerIdentity,
+    "network": sections.BrokerNetwork,
+    "topics": sections.TopicDefaults,
+    "send": sections.SendLimits,
+    "pull": sections.PullSettings,
+    "registration": sections.Registration,
+    "commit_log": sections.CommitLogSettings,
+    "flush": sections.FlushSettings,
+    "consume_queue": sections.ConsumeQueueSettings,
+    "index": sections.IndexSettings,
+    "retention": sections.RetentionSettings,
+    "offsets": sections.OffsetSettings,
+    "limits": sections.NetworkLimits,
+    "plugins": sections.PluginSettings,
+}
+
+# Fields that no key feeds alone: they follow from others.
+DERIVED = {"network.vip_listen_port", "plugins.values"}
+
+PluginValues = Mapping[str, Mapping[str, str]]
+
+
+def unknown(kind: Kind, setting: Setting) -> ConfigError:
+    """The error for a key that this kind of node does not have."""
+    for other in KINDS:
+        if other != kind and find(other, setting.key):
+            return ConfigError(
+                f"config: {setting.key!r}{setting.where} is a key of a {KIND_NAMES[other]}, this is a {KIND_NAMES[kind]}"
+            )
+    hint = nearest(kind, setting.key)
+    return ConfigError(
+        f"config: unknown key {setting.key!r}{setting.where}" + (f"; did you mean {hint!r}?" if hint else "")
+    )
+
+
+def refuse(row: Row, refusal: Refusal, value: Value, where: str) -> ConfigError:
+    return ConfigError(f"config: {row.key} = {show(value)}{where} is refused: {refusal.why}")
+
+
+def read_source(settings: Iterable[Setting], kind: Kind, host: Host) -> dict[str, tuple[Value, str]]:
+    """Key -> (value, where it was written) of one source. `plugin.NAME.KEY` are kept as they are."""
+    found: dict[str, tuple[Value, str]] = {}
+    written: dict[str, Setting] = {}
+    for setting in settings:
+        if setting.key.startswith(PLUGIN + "."):
+            found[setting.key] = (plugin_value(setting), setting.where)
+            continue
+        row = find(kind, setting.key)
+        if row is None:
+            raise unknown(kind, setting)
+        value = parse(row, setting.value, setting.where)
+        if row.type is Type.PATH and row.status is Status.WORKS:
+            value = expand_path(str(value), host)
+        if row.refusal and row.refusal.hits(value):
+            raise refuse(row, row.refusal, value, setting.where)
+        earlier = written.get(row.key)
+        if earlier and earlier.key != setting.key and found[row.key][0] != value:
+            raise ConfigError(
+                f"config: {earlier.key} = {show(found[row.key][0])}{earlier.where} and {setting.key} = {show(value)}"
+                f"{setting.where} are two spellings of one key and disagree"
+            )
+        found[row.key] = (value, setting.where)
+        written[row.key] = setting
+    return found
+
+
+def plugin_value(setting: Setting) -> Value:
+    if len(setting.key.split(".", 2)) < 3:
+        raise ConfigError(f"config: {setting.key!r}{setting.where}: write plugin.NAME.KEY")
+    if not isinstance(setting.value, bool | int | float | str):
+        raise ConfigError(f"config: {setting.key}{setting.where} must be text, a number, true or false")
+    return show(setting.value)
+
+
+def merge(sources: Iterable[dict[str, tuple[Value, str]]]) -> dict[str, tuple[Value, str]]:
+    merged: dict[str, tuple[Value, str]] = {}
+    for source in sources:
+        merged.update(source)
+    return merged
+
+
+def default_of(row: Row, host: Host) -> Value | None:
+    """The default of a row on this machine, None when it has none."""
+    if not isinstance(row.default, str) or "${" not in row.default:
+        return row.default
+    if row.type is Type.PATH and row.status is Status.WORKS:
+        return expand_path(row.default, host)
+    return expand(row.default, host)
+
+
+def plugin_tables(values: Mapping[str, Value]) -> PluginValues:
+    tables: dict[str, dict[str, str]] = {}
+    for key, value in values.items():
+        if key.startswith(PLUGIN + "."):
+            _, name, rest = key.split(".", 2)
+            tables.setdefault(name, {})[rest] = str(value)
+    return tables
+
+
+def complete(kind: Kind, written: Mapping[str, Value], host: Host) -> dict[str, Value]:
+    """Every key of the kind: what was written, else its default, else what follows from others.
+
+    BrokerStartup.buildBrokerController: a port for replication that is not above 0 becomes the main port + 1, and a
+    master has id 0.
+    """
+    values = dict(written)
+    for key, row in ROWS[kind].items():
+        if key not in values:
+            default = default_of(row, host)
+            if default is not None:
+                values[key] = default
+    if kind == "broker":
+        port = int(values["listenPort"])
+        if int(values["haListenPort"]) <= 0:
+            values["haListenPort"] = port + 1 if port else 0
+        if not values.get("storePathCommitLog"):
+            values["storePathCommitLog"] = f"{values['storePathRootDir']}/commitlog"
+        if values["brokerRole"] != "SLAVE":
+            values["brokerId"] = 0
+    return values
+
+
+def check_together(kind: Kind, values: Mapping[str, Value]) -> None:
+    """Raises ConfigError for values that are fine alone and wrong together."""
+    low, high, most = (int(values[key]) for key in ("outboxLowWater", "outboxHighWater", "outboxMax"))
+    if not low <= high <= most:
+        raise ConfigError("config: outboxLowWater, outboxHighWater and outboxMax must not decrease in this order")
+    if kind == "broker":
+        check_broker(values)
+
+
+def check_broker(values: Mapping[str, Value]) -> None:
+    port, ha_port = int(values["listenPort"]), int(values["haListenPort"])
+    if port and not 3 <= port <= 65534:
+        raise ConfigError(
+            f"config: listenPort = {port}: must be 0, or from 3 to 65534 (the ports two below and one above belong to it)"
+        )
+    if ha_port and ha_port in (port, port - 2):
+        raise ConfigError(f"config: haListenPort = {ha_port}: the broker already listens there (listenPort = {port})")
+    if int(values["maxMessageSize"]) >= int(values["frameSizeMax"]):
+        raise ConfigError(
+            f"config: maxMessageSize = {values['maxMessageSize']}: must be below frameSizeMax = {values['frameSizeMax']}"
+        )
+    for key in ("inSyncReplicas", "minInSyncReplicas"):
+        if values["brokerRole"] == "SYNC_MASTER" and int(values[key]) > 1:
+            raise ConfigError(
+                f"config: {key} = {values[key]} with brokerRole = SYNC_MASTER is refused: replication is not built yet, "
+                "so a send would be acknowledged with fewer copies"
+            )
+    if values["fetchNamesrvAddrByAddressServer"] and not values["namesrvAddr"]:
+        raise ConfigError(
+            "config: fetchNamesrvAddrByAddressServer = true without namesrvAddr is refused: no address server is asked "
+            "yet, so the broker would register nowhere"
+        )
+
+
+def check_pairs(written: Mapping[str, tuple[Value, str]]) -> None:
+    """An own key and Apache's key for the same choice must not disagree. Raises ConfigError naming both."""
+    pairs = (
+        ("lockMode", "lockInStrictMode", {"strict": True, "loose": False}),
+        ("escapeStrategy", "enableRemoteEscape", {"auto": True, "remote": True, "local": False, "none": False}),
+    )
+    for ours, theirs, meanings in pairs:
+        if ours in written and theirs in written:
+            (one, one_place), (two, two_place) = written[ours], written[theirs]
+            if meanings.get(str(one), two) != two:
+                raise ConfigError(f"config: {ours} = {one}{one_place} and {theirs} = {show(two)}{two_place} disagree")
+
+
+def notes_of(kind: Kind, written: Mapping[str, tuple[Value, str]]) -> tuple[str, ...]:
+    """What to log once: keys that ask for something that does not happen here, together for each reason."""
+    groups: dict[str, list[str]] = {}
+    for key, (value, _) in written.items():
+        row = ROWS[kind].get(key)
+        if row is None or value == row.default:
+            continue
+        if row.status is Status.NO_EFFECT:
+            groups.setdefault(f"no effect here ({row.text})", []).append(key)
+        elif row.status is Status.LATER:
+            groups.setdefault(f"no effect yet ({row.text})", []).append(key)
+    notes = [f"config: {', '.join(keys)}: {reason}" for reason, keys in groups.items()]
+    if kind == "broker" and written.get("brokerId", (0, ""))[0] != 0:
+        notes.append(f"config: brokerId = {written['brokerId'][0]} is taken as 0: this broker is a master")
+    return tuple(notes)
+
+
+def build_sections(kind: Kind, values: Mapping[str, Value], host: Host) -> dict[str, Any]:
+    """Section name -> section. Sections that only the other kind of node reads have their defaults."""
+    fed: dict[str, dict[str, object]] = {name: {} for name in SECTIONS}
+    for source in (*(other for other in KINDS if other != kind), kind):
+        for key, row in ROWS[source].items():
+            if not row.feeds:
+                continue
+            value = values.get(key) if source == kind else default_of(row, host)
+            section, _, name = row.feeds.partition(".")
+            if value is not None:
+                fed[section][name] = row.convert(value) if row.convert else value
+    if kind == "broker":
+        port = int(values["listenPort"])
+        fed["network"]["vip_listen_port"] = port - 2 if port else 0
+    else:
+        fed["paths"]["store_path_commit_log"] = f"{fed['paths']['store_path_root_dir']}/commitlog"
+    fed["plugins"]["values"] = plugin_tables(values)
+    return {name: make(**fed[name]) for name, make in SECTIONS.items()}
+
+
+def field_names() -> set[str]:
+    """Every field of every section, as "section.field"."""
+    return {f"{name}.{field.name}" for name, make in SECTIONS.items() for field in fields(make)}

@@ -1,0 +1,206 @@
+"""Rows of a broker's features that are still to come: timers, transactions, pop, filters by SQL, metrics and others.
+
+A message that needs one of them is refused when it arrives (as Apache answers with the feature off), so a key that
+tunes the feature can be taken without harm. Those that would make stored messages vanish from their readers end the
+start instead.
+"""
+
+from __future__ import annotations
+
+from rmqkit.settings.table import Row, Type, in_area, later, no_effect, refused
+
+TIMERS = in_area(
+    "Timer and delay",
+    *later(
+        "delayed messages",
+        """
+        messageDelayLevel: str = 1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h
+        flushDelayOffsetInterval: long = 10000
+        enableScheduleMessageStats: bool = true
+        enableScheduleAsyncDeliver: bool = false
+        scheduleAsyncDeliverMaxPendingLimit: int = 2000
+        scheduleAsyncDeliverMaxResendNum2Blocked: int = 3
+        """,
+    ),
+    *later(
+        "timer messages",
+        """
+        timerWheelEnable: bool = true
+        mappedFileSizeTimerLog: int = 104857600
+        timerPrecisionMs: int = 1000
+        timerRollWindowSlot: int = 172800
+        timerFlushIntervalMs: int = 1000
+        timerGetMessageThreadNum: int = 3
+        timerPutMessageThreadNum: int = 3
+        timerEnableDisruptor: bool = false
+        timerEnableCheckMetrics: bool = true
+        timerInterceptDelayLevel: bool = false
+        timerMaxDelaySec: int = 259200
+        timerStopEnqueue: bool = false
+        timerCheckMetricsWhen: str = 05
+        timerSkipUnknownError: bool = false
+        timerWarmEnable: bool = false
+        timerStopDequeue: bool = false
+        timerEnableRetryUntilSuccess: bool = false
+        timerCongestNumEachSlot: int = 2147483647
+        timerMetricSmallThreshold: int = 1000000
+        timerProgressLogIntervalMs: int = 10000
+        recallMessageEnable: bool = false
+        allowRecallWhenBrokerNotWriteable: bool = true
+        """,
+    ),
+)
+
+TRANSACTIONS = in_area(
+    "Transactions",
+    *later(
+        "transactions",
+        """
+        transactionTimeOut: long = 6000
+        transactionCheckMax: int = 15
+        transactionCheckInterval: long = 30000
+        transactionMetricFlushInterval: long = 10000
+        transactionOpMsgMaxSize: int = 4096
+        transactionOpBatchInterval: int = 3000
+        """,
+    ),
+)
+
+POP = in_area(
+    "Pop",
+    *later(
+        "pop consumption",
+        """
+        popPollingSize: int = 1024
+        popPollingMapSize: int = 100000
+        popPollingMapExpireTimeSeconds: int = 600
+        maxPopPollingSize: long = 100000
+        reviveQueueNum: int = 8
+        reviveInterval: long = 1000
+        reviveMaxSlow: long = 3
+        reviveScanTime: long = 10000
+        enableSkipLongAwaitingAck: bool = false
+        reviveAckWaitMs: long = 180000
+        enablePopLog: bool = false
+        enablePopBufferMerge: bool = false
+        popCkStayBufferTime: int = 10000
+        popCkStayBufferTimeOut: int = 3000
+        popCkMaxBufferSize: int = 200000
+        popCkOffsetMaxQueueSize: int = 20000
+        enablePopBatchAck: bool = false
+        popLongPollingForceNotifyInterval: long = 800
+        enableNotifyBeforePopCalculateLag: bool = true
+        enableNotifyAfterPopOrderLockRelease: bool = true
+        initPopOffsetByCheckMsgInMem: bool = true
+        retrieveMessageFromPopRetryTopicV1: bool = true
+        enableRetryTopicV2: bool = false
+        popFromRetryProbability: int = 20
+        popConsumerFSServiceInit: bool = true
+        popConsumerKVServiceLog: bool = false
+        popConsumerKVServiceInit: bool = false
+        popConsumerKVServiceEnable: bool = false
+        popReviveMaxReturnSizePerRead: int = 16384
+        popReviveMaxAttemptTimes: int = 16
+        popResponseReturnActualRetryTopic: bool = false
+        popInflightMessageThreshold: long = 10000
+        enablePopMessageThreshold: bool = false
+        skipWhenCKRePutReachMaxTimes: bool = false
+        appendAckAsync: bool = false
+        appendCkAsync: bool = false
+        serverLoadBalancerEnable: bool = true
+        defaultMessageRequestMode: enum(PULL|POP) = PULL
+        defaultPopShareQueueNum: int = -1
+        loadBalancePollNameServerInterval: long = 30000
+        """,
+    ),
+)
+
+OTHERS = in_area(
+    "Other features to come",
+    *later(
+        "filters by SQL92",
+        """
+        enablePropertyFilter: bool = false
+        enableCalcFilterBitMap: bool = false
+        filterSupportRetry: bool = false
+        expectConsumerNumUseFilter: int = 32
+        maxErrorRateOfBloomFilter: int = 20
+        filterDataCleanTimeSpan: long = 86400000
+        """,
+    ),
+    *later("request and reply", "storeReplyMessageEnable: bool = true"),
+    *later(
+        "offsets of broadcasting consumers behind a proxy",
+        """
+        enableBroadcastOffsetStore: bool = true
+        broadcastOffsetExpireSecond: long = 120
+        broadcastOffsetExpireMaxSecond: long = 300
+        """,
+    ),
+    *later("topics whose queues lie on several brokers", "forwardTimeout: long = 3000"),
+    *later(
+        "topics kept by compaction",
+        """
+        enableCompaction: bool = true
+        compactionMappedFileSize: int = 104857600
+        compactionCqMappedFileSize: int = 10485760
+        compactionScheduleInternal: int = 900000
+        maxOffsetMapSize: int = 104857600
+        compactionThreadNum: int = 6
+        """,
+    ),
+    *later(
+        "topics whose queue entries are batches",
+        """
+        mapperFileSizeBatchConsumeQueue: int = 13800000
+        searchBcqByCacheEnable: bool = true
+        """,
+    ),
+    *later(
+        "flow control of consumers that read old messages",
+        """
+        coldDataFlowControlEnable: bool = false
+        coldDataScanEnable: bool = false
+        timerColdDataCheckIntervalMs: int = 60000
+        accessMessageInMemoryHotRatio: int = 26
+        coldCtrStrategyEnable: bool = false
+        usePIDColdCtrStrategy: bool = true
+        cgColdReadThreshold: long = 3145728
+        globalColdReadThreshold: long = 104857600
+        """,
+    ),
+    refused("light message queues would stay empty: they are not built yet", "enableLmq", Type.BOOL, False, True),
+    refused("messages for several queues would reach only one", "enableMultiDispatch", Type.BOOL, False, True),
+    *later("light message queues", "maxLmqConsumeQueueNum: int = 20000\nenableLmqStats: bool = false"),
+    *no_effect("Apache does not read it either", "cleanOfflineBrokerInterval: int = 30000"),
+)
+
+METRICS = in_area(
+    "Metrics",
+    *later(
+        "metrics",
+        """
+        metricsExporterType: enum(DISABLE|OTLP_GRPC|PROM|LOG) = DISABLE
+        metricsOtelCardinalityLimit: int = 50000
+        metricsGrpcExporterTarget: str = ""
+        metricsGrpcExporterHeader: str = ""
+        metricGrpcExporterTimeOutInMills: long = 3000
+        metricGrpcExporterIntervalInMills: long = 60000
+        metricLoggingExporterIntervalInMills: long = 10000
+        metricsPromExporterPort: int = 5557
+        metricsPromExporterHost: str = ""
+        metricsLabel: str = ""
+        metricsInDelta: bool = false
+        enableRemotingMetrics: bool = true
+        enableMessageStoreMetrics: bool = true
+        enablePopMetrics: bool = true
+        enableConnectionMetrics: bool = true
+        enableTransactionMetrics: bool = true
+        enableStatsMetrics: bool = true
+        enableRequestMetrics: bool = true
+        enableLagAndDlqMetrics: bool = true
+        """,
+    ),
+)
+
+ROWS: tuple[Row, ...] = TIMERS + TRANSACTIONS + POP + OTHERS + METRICS

@@ -1,0 +1,80 @@
+"""Rows of our own keys, which Apache does not have, and of Apache's keys of earlier releases."""
+
+from __future__ import annotations
+
+from rmqkit.settings.table import Row, Type, Value, in_area, later, no_effect, works
+
+NAMES = r"[A-Za-z0-9_.-]*(?:[;,]\s*[A-Za-z0-9_.-]+)*"
+
+
+def names(value: Value) -> tuple[str, ...]:
+    return tuple(part.strip() for part in str(value).replace(",", ";").split(";") if part.strip())
+
+
+PLUGINS = in_area(
+    "Plug-ins",
+    works(
+        "plugins",
+        Type.STR,
+        "",
+        "plugins.plugins",
+        "plug-ins to switch on, by name: `a;b`; their own keys are written `plugin.NAME.KEY`",
+        pattern=NAMES,
+        allowed="names separated by ;",
+        convert=names,
+    ),
+)
+
+BROKER = in_area(
+    "Plug-ins",
+    works(
+        "storageEngine",
+        Type.STR,
+        "mapped",
+        "commit_log.storage_engine",
+        "what keeps the messages: `mapped` (RocketMQ's files), `memory`, or one that a plug-in brings",
+        pattern=r"[A-Za-z0-9_.-]{1,64}",
+        allowed="the name of a storage engine",
+    ),
+    *later("slave acting master", 'lockMode: enum(loose|strict) = loose\nescapeStrategy: str = ""'),
+    *no_effect(
+        "the producer chooses: set it on the client",
+        """
+        faultPolicy: str = ""
+        sendLatencyFaultEnable: bool = false
+        """,
+    ),
+)
+
+FORMER = in_area(
+    "Keys of earlier releases",
+    *no_effect(
+        "Apache dropped it",
+        """
+        checkTransactionMessageEnable: bool = false
+        commercialEnable: bool = true
+        commercialTimerCount: int = 1
+        commercialTransCount: int = 1
+        commercialBigCount: int = 1
+        filterServerNums: int = 0
+        maxDelayTime: int = 40
+        haSlaveFallbehindMax: int = 268435456
+        batchWriteKvCqSize: int = 16
+        transferMetadataJsonToRocksdb: bool = false
+        transferOffsetJsonToRocksdb: bool = false
+        enableTransparentRetry: bool = true
+        """,
+    ),
+    *no_effect(
+        "Apache never read it: the place follows from storePathRootDir",
+        """
+        storePathConsumeQueue: path = -
+        storePathIndex: path = -
+        storeCheckpoint: path = -
+        abortFile: path = -
+        """,
+    ),
+)
+
+BROKER_ROWS: tuple[Row, ...] = BROKER + FORMER
+ROWS: tuple[Row, ...] = PLUGINS

@@ -1,0 +1,133 @@
+"""Where settings come from: TOML files, Apache `.conf` files, `key=value` on the command line.
+
+Each becomes a list of what was written where.
+
+Nothing is judged here but the form of a file. A TOML file holds keys at the top or under `[broker]` /
+`[nameserver]` (the table of the other kind of node is passed over, so that one file can serve both), and
+`[plugin.NAME]` tables; in a `.conf` those are `plugin.NAME.KEY`.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from rmqkit.errors import ConfigError
+from rmqkit.settings import properties
+from rmqkit.settings.keys import KINDS, Kind, nearest
+
+PLUGIN = "plugin"
+FILE_SIZE_MAX = 1_048_576
+
+
+class Setting(NamedTuple):
+    """One key as it was written.
+
+    `value` is text, or what TOML made of it; `where` continues a sentence (" in FILE line 3").
+    """
+
+    key: str
+    value: object
+    where: str
+
+
+def from_file(path: str | Path, kind: Kind) -> list[Setting]:
+    """What a file says to a node of this kind. Raises ConfigError when it cannot be read or parsed."""
+    text = file_text(Path(path))
+    if Path(path).suffix.lower() == ".toml":
+        return list(from_toml(text, str(path), kind))
+    try:
+        return [Setting(item.key, item.value, f" in {path} line {item.line}") for item in properties.read(text)]
+    except ValueError as error:
+        raise ConfigError(f"config: {path} is not a property file: {error}") from None
+
+
+def file_text(path: Path) -> str:
+    try:
+        if path.stat().st_size > FILE_SIZE_MAX:
+            raise ConfigError(f"config: {path} is too large for a configuration file")
+        raw = path.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"config: cannot read {path}: {error.strerror}") from None
+    try:
+        return raw.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        return raw.decode("latin-1")  # what Java takes every property file for
+
+
+def from_toml(text: str, name: str, kind: Kind) -> Iterator[Setting]:
+    try:
+        document = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"config: {name} is not valid TOML: {error}") from None
+    own: Mapping[str, object] = {}
+    for key, value in document.items():
+        if key == PLUGIN and isinstance(value, dict):
+            yield from plugin_settings(value, text, name)
+        elif not isinstance(value, dict):
+            yield Setting(key, value, place(text, name, key))
+        elif key == kind:
+            own = value
+        elif key not in KINDS:
+            yield from flattened(key, value, text, name, kind)
+    for key, value in own.items():
+        if key == PLUGIN and isinstance(value, dict):
+            yield from plugin_settings(value, text, name)
+        elif isinstance(value, dict):
+            yield from flattened(key, value, text, name, kind)
+        else:
+            yield Setting(key, value, place(text, name, key))
+
+
+def flattened(key: str, table: Mapping[str, object], text: str, name: str, kind: Kind) -> Iterator[Setting]:
+    """Keys that hold dots (`tls.server.mode`), which TOML reads as tables. Any other table is an error."""
+    if key != "tls":
+        hint = nearest(kind, key)
+        raise ConfigError(
+            f"config: unknown table [{key}] in {name}{line_of(text, key)}; "
+            + (f"did you mean the key {hint!r}?" if hint else "tables are [broker], [nameserver] and [plugin.NAME]")
+        )
+    for part, value in table.items():
+        whole = f"{key}.{part}"
+        if isinstance(value, dict):
+            yield from (
+                Setting(item.key, item.value, item.where)
+                for item in flattened("tls", {f"{part}.{k}": v for k, v in value.items()}, text, name, kind)
+            )
+        else:
+            yield Setting(whole, value, place(text, name, part.rpartition(".")[2]))
+
+
+def plugin_settings(table: Mapping[str, object], text: str, name: str) -> Iterator[Setting]:
+    for plugin, values in table.items():
+        if not isinstance(values, dict):
+            raise ConfigError(f"config: {PLUGIN}.{plugin} in {name} must be a table [plugin.{plugin}]")
+        for key, value in values.items():
+            yield Setting(f"{PLUGIN}.{plugin}.{key}", value, place(text, name, key))
+
+
+def line_of(text: str, key: str) -> str:
+    """ " line N" where a key or a table's head begins, empty when it is written in an unusual way."""
+    pattern = re.compile(rf"\s*(?:\[+\s*)?(?:[\w.]+\.)?[\"']?{re.escape(key)}[\"']?\s*[=.\]]")
+    for number, line in enumerate(text.splitlines(), 1):
+        if pattern.match(line):
+            return f" line {number}"
+    return ""
+
+
+def place(text: str, name: str, key: str) -> str:
+    return f" in {name}{line_of(text, key)}"
+
+
+def from_overrides(overrides: Iterable[str], where: str = " in --set") -> list[Setting]:
+    """`key=value` texts. Raises ConfigError for one without `=`."""
+    settings = []
+    for text in overrides:
+        key, equals, value = text.partition("=")
+        if not equals or not key.strip():
+            raise ConfigError(f"config: {text!r}{where}: write key=value")
+        settings.append(Setting(key.strip(), value.strip(), where))
+    return settings

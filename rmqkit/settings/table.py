@@ -1,0 +1,235 @@
+"""What a row of the table of settings is, and how text becomes a value of a row.
+
+Every key a user may write has one row for each kind of node that knows it. A row says what became of the key here:
+
+- `WORKS`: it feeds a field of a section (`feeds`, as "section.field").
+- `NO_EFFECT`: there is nothing here that it could change; `text` says why. Said once in the log when it is set.
+- `LATER`: the feature is not built yet; `text` names it. Treated as `NO_EFFECT` until then.
+- `REFUSED`: only harmless values are taken.
+
+Rows of any status may carry a `Refusal`: values that would make a promise that this node cannot keep, so a start
+with them ends.
+
+The many rows without effect are written as blocks of text, one `key: type = default` a line (`no_effect`, `later`);
+a default of `-` means that Apache leaves it unset or takes it from the machine.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from rmqkit.errors import ConfigError
+
+Value = bool | int | float | str
+
+
+class Type(StrEnum):
+    """What a value is.
+
+    INT and LONG have Java's range; a PATH may hold `${user.home}`, `${ROCKETMQ_HOME}` and `~/`.
+    """
+
+    BOOL = "bool"
+    INT = "int"
+    LONG = "long"
+    DOUBLE = "double"
+    STR = "str"
+    PATH = "path"
+    ENUM = "enum"
+
+
+class Status(StrEnum):
+    """What became of a key here; see the head of this module."""
+
+    WORKS = "works"
+    NO_EFFECT = "no effect"
+    LATER = "later"
+    REFUSED = "refused"
+
+
+INTEGER_RANGES = {Type.INT: (-(1 << 31), (1 << 31) - 1), Type.LONG: (-(1 << 63), (1 << 63) - 1)}
+ROW_LINE = re.compile(r"(\S+): (\w+)(?:\(([\w|]+)\))? = (.*)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """Values that end the start: the listed `values`, or every value outside `unless`.
+
+    `why` is the promise at stake.
+    """
+
+    why: str
+    values: tuple[Value, ...] = ()
+    unless: tuple[Value, ...] | None = None
+
+    def hits(self, value: Value) -> bool:
+        return value in self.values or (self.unless is not None and value not in self.unless)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One key for one kind of node.
+
+    `default` is Apache's (None: unset there, or taken from the machine); it may hold `${...}` as a PATH does. `low`
+    and `high` bound numbers, `pattern` text (`allowed` says it in words), `choices` an ENUM. `live` keys may be
+    changed at run time. `convert` makes the field's value out of the key's (a unit, an enum, a list). `secret`
+    values are never shown.
+    """
+
+    key: str
+    type: Type
+    default: Value | None
+    status: Status
+    text: str
+    area: str = ""
+    feeds: str = ""
+    live: bool = False
+    low: float | None = None
+    high: float | None = None
+    choices: tuple[str, ...] = ()
+    pattern: str = ""
+    allowed: str = ""
+    refusal: Refusal | None = None
+    convert: Callable[[Value], object] | None = None
+    secret: bool = False
+
+
+def allowed_text(row: Row) -> str:
+    """The values a row takes, in words."""
+    if row.allowed:
+        return row.allowed
+    if row.type is Type.BOOL:
+        return "true or false"
+    if row.choices:
+        return "one of " + ", ".join(row.choices)
+    if row.type in (Type.STR, Type.PATH):
+        return "text"
+    low, high = row.low, row.high
+    noun = "a number" if row.type is Type.DOUBLE else "a whole number"
+    if low is not None and high is not None:
+        return f"{noun} from {low:g} to {high:g}" if row.type is Type.DOUBLE else f"{noun} from {low:.0f} to {high:.0f}"
+    if low is not None:
+        return f"{noun}, at least {low:g}"
+    return noun
+
+
+def bad_value(row: Row, value: object, where: str) -> ConfigError:
+    shown = "***" if row.secret else value
+    return ConfigError(f"config: {row.key} = {shown!r}{where}: must be {allowed_text(row)}")
+
+
+def parse(row: Row, raw: object, where: str = "") -> Value:
+    """The typed value of what was written: text from a `.conf` or the command line, or a value that TOML has typed already.
+
+    Raises ConfigError (one line with key, value and what is allowed).
+    """
+    value = parse_typed(row, raw) if not isinstance(raw, str) else parse_text(row, raw.strip())
+    if value is None:
+        raise bad_value(row, raw, where)
+    if isinstance(value, str):
+        if row.choices and value not in row.choices:
+            raise bad_value(row, raw, where)
+        if row.pattern and not re.fullmatch(row.pattern, value):
+            raise bad_value(row, raw, where)
+    elif not isinstance(value, bool):
+        low, high = INTEGER_RANGES.get(row.type, (None, None))
+        for bound in (low, row.low):
+            if bound is not None and value < bound:
+                raise bad_value(row, raw, where)
+        for bound in (high, row.high):
+            if bound is not None and value > bound:
+                raise bad_value(row, raw, where)
+    return value
+
+
+def parse_text(row: Row, text: str) -> Value | None:
+    """A value from text, None when it is not one. Unlike Java, which takes every word but "true" for false."""
+    if row.type is Type.BOOL:
+        return {"true": True, "false": False}.get(text.lower())
+    if row.type in INTEGER_RANGES:
+        return int(text) if re.fullmatch(r"[+-]?[0-9]{1,20}", text) else None
+    if row.type is Type.DOUBLE:
+        return float(text) if re.fullmatch(r"[+-]?[0-9]{1,20}(\.[0-9]{1,20})?", text) else None
+    return text
+
+
+def parse_typed(row: Row, raw: object) -> Value | None:
+    """A value from a typed one, None when the type is another. A list of texts stands for Java's `a;b`."""
+    if isinstance(raw, list):
+        texts = [item for item in raw if isinstance(item, str)]
+        return ";".join(texts) if row.type is Type.STR and len(texts) == len(raw) else None
+    if row.type is Type.BOOL:
+        return raw if isinstance(raw, bool) else None
+    if isinstance(raw, bool):
+        return None
+    if row.type in INTEGER_RANGES:
+        return raw if isinstance(raw, int) else None
+    if row.type is Type.DOUBLE:
+        return float(raw) if isinstance(raw, int | float) else None
+    return None
+
+
+def show(value: Value) -> str:
+    """A value as Java prints it."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value)
+
+
+def works(key: str, kind: Type, default: Value | None, feeds: str, text: str, **more: Any) -> Row:
+    """A row that does its work; `more` are the other fields of `Row`."""
+    return Row(key=key, type=kind, default=default, status=Status.WORKS, feeds=feeds, text=text, **more)
+
+
+def rows_of(block: str, status: Status, text: str) -> tuple[Row, ...]:
+    """The rows of a block of lines `key: type = default`; an enum's type is written `enum(A|B)`."""
+    rows = []
+    for line in filter(None, (line.strip() for line in block.splitlines())):
+        match = ROW_LINE.fullmatch(line)
+        assert match, line
+        key, kind, choices, default = match.groups()
+        row = Row(
+            key=key,
+            type=Type(kind),
+            default=None,
+            status=status,
+            text=text,
+            choices=tuple((choices or "").split("|")) if choices else (),
+        )
+        if default != "-":
+            row = changed(row, default=parse(row, default.replace('""', "")))
+        rows.append(row)
+    return tuple(rows)
+
+
+def no_effect(reason: str, block: str) -> tuple[Row, ...]:
+    return rows_of(block, Status.NO_EFFECT, reason)
+
+
+def later(feature: str, block: str) -> tuple[Row, ...]:
+    return rows_of(block, Status.LATER, feature)
+
+
+def changed(row: Row, **fields: object) -> Row:
+    """A copy of a row with other fields."""
+    values = {name: getattr(row, name) for name in Row.__slots__} | fields
+    return Row(**values)
+
+
+def refusing(row: Row, why: str, *values: Value, unless: tuple[Value, ...] | None = None) -> Row:
+    """A copy of a row that ends the start for some values."""
+    return changed(row, refusal=Refusal(why=why, values=values, unless=unless))
+
+
+def refused(why: str, key: str, kind: Type, default: Value | None, *values: Value, **more: Any) -> Row:
+    """A row that takes harmless values only: the listed ones (or all but `unless`) end the start, for the reason `why`."""
+    refusal = Refusal(why=why, values=values, unless=more.pop("unless", None))
+    return Row(key=key, type=kind, default=default, status=Status.REFUSED, text=why, refusal=refusal, **more)
+
+
+def in_area(area: str, *rows: Row) -> tuple[Row, ...]:
+    return tuple(changed(row, area=area) for row in rows)
