@@ -19,7 +19,7 @@ MAY_IMPORT = {
     "cluster": {"wire", "runtime", "client", "shell", "api"},
 }
 #: modules right below `rmqkit` that everybody may import
-COMMON = {"rmqkit.errors", "rmqkit.config", "rmqkit.settings"}
+COMMON = {"rmqkit.errors", "rmqkit.config", "rmqkit.settings", "rmqkit.hookspecs"}
 NODE_PACKAGES = {"wire", "runtime", "store", "nameserver", "broker", "client"}
 BANNED_IN_NODES = {
     "asyncio",

@@ -1,0 +1,55 @@
+"""The hooks: where other behaviour snaps in.
+
+A plug-in is a module (or object) with functions of these names, marked with `hookimpl`, named by an entry point of the group
+`rmqkit`. Each hook returns a mapping of name → factory; it registers and does nothing else. Configuration picks by name
+(`storageEngine=…`, `faultPolicy=…`, `plugins=…`), so an installed plug-in that nobody names changes nothing. Hooks are
+called once, when a node, client or command starts: never per message.
+
+    from rmqkit.hookspecs import hookimpl
+
+    @hookimpl
+    def rmqkit_storage_engines():
+        return {"mine": make_engine}
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pluggy
+
+PROJECT = "rmqkit"
+
+hookspec = pluggy.HookspecMarker(PROJECT)
+hookimpl = pluggy.HookimplMarker(PROJECT)
+
+Factory = Callable[..., Any]
+
+
+@hookspec
+def rmqkit_storage_engines() -> Mapping[str, Factory]:  # type: ignore[empty-body]
+    """Storage engines, chosen by `storageEngine`. Factory: `(rmqkit.store.contract.EngineParts) -> StorageEngine`."""
+
+
+@hookspec
+def rmqkit_fault_policies() -> Mapping[str, Factory]:  # type: ignore[empty-body]
+    """How a producer chooses among brokers, chosen by its `fault_policy`. Factory: `() -> FaultPolicy`."""
+
+
+@hookspec
+def rmqkit_allocators() -> Mapping[str, Factory]:  # type: ignore[empty-body]
+    """How a group's queues are shared, chosen by a consumer's `allocator`. Factory: `() -> Allocator`."""
+
+
+@hookspec
+def rmqkit_handlers() -> Mapping[str, Factory]:  # type: ignore[empty-body]
+    """Request codes of a broker, switched on by naming them in `plugins`. Factory: `(settings) -> Handlers`."""
+
+
+@hookspec
+def rmqkit_duties() -> Mapping[str, Factory]:  # type: ignore[empty-body]
+    """Background work of a broker, switched on by naming it in `plugins`. Factory: `(broker, settings) -> Run`."""
+
+
+@hookspec
+def rmqkit_commands() -> Mapping[str, Factory]:  # type: ignore[empty-body]
+    """Sub-commands of `rmqkit`. Factory: `() -> typer.Typer`."""
