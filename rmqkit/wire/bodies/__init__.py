@@ -1,0 +1,90 @@
+"""JSON bodies, by area. Each has `encode() -> bytes`, `decode(data)` and `pretty()`; see `base.Body`."""
+
+from rmqkit.wire.bodies.base import Body
+from rmqkit.wire.bodies.clients import CheckClientBody, Connection, ConsumerConnection, ProducerConnection
+from rmqkit.wire.bodies.groups import SubscriptionGroupConfig, SubscriptionGroupTable
+from rmqkit.wire.bodies.ha import HAClientRuntimeInfo, HAConnectionRuntimeInfo, HARuntimeInfo
+from rmqkit.wire.bodies.heartbeat import (
+    CONSUME_FROM_WHERE,
+    CONSUME_TYPES,
+    MESSAGE_MODELS,
+    ConsumerData,
+    HeartbeatData,
+    ProducerData,
+    decode_heartbeat,
+)
+from rmqkit.wire.bodies.lists import ConsumerListByGroup, GroupList, KVTable, MessageRequestModeTable, TopicList
+from rmqkit.wire.bodies.locks import LockBatchAnswer, LockBatchBody
+from rmqkit.wire.bodies.offsets import (
+    ConsumeProgress,
+    ConsumerOffsetTable,
+    ConsumerStatus,
+    ConsumeStats,
+    DelayOffsetTable,
+    ResetOffsetBody,
+    TopicOffset,
+    TopicStatsTable,
+)
+from rmqkit.wire.bodies.register import RegisterBrokerBody
+from rmqkit.wire.bodies.route import BrokerData, ClusterInfo, MemberGroup, MemberGroupBody, QueueData, TopicRoute
+from rmqkit.wire.bodies.running import ConsumeMessageDirectlyResult, ConsumerRunningInfo, ConsumeStatus, ProcessQueueInfo
+from rmqkit.wire.bodies.subscription import EXPRESSION_SQL92, EXPRESSION_TAG, SUB_ALL, SubscriptionData, parse_subscription
+from rmqkit.wire.bodies.topics import TopicConfig, TopicConfigAndMappingTable, TopicConfigTable
+from rmqkit.wire.bodies.versions import DataVersion
+from rmqkit.wire.fastjson import MessageQueue
+
+__all__ = [
+    "CONSUME_FROM_WHERE",
+    "CONSUME_TYPES",
+    "EXPRESSION_SQL92",
+    "EXPRESSION_TAG",
+    "MESSAGE_MODELS",
+    "SUB_ALL",
+    "Body",
+    "BrokerData",
+    "CheckClientBody",
+    "ClusterInfo",
+    "Connection",
+    "ConsumeMessageDirectlyResult",
+    "ConsumeProgress",
+    "ConsumeStats",
+    "ConsumeStatus",
+    "ConsumerConnection",
+    "ConsumerData",
+    "ConsumerListByGroup",
+    "ConsumerOffsetTable",
+    "ConsumerRunningInfo",
+    "ConsumerStatus",
+    "DataVersion",
+    "DelayOffsetTable",
+    "GroupList",
+    "HAClientRuntimeInfo",
+    "HAConnectionRuntimeInfo",
+    "HARuntimeInfo",
+    "HeartbeatData",
+    "KVTable",
+    "LockBatchAnswer",
+    "LockBatchBody",
+    "MemberGroup",
+    "MemberGroupBody",
+    "MessageQueue",
+    "MessageRequestModeTable",
+    "ProcessQueueInfo",
+    "ProducerConnection",
+    "ProducerData",
+    "QueueData",
+    "RegisterBrokerBody",
+    "ResetOffsetBody",
+    "SubscriptionData",
+    "SubscriptionGroupConfig",
+    "SubscriptionGroupTable",
+    "TopicConfig",
+    "TopicConfigAndMappingTable",
+    "TopicConfigTable",
+    "TopicList",
+    "TopicOffset",
+    "TopicRoute",
+    "TopicStatsTable",
+    "decode_heartbeat",
+    "parse_subscription",
+]

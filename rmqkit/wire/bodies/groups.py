@@ -1,0 +1,41 @@
+"""Subscription groups: one group (200, 352) and their table (201, subscriptionGroup.json)."""
+
+from typing import Any
+
+from msgspec import field
+
+from rmqkit.wire.bodies.base import Body
+from rmqkit.wire.bodies.versions import DataVersion
+from rmqkit.wire.schema import Int32, Int64
+
+
+def _retry_policy() -> dict[str, Any]:
+    return {"type": "CUSTOMIZED"}
+
+
+class SubscriptionGroupConfig(Body, kw_only=True):
+    """`remoting/.../protocol/subscription/SubscriptionGroupConfig.java`; the retry policy is carried as it came."""
+
+    attributes: dict[str, str] = field(default_factory=dict)
+    broker_id: Int64 = 0
+    consume_broadcast_enable: bool = True
+    consume_enable: bool = True
+    consume_from_min_enable: bool = True
+    consume_message_orderly: bool = False
+    consume_timeout_minute: Int32 = 15
+    group_name: str = ""
+    group_retry_policy: dict[str, Any] = field(default_factory=_retry_policy)
+    group_sys_flag: Int32 = 0
+    notify_consumer_ids_changed_enable: bool = True
+    retry_max_times: Int32 = 16
+    retry_queue_nums: Int32 = 1
+    subscription_data_set: list[dict[str, Any]] | None = None
+    which_broker_when_consume_slowly: Int64 = 1
+
+
+class SubscriptionGroupTable(Body, kw_only=True):
+    """`SubscriptionGroupWrapper`; the forbidden table is group, then topic, then bits."""
+
+    data_version: DataVersion = DataVersion()
+    forbidden_table: dict[str, dict[str, Int32]] = field(default_factory=dict)
+    subscription_group_table: dict[str, SubscriptionGroupConfig] = field(default_factory=dict)

@@ -1,0 +1,34 @@
+"""Bodies that are one table or one list: KV, topics, groups, consumer ids, pull or pop modes."""
+
+from typing import Any
+
+from msgspec import field
+
+from rmqkit.wire.bodies.base import Body
+
+
+class KVTable(Body, kw_only=True):
+    """Answers to 28 and 219, and to a registration."""
+
+    table: dict[str, str] = field(default_factory=dict)
+
+
+class TopicList(Body, kw_only=True):
+    broker_addr: str | None = None
+    topic_list: list[str] = field(default_factory=list)
+
+
+class GroupList(Body, kw_only=True):
+    group_list: list[str] = field(default_factory=list)
+
+
+class ConsumerListByGroup(Body, kw_only=True):
+    """The answer to 38."""
+
+    consumer_id_list: list[str] = field(default_factory=list)
+
+
+class MessageRequestModeTable(Body, kw_only=True):
+    """The answer to 402 and the file messageRequestMode.json: topic, then group, then mode."""
+
+    message_request_mode_map: dict[str, dict[str, Any]] = field(default_factory=dict)

@@ -1,0 +1,27 @@
+"""Locks of queues for orderly consumption: 41 and 42."""
+
+from typing import ClassVar
+
+from msgspec import field
+
+from rmqkit.wire.bodies.base import Body
+from rmqkit.wire.fastjson import MessageQueue
+
+
+class LockBatchBody(Body, kw_only=True):
+    """Request of 41 and 42 (`LockBatchRequestBody`, `UnlockBatchRequestBody`)."""
+
+    HAS_QUEUES: ClassVar[bool] = True
+
+    client_id: str = ""
+    consumer_group: str = ""
+    mq_set: list[MessageQueue] = field(default_factory=list)
+    only_this_broker: bool = False
+
+
+class LockBatchAnswer(Body, kw_only=True):
+    """Answer to 41: the queues that the client now holds (`LockBatchResponseBody`)."""
+
+    HAS_QUEUES: ClassVar[bool] = True
+
+    lock_ok_mq_set: list[MessageQueue] = field(default_factory=list, name="lockOKMQSet")

@@ -1,0 +1,70 @@
+"""Topic configuration: one topic (351, in tables), and the tables that brokers send (21, 103) and store (topics.json)."""
+
+from typing import Any
+
+from msgspec import field
+
+from rmqkit.errors import RemoteProtocolError
+from rmqkit.wire import fastjson
+from rmqkit.wire.bodies.base import Body
+from rmqkit.wire.bodies.versions import DataVersion
+from rmqkit.wire.schema import Int32
+
+
+class TopicConfig(Body, kw_only=True):
+    """`common/.../TopicConfig.java`; bits of `perm` are `codes.PermName`."""
+
+    attributes: dict[str, str] = field(default_factory=dict)
+    order: bool = False
+    perm: Int32 = 6
+    read_queue_nums: Int32 = 16
+    topic_filter_type: str = "SINGLE_TAG"
+    topic_name: str = ""
+    topic_sys_flag: Int32 = 0
+    write_queue_nums: Int32 = 16
+
+    def to_text(self) -> str:
+        """The form inside a compressed registration; `order` and `topic_sys_flag` are lost (`TopicConfig.encode`)."""
+        attributes = fastjson.dumps(self.attributes).decode()
+        return (
+            f"{self.topic_name} {self.read_queue_nums} {self.write_queue_nums} {self.perm} "
+            f"{self.topic_filter_type} {attributes}"
+        )
+
+    @classmethod
+    def from_text(cls, text: str) -> "TopicConfig":
+        """Raises RemoteProtocolError; attributes that cannot be read count as none (`TopicConfig.decode`)."""
+        parts = text.split(" ", 5)
+        try:
+            config = cls(
+                topic_name=parts[0],
+                read_queue_nums=int(parts[1]),
+                write_queue_nums=int(parts[2]),
+                perm=int(parts[3]),
+                topic_filter_type=parts[4],
+            )
+        except (IndexError, ValueError):
+            raise RemoteProtocolError(f"{text[:100]!r} is not a topic configuration") from None
+        if len(parts) == 6 and parts[5]:
+            try:
+                config.attributes = fastjson.load_as(dict[str, str], parts[5])
+            except RemoteProtocolError:
+                pass
+        return config
+
+
+class TopicConfigTable(Body, kw_only=True):
+    """`TopicConfigSerializeWrapper`; also the file topics.json."""
+
+    data_version: DataVersion = DataVersion()
+    topic_config_table: dict[str, TopicConfig] = field(default_factory=dict)
+
+
+class TopicConfigAndMappingTable(Body, kw_only=True):
+    """`TopicConfigAndMappingSerializeWrapper`: with the mappings of static topics, which are carried as they came."""
+
+    data_version: DataVersion = DataVersion()
+    mapping_data_version: DataVersion = DataVersion()
+    topic_config_table: dict[str, TopicConfig] = field(default_factory=dict)
+    topic_queue_mapping_detail_map: dict[str, Any] = field(default_factory=dict)
+    topic_queue_mapping_info_map: dict[str, Any] = field(default_factory=dict)

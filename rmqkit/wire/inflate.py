@@ -1,0 +1,97 @@
+"""Inflating message bodies and registrations, never beyond a limit.
+
+zlib is in Python; LZ4 (frame format) and ZSTD need the packages of the extra `rmqkit[compression]`, which are imported
+when the first such message comes. What a compressed text becomes is bounded while it is being inflated, so a small
+frame cannot take the memory of the node.
+
+Source: `common/.../compression/{Zlib,Lz4,Zstd}Compressor.java`.
+"""
+
+import zlib
+from importlib import import_module
+from typing import Any
+
+from rmqkit.errors import RemoteProtocolError, RmqkitError
+from rmqkit.wire.codes import MessageSysFlag
+
+BODY_SIZE_MAX = 64 * 1024 * 1024
+
+
+class CompressionMissing(RmqkitError):
+    """The package that can read this compression is not installed."""
+
+
+def inflate_zlib(data: bytes, size_max: int = BODY_SIZE_MAX) -> bytes:
+    """Raises RemoteProtocolError for anything but a whole zlib stream of at most `size_max` bytes."""
+    inflater = zlib.decompressobj()
+    try:
+        out = inflater.decompress(data, size_max + 1)
+    except zlib.error as error:
+        raise RemoteProtocolError(f"zlib: {error}") from None
+    _check_size(out, size_max)
+    if not inflater.eof:
+        raise RemoteProtocolError("zlib: data ends early")
+    return out
+
+
+def inflate_lz4(data: bytes, size_max: int = BODY_SIZE_MAX) -> bytes:
+    """An LZ4 frame. Raises RemoteProtocolError, or CompressionMissing without the package lz4."""
+    frame = _imported("lz4.frame", "lz4")
+    inflater = frame.LZ4FrameDecompressor()
+    try:
+        out: bytes = inflater.decompress(data, max_length=size_max + 1)
+    except (RuntimeError, EOFError, ValueError) as error:
+        raise RemoteProtocolError(f"LZ4: {error}") from None
+    _check_size(out, size_max)
+    if not inflater.eof:
+        raise RemoteProtocolError("LZ4: data ends early")
+    return out
+
+
+def inflate_zstd(data: bytes, size_max: int = BODY_SIZE_MAX) -> bytes:
+    """A ZSTD frame. Raises RemoteProtocolError, or CompressionMissing without the package zstandard."""
+    zstandard = _imported("zstandard", "zstandard")
+    out = bytearray()
+    try:
+        with zstandard.ZstdDecompressor().stream_reader(data) as reader:
+            while len(out) <= size_max and (chunk := reader.read(1 << 16)):
+                out += chunk
+    except zstandard.ZstdError as error:
+        raise RemoteProtocolError(f"ZSTD: {error}") from None
+    _check_size(out, size_max)
+    return bytes(out)
+
+
+_BY_TYPE = {
+    0: inflate_zlib,
+    MessageSysFlag.COMPRESSION_LZ4: inflate_lz4,
+    MessageSysFlag.COMPRESSION_ZSTD: inflate_zstd,
+    MessageSysFlag.COMPRESSION_ZLIB: inflate_zlib,
+}
+
+
+def inflate_body(body: bytes, sys_flag: int, size_max: int = BODY_SIZE_MAX) -> bytes:
+    """The body of a message whose sysFlag says COMPRESSED; types as `CompressionType.findByValue`."""
+    inflate = _BY_TYPE.get(sys_flag & MessageSysFlag.COMPRESSION_MASK)
+    if inflate is None:
+        raise RemoteProtocolError(f"compression type {(sys_flag & MessageSysFlag.COMPRESSION_MASK) >> 8} is unknown")
+    return inflate(body, size_max)
+
+
+def deflate_body(body: bytes, level: int = 5) -> bytes:
+    """zlib, which every client reads; goes with the sysFlag bits COMPRESSED | COMPRESSION_ZLIB."""
+    return zlib.compress(body, level)
+
+
+def _check_size(out: bytes | bytearray, size_max: int) -> None:
+    if len(out) > size_max:
+        raise RemoteProtocolError(f"inflates to more than {size_max} bytes")
+
+
+def _imported(module: str, package: str) -> Any:
+    try:
+        return import_module(module)
+    except ImportError:
+        raise CompressionMissing(
+            f"a message is compressed with {package}, which is not installed: pip install 'rmqkit[compression]'"
+        ) from None
