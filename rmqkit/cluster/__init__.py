@@ -1,0 +1,7 @@
+"""Clusters on this machine: what they should be, the processes that run them, and what those do."""
+
+from rmqkit.cluster.cluster import Cluster, clusters
+from rmqkit.cluster.description import Description
+from rmqkit.cluster.errors import ClusterError, NoSuchCluster, UsageProblem
+
+__all__ = ["Cluster", "ClusterError", "Description", "NoSuchCluster", "UsageProblem", "clusters"]

@@ -1,0 +1,298 @@
+"""`rmqkit cluster ...`: whole clusters on this machine.
+
+`[NAME] [SELECTOR]`: a single word is a selector when it looks like one (`master`, `broker-a:0`, `ns`), else a name;
+clusters cannot be called like selectors.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rmqkit.cli import output
+from rmqkit.cli.commands import Group
+from rmqkit.cli.complete import cluster_names, clusters_and_selectors, setting_keys
+from rmqkit.cli.finding import Json
+from rmqkit.cli.usage import Failed, UsageError
+
+app = typer.Typer(cls=Group, no_args_is_help=True, rich_markup_mode=None, help="Whole clusters on this machine.")
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The cluster.", autocompletion=cluster_names)]
+Words = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[NAME] [SELECTOR]",
+        help="Which nodes: all, master, ns, broker-a, broker-a:0, broker-a-0, ns-0; several joined by commas.",
+        show_default=False,
+        autocompletion=clusters_and_selectors,
+    ),
+]
+Grace = Annotated[float, typer.Option("--grace", min=0.0, help="Seconds a node has to stop cleanly before it is killed.")]
+Timeout = Annotated[float, typer.Option("--timeout", min=0.1, help="Seconds to wait until the nodes answer.")]
+
+
+def refuse_on_windows() -> None:
+    if sys.platform == "win32":
+        raise Failed("clusters run on Linux and macOS; on Windows rmqkit is a client only")
+
+
+def name_and_selector(words: list[str] | None) -> tuple[str, str]:
+    from rmqkit.cluster.names import DEFAULT, looks_like_selector
+
+    words = words or []
+    if len(words) > 2:
+        raise UsageError(f"too many words: {' '.join(words)}; give [NAME] [SELECTOR]")
+    if len(words) == 2:
+        return words[0], words[1]
+    if words and all(looks_like_selector(part.strip()) for part in words[0].split(",")):
+        return DEFAULT, words[0]
+    return (words[0] if words else DEFAULT), "all"
+
+
+@app.command()
+def up(
+    name: Name = "default",
+    file: Annotated[Path | None, typer.Option("--file", "-f", help="A description as in cluster.toml.")] = None,
+    groups: Annotated[int | None, typer.Option("--groups", help="Broker groups (1).", show_default=False)] = None,
+    replicas: Annotated[
+        int | None, typer.Option("--replicas", help="Brokers of a group (1; more once replication is built).", show_default=False)
+    ] = None,
+    nameservers: Annotated[int | None, typer.Option("--nameservers", help="Name servers (1).", show_default=False)] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="A setting of the nodes, by RocketMQ's name.", autocompletion=setting_keys),
+    ] = None,
+    base_port: Annotated[
+        int | None, typer.Option("--base-port", help="First port; name servers, then brokers, 10 apart.", show_default=False)
+    ] = None,
+    any_port: Annotated[bool, typer.Option("--any-port", help="Move on when a port is taken.")] = False,
+    bind: Annotated[str | None, typer.Option("--bind", help="Address to listen on (127.0.0.1).", show_default=False)] = None,
+    advertise: Annotated[
+        str | None, typer.Option("--advertise", help="Address that clients are told.", show_default=False)
+    ] = None,
+    timeout: Timeout = 60.0,
+    json: Json = False,
+) -> None:
+    """Start a cluster and return when it answers. Run again, it starts what is down."""
+    refuse_on_windows()
+    from rmqkit.cluster import Cluster
+    from rmqkit.cluster.description import parse_settings
+    from rmqkit.cluster.status import document
+
+    cluster = Cluster(name, note=output.note)
+    started = cluster.up(
+        file=file,
+        timeout_s=timeout,
+        groups=groups,
+        replicas=replicas,
+        nameservers=nameservers,
+        settings=parse_settings(settings) if settings else None,
+        base_port=base_port,
+        any_port=any_port or None,
+        bind=bind,
+        advertise=advertise,
+    )
+    warn_of_open_doors(cluster.description.bind)
+    status = document(cluster)
+    if json:
+        output.document(status)
+    else:
+        print_banner(status, started)
+
+
+def warn_of_open_doors(bind: str) -> None:
+    import ipaddress
+
+    try:
+        is_local = ipaddress.ip_address(bind).is_loopback
+    except ValueError:
+        is_local = bind == "localhost"
+    if not is_local:
+        output.note(f"warning: nodes listen on {bind} and there is no access control: everybody who reaches them may read and write")
+
+
+def print_banner(status: dict, started: bool) -> None:  # type: ignore[type-arg]
+    name = status["name"]
+    print(f"cluster {name} is up" if started else f"cluster {name} is up already")
+    print()
+    output.table(("node", "address", "pid"), [(node["node"], node["address"], node["pid"]) for node in status["nodes"]])
+    print(f"\nname servers  {status['namesrv']}\ndata          {status['home']}\n\nnext:")
+    word = "" if name == "default" else f" {name}"
+    namesrv = "" if name == "default" else f' --namesrv "{status["namesrv"]}"'
+    print(f'  rmqkit send hello "first message"{namesrv}')
+    print(f"  rmqkit consume hello{namesrv}")
+    print(f"  rmqkit cluster status{word}")
+
+
+@app.command()
+def status(
+    name: Name = "default",
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Draw it again every second until Ctrl-C.")] = False,
+    json: Json = False,
+) -> None:
+    """What each node is and does."""
+    from rmqkit.cli.watch import print_status, watch_status
+    from rmqkit.cluster import Cluster
+    from rmqkit.cluster.status import document
+
+    cluster = Cluster(name)
+    if watch:
+        watch_status(cluster, json)
+    elif json:
+        output.document(document(cluster))
+    else:
+        print_status(document(cluster))
+
+
+@app.command()
+def down(
+    name: Name = "default",
+    purge: Annotated[bool, typer.Option("--purge", help="Remove the data as well.")] = False,
+    grace: Grace = 10.0,
+    json: Json = False,
+) -> None:
+    """Stop a cluster. Its data stays, unless --purge."""
+    from rmqkit.cluster import Cluster
+
+    cluster = Cluster(name, note=output.note)
+    ended = cluster.down(purge=purge, grace_s=grace)
+    if json:
+        output.document({"name": name, "stopped": ended, "purged": purge})
+        return
+    said = f"cluster {name} is down" if ended else f"cluster {name} was down"
+    print(f"{said}; its data is gone" if purge else f"{said}; its data stays in {cluster.folder}")
+
+
+@app.command(name="list")
+def list_clusters(json: Json = False) -> None:
+    """All clusters of this user."""
+    from rmqkit.cluster import clusters
+
+    found = []
+    for cluster in clusters():
+        nodes = cluster.description.nodes()
+        running = cluster.running(nodes)
+        found.append(
+            {
+                "name": cluster.name,
+                "state": "up" if len(running) == len(nodes) else "part" if running else "down",
+                "running": len(running),
+                "nodes": len(nodes),
+                "namesrv": cluster.namesrv,
+                "home": str(cluster.folder),
+            }
+        )
+    if json:
+        output.document(found)
+    elif found:
+        output.table(("cluster", "state", "nodes", "name servers", "data"), [
+            (each["name"], each["state"], f"{each['running']}/{each['nodes']}", each["namesrv"], each["home"]) for each in found
+        ])  # fmt: skip
+    else:
+        output.note("no clusters; start one with `rmqkit cluster up`")
+
+
+@app.command()
+def env(name: Name = "default", json: Json = False) -> None:
+    """Shell lines that point clients at a cluster: eval "$(rmqkit cluster env)"."""
+    from rmqkit.cluster import Cluster
+    from rmqkit.cluster.errors import NoSuchCluster
+
+    cluster = Cluster(name)
+    description = cluster.description
+    if not cluster.is_running:
+        raise NoSuchCluster(f"cluster {name} is down; start it with `rmqkit cluster up{'' if name == 'default' else ' ' + name}`")
+    if json:
+        output.document({"NAMESRV_ADDR": cluster.namesrv})
+    else:
+        print(f"export NAMESRV_ADDR='{cluster.namesrv}'")
+    warn_of_open_doors(description.bind)
+
+
+@app.command()
+def logs(
+    words: Words = None,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with new lines until Ctrl-C.")] = False,
+    lines: Annotated[int, typer.Option("--lines", "-l", min=0, help="How many of the last lines.")] = 50,
+) -> None:
+    """The nodes' logs."""
+    from rmqkit.cli.watch import print_logs
+    from rmqkit.cluster import Cluster
+
+    name, selector = name_and_selector(words)
+    cluster = Cluster(name)
+    print_logs([(plan.node, cluster.node_folder(plan.node)) for plan in cluster.select(selector)], lines, follow)
+
+
+@app.command()
+def wait(
+    name: Name = "default",
+    until: Annotated[str, typer.Option("--for", metavar="STATE", help="ready: every node answers.")] = "ready",
+    timeout: Timeout = 60.0,
+    json: Json = False,
+) -> None:
+    """Wait until a cluster is as asked."""
+    from rmqkit.cluster import Cluster
+    from rmqkit.cluster.status import document
+
+    if until != "ready":
+        raise UsageError(f"--for {until}: a cluster can be waited for to be ready")
+    cluster = Cluster(name, note=output.note)
+    cluster.wait(timeout)
+    if json:
+        output.document(document(cluster))
+    else:
+        print(f"cluster {name} is ready")
+
+
+def act(words: list[str] | None, verb: str, json: bool, how: Callable[..., list[str]]) -> None:
+    """Do something to nodes and say to which; it is no error when there was nothing to do."""
+    refuse_on_windows()
+    from rmqkit.cluster import Cluster
+
+    name, selector = name_and_selector(words)
+    done = how(Cluster(name, note=output.note), selector)
+    if json:
+        output.document({"name": name, "action": verb, "nodes": done})
+    else:
+        print(f"{verb}: {', '.join(done)}" if done else f"{verb}: nothing to do")
+
+
+@app.command()
+def kill(words: Words = None, json: Json = False) -> None:
+    """End nodes at once (SIGKILL), as a crash would."""
+    act(words, "killed", json, lambda cluster, selector: cluster.kill(selector))
+
+
+@app.command()
+def stop(words: Words = None, grace: Grace = 10.0, json: Json = False) -> None:
+    """Stop nodes cleanly (SIGTERM)."""
+    act(words, "stopped", json, lambda cluster, selector: cluster.stop(selector, grace_s=grace))
+
+
+@app.command()
+def start(words: Words = None, timeout: Timeout = 60.0, json: Json = False) -> None:
+    """Start nodes that are down, and wait until the cluster answers."""
+    act(words, "started", json, lambda cluster, selector: cluster.start(selector, timeout_s=timeout))
+
+
+@app.command()
+def restart(words: Words = None, grace: Grace = 10.0, timeout: Timeout = 60.0, json: Json = False) -> None:
+    """Stop nodes cleanly and start them again."""
+    act(words, "restarted", json, lambda cluster, selector: cluster.restart(selector, grace_s=grace, timeout_s=timeout))
+
+
+@app.command()
+def pause(words: Words = None, json: Json = False) -> None:
+    """Freeze nodes (SIGSTOP): their sockets stay open and nothing answers."""
+    act(words, "paused", json, lambda cluster, selector: cluster.pause(selector))
+
+
+@app.command()
+def resume(words: Words = None, json: Json = False) -> None:
+    """Let paused nodes go on (SIGCONT)."""
+    act(words, "resumed", json, lambda cluster, selector: cluster.resume(selector))

@@ -1,0 +1,99 @@
+"""The root command: a table of sub-commands, imported only when one is used.
+
+`get_command` (what help and completion list) gives a stand-in with the help line of the table; `resolve_command` (what
+runs) imports the module. So `rmqkit --help` imports nothing but typer, and `rmqkit send` only `rmqkit.cli.send`.
+Commands of plug-ins come after the built-in ones and are looked for when a name is not in the table.
+
+A wrong sub-command is answered with the nearest right one, at every level (`Group`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from difflib import get_close_matches
+from importlib import import_module
+from typing import Any, NamedTuple
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+from typer.main import get_command
+
+from rmqkit.cli.usage import UsageError
+
+
+class Lazy(NamedTuple):
+    """A sub-command: the module that has it as `app`, and its line in the help."""
+
+    module: str
+    help: str
+
+
+TABLE: dict[str, Lazy] = {
+    "cluster": Lazy("rmqkit.cli.clusters", "Start, look at, break and stop whole clusters on this machine."),
+    "send": Lazy("rmqkit.cli.send", "Send messages to a topic: one, a file's lines, or made-up ones."),
+    "consume": Lazy("rmqkit.cli.consume", "Read messages of a topic, once or as they come."),
+    "topic": Lazy("rmqkit.cli.topics", "List, create, change, delete topics; where their queues are."),
+    "group": Lazy("rmqkit.cli.groups", "Consumer groups: which there are, their members, how far they are."),
+    "offset": Lazy("rmqkit.cli.offsets", "Where a group stands in a topic; move it."),
+    "config": Lazy("rmqkit.cli.settings", "Read and change the settings of running nodes; explain a key."),
+    "nameserver": Lazy("rmqkit.cli.nameserver", "Run a name server in the foreground."),
+    "broker": Lazy("rmqkit.cli.broker", "Run brokers in the foreground."),
+    "plugin": Lazy("rmqkit.cli.plugin", "Plug-ins: what is installed and what it adds."),
+    "doctor": Lazy("rmqkit.cli.doctor", "Look for what would keep a cluster from running well here."),
+}
+
+
+class Group(TyperGroup):
+    """A group of commands that answers a wrong name with the nearest right one."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if args and self.get_command(ctx, args[0]) is None:
+            raise UsageError(no_such("command", args[0], self.list_commands(ctx), ctx.command_path))
+        return super().resolve_command(ctx, args)
+
+
+class RootGroup(Group):
+    """`rmqkit` itself."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return [*TABLE, *(name for name in plugin_commands() if name not in TABLE)]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if cmd_name in TABLE:
+            return TyperCommand(name=cmd_name, help=TABLE[cmd_name].help)
+        return plugin_command(cmd_name)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        name = args[0] if args else ""
+        if name not in TABLE:
+            return super().resolve_command(ctx, args)
+        command = get_command(import_module(TABLE[name].module).app)
+        command.name = name
+        return name, command, args[1:]
+
+
+def plugin_commands() -> Sequence[str]:
+    """Names of the commands that installed plug-ins add."""
+    from rmqkit import plugins
+
+    return list(plugins.load().commands)
+
+
+def plugin_command(name: str) -> Any:
+    """The command of a plug-in, None when no plug-in has it. A factory gives a `typer.Typer`, or a ready command."""
+    from rmqkit import plugins
+
+    factory = plugins.load().commands.get(name)
+    if factory is None:
+        return None
+    made = factory()
+    command = get_command(made) if isinstance(made, typer.Typer) else made
+    command.name = name
+    return command
+
+
+def no_such(what: str, given: str, known: Sequence[str], where: str) -> str:
+    near = get_close_matches(given, known, n=1, cutoff=0.5)
+    if near:
+        return f"no such {what}: {given}; did you mean {near[0]}?"
+    return f"no such {what}: {given}; see `{where} --help`"

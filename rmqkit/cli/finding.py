@@ -1,0 +1,52 @@
+"""Which cluster a command talks to: `--namesrv`, else NAMESRV_ADDR, else the running cluster `default`."""
+
+from __future__ import annotations
+
+import os
+from typing import Annotated
+
+import typer
+
+from rmqkit.cli.usage import Unreachable, UsageError
+
+Namesrv = Annotated[
+    str | None,
+    typer.Option(
+        "--namesrv",
+        "-n",
+        metavar="HOST:PORT[;...]",
+        help="Name servers of the cluster. Without it: NAMESRV_ADDR, else the running cluster `default`.",
+    ),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+HOW_TO_START = "start one with `rmqkit cluster up`, or say where with --namesrv"
+
+
+def find_namesrv(given: str | None) -> str:
+    """Addresses joined by `;`. Raises UsageError for what is no address, Unreachable when there is no cluster."""
+    for source, text in (("--namesrv", given), ("NAMESRV_ADDR", os.environ.get("NAMESRV_ADDR"))):
+        if text and text.strip():
+            return _checked(text, source)
+    from rmqkit.cluster import Cluster, clusters
+
+    cluster = Cluster()
+    if cluster.is_running:
+        return cluster.namesrv
+    running = [other.name for other in clusters() if other.is_running]
+    if running:
+        raise Unreachable(
+            f"no cluster `default` is running, but {', '.join(running)}: use it with"
+            f' `eval "$(rmqkit cluster env {running[0]})"`, or --namesrv'
+        )
+    raise Unreachable(f"no cluster is running here; {HOW_TO_START}")
+
+
+def _checked(text: str, source: str) -> str:
+    from rmqkit.runtime.connection import Address
+
+    parts = [part.strip() for part in text.replace(",", ";").split(";") if part.strip()]
+    try:
+        return ";".join(str(Address.parse(part)) for part in parts)
+    except ValueError as error:
+        raise UsageError(f"{source}: {error}") from None

@@ -1,0 +1,295 @@
+"""One cluster on this machine, as an object: what was asked for, its folder, and the processes that run it.
+
+Commands that change it take the folder's lock and re-read the state under it; reading takes no lock. `up` puts
+`cluster.toml` back when the start fails, and removes a folder it has made when it is interrupted.
+"""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import time
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from rmqkit.cluster import description as descriptions
+from rmqkit.cluster import home as homes
+from rmqkit.cluster import nodefile, processes, readiness, selectors, state
+from rmqkit.cluster.description import Description, NodePlan
+from rmqkit.cluster.errors import ClusterError, NoSuchCluster, UsageProblem
+from rmqkit.cluster.held import signals_held
+from rmqkit.cluster.launch import alive_of, launch, node_folder, targets
+from rmqkit.cluster.names import DEFAULT, check_cluster_name
+from rmqkit.cluster.readiness import Target
+
+UP_TIMEOUT_S = 60.0
+GRACE_S = 10.0
+
+
+def quiet(text: str) -> None:
+    """A note nobody reads."""
+
+
+class Cluster:
+    """The cluster `name` under `home` (`$RMQKIT_HOME` unless given), whether it exists or not.
+
+    `note` is given a line whenever there is something to say while a command runs; `lifeline` is a descriptor to hand
+    down to nodes (see `processes`), by default the one this process was given.
+    """
+
+    def __init__(
+        self,
+        name: str = DEFAULT,
+        *,
+        home: Path | None = None,
+        note: Callable[[str], None] = quiet,
+        lifeline: int | None = None,
+    ) -> None:
+        self.name = check_cluster_name(name)
+        self.home = home or homes.home_folder()
+        self.folder = self.home / name
+        self.note = note
+        self.lifeline = processes.lifeline_fd() if lifeline is None else lifeline
+
+    # --- reading
+
+    @property
+    def exists(self) -> bool:
+        return (self.folder / homes.DESCRIPTION).is_file()
+
+    @property
+    def description(self) -> Description:
+        """Raises NoSuchCluster."""
+        if not self.exists:
+            raise NoSuchCluster(f"there is no cluster {self.name}; start one with `rmqkit cluster up{self._name_word}`")
+        return descriptions.read(self.folder / homes.DESCRIPTION)
+
+    @property
+    def is_running(self) -> bool:
+        """Whether any node of it runs."""
+        return self.exists and bool(self.running())
+
+    @property
+    def namesrv(self) -> str:
+        """The name servers' addresses, joined by `;`."""
+        return ";".join(target.address for target in self.targets() if not target.plan.is_broker)
+
+    def node_folder(self, node: str) -> Path:
+        return node_folder(self.folder, node)
+
+    def select(self, selector: str) -> list[NodePlan]:
+        """The nodes a selector means. Raises UsageProblem."""
+        return selectors.select(self.description.nodes(), selector)
+
+    def running(self, plans: Iterable[NodePlan] | None = None) -> dict[str, psutil.Process]:
+        """The processes of the nodes that run, paused ones included."""
+        known = state.load(self.folder).nodes
+        found = {}
+        for plan in self.description.nodes() if plans is None else plans:
+            started = known.get(plan.node)
+            process = processes.find(started, self.node_folder(plan.node)) if started else None
+            if process is not None:
+                found[plan.node] = process
+        return found
+
+    def targets(self) -> list[Target]:
+        """Where the nodes answer; those that never started are left out."""
+        description = self.description
+        return targets(self.folder, description, description.nodes())
+
+    # --- the whole
+
+    def up(self, *, file: Path | None = None, timeout_s: float = UP_TIMEOUT_S, **given: Any) -> bool:
+        """Start what does not run; True when there was something to start. Returns when the protocol answers.
+
+        `file` is a description to begin with, `given` are fields of `Description` that were asked for (None: not asked).
+        Raises UsageProblem, or ClusterError when a node does not come up.
+        """
+        is_new = not self.folder.exists()
+        with homes.locked(self.folder, self.note):
+            try:
+                return self._up(file, given, timeout_s)
+            except Exception:
+                if is_new and not (self.folder / homes.NODES).exists():
+                    self._remove_folder()
+                raise
+            except BaseException:  # Ctrl-C, SIGTERM
+                if is_new:
+                    with signals_held():
+                        self._remove_folder()
+                raise
+
+    def _up(self, file: Path | None, given: dict[str, Any], timeout_s: float) -> bool:
+        before = self.description if self.exists else None
+        wanted = descriptions.read(file).changed(name=self.name) if file else before or Description(name=self.name)
+        wanted = wanted.changed(**given)
+        nodefile.check_settings(wanted.settings)
+        there = self.running(before.nodes()) if before else {}
+        if before is not None and there and replace(wanted, any_port=before.any_port) != before:
+            raise ClusterError(
+                f"cluster {self.name} runs already, with {_difference(before, wanted)};"
+                f" `rmqkit cluster down{self._name_word}` first"
+            )
+        missing = [plan for plan in wanted.nodes() if plan.node not in there]
+        if not missing:
+            return False
+        if before is not None:
+            self._say_left_out(before, wanted)
+        keep_ports = before is not None and before.base_port == wanted.base_port
+        homes.write_whole(self.folder / homes.DESCRIPTION, wanted.toml())
+        try:
+            self._launch(wanted, missing, timeout_s, keep_ports=keep_ports)
+        except BaseException:
+            with signals_held():
+                if before is None:
+                    (self.folder / homes.DESCRIPTION).unlink(missing_ok=True)
+                else:
+                    homes.write_whole(self.folder / homes.DESCRIPTION, before.toml())
+            raise
+        return True
+
+    def _say_left_out(self, before: Description, wanted: Description) -> None:
+        kept = {plan.node for plan in wanted.nodes()}
+        for plan in before.nodes():
+            if plan.node not in kept:
+                self.note(f"{plan.node} is no longer part of the cluster; its data stays in {self.node_folder(plan.node)}")
+
+    def _launch(self, description: Description, plans: list[NodePlan], timeout_s: float, *, keep_ports: bool = True) -> None:
+        launch(
+            self.folder,
+            description,
+            plans,
+            lifeline=self.lifeline,
+            timeout_s=timeout_s,
+            keep_ports=keep_ports,
+            note=self.note,
+        )
+
+    def down(self, *, purge: bool = False, grace_s: float = GRACE_S) -> list[str]:
+        """Stop all nodes; the names of those that ran. The data stays unless `purge`. Raises NoSuchCluster."""
+        if not (self.exists or (purge and (self.folder / homes.NODES).is_dir())):
+            _ = self.description
+        with homes.locked(self.folder, self.note):
+            ended = self._end(self.description.nodes(), grace_s) if self.exists else []
+            if purge:
+                self._remove_folder()
+        return ended
+
+    def _remove_folder(self) -> None:
+        """What this package made, and the folder itself when nothing else is in it. The lock is held, and goes last."""
+        shutil.rmtree(self.folder / homes.NODES, ignore_errors=True)
+        for name in (homes.DESCRIPTION, homes.STATE, homes.LOCK):
+            (self.folder / name).unlink(missing_ok=True)
+        with suppress(OSError):
+            self.folder.rmdir()
+
+    # --- single nodes
+
+    def start(self, selector: str = "all", *, timeout_s: float = UP_TIMEOUT_S) -> list[str]:
+        """Start those of the nodes that do not run; their names. Raises ClusterError when one does not come up."""
+        plans = self.select(selector)
+        with homes.locked(self.folder, self.note):
+            there = self.running()
+            missing = [plan for plan in plans if plan.node not in there]
+            if missing:
+                self._launch(self.description, missing, timeout_s)
+        return [plan.node for plan in missing]
+
+    def stop(self, selector: str = "all", *, grace_s: float = GRACE_S) -> list[str]:
+        """Stop cleanly (SIGTERM); the names of those that ran."""
+        plans = self.select(selector)
+        with homes.locked(self.folder, self.note):
+            return self._end(plans, grace_s)
+
+    def restart(
+        self, selector: str = "all", *, grace_s: float = GRACE_S, timeout_s: float = UP_TIMEOUT_S
+    ) -> list[str]:
+        """Stop those that run and start all of them; their names."""
+        plans = self.select(selector)
+        with homes.locked(self.folder, self.note):
+            self._end(plans, grace_s)
+            self._launch(self.description, plans, timeout_s)
+        return [plan.node for plan in plans]
+
+    def kill(self, selector: str = "all") -> list[str]:
+        """SIGKILL, all at once; the names of those that ran."""
+        plans = self.select(selector)
+        with homes.locked(self.folder, self.note):
+            running = self.running(plans)
+            self._asked(plans, "killed")
+            processes.kill(running.items())
+        return list(running)
+
+    def pause(self, selector: str = "all") -> list[str]:
+        """SIGSTOP: the processes stay, with their sockets, and do nothing; the names of those that ran."""
+        return self._signal(selector, signal.SIGSTOP, paused=True)
+
+    def resume(self, selector: str = "all") -> list[str]:
+        """SIGCONT; the names of those that were paused."""
+        return self._signal(selector, signal.SIGCONT, paused=False)
+
+    def wait(self, timeout_s: float = UP_TIMEOUT_S) -> None:
+        """Until every node answers. Raises ClusterError naming one that does not run, or that does not answer in time."""
+        alive = alive_of(self.folder, state.load(self.folder))
+        try:
+            readiness.wait_ready(self.targets(), alive, time.monotonic() + timeout_s, {})
+        except readiness.NodeDied as died:
+            raise ClusterError(
+                f"{died.node} does not run; start it with `rmqkit cluster start{self._name_word} {died.node}`"
+            ) from None
+
+    def _signal(self, selector: str, number: signal.Signals, *, paused: bool) -> list[str]:
+        plans = self.select(selector)
+        with homes.locked(self.folder, self.note):
+            running = self.running(plans)
+            chosen = [(node, each) for node, each in running.items() if processes.is_paused(each) is not paused]
+            for _node, process in chosen:
+                processes.send_signal(process, number)
+            processes.wait_paused([process for _node, process in chosen], paused)
+        return [node for node, _process in chosen]
+
+    def _end(self, plans: list[NodePlan], grace_s: float) -> list[str]:
+        """Stop nodes cleanly, brokers first: they say goodbye to their name servers."""
+        running = self.running(plans)
+        self._asked(plans, "stopped")
+        for is_broker in (True, False):
+            batch = [(plan.node, running[plan.node]) for plan in plans if plan.node in running and plan.is_broker is is_broker]
+            processes.end(batch, grace_s, self.note)
+        return list(running)
+
+    def _asked(self, plans: Iterable[NodePlan], asked: str) -> None:
+        known = state.load(self.folder)
+        for plan in plans:
+            if plan.node in known.nodes:
+                started = known.nodes[plan.node]
+                known.nodes[plan.node] = replace(started, asked=asked)
+        state.save(self.folder, known)
+
+    @property
+    def _name_word(self) -> str:
+        return "" if self.name == DEFAULT else f" {self.name}"
+
+
+def _difference(before: Description, wanted: Description) -> str:
+    """What the running one has, where the two differ."""
+    names = ("groups", "replicas", "nameservers", "bind", "advertise", "base_port")
+    words = [f"{name} = {getattr(before, name)!r}" for name in names if getattr(before, name) != getattr(wanted, name)]
+    for key in sorted({*before.settings, *wanted.settings}):
+        if before.settings.get(key) != wanted.settings.get(key):
+            words.append(f"{key} = {before.settings.get(key, 'its default')}")
+    return ", ".join(words)
+
+
+def clusters(home: Path | None = None) -> list[Cluster]:
+    """All clusters of this user, by name."""
+    home = home or homes.home_folder()
+    found = []
+    for name in homes.cluster_names(home):
+        with suppress(UsageProblem):
+            found.append(Cluster(name, home=home))
+    return found

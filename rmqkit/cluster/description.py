@@ -1,0 +1,184 @@
+"""What a cluster should be: the content of `cluster.toml`, and the nodes that follow from it.
+
+    name = "default"
+    groups = 1            # broker-a, broker-b, ...
+    replicas = 1          # brokers of a group
+    nameservers = 1
+    bind = "127.0.0.1"
+    advertise = ""        # what clients are told; empty: the address bound to
+    base_port = 0         # 0: name servers from 9876, brokers from 10911
+    any_port = false      # move on when a port is taken
+
+    [settings]            # RocketMQ's names; a key goes to the kind of node that knows it
+    flushDiskType = "SYNC_FLUSH"
+
+Ports stand 10 apart: name servers from 9876, brokers from 10911; with `base_port` the name servers come first and the
+brokers follow. A broker at P also takes P-2 and keeps P+1 for its replicas. Which ports a node really has stands in
+its `node.toml`.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, Literal
+
+from rmqkit.cluster.errors import UsageProblem
+from rmqkit.cluster.names import DEFAULT, GROUPS_MAX, check_cluster_name, group_name
+
+Setting = bool | int | float | str
+
+NAMESERVER_PORT = 9876
+BROKER_PORT = 10911
+PORT_STEP = 10
+NAMESERVERS_MAX = 9
+#: one broker a group until replication is built
+REPLICAS_MAX = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodePlan:
+    """One node that the cluster should have. `port` is where it stands when nobody else does."""
+
+    node: str
+    port: int
+    broker_name: str = ""
+    broker_id: int = 0
+
+    @property
+    def is_broker(self) -> bool:
+        return bool(self.broker_name)
+
+    @property
+    def kind(self) -> Literal["broker", "nameserver"]:
+        return "broker" if self.broker_name else "nameserver"
+
+    def ports(self, port: int) -> tuple[int, ...]:
+        """All ports the node takes, or keeps for later, when it stands at `port`."""
+        return (port, port - 2, port + 1) if self.broker_name else (port,)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Description:
+    """See the head of this module."""
+
+    name: str = DEFAULT
+    groups: int = 1
+    replicas: int = 1
+    nameservers: int = 1
+    bind: str = "127.0.0.1"
+    advertise: str = ""
+    base_port: int = 0
+    any_port: bool = False
+    settings: Mapping[str, Setting] = field(default_factory=dict)
+
+    @property
+    def advertised(self) -> str:
+        """The host that clients are told."""
+        return self.advertise or ("127.0.0.1" if self.bind in ("0.0.0.0", "::") else self.bind)
+
+    def changed(self, **given: Any) -> Description:
+        """With the values that are not None put in; `settings` are added to those there are. Raises UsageProblem."""
+        asked = {key: value for key, value in given.items() if value is not None}
+        if "settings" in asked:
+            asked["settings"] = {**self.settings, **asked["settings"]}
+        return replace(self, **asked).checked()
+
+    def checked(self) -> Description:
+        """Itself. Raises UsageProblem when it cannot be built."""
+        check_cluster_name(self.name)
+        _check_count("groups", self.groups, GROUPS_MAX)
+        _check_count("nameservers", self.nameservers, NAMESERVERS_MAX)
+        if self.replicas > REPLICAS_MAX:
+            raise UsageProblem(f"replicas = {self.replicas}: replication is not built yet, a group has one broker")
+        _check_count("replicas", self.replicas, REPLICAS_MAX)
+        top = max(max(plan.ports(plan.port)) for plan in self.nodes())
+        if self.base_port and (self.base_port < 1024 or top > 65535):
+            raise UsageProblem(f"base_port = {self.base_port}: the nodes must stand between 1024 and 65535")
+        return self
+
+    def nodes(self) -> list[NodePlan]:
+        """Name servers first, then the brokers by group and id."""
+        first_ns = self.base_port or NAMESERVER_PORT
+        first_broker = self.base_port + PORT_STEP * self.nameservers if self.base_port else BROKER_PORT
+        plans = [NodePlan(node=f"ns-{i}", port=first_ns + PORT_STEP * i) for i in range(self.nameservers)]
+        for group in range(self.groups):
+            for broker_id in range(self.replicas):
+                name = group_name(group)
+                port = first_broker + PORT_STEP * (group * self.replicas + broker_id)
+                plans.append(NodePlan(node=f"{name}-{broker_id}", port=port, broker_name=name, broker_id=broker_id))
+        return plans
+
+    def toml(self) -> str:
+        import tomli_w
+
+        content = {item.name: getattr(self, item.name) for item in fields(self)}
+        return tomli_w.dumps({**content, "settings": dict(self.settings)})
+
+
+def parse(text: str, where: str) -> Description:
+    """The description that `cluster.toml` holds. Raises UsageProblem, naming the file as `where`."""
+    try:
+        content = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise UsageProblem(f"{where}: {error}") from None
+    given: dict[str, Any] = {}
+    known = {item.name: type(item.default) for item in fields(Description) if item.name != "settings"}
+    for key, value in content.items():
+        if key == "settings":
+            given[key] = _settings(value, where)
+        elif key not in known:
+            raise UsageProblem(f"{where}: unknown key {key!r}{_nearest(key, [*known, 'settings'])}")
+        elif type(value) is not known[key]:
+            raise UsageProblem(f"{where}: {key} must be {_in_words(known[key])}, not {value!r}")
+        else:
+            given[key] = value
+    try:
+        return Description(**given).checked()
+    except UsageProblem as error:
+        raise UsageProblem(f"{where}: {error}") from None
+
+
+def read(path: Path) -> Description:
+    """Raises UsageProblem when the file is wrong or cannot be read."""
+    try:
+        return parse(path.read_text(encoding="utf-8"), str(path))
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageProblem(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from None
+
+
+def parse_settings(pairs: Iterable[str]) -> dict[str, Setting]:
+    """`key=value` texts, as given on the command line; the values stay text."""
+    settings: dict[str, Setting] = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not equals or not key.strip():
+            raise UsageProblem(f"--set {pair}: must be key=value")
+        settings[key.strip()] = value.strip()
+    return settings
+
+
+def _settings(value: object, where: str) -> dict[str, Setting]:
+    if not isinstance(value, dict):
+        raise UsageProblem(f"{where}: [settings] must be a table")
+    for key, item in value.items():
+        if not isinstance(item, (bool, int, float, str)):
+            raise UsageProblem(f"{where}: settings.{key} must be text, a number or true/false")
+    return value
+
+
+def _check_count(name: str, value: int, most: int) -> None:
+    if not 1 <= value <= most:
+        raise UsageProblem(f"{name} = {value}: must be from 1 to {most}")
+
+
+def _nearest(key: str, known: Iterable[str]) -> str:
+    near = get_close_matches(key, list(known), n=1)
+    return f"; did you mean {near[0]}?" if near else ""
+
+
+def _in_words(kind: type) -> str:
+    return {bool: "true or false", int: "a whole number", str: "text"}[kind]

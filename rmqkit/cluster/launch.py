@@ -1,0 +1,147 @@
+"""Starting nodes: ports, `node.toml`, processes, readiness.
+
+All processes are spawned at once, each is in `state.json` as soon as it exists, then the real protocol is asked until it
+answers. Whatever goes wrong on the way, Ctrl-C included, ends the processes made here and puts the state back. With
+`any_port` a node whose port was taken between the look and its start moves on and all of it is tried again.
+
+The cluster's lock is held by the caller.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+
+from rmqkit.cluster import nodefile, ports, processes, readiness, state
+from rmqkit.cluster.description import PORT_STEP, Description, NodePlan
+from rmqkit.cluster.errors import ClusterError
+from rmqkit.cluster.held import signals_held
+from rmqkit.cluster.home import LOG, NODES
+from rmqkit.cluster.readiness import Target
+
+PORT_TRIES = 5
+LAST_LINES = 12
+
+Note = Callable[[str], None]
+
+
+def node_folder(folder: Path, node: str) -> Path:
+    """Where a node of the cluster in `folder` lives."""
+    return folder / NODES / node
+
+
+def targets(folder: Path, description: Description, plans: Sequence[NodePlan]) -> list[Target]:
+    """Where the nodes answer, from their `node.toml`; those that never started are left out."""
+    found = []
+    for plan in plans:
+        port = nodefile.port_of(nodefile.load(node_folder(folder, plan.node)))
+        if port is not None:
+            found.append(Target(plan, description.advertised, port))
+    return found
+
+
+def launch(
+    folder: Path,
+    description: Description,
+    plans: Sequence[NodePlan],
+    *,
+    lifeline: int | None,
+    timeout_s: float,
+    keep_ports: bool,
+    note: Note,
+) -> None:
+    """Start `plans`, none of which runs, and return when the whole cluster answers.
+
+    `keep_ports`: a node that had a port takes it again. Raises ClusterError, with nothing left running that was started here.
+    """
+    moved: dict[str, int] = {}
+    deadline_s = time.monotonic() + timeout_s
+    for attempt in range(PORT_TRIES):
+        _write_node_files(folder, description, plans, moved, keep_ports=keep_ports)
+        try:
+            _start(folder, description, plans, lifeline, deadline_s)
+            return
+        except readiness.NodeDied as died:
+            moved = _taken_since(folder, description, plans) if description.any_port else {}
+            if not moved or attempt == PORT_TRIES - 1:
+                raise _death(node_folder(folder, died.node), died.log_from) from None
+            note(f"a port was taken meanwhile; {', '.join(moved)} moves on")
+
+
+def _write_node_files(
+    folder: Path, description: Description, plans: Sequence[NodePlan], moved: dict[str, int], *, keep_ports: bool
+) -> None:
+    nodes = description.nodes()
+    there = {plan.node: nodefile.load(node_folder(folder, plan.node)) for plan in nodes}
+    chosen = {}
+    reserved: set[int] = set()
+    for plan in nodes:
+        port = nodefile.port_of(there[plan.node])
+        if plan not in plans and port is not None:
+            chosen[plan.node] = port
+            reserved.update(plan.ports(port))
+
+    def wanted(plan: NodePlan) -> int:
+        kept = nodefile.port_of(there[plan.node]) if keep_ports else None
+        return moved.get(plan.node) or kept or plan.port
+
+    chosen |= ports.choose(plans, wanted, description.bind, any_port=description.any_port, reserved=reserved)
+    nameservers = [Target(plan, description.advertised, chosen[plan.node]) for plan in nodes if plan.node in chosen]
+    namesrv = ";".join(target.address for target in nameservers if not target.plan.is_broker)
+    for plan in plans:
+        own = node_folder(folder, plan.node)
+        port = chosen[plan.node]
+        nodefile.save(own, nodefile.contents(description, plan, own, port=port, namesrv=namesrv, there=there[plan.node]))
+        nodefile.check(own, plan.kind)
+
+
+def _start(
+    folder: Path, description: Description, plans: Sequence[NodePlan], lifeline: int | None, deadline_s: float
+) -> None:
+    known = state.load(folder)
+    before = dict(known.nodes)
+    made: list[tuple[str, psutil.Process]] = []
+    log_from = {plan.node: processes.log_size(node_folder(folder, plan.node)) for plan in plans}
+    try:
+        for plan in plans:
+            with signals_held():
+                started = processes.spawn(node_folder(folder, plan.node), plan.kind, lifeline)
+                with suppress(psutil.NoSuchProcess):
+                    made.append((plan.node, psutil.Process(started.pid)))
+                known.nodes[plan.node] = started
+                state.save(folder, known)
+        readiness.wait_ready(targets(folder, description, description.nodes()), alive_of(folder, known), deadline_s, log_from)
+    except BaseException:
+        with signals_held():
+            processes.kill(made)
+            state.save(folder, state.State(before))
+        raise
+
+
+def alive_of(folder: Path, known: state.State) -> Callable[[str], bool]:
+    """A function that says whether the process of a node, by name, is there."""
+
+    def alive(node: str) -> bool:
+        started = known.nodes.get(node)
+        return started is not None and processes.find(started, node_folder(folder, node)) is not None
+
+    return alive
+
+
+def _taken_since(folder: Path, description: Description, plans: Sequence[NodePlan]) -> dict[str, int]:
+    """Nodes, none of which runs any more, whose ports are not free all the same, and where they may look next."""
+    moved = {}
+    for plan in plans:
+        port = nodefile.port_of(nodefile.load(node_folder(folder, plan.node)))
+        if port is not None and not all(ports.is_free(description.bind, each) for each in plan.ports(port)):
+            moved[plan.node] = port + PORT_STEP
+    return moved
+
+
+def _death(folder: Path, log_from: int) -> ClusterError:
+    lines = processes.last_lines(folder, LAST_LINES, log_from)
+    return ClusterError(f"{folder.name} ended while it started; its log is {folder / LOG}", *lines)

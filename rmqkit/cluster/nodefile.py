@@ -1,0 +1,138 @@
+"""`node.toml`: everything a node of a cluster is told, written out so that it can be read and changed by hand.
+
+Three kinds of keys, in this order of strength: those that tie the node into its cluster (names, addresses, ports, folders),
+which are written anew at each start; the cluster's `[settings]`; and the defaults of `cluster up`, which are written once,
+so that an edit stays. A default whose feature is not built yet is left out, and appears once it is.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from rmqkit.cluster.description import Description, NodePlan, Setting
+from rmqkit.cluster.errors import ClusterError, UsageProblem
+from rmqkit.cluster.home import NODE_FILE, STORE, write_whole
+from rmqkit.errors import ConfigError
+from rmqkit.settings import keys
+from rmqkit.settings.table import Status
+
+#: what a cluster worth having has, beyond Apache's defaults
+BROKER_DEFAULTS: Mapping[str, Setting] = {
+    "brokerRole": "SYNC_MASTER",
+    "flushDiskType": "ASYNC_FLUSH",
+    "enableAutoInSyncReplicas": True,
+    "enableSlaveActingMaster": True,
+    "notifyMinBrokerIdChanged": True,
+    "slaveReadEnable": True,
+    "enablePropertyFilter": True,
+    "minInSyncReplicas": 1,
+    "slaveTimeout": 2000,
+    "syncFlushTimeout": 2500,
+}
+NAMESERVER_DEFAULTS: Mapping[str, Setting] = {"supportActingMaster": True, "notifyMinBrokerIdChanged": True}
+
+#: keys that only this module writes
+BROKER_TIES = (
+    "brokerClusterName", "brokerName", "brokerId", "listenPort", "haListenPort", "bindAddress", "brokerIP1", "brokerIP2",
+    "namesrvAddr", "storePathRootDir",
+)  # fmt: skip
+NAMESERVER_TIES = ("listenPort", "bindAddress", "kvConfigPath", "configStorePath")
+
+
+def wire_name(name: str) -> str:
+    """What the cluster is called on the wire; Apache's tools look for DefaultCluster."""
+    return "DefaultCluster" if name == "default" else name
+
+
+def contents(
+    description: Description, plan: NodePlan, folder: Path, *, port: int, namesrv: str, there: Mapping[str, Setting]
+) -> dict[str, Setting]:
+    """The content for one node; `there` is what its file holds so far."""
+    store = folder / STORE
+    defaults = default_settings(plan, description)
+    if plan.is_broker:
+        ties: dict[str, Setting] = {
+            "brokerClusterName": wire_name(description.name),
+            "brokerName": plan.broker_name,
+            "brokerId": plan.broker_id,
+            "listenPort": port,
+            "bindAddress": description.bind,
+            "brokerIP1": description.advertised,
+            "brokerIP2": description.advertised,
+            "namesrvAddr": namesrv,
+            "storePathRootDir": str(store),
+        }
+    else:
+        ties = {
+            "listenPort": port,
+            "bindAddress": description.bind,
+            "kvConfigPath": str(store / "kvConfig.json"),
+            "configStorePath": str(store / "namesrv.properties"),
+        }
+    settings = {key: value for key, value in description.settings.items() if knows(plan.kind, key)}
+    return {**ties, **defaults, **{key: value for key, value in there.items() if key not in ties}, **settings}
+
+
+def default_settings(plan: NodePlan, description: Description) -> dict[str, Setting]:
+    """The defaults of `cluster up` for a node, as far as their features exist."""
+    if plan.is_broker:
+        replicas = {"totalReplicas": description.replicas, "inSyncReplicas": min(2, description.replicas)}
+        wanted = {**BROKER_DEFAULTS, **replicas}
+    else:
+        wanted = dict(NAMESERVER_DEFAULTS)
+    return {key: value for key, value in wanted.items() if (row := keys.find(plan.kind, key)) and row.status is Status.WORKS}
+
+
+def knows(kind: keys.Kind, key: str) -> bool:
+    """Whether this kind of node has the key."""
+    return key.startswith("plugin.") or keys.find(kind, key) is not None
+
+
+def check_settings(settings: Iterable[str]) -> None:
+    """Raises UsageProblem for a key that no node knows, or that only the cluster may write."""
+    for key in settings:
+        row = keys.find("broker", key) or keys.find("nameserver", key)
+        if row is None and not key.startswith("plugin."):
+            near = keys.nearest("broker", key) or keys.nearest("nameserver", key)
+            raise UsageProblem(f"unknown setting {key!r}{f'; did you mean {near}?' if near else ''}")
+        if row is not None and row.key in (*BROKER_TIES, *NAMESERVER_TIES):
+            raise UsageProblem(f"{row.key} cannot be set for a cluster: each node has its own (see --base-port, --bind, --advertise)")
+
+
+def check(folder: Path, kind: keys.Kind) -> None:
+    """Raises UsageProblem when a node would not start with its file."""
+    from rmqkit import config
+
+    try:
+        config.load([folder / NODE_FILE], (), kind)
+    except ConfigError as error:
+        raise UsageProblem(str(error)) from None
+
+
+def load(folder: Path) -> dict[str, Setting]:
+    """The node's file, {} when there is none yet. Raises ClusterError when it is broken."""
+    path = folder / NODE_FILE
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise ClusterError(f"cannot read {path}: {error}") from None
+
+
+def save(folder: Path, content: Mapping[str, Setting]) -> None:
+    """Write the node's file, with its folders. Raises ClusterError."""
+    import tomli_w
+
+    try:
+        (folder / STORE).mkdir(parents=True, exist_ok=True)
+        write_whole(folder / NODE_FILE, tomli_w.dumps(content))
+    except OSError as error:
+        raise ClusterError(f"cannot write {folder / NODE_FILE}: {error.strerror}") from None
+
+
+def port_of(content: Mapping[str, Setting]) -> int | None:
+    port = content.get("listenPort")
+    return port if isinstance(port, int) and not isinstance(port, bool) else None

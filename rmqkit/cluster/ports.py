@@ -1,0 +1,113 @@
+"""Which ports the nodes of a cluster take.
+
+A port is free when a listening socket can be bound there, as a node will do it. Without `any_port` a taken one is an
+error that names its owner; with it the node moves on by ten until all of its ports are free. Somebody may take a port
+between the look and the node's start: `up` then sees the node end, looks again and moves on once more.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Container, Iterable
+
+from rmqkit.cluster.description import PORT_STEP, NodePlan
+from rmqkit.cluster.errors import ClusterError
+
+PORT_MAX = 65535
+
+
+def is_free(host: str, port: int) -> bool:
+    """Whether a listener can be bound at `host` (a numeric address, "" for all). Raises ClusterError for an address that is not ours."""
+    try:
+        family, kind, protocol, _name, address = socket.getaddrinfo(
+            host or None, port, 0, socket.SOCK_STREAM, 0, socket.AI_PASSIVE
+        )[0]
+    except OSError as error:
+        raise ClusterError(f"cannot bind to {host}: {error.strerror or error}") from None
+    with socket.socket(family, kind, protocol) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(address)
+            probe.listen(1)
+        except PermissionError:
+            raise ClusterError(f"no permission to listen on port {port}; choose others with --base-port") from None
+        except OSError as error:
+            import errno
+
+            if error.errno != errno.EADDRINUSE:
+                raise ClusterError(f"cannot listen on {host}:{port}: {error.strerror or error}") from None
+            return False
+    return True
+
+
+def choose(
+    plans: Iterable[NodePlan],
+    wanted: Callable[[NodePlan], int],
+    host: str,
+    *,
+    any_port: bool,
+    reserved: Container[int] = (),
+    free: Callable[[str, int], bool] = is_free,
+) -> dict[str, int]:
+    """The port of each node: `wanted(plan)`, or with `any_port` the next one ten further where all its ports are free.
+
+    `reserved` are ports of the cluster's nodes that run. Raises ClusterError, naming the owner of a taken port.
+    """
+    chosen: dict[str, int] = {}
+    taken: set[int] = set()
+    for plan in plans:
+        port = wanted(plan)
+        while True:
+            block = plan.ports(port)
+            if max(block) > PORT_MAX:
+                raise ClusterError(f"no free port is left for {plan.node}; choose others with --base-port")
+            bad = [each for each in block if each in taken or each in reserved or not free(host, each)]
+            if not bad:
+                break
+            if not any_port:
+                raise ClusterError(taken_text(plan.node, bad[0]))
+            port += PORT_STEP
+        chosen[plan.node] = port
+        taken.update(block)
+    return chosen
+
+
+def taken_text(node: str, port: int) -> str:
+    owner = owner_of(port)
+    held = f" by {owner}" if owner else ""
+    return f"port {port}, which {node} needs, is taken{held}; stop it, or use --any-port or --base-port"
+
+
+def owner_of(port: int) -> str:
+    """Who listens on the port, in words; "" when this user may not know."""
+    import psutil
+
+    try:
+        connections = psutil.net_connections("tcp")
+    except (psutil.Error, OSError):
+        return ""
+    for connection in connections:
+        if connection.status != psutil.CONN_LISTEN or connection.laddr.port != port:
+            continue
+        if connection.pid is None:
+            return "a process of another user"
+        return process_in_words(connection.pid)
+    return ""
+
+
+def process_in_words(pid: int) -> str:
+    """"node broker-a-0 of cluster default (pid 7)" for one of ours, else "pid 7 (its command line)"."""
+    import psutil
+
+    from rmqkit.cluster.home import NODE_FILE, NODES
+
+    try:
+        words = psutil.Process(pid).cmdline()
+    except psutil.Error:
+        return f"pid {pid}"
+    for word in words:
+        parts = word.split("/")
+        if "rmqkit.node" in words and len(parts) > 4 and parts[-1] == NODE_FILE and parts[-3] == NODES:
+            return f"node {parts[-2]} of cluster {parts[-4]} (pid {pid})"
+    text = " ".join(words)
+    return f"pid {pid} ({text if len(text) <= 80 else text[:79] + '…'})"

@@ -1,0 +1,195 @@
+"""Node processes: start them, know them again later, and signal them.
+
+A process is known by pid and start time. Start times may be shifted by a step of the wall clock, so a process with the
+right pid and another start time still counts when its command line names this very node's `node.toml`.
+
+A node is started in a session of its own: Ctrl-C in the terminal of `cluster up` does not reach it, and it lives on
+when that terminal closes. Its output goes to the node's `log`. A *lifeline* is the reading end of a pipe that is handed
+down to every node; nodes end when its other end is gone (tests use it, see `LIFELINE_VARIABLE`).
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+
+from rmqkit.cluster.home import LOG, NODE_FILE
+from rmqkit.cluster.state import Started
+
+#: name of the environment variable with the number of an inherited file descriptor
+LIFELINE_VARIABLE = "RMQKIT_LIFELINE_FD"
+#: psutil computes start times from a boot time that is known to a second
+START_TOLERANCE_S = 1.5
+POLL_S = 0.01
+
+
+def lifeline_fd() -> int | None:
+    """The lifeline this process was given, if it is open."""
+    text = os.environ.get(LIFELINE_VARIABLE, "")
+    if not text.isdigit():
+        return None
+    try:
+        os.fstat(int(text))
+    except OSError:
+        return None
+    return int(text)
+
+
+def spawn(folder: Path, kind: str, lifeline: int | None) -> Started:
+    """Start the node of that folder. Raises OSError."""
+    command = [sys.executable, "-m", "rmqkit.node", "--kind", kind, "-c", str(folder / NODE_FILE)]
+    command += ["--name", folder.name, "--log-file", str(folder / LOG)]
+    if lifeline is not None:
+        command += ["--lifeline", str(lifeline)]
+    with open(folder / LOG, "ab") as log:
+        process = subprocess.Popen(
+            command,
+            cwd=folder,
+            env=_environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            pass_fds=() if lifeline is None else (lifeline,),
+            start_new_session=True,
+        )
+    process.returncode = 0  # it outlives this object, which must not warn of that; `ended` reaps it
+    return Started(process.pid, _start_s(process.pid))
+
+
+def _environment() -> dict[str, str]:
+    """This process's, with rmqkit importable from wherever it was imported here."""
+    import rmqkit
+
+    root = str(Path(rmqkit.__file__).parent.parent)
+    paths = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(dict.fromkeys([root, *paths]))}
+
+
+def _start_s(pid: int) -> float:
+    try:
+        return psutil.Process(pid).create_time()
+    except psutil.Error:
+        return 0.0
+
+
+def find(started: Started, folder: Path) -> psutil.Process | None:
+    """The running process, or None when it has ended or its pid is another's by now."""
+    _reap(started.pid)
+    try:
+        process = psutil.Process(started.pid)
+        with process.oneshot():
+            if process.status() == psutil.STATUS_ZOMBIE:
+                return None
+            if abs(process.create_time() - started.start_s) <= START_TOLERANCE_S:
+                return process
+            return process if str(folder / NODE_FILE) in process.cmdline() else None
+    except psutil.Error:
+        return None
+
+
+def is_paused(process: psutil.Process) -> bool:
+    try:
+        return process.status() == psutil.STATUS_STOPPED
+    except psutil.Error:
+        return False
+
+
+def _reap(pid: int) -> None:
+    """Collect the process if it is an ended child of ours; else it would look alive as a zombie."""
+    with suppress(OSError):
+        os.waitpid(pid, os.WNOHANG)
+
+
+def strays(home: Path) -> list[tuple[int, Path]]:
+    """Processes of this user that run a node of a folder under `home`: (pid, node folder)."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            words = process.cmdline()
+        except psutil.Error:
+            continue
+        if "rmqkit.node" in words:
+            files = [Path(word) for word in words if word.endswith(NODE_FILE)]
+            found += [(process.pid, file.parent) for file in files if file.is_relative_to(home)]
+    return found
+
+
+def send_signal(process: psutil.Process, number: signal.Signals) -> None:
+    with suppress(psutil.NoSuchProcess):
+        process.send_signal(number)
+
+
+def end(
+    running: Sequence[tuple[str, psutil.Process]], grace_s: float, note: Callable[[str], None] = lambda text: None
+) -> None:
+    """Stop processes: SIGTERM, and SIGKILL for those that are there after the grace, with a note. Returns when all are gone."""
+    for _node, process in running:
+        send_signal(process, signal.SIGTERM)
+        send_signal(process, signal.SIGCONT)  # a paused one could not act on it
+    left = wait_gone(running, grace_s)
+    for node, process in left:
+        note(f"{node} (pid {process.pid}) did not stop within {grace_s:g} s: killed")
+    kill(left)
+
+
+def kill(running: Iterable[tuple[str, psutil.Process]]) -> None:
+    """SIGKILL; returns when all are gone."""
+    running = list(running)
+    for _node, process in running:
+        send_signal(process, signal.SIGKILL)
+    wait_gone(running, 30.0)
+
+
+def wait_gone(running: Sequence[tuple[str, psutil.Process]], most_s: float) -> list[tuple[str, psutil.Process]]:
+    """Wait until they have ended; those that have not after `most_s` seconds."""
+    deadline_s = time.monotonic() + most_s
+    left = list(running)
+    while True:
+        left = [(node, process) for node, process in left if _is_there(process)]
+        if not left or time.monotonic() > deadline_s:
+            return left
+        time.sleep(POLL_S)
+
+
+def wait_paused(running: Iterable[psutil.Process], paused: bool) -> None:
+    """Until all have stopped (or go on): the signal acts a moment after it was sent."""
+    deadline_s = time.monotonic() + 5.0
+    for process in running:
+        while _is_there(process) and is_paused(process) is not paused and time.monotonic() < deadline_s:
+            time.sleep(POLL_S)
+
+
+def _is_there(process: psutil.Process) -> bool:
+    _reap(process.pid)
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.Error:
+        return False
+
+
+def last_lines(folder: Path, count: int, since_byte: int = 0) -> list[str]:
+    """The end of a node's log, at most 64 KiB of it, not looking before `since_byte`."""
+    try:
+        with open(folder / LOG, "rb") as log:
+            size = log.seek(0, os.SEEK_END)
+            start = max(min(since_byte, size), size - 65_536)
+            log.seek(start)
+            text = log.read().decode("utf-8", "replace")
+    except OSError:
+        return []
+    return text.splitlines()[-count:]
+
+
+def log_size(folder: Path) -> int:
+    try:
+        return (folder / LOG).stat().st_size
+    except OSError:
+        return 0

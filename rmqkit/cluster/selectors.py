@@ -1,0 +1,51 @@
+"""Selectors: which nodes of a cluster a command is about.
+
+`all` | `ns` every name server | `ns-0` | `master` every broker with id 0 | `slave` every other broker |
+`broker-a` every broker of that group | `broker-a:0` or `broker-a-0` one broker. Several may be joined by commas.
+"""
+
+from collections.abc import Sequence
+from difflib import get_close_matches
+
+from rmqkit.cluster.description import NodePlan
+from rmqkit.cluster.errors import UsageProblem
+
+
+def select(plans: Sequence[NodePlan], selector: str) -> list[NodePlan]:
+    """The nodes meant, in the cluster's order, each once. Raises UsageProblem when a part matches no node."""
+    chosen: dict[str, NodePlan] = {}
+    for part in selector.split(","):
+        found = [plan for plan in plans if _matches(plan, part.strip())]
+        if not found:
+            raise UsageProblem(_nothing_matches(plans, part.strip()))
+        chosen.update((plan.node, plan) for plan in found)
+    return [plan for plan in plans if plan.node in chosen]
+
+
+def possible(plans: Sequence[NodePlan]) -> list[str]:
+    """Every selector that names something, for completion and for error texts."""
+    names = ["all", "master", "ns"]
+    if any(plan.is_broker and plan.broker_id for plan in plans):
+        names.append("slave")
+    names += dict.fromkeys(plan.broker_name for plan in plans if plan.is_broker)
+    return names + [plan.node for plan in plans]
+
+
+def _matches(plan: NodePlan, part: str) -> bool:
+    if part in ("all", plan.node):
+        return True
+    if not plan.is_broker:
+        return part == "ns"
+    if part == "master":
+        return plan.broker_id == 0
+    if part == "slave":
+        return plan.broker_id != 0
+    return part in (plan.broker_name, f"{plan.broker_name}:{plan.broker_id}")
+
+
+def _nothing_matches(plans: Sequence[NodePlan], part: str) -> str:
+    names = possible(plans)
+    near = get_close_matches(part, names, n=1)
+    if near:
+        return f"no node is meant by {part!r}; did you mean {near[0]}?"
+    return f"no node is meant by {part!r}; there are {', '.join(names)}"
