@@ -1,0 +1,353 @@
+"""One TCP connection in the simulator: two `End`s, each with a `Pipe` towards the other.
+
+A pipe keeps bytes in order and loses none: it cuts what is sent at random places into segments, each arrives a drawn time
+later and never before the one in front of it. While the edge between the two nodes is cut, or the machine at its far side
+is off, segments are held, as retransmission would hold them. A pipe has room for `WINDOW` bytes that were sent and not yet
+read; what does not fit stays in the sender's `pending`, which is what the high-water marks count.
+
+An `End` does for a simulated process what `rmqkit.shell.streams` does with a socket: it is put on the process's ready list
+and acts in the reading phase of its turn (`take`), with the same rules for marks, closing, end of stream and idleness.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+from rmqkit.runtime.connection import Buffer, Connection
+
+if TYPE_CHECKING:
+    from rmqkit.sim.net import Edge, SimNet
+    from rmqkit.sim.process import Process
+
+READ_SIZE_MAX = 65_536
+SEGMENT_SIZE_MAX = 32_768
+WINDOW = 262_144
+LINGER_US = 1_000_000
+
+RESET = "Connection reset by peer"
+CLOSED = "closed by peer"
+
+
+class Pipe:
+    """One direction. A segment is bytes; b"" is the end of the stream, None a reset."""
+
+    __slots__ = ("edge", "held", "in_flight", "last_us", "net", "segments", "to", "unacked")
+
+    def __init__(self, net: SimNet, edge: Edge) -> None:
+        self.net = net
+        self.edge = edge
+        self.to: End | None = None
+        self.segments: deque[tuple[int, bytes | None]] = deque()
+        self.in_flight = 0
+        #: read by the far side while its acknowledgements could not come back
+        self.unacked = 0
+        self.last_us = 0
+        self.held = False
+
+    def send(self, data: bytes) -> None:
+        self.in_flight += len(data)
+        net = self.net
+        net.world.trace(data)
+        random = net.random.random
+        if len(data) <= SEGMENT_SIZE_MAX and (len(data) < 2 or random() >= net.cut_chance):
+            self._push(data)
+            return
+        position, size = 0, len(data)
+        while position < size:
+            part = min(SEGMENT_SIZE_MAX, 1 + int(random() * random() * (size - position)))
+            self._push(data[position : position + part])
+            position += part
+
+    def end(self, segment: bytes | None) -> None:
+        self._push(segment)
+
+    def arrive(self) -> None:
+        """The first segment is due: deliver all that are."""
+        if self.to is None:  # the dialling side has given up
+            self.segments.clear()
+            return
+        if self.edge.is_cut or self.to.process.is_off:
+            self.held = True
+            self.net.held[self] = None
+            return
+        now_us, segments, to = self.net.clock_us(), self.segments, self.to
+        while segments and segments[0][0] <= now_us:
+            _, segment = segments.popleft()
+            to.arrived(segment)
+        if segments:
+            self.net.at_us(segments[0][0], self.arrive)
+
+    def release(self) -> None:
+        """The way is free again: held segments come after a retransmission's delay."""
+        if self.held:
+            self.held = False
+            self.net.at_us(self.net.clock_us() + self.net.retransmit_us(), self.arrive)
+
+    def lose_tail(self) -> None:
+        """The sender's machine is gone: a random part of what is under way never left it."""
+        keep = int(self.net.random.random() * (len(self.segments) + 1))
+        while len(self.segments) > keep:
+            self.segments.pop()
+
+    def _push(self, segment: bytes | None) -> None:
+        now_us = self.net.clock_us()
+        due_us = max(self.last_us, now_us + self.edge.delay_us(len(segment) if segment else 0))
+        self.last_us = due_us
+        self.segments.append((due_us, segment))
+        if len(self.segments) == 1 and not self.held:
+            self.net.at_us(due_us, self.arrive)
+
+
+class End:
+    """One side of a connection."""
+
+    __slots__ = (
+        "active_us",
+        "conn",
+        "inbox",
+        "inbox_size",
+        "is_ended",
+        "is_over",
+        "is_reset",
+        "linger_until_us",
+        "net",
+        "news",
+        "out",
+        "paused",
+        "peer",
+        "pending",
+        "process",
+        "writable",
+    )
+
+    def __init__(self, net: SimNet, process: Process, conn: Connection, out: Pipe) -> None:
+        self.net = net
+        self.process = process
+        self.conn = conn
+        self.out = out
+        self.peer: End | None = None
+        self.inbox: deque[bytes] = deque()
+        self.inbox_size = 0
+        self.pending: list[Buffer] = []
+        self.paused = False
+        #: the node was not told of this connection yet
+        self.news = True
+        #: room has come for pending bytes
+        self.writable = False
+        self.is_ended = False
+        self.is_reset = False
+        #: closed on this side
+        self.is_over = False
+        self.linger_until_us = 0
+        self.active_us = net.clock_us()
+        net.ends[self] = None
+        net.watch_idle(self)
+
+    # --- what the pipe brings ---------------------------------------------------------------------------------------
+
+    def arrived(self, segment: bytes | None) -> None:
+        if self.is_over:
+            if segment:
+                if self.net.clock_us() > self.linger_until_us:
+                    self.out.end(None)
+                else:
+                    self.net.read(self, len(segment))
+            return
+        if segment is None:
+            self.is_reset = True
+            if self.net.random.random() < 0.5:
+                self.inbox.clear()
+                self.inbox_size = 0
+        elif segment:
+            self.inbox.append(segment)
+            self.inbox_size += len(segment)
+        else:
+            self.is_ended = True
+        self.process.ready(self)
+
+    # --- reading phase of the process's turn ------------------------------------------------------------------------
+
+    def take(self) -> None:
+        """One event for the node at most, and room for pending bytes."""
+        if self.is_over:
+            return
+        if self.news:
+            self.news = False
+            self._opened()
+        elif self.inbox and self._reads():
+            data = self._read()
+            self.active_us = self.net.clock_us()
+            self.process.received(self.conn, data)
+        elif self.is_reset:
+            self.lost(RESET)
+        elif self.is_ended and self._reads():
+            self.lost(CLOSED)
+        elif self.net.is_idle(self):
+            self.lost("idle")
+        if self.writable and not self.is_over:
+            self.writable = False
+            if self.pending:
+                self._write(self.pending)
+        if not self.is_over and (
+            self.is_reset or (self._reads() and (self.inbox or self.is_ended)) or (self.writable and self.pending)
+        ):
+            self.process.ready(self)
+
+    # --- effects of the node ----------------------------------------------------------------------------------------
+
+    def flush(self) -> None:
+        conn = self.conn
+        if not conn.out or not conn.is_open:
+            return
+        if self.pending:
+            self.pending += conn.out
+            conn.out.clear()
+            self._check_size()
+        else:
+            self._write(conn.out)
+
+    def finish(self) -> None:
+        if not self.pending:
+            self._end()
+
+    def abort(self) -> None:
+        self.lost(self.conn.closing)
+
+    def watch(self) -> None:
+        if self._reads() and (self.inbox or self.is_ended):
+            self.process.ready(self)
+
+    def lost(self, reason: str) -> None:
+        """Over, whoever ended it: the other side hears of it behind what was sent."""
+        if self.is_over:
+            return
+        if not self.is_reset:
+            self.out.end(None if self.inbox else b"")
+        self._over(reason)
+
+    def vanish(self) -> None:
+        """The process is gone; nobody is told here."""
+        self.is_over = True
+        self.net.ends.pop(self, None)
+        self.inbox.clear()
+        self.pending.clear()
+
+    # --- inside -----------------------------------------------------------------------------------------------------
+
+    def _reads(self) -> bool:
+        conn = self.conn
+        return conn.reading and not self.paused and not conn.closing
+
+    def _opened(self) -> None:
+        conn = self.conn
+        conn.driver = self
+        conn.is_open = True
+        if conn.out:
+            self.process.node.outbox.dirty.append(conn)
+        if conn.closing:
+            self.flush()
+            if not self.is_over:
+                self.finish()
+        else:
+            self.process.opened(conn)
+
+    def _read(self) -> bytes:
+        """What the inbox has, at most 64 KiB; the sender has that much more room."""
+        if len(self.inbox) == 1 and self.inbox_size <= READ_SIZE_MAX:
+            data = self.inbox.popleft()
+        else:
+            parts: list[bytes] = []
+            room = READ_SIZE_MAX
+            while self.inbox and room:
+                part = self.inbox.popleft()
+                if len(part) > room:
+                    self.inbox.appendleft(part[room:])
+                    part = part[:room]
+                parts.append(part)
+                room -= len(part)
+            data = b"".join(parts)
+        self.inbox_size -= len(data)
+        self.net.read(self, len(data))
+        return data
+
+    def _write(self, waiting: list[Buffer]) -> None:
+        """Give the pipe what it has room for; the rest is left in `pending`."""
+        conn = self.conn
+        size = conn.out_size
+        room = WINDOW - self.out.in_flight
+        if size <= room:
+            data = b"".join(waiting)
+            waiting.clear()
+        else:
+            data = _take_front(waiting, room)
+        if data:
+            self.active_us = self.net.clock_us()
+            self.out.send(data)
+            conn.out_size = size - len(data)
+        if not waiting:
+            self._emptied()
+            return
+        if waiting is not self.pending:
+            self.pending += waiting
+            waiting.clear()
+        self._check_size()
+
+    def _emptied(self) -> None:
+        if self.conn.closing:
+            self._end()
+        elif self.paused:
+            self._resume()
+
+    def _check_size(self) -> None:
+        limits = self.net.limits
+        size = self.conn.out_size
+        if size > limits.outbox_max:
+            self.lost(f"the peer does not read: {size} bytes wait")
+        elif size > limits.outbox_high_water:
+            self.paused = True
+        elif self.paused and size <= limits.outbox_low_water:
+            self._resume()
+
+    def _resume(self) -> None:
+        self.paused = False
+        if not self.conn.closing:
+            self.process.tell_drained(self.conn)
+            self.watch()
+
+    def _end(self) -> None:
+        self.out.end(b"")
+        self.linger_until_us = self.net.clock_us() + LINGER_US
+        self._over(self.conn.closing)
+
+    def _over(self, reason: str) -> None:
+        conn = self.conn
+        self.is_over = True
+        self.net.ends.pop(self, None)
+        conn.closing = conn.closing or reason
+        conn.is_open = False
+        conn.driver = None
+        conn.out.clear()
+        conn.out_size = 0
+        self.inbox.clear()
+        self.inbox_size = 0
+        self.pending.clear()
+        self.process.tell_closed(conn)
+
+
+def _take_front(waiting: list[Buffer], room: int) -> bytes:
+    """Take up to `room` bytes from the front of the list."""
+    parts: list[Buffer] = []
+    done = 0
+    for buffer in waiting:
+        if room <= 0:
+            break
+        if len(buffer) > room:
+            parts.append(memoryview(buffer)[:room])
+            waiting[done] = memoryview(buffer)[room:]
+            break
+        parts.append(buffer)
+        room -= len(buffer)
+        done += 1
+    del waiting[:done]
+    return b"".join(parts)

@@ -1,0 +1,194 @@
+"""What survives of a simulated node: its files, as the page cache shows them and as the platter has them.
+
+A `SimFile` is a size and a dict of 4 KiB pages; a page that was never written is zeros, so a file of 1 GiB costs nothing.
+Next to the current content stand layers of old page content:
+
+    dirty     pages written since the last sync began -> what they held before
+    syncing   pages of the sync that is under way     -> what they held before
+
+A sync that ends well forgets `syncing`; one that fails keeps it, because the kernel then calls those pages clean although
+the platter never got them. `crash` (power loss) goes back in time: each unsynced page keeps its new content, gets its old
+one, or is torn at a 512-byte sector; the size follows the pages that stayed, or stays without them; a file whose name was
+never synced may be gone. `kill` (the process alone) loses nothing. Both free the locks.
+"""
+
+from __future__ import annotations
+
+import errno
+from os import strerror
+from random import Random
+
+PAGE_SIZE = 4096
+SECTOR_SIZE = 512
+DEFAULT_CAPACITY = 1 << 40
+_ZEROS = bytes(PAGE_SIZE)
+
+Pages = dict[int, bytes | None]
+
+
+class SimFile:
+    __slots__ = ("dirty", "is_named", "modified_ms", "pages", "size", "size_durable", "syncing")
+
+    def __init__(self) -> None:
+        self.size = 0
+        self.pages: dict[int, bytearray] = {}
+        self.dirty: Pages = {}
+        self.syncing: Pages = {}
+        self.size_durable = 0
+        #: whether a power loss leaves the name
+        self.is_named = False
+        self.modified_ms = 0
+
+    def read(self, position: int, size: int) -> bytes:
+        end = min(position + size, self.size)
+        if position >= end:
+            return b""
+        first, last = position // PAGE_SIZE, (end - 1) // PAGE_SIZE
+        pages = self.pages
+        start = position - first * PAGE_SIZE
+        if first == last:
+            return bytes(pages.get(first, _ZEROS)[start : start + end - position])
+        whole = b"".join([pages.get(number, _ZEROS) for number in range(first, last + 1)])
+        return whole[start : start + end - position]
+
+    def write(self, position: int, data: bytes) -> None:
+        done, size = 0, len(data)
+        while done < size:
+            number, start = divmod(position + done, PAGE_SIZE)
+            part = min(PAGE_SIZE - start, size - done)
+            page = self._touch(number)
+            page[start : start + part] = data[done : done + part]
+            done += part
+        self.size = max(self.size, position + size)
+
+    def new_pages(self, position: int, size: int) -> int:
+        """How many pages a write would have to allocate."""
+        if size == 0:
+            return 0
+        numbers = range(position // PAGE_SIZE, (position + size - 1) // PAGE_SIZE + 1)
+        return sum(number not in self.pages for number in numbers)
+
+    def truncate(self, size: int) -> None:
+        """Cut or extend, durable at once."""
+        keep, rest = divmod(size, PAGE_SIZE)
+        for layer in (self.pages, self.dirty, self.syncing):
+            for number in [number for number in layer if number > keep or (number == keep and rest == 0)]:
+                del layer[number]
+        if rest and keep in self.pages:
+            self.pages[keep][rest:] = bytes(PAGE_SIZE - rest)
+        self.size = self.size_durable = size
+
+    def begin_sync(self) -> None:
+        self.syncing, self.dirty = self.dirty, {}
+
+    def end_sync(self, size: int) -> None:
+        """What was dirty when the sync began is durable now, and so is the size of then."""
+        self.syncing = {}
+        self.size_durable = max(self.size_durable, size) if size <= self.size else self.size
+        self.is_named = True
+
+    def fail_sync(self) -> None:
+        for number, old in self.syncing.items():
+            self.dirty[number] = old
+        self.syncing = {}
+
+    def crash(self, random: Random) -> None:
+        """Power is lost: unsynced pages are kept, undone or torn."""
+        end = self.size_durable
+        for layer in (self.dirty, self.syncing):
+            for number in sorted(layer):
+                now = self.pages[number]
+                before = layer[number] or _ZEROS
+                fate = random.random()
+                if fate < 0.45:
+                    now[:] = before
+                elif fate < 0.6:
+                    cut = SECTOR_SIZE * random.randrange(1, PAGE_SIZE // SECTOR_SIZE)
+                    now[cut:] = before[cut:]
+                if fate >= 0.45:
+                    end = max(end, min(self.size, (number + 1) * PAGE_SIZE))
+        self.dirty, self.syncing = {}, {}
+        # A size set by `create` is metadata of its own: it may be there without the pages.
+        if random.random() < 0.5:
+            self.truncate(end)
+        self.size_durable = self.size
+        self.is_named = True
+
+    def _touch(self, number: int) -> bytearray:
+        page = self.pages.get(number)
+        if page is None:
+            page = self.pages[number] = bytearray(PAGE_SIZE)
+            self.dirty[number] = None
+        elif number not in self.dirty:
+            self.dirty[number] = bytes(page)
+        return page
+
+
+class SimFolder:
+    """All files of a node by full path, and the folders above them. `capacity` bounds the bytes of written pages."""
+
+    def __init__(self, root: str = "/sim", *, capacity: int = DEFAULT_CAPACITY) -> None:
+        self.root = root
+        self.capacity = capacity
+        self.files: dict[str, SimFile] = {}
+        #: names in each folder, files and folders alike
+        self.entries: dict[str, dict[str, None]] = {}
+        self.locks: dict[str, None] = {}
+        self.make_folder(root)
+
+    @property
+    def used(self) -> int:
+        return PAGE_SIZE * sum(len(file.pages) for file in self.files.values())
+
+    def full(self, path: str) -> str:
+        if path.startswith("/"):
+            return path.rstrip("/")
+        if ".." in path.split("/"):
+            raise ValueError(f"{path!r} leaves the node's folder")
+        return f"{self.root}/{path}".rstrip("/")
+
+    def make_folder(self, path: str) -> None:
+        if path in self.entries:
+            return
+        if path in self.files:
+            raise NotADirectoryError(errno.ENOTDIR, strerror(errno.ENOTDIR), path)
+        above, _, name = path.rpartition("/")
+        if above:
+            self.make_folder(above)
+            self.entries[above][name] = None
+        self.entries[path] = {}
+
+    def make_file(self, path: str) -> SimFile:
+        above, _, name = path.rpartition("/")
+        self.make_folder(above)
+        self.entries[above][name] = None
+        file = self.files[path] = SimFile()
+        return file
+
+    def remove(self, path: str) -> None:
+        """A file, or a folder with all in it; an absent one is no error."""
+        above, _, name = path.rpartition("/")
+        self.entries.get(above, {}).pop(name, None)
+        self.files.pop(path, None)
+        below = f"{path}/"
+        for known in [known for known in self.files if known.startswith(below)]:
+            del self.files[known]
+        for known in [known for known in self.entries if known == path or known.startswith(below)]:
+            del self.entries[known]
+
+    def kill(self) -> None:
+        """The process has died: its page cache lives, its locks do not."""
+        self.locks.clear()
+        for file in self.files.values():
+            # The sync that was under way has told nobody that it ended.
+            file.fail_sync()
+
+    def crash(self, random: Random) -> None:
+        """The machine has lost power."""
+        self.locks.clear()
+        for path in sorted(self.files):
+            file = self.files[path]
+            if not file.is_named and random.random() < 0.5:
+                self.remove(path)
+            else:
+                file.crash(random)

@@ -1,0 +1,357 @@
+"""The simulated network: who listens where, how connections are made, and what happens to the ways between nodes.
+
+Between any two nodes there is an `Edge` for each direction. Faults act on edges or on connections:
+
+    cut / partition / isolate    a black hole: what is sent is held, dials time out; `heal` lets it through, late
+    stall                        everything on an edge comes later
+    edge(a, b).bytes_per_s       a slow link
+    reset                        connections between two nodes end in the middle of whatever is under way
+    refuse                       a machine that is up and refuses (so does one whose process is dead)
+
+What TCP cannot do does not happen here: no loss, no reordering inside a connection. A machine without power answers nothing
+(half-open connections on the other side); when it is back, old connections are reset as soon as something reaches it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from random import Random
+from typing import TYPE_CHECKING, NamedTuple
+
+from rmqkit.config import NetworkLimits
+from rmqkit.runtime.connection import Address, Connection
+from rmqkit.sim.ends import End, Pipe
+
+if TYPE_CHECKING:
+    from rmqkit.sim.process import Process
+    from rmqkit.sim.world import World
+
+REFUSED = "Connection refused"
+UNKNOWN_NAME = "Name or service not known"
+EPHEMERAL_FIRST = 40_000
+_ANY_HOST = ("", "0.0.0.0", "::")
+
+
+class NetProfile(NamedTuple):
+    """How the network behaves when nothing is broken. A spike is a rare long delay; `cut_chance` is how often what was
+    sent at once arrives in several pieces."""
+
+    latency_us: int = 60
+    jitter_us: int = 300
+    spike_chance: float = 0.002
+    spike_us: int = 20_000
+    cut_chance: float = 0.2
+    retransmit_us: int = 400_000
+
+
+class Edge:
+    """The way from one node to another."""
+
+    __slots__ = ("bytes_per_s", "is_cut", "profile", "random", "stalled_us", "world")
+
+    def __init__(self, world: World, profile: NetProfile, random: Random) -> None:
+        self.world = world
+        self.profile = profile
+        self.random = random
+        self.is_cut = False
+        #: what is sent before this time arrives after it
+        self.stalled_us = 0
+        self.bytes_per_s = 0
+
+    def delay_us(self, size: int) -> int:
+        profile, random = self.profile, self.random.random
+        delay_us = profile.latency_us + int(random() * profile.jitter_us)
+        if random() < profile.spike_chance:
+            delay_us += int(random() * profile.spike_us)
+        if self.bytes_per_s:
+            delay_us += size * 1_000_000 // self.bytes_per_s
+        if self.stalled_us:
+            delay_us += max(0, self.stalled_us - self.world.now_us)
+        return delay_us
+
+
+class Dial:
+    """A connection that is being made."""
+
+    __slots__ = ("conn", "error", "is_over", "net", "process", "tries")
+
+    def __init__(self, net: SimNet, process: Process, conn: Connection) -> None:
+        self.net = net
+        self.process = process
+        self.conn = conn
+        self.error = ""
+        self.is_over = False
+        self.tries = 0
+        conn.driver = self
+        net.dials[self] = None
+        now_us = net.clock_us()
+        net.at_us(now_us + net.limits.connect_timeout_ms * 1000, self._late)
+        self._knock()
+
+    def take(self) -> None:
+        """It has failed: tell the node."""
+        if not self.is_over:
+            self._over(self.error)
+
+    def flush(self) -> None:
+        """Nothing: bytes wait until the connection is open."""
+
+    def watch(self) -> None:
+        """Nothing: reading begins when the connection is open."""
+
+    def finish(self) -> None:
+        if not self.conn.out:
+            self._over(self.conn.closing)
+
+    def abort(self) -> None:
+        self._over(self.conn.closing)
+
+    def done(self) -> None:
+        """Connected, or the process is gone."""
+        self.is_over = True
+        self.net.dials.pop(self, None)
+
+    def fail(self, reason: str) -> None:
+        if not self.is_over:
+            self.error = reason
+            self.process.ready(self)
+
+    def _late(self) -> None:
+        self.fail(f"no connection within {self.net.limits.connect_timeout_ms} ms")
+
+    def _knock(self) -> None:
+        net = self.net
+        far = net.find(self.conn.peer) or net.host(self.conn.peer.host)
+        if far is None:
+            net.at_us(net.clock_us() + 1000, lambda: self.fail(UNKNOWN_NAME))
+            return
+        net.at_us(net.clock_us() + net.edge(self.process.name, far.name).delay_us(0), lambda: self._arrive(far))
+
+    def _arrive(self, far: Process) -> None:
+        """The first packet is at the other machine."""
+        net = self.net
+        if self.is_over:
+            return
+        out, back = net.edge(self.process.name, far.name), net.edge(far.name, self.process.name)
+        if out.is_cut or back.is_cut or far.is_off:
+            self.tries += 1
+            net.at_us(net.clock_us() + 1_000_000 * self.tries, self._knock)
+            return
+        tag = net.listening(far, self.conn.peer)
+        delay_us = back.delay_us(0)
+        if tag is None or far.refuses:
+            net.at_us(net.clock_us() + delay_us, lambda: self.fail(REFUSED))
+            return
+        net.connect(self, far, tag, delay_us)
+
+    def _over(self, reason: str) -> None:
+        self.done()
+        conn = self.conn
+        conn.closing = conn.closing or reason
+        conn.driver = None
+        conn.out.clear()
+        conn.out_size = 0
+        self.process.tell_closed(conn)
+
+
+class SimNet:
+    """The network of a world. Nodes are named as they were added."""
+
+    def __init__(self, world: World, profile: NetProfile, limits: NetworkLimits, random: Random) -> None:
+        self.world = world
+        self.profile = profile
+        self.limits = limits
+        self.random = random
+        self.cut_chance = profile.cut_chance
+        #: live ends and dials, in the order they were made
+        self.ends: dict[End, None] = {}
+        self.dials: dict[Dial, None] = {}
+        self.held: dict[Pipe, None] = {}
+        #: host names that stand for another host
+        self.names: dict[str, str] = {}
+        self._edges: dict[tuple[str, str], Edge] = {}
+        self._listeners: dict[tuple[str, int], tuple[str, str]] = {}
+        self._ephemeral: dict[str, int] = {}
+
+    # --- faults -----------------------------------------------------------------------------------------------------
+
+    def edge(self, source: str, target: str) -> Edge:
+        key = (source, target)
+        edge = self._edges.get(key)
+        if edge is None:
+            edge = self._edges[key] = Edge(self.world, self.profile, self.random)
+        return edge
+
+    def cut(self, source: str, target: str) -> None:
+        """A black hole in one direction."""
+        self.edge(source, target).is_cut = True
+
+    def partition(self, one: Sequence[str], other: Sequence[str]) -> None:
+        """No byte between the two sides, either way."""
+        for left in one:
+            for right in other:
+                self.cut(left, right)
+                self.cut(right, left)
+
+    def isolate(self, name: str) -> None:
+        """No byte between a node and all others."""
+        self.partition([name], [other for other in self.world.names if other != name])
+
+    def heal(self) -> None:
+        """No edge is cut or stalled any more."""
+        for edge in self._edges.values():
+            edge.is_cut = False
+            edge.stalled_us = 0
+        for end in list(self.ends):
+            self._acknowledge(end)
+        self.release_held()
+
+    def stall(self, source: str, target: str, delay_ms: int) -> None:
+        """What is sent one way in the next `delay_ms` arrives after them."""
+        self.edge(source, target).stalled_us = self.world.now_us + delay_ms * 1000
+
+    def reset(self, one: str, other: str) -> None:
+        """Every connection between two nodes is reset, in the middle of a frame if one is under way."""
+        for end in list(self.ends):
+            peer = end.peer
+            if end.process.name == one and peer is not None and peer.process.name == other:
+                for side in (end, peer):
+                    side.out.segments.clear()
+                    if not side.is_over:
+                        side.arrived(None)
+
+    # --- set up -----------------------------------------------------------------------------------------------------
+
+    def listen(self, process: Process, tag: str, address: Address) -> None:
+        host = process.host if address.host in _ANY_HOST else address.host
+        taken = self._listeners.get((host, address.port))
+        if taken is not None and taken[0] != process.name:
+            raise ValueError(f"{address} is taken by {taken[0]}")
+        self._listeners[host, address.port] = (process.name, tag)
+
+    def listening(self, process: Process, address: Address) -> str | None:
+        """The tag of a live process's listener."""
+        host = self.names.get(address.host, address.host)
+        entry = self._listeners.get((host, address.port))
+        return entry[1] if entry is not None and entry[0] == process.name and process.is_alive else None
+
+    def find(self, address: Address) -> Process | None:
+        """The process that has the listener of an address."""
+        entry = self._listeners.get((self.names.get(address.host, address.host), address.port))
+        return None if entry is None else self.world.process(entry[0])
+
+    def host(self, name: str) -> Process | None:
+        """Any process of a host, by its address or name."""
+        name = self.names.get(name, name)
+        return next((process for process in self.world.processes if process.host == name), None)
+
+    def connect(self, dial: Dial, far: Process, tag: str, delay_us: int) -> None:
+        """The three-way handshake, from the far machine's side; our side learns of it `delay_us` later."""
+        near = dial.process
+        number = self._ephemeral.get(near.host, EPHEMERAL_FIRST)
+        self._ephemeral[near.host] = number + 1
+        address = Address(near.host, number)
+        conn = Connection(far.next_id(), tag, address, local=dial.conn.peer)
+        conn.is_open = True
+        out, back = Pipe(self, self.edge(near.name, far.name)), Pipe(self, self.edge(far.name, near.name))
+        far_end = End(self, far, conn, back)
+        out.to = far_end
+        far.ready(far_end)
+        incarnation = near.incarnation
+
+        def answered() -> None:
+            if dial.is_over or near.incarnation != incarnation or not near.is_alive:
+                if not near.is_off:
+                    out.end(None)
+                return
+            dial.done()
+            dial.conn.local = address
+            near_end = End(self, near, dial.conn, out)
+            near_end.peer, far_end.peer = far_end, near_end
+            back.to = near_end
+            near.ready(near_end)
+
+        back.last_us = self.clock_us() + delay_us
+        self.at_us(back.last_us, answered)
+
+    def dial(self, process: Process, conn: Connection) -> None:
+        Dial(self, process, conn)
+
+    # --- end of processes -------------------------------------------------------------------------------------------
+
+    def kill(self, process: Process) -> None:
+        """The kernel closes the sockets of a dead process: what it took is sent, what waited is lost."""
+        for end in self._ends_of(process):
+            end.out.end(None if end.inbox or self.random.random() < 0.5 else b"")
+            end.vanish()
+        self._drop_dials(process)
+
+    def end(self, process: Process) -> None:
+        """A process has stopped cleanly: what waits goes out first."""
+        for end in self._ends_of(process):
+            if not end.is_over and end.pending:
+                end.out.send(b"".join(end.pending))
+            end.out.end(b"")
+            end.vanish()
+        self._drop_dials(process)
+
+    def power_off(self, process: Process) -> None:
+        """Nothing more comes from the machine, and nobody is told."""
+        for end in self._ends_of(process):
+            end.out.lose_tail()
+            end.vanish()
+        self._drop_dials(process)
+
+    def release_held(self) -> None:
+        held, self.held = self.held, {}
+        for pipe in held:
+            pipe.release()
+
+    # --- for the ends -----------------------------------------------------------------------------------------------
+
+    def clock_us(self) -> int:
+        return self.world.now_us
+
+    def at_us(self, due_us: int, function: Callable[[], None]) -> None:
+        self.world.at_us(due_us, function)
+
+    def retransmit_us(self) -> int:
+        return int(self.random.random() * self.profile.retransmit_us)
+
+    def read(self, end: End, size: int) -> None:
+        """An end has read: the other side has that much more room."""
+        peer = end.peer
+        if peer is not None:
+            peer.out.unacked += size
+            self._acknowledge(end)
+
+    def watch_idle(self, end: End) -> None:
+        self.at_us(end.active_us + self.limits.idle_close_ms * 1000, lambda: self._look_idle(end))
+
+    def is_idle(self, end: End) -> bool:
+        return self.world.now_us - end.active_us >= self.limits.idle_close_ms * 1000
+
+    def _look_idle(self, end: End) -> None:
+        if end.is_over:
+            return
+        if self.is_idle(end):
+            end.process.ready(end)
+        else:
+            self.watch_idle(end)
+
+    def _acknowledge(self, end: End) -> None:
+        peer = end.peer
+        if peer is None or not peer.out.unacked or end.out.edge.is_cut:
+            return
+        peer.out.in_flight -= peer.out.unacked
+        peer.out.unacked = 0
+        if peer.pending and not peer.writable:
+            peer.writable = True
+            self.at_us(self.world.now_us + end.out.edge.delay_us(0), lambda: peer.process.ready(peer))
+
+    def _ends_of(self, process: Process) -> list[End]:
+        return [end for end in self.ends if end.process is process]
+
+    def _drop_dials(self, process: Process) -> None:
+        for dial in [dial for dial in self.dials if dial.process is process]:
+            dial.done()

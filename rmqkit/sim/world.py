@@ -1,0 +1,201 @@
+"""The simulator's driver: nodes, network and disks in one thread, in virtual time, from one seed.
+
+    world = World(seed=7)
+    world.add_node("ns", lambda ports: NameserverNode(ports, …), "10.0.0.1")
+    world.listen("ns", "remoting", Address("10.0.0.1", 9876))
+    assert world.run_until(lambda: …, limit_ms=10_000)
+
+Everything that will happen is an entry `(due_us, sequence, function)` of one heap; time jumps from entry to entry. Each
+part draws from a stream of its own (`Random(f"{seed}/net")` …), so a new draw in one part shifts no other.
+
+`trace_hash` covers every turn, every byte that was sent or written, and every log line, in order. Two runs of one seed
+must agree, also in two processes with different PYTHONHASHSEED; `World(seed, keep_trace=True)` keeps the entries to find
+the first difference. An exception out of a node leaves `run_*` with a note that names node, time and seed; the process is
+dead then, and the world can go on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from hashlib import blake2b
+from heapq import heappop, heappush
+from random import Random
+from typing import Any
+
+from rmqkit.config import NetworkLimits
+from rmqkit.runtime.connection import Address
+from rmqkit.sim.disk import SimDisk
+from rmqkit.sim.folder import SimFolder
+from rmqkit.sim.net import NetProfile, SimNet
+from rmqkit.sim.process import NodeMaker, Process, SimLog
+
+START_US = 1_000_000
+WALL_START_MS = 1_750_000_000_000
+
+
+class World:
+    def __init__(
+        self,
+        seed: int | str,
+        *,
+        profile: NetProfile | None = None,
+        limits: NetworkLimits | None = None,
+        keep_trace: bool = False,
+    ) -> None:
+        self.seed = seed
+        self.now_us = START_US
+        self.wall_start_ms = WALL_START_MS
+        self.trace_kept: list[bytes] | None = [] if keep_trace else None
+        self._digest = blake2b(digest_size=16)
+        self.trace: Callable[[bytes], None] = self._keep if keep_trace else self._digest.update
+        self._heap: list[tuple[int, int, Callable[[], None]]] = []
+        self._sequence = 0
+        self._processes: dict[str, Process] = {}
+        self.net = SimNet(self, profile or NetProfile(), limits or NetworkLimits(), Random(f"{seed}/net"))
+        self._crashes = Random(f"{seed}/crash")
+
+    # --- nodes ------------------------------------------------------------------------------------------------------
+
+    def add_node(self, name: str, make: NodeMaker, host: str) -> None:
+        """A node on a machine of its own with the given address. `make` is called now and at each restart."""
+        if name in self._processes:
+            raise ValueError(f"node {name!r} is there already")
+        process = self._processes[name] = Process(self, name, host, make)
+        process.begin()
+
+    def listen(self, name: str, tag: str, address: Address) -> None:
+        """Connections to the address go to the node, in this life and the next. "0.0.0.0" is the node's host."""
+        self.net.listen(self._processes[name], tag, address)
+
+    @property
+    def names(self) -> list[str]:
+        return list(self._processes)
+
+    @property
+    def processes(self) -> Iterable[Process]:
+        return self._processes.values()
+
+    def process(self, name: str) -> Process:
+        return self._processes[name]
+
+    def node(self, name: str) -> Any:
+        """The node object of the current life."""
+        return self._processes[name].node
+
+    def log(self, name: str) -> SimLog:
+        return self._processes[name].log
+
+    def disk(self, name: str) -> SimDisk:
+        """The disk handle of the current life, for faults."""
+        return self._processes[name].disk
+
+    def folder(self, name: str) -> SimFolder:
+        """The node's files."""
+        return self._processes[name].folder
+
+    def is_alive(self, name: str) -> bool:
+        return self._processes[name].is_alive
+
+    def call(self, name: str, function: Callable[[Any], Any]) -> None:
+        """Call `function(node)` in a turn of the node, as a user's thread posts into a loop."""
+        self._processes[name].post(function)
+
+    # --- faults -----------------------------------------------------------------------------------------------------
+
+    def stop(self, name: str) -> None:
+        """Ask for a clean stop; `is_alive` is False when it has ended."""
+        self.call(name, lambda node: node.stop())
+
+    def kill(self, name: str) -> None:
+        """kill -9: connections end, written bytes stay."""
+        self.trace(b"kill " + name.encode())
+        self.failed(self._processes[name])
+
+    def crash(self, name: str) -> None:
+        """Power loss: unsynced bytes are kept, lost or torn; peers hear nothing until the machine is back."""
+        process = self._processes[name]
+        self.trace(b"crash " + name.encode())
+        process.disk.die(self._crashes)
+        process.end()
+        process.is_off = True
+        process.folder.crash(self._crashes)
+        self.net.power_off(process)
+
+    def restart(self, name: str) -> None:
+        """A new process on the same files; the old one is killed when it still runs."""
+        process = self._processes[name]
+        if process.is_alive:
+            self.kill(name)
+        self.trace(b"restart " + name.encode())
+        process.begin()
+        self.net.release_held()
+
+    def pause(self, name: str) -> None:
+        """SIGSTOP."""
+        self._processes[name].pause()
+
+    def resume(self, name: str) -> None:
+        """SIGCONT."""
+        self._processes[name].resume()
+
+    def jump_wall(self, name: str, delta_ms: int) -> None:
+        """Somebody sets the clock of the node's machine."""
+        self._processes[name].wall_skew_ms += delta_ms
+
+    def stopped(self, process: Process) -> None:
+        """For `Process`: its node has stopped cleanly."""
+        self.trace(b"stopped " + process.name.encode())
+        process.disk.close()
+        self.net.end(process)
+        process.end()
+
+    def failed(self, process: Process) -> None:
+        """For `Process`: an exception has left its node."""
+        process.disk.die()
+        process.end()
+        process.folder.kill()
+        self.net.kill(process)
+
+    # --- time -------------------------------------------------------------------------------------------------------
+
+    @property
+    def now_ms(self) -> int:
+        """Monotonic time as nodes see it."""
+        return self.now_us // 1000
+
+    def at_us(self, due_us: int, function: Callable[[], None]) -> None:
+        self._sequence += 1
+        heappush(self._heap, (due_us, self._sequence, function))
+
+    def after_ms(self, delay_ms: int, function: Callable[[], None]) -> None:
+        """Do something to the world later: a planned fault."""
+        self.at_us(self.now_us + delay_ms * 1000, function)
+
+    def run_for(self, duration_ms: int) -> None:
+        self._run_to(self.now_us + duration_ms * 1000)
+
+    def run_until(self, reached: Callable[[], Any], limit_ms: int) -> bool:
+        """Run until `reached()` is true, which is looked at after each event; False after `limit_ms`."""
+        heap, until_us = self._heap, self.now_us + limit_ms * 1000
+        while not reached():
+            if not heap or heap[0][0] > until_us:
+                self.now_us = until_us
+                return bool(reached())
+            self.now_us, _, function = heappop(heap)
+            function()
+        return True
+
+    def trace_hash(self) -> str:
+        return self._digest.hexdigest()
+
+    def _run_to(self, until_us: int) -> None:
+        heap = self._heap
+        while heap and heap[0][0] <= until_us:
+            self.now_us, _, function = heappop(heap)
+            function()
+        self.now_us = until_us
+
+    def _keep(self, data: bytes) -> None:
+        assert self.trace_kept is not None
+        self.trace_kept.append(data)
+        self._digest.update(data)
