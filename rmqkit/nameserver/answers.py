@@ -1,0 +1,107 @@
+"""What the name server tells about its tables: routes, cluster info, member groups, topic lists.
+
+A route is there only when the topic has queues and one of their broker names has a live broker. Groups without id 0 are
+shown as they are; a client then reads from them and does not send.
+
+Source: `namesrv/.../routeinfo/RouteInfoManager.java` (`pickupTopicRouteData`, `getAllClusterInfo`, the topic lists),
+`namesrv/.../route/ZoneRouteRPCHook.java`.
+"""
+
+from collections.abc import Callable
+
+from rmqkit.nameserver.route_table import BrokerGroup, RouteTable
+from rmqkit.wire.bodies import BrokerData, ClusterInfo, MemberGroup, QueueData, TopicList, TopicRoute
+from rmqkit.wire.codes import TopicSysFlag
+
+
+def route(table: RouteTable, topic: str, zone_name: str | None = None) -> TopicRoute | None:
+    """The route of a topic, or None. With a zone only its brokers are shown, and groups without id 0."""
+    by_broker = table.topics.get(topic)
+    if by_broker is None:
+        return None
+    groups = [table.groups[name] for name in by_broker]
+    queues = list(by_broker.values())
+    if zone_name is not None:
+        groups = [group for group in groups if group.master is None or _in_zone(group, zone_name)]
+        shown = {group.broker_name for group in groups}
+        queues = [each for each in queues if each.broker_name in shown]
+    return TopicRoute(
+        broker_datas=[_broker_data(group) for group in groups],
+        queue_datas=queues,
+        filter_server_table={
+            member.address: list(member.filter_servers)
+            for group in groups
+            for member in group.members.values()
+            if member.filter_servers
+        },
+        topic_queue_mapping_by_broker=table.mappings.get(topic),
+    )
+
+
+def cluster_info(table: RouteTable) -> ClusterInfo:
+    return ClusterInfo(
+        broker_addr_table={name: _broker_data(group) for name, group in table.groups.items()},
+        cluster_addr_table={cluster: list(names) for cluster, names in table.clusters.items()},
+    )
+
+
+def member_group(table: RouteTable, cluster: str, broker_name: str) -> MemberGroup:
+    """The live brokers of a name; empty when nobody has it. The cluster is the asker's word, as upstream has it."""
+    group = table.groups.get(broker_name)
+    return MemberGroup(cluster=cluster, broker_name=broker_name, broker_addrs=group.addresses() if group else {})
+
+
+def all_topics(table: RouteTable) -> TopicList:
+    return TopicList(topic_list=list(table.topics))
+
+
+def topics_of_cluster(table: RouteTable, cluster: str) -> TopicList:
+    names = table.clusters.get(cluster, {}).keys()
+    return TopicList(topic_list=[topic for topic, queues in table.topics.items() if not names.isdisjoint(queues)])
+
+
+def system_topics(table: RouteTable) -> TopicList:
+    """The names of clusters and brokers, which are topics too, and the address of a broker to ask for the rest."""
+    names: dict[str, None] = {}
+    for cluster, broker_names in table.clusters.items():
+        names[cluster] = None
+        names.update(broker_names)
+    first = next(iter(table.groups.values()), None)
+    return TopicList(
+        topic_list=list(names), broker_addr=first.members[first.broker_id_min].address if first is not None else None
+    )
+
+
+def unit_topics(table: RouteTable) -> TopicList:
+    return _topics_by_flag(table, lambda flag: bool(flag & TopicSysFlag.UNIT))
+
+
+def unit_sub_topics(table: RouteTable) -> TopicList:
+    return _topics_by_flag(table, lambda flag: bool(flag & TopicSysFlag.UNIT_SUB))
+
+
+def unit_sub_ununit_topics(table: RouteTable) -> TopicList:
+    return _topics_by_flag(table, lambda flag: bool(flag & TopicSysFlag.UNIT_SUB) and not flag & TopicSysFlag.UNIT)
+
+
+def _topics_by_flag(table: RouteTable, wanted: Callable[[int], bool]) -> TopicList:
+    """The first broker of a topic speaks for all of them, as upstream has it."""
+    return TopicList(topic_list=[topic for topic, queues in table.topics.items() if wanted(_first(queues).topic_sys_flag)])
+
+
+def _first(by_broker: dict[str, QueueData]) -> QueueData:
+    return next(iter(by_broker.values()))
+
+
+def _in_zone(group: BrokerGroup, zone_name: str) -> bool:
+    return (group.zone_name or "").lower() == zone_name.lower()
+
+
+def _broker_data(group: BrokerGroup) -> BrokerData:
+    return BrokerData(
+        cluster=group.cluster,
+        broker_name=group.broker_name,
+        broker_addrs=group.addresses(),
+        zone_name=group.zone_name,
+        enable_acting_master=group.enable_acting_master,
+    )

@@ -1,0 +1,132 @@
+"""What brokers say of themselves: 103 register, 104 unregister, 322 query data version, 904 heartbeat.
+
+Upstream queues unregistrations and works on them in batches; here they are done when they come, with the same outcome.
+
+Source: `namesrv/.../processor/DefaultRequestProcessor.java`.
+"""
+
+from typing import TYPE_CHECKING
+
+from rmqkit.errors import RemoteProtocolError
+from rmqkit.nameserver.kv import ORDER_TOPIC_CONFIG
+from rmqkit.nameserver.registration import Newcomer, check, enter
+from rmqkit.runtime.calls import Call, Handlers, Refused, Response
+from rmqkit.wire.bodies import DataVersion, KVTable, RegisterBrokerBody, TopicConfigAndMappingTable
+from rmqkit.wire.codes import RequestCode, ResponseCode, Version
+from rmqkit.wire.record import body_crc
+from rmqkit.wire.schemas.nameserver import (
+    BrokerHeartbeatRequest,
+    QueryDataVersionRequest,
+    QueryDataVersionResponse,
+    RegisterBrokerRequest,
+    RegisterBrokerResponse,
+    UnregisterBrokerRequest,
+)
+
+if TYPE_CHECKING:
+    from rmqkit.nameserver.node import NameServer
+
+rows = Handlers()
+
+
+@rows.handles(RequestCode.REGISTER_BROKER, RegisterBrokerRequest)
+def register_broker(ns: "NameServer", call: Call[RegisterBrokerRequest]) -> Response:
+    args = call.args
+    if args.body_crc32 and args.body_crc32 != body_crc(call.body):
+        return call.error(ResponseCode.SYSTEM_ERROR, "crc32 not match")
+    newcomer = _newcomer(call)
+    check(ns.routes, newcomer)
+    call.changing()
+    known = ns.routes.member(newcomer.cluster, newcomer.broker_name, newcomer.address) is not None
+    registered = enter(
+        ns.routes,
+        newcomer,
+        ns.clock.mono_ms,
+        delete_missing_topics=ns.config.nameserver.delete_topic_with_broker_registration,
+    )
+    if not registered.ignored:
+        ns.liveness.registered(call.conn)
+    _log_registration(ns, call, known, ignored=registered.ignored, remark=registered.remark)
+    master = registered.master
+    ext = RegisterBrokerResponse()
+    if master is not None:
+        ext = RegisterBrokerResponse(ha_server_addr=master.ha_address, master_addr=master.address)
+    body = b""
+    if ns.config.nameserver.return_order_topic_config_to_broker:
+        order_topics = ns.kv.namespace(ORDER_TOPIC_CONFIG)
+        if order_topics is not None:
+            body = KVTable(table=dict(order_topics)).encode()
+    return Response(ResponseCode.SUCCESS, ext, body, registered.remark)
+
+
+@rows.handles(RequestCode.UNREGISTER_BROKER, UnregisterBrokerRequest)
+def unregister_broker(ns: "NameServer", call: Call[UnregisterBrokerRequest]) -> Response:
+    args = call.args
+    call.changing()
+    if ns.routes.unregister_address(args.cluster_name, args.broker_name, args.broker_addr):
+        ns.ports.log.info("broker-unregistered", broker_name=args.broker_name, address=args.broker_addr)
+    return call.ok()
+
+
+@rows.handles(RequestCode.QUERY_DATA_VERSION, QueryDataVersionRequest)
+def query_data_version(ns: "NameServer", call: Call[QueryDataVersionRequest]) -> Response:
+    args = call.args
+    asked = DataVersion.decode(call.body) if call.body else None
+    call.changing()
+    member = ns.routes.heard(args.cluster_name, args.broker_name, args.broker_addr, ns.clock.mono_ms)
+    if member is None:
+        return call.ok(QueryDataVersionResponse(changed=True))
+    return call.ok(QueryDataVersionResponse(changed=asked != member.data_version), member.data_version.encode())
+
+
+@rows.handles(RequestCode.BROKER_HEARTBEAT, BrokerHeartbeatRequest)
+def broker_heartbeat(ns: "NameServer", call: Call[BrokerHeartbeatRequest]) -> Response:
+    """Answered with success also for a broker that is not registered: it learns that from 322 and by its next 103."""
+    args = call.args
+    call.changing()
+    ns.routes.heard(args.cluster_name, args.broker_name, args.broker_addr, ns.clock.mono_ms)
+    return call.ok()
+
+
+def _newcomer(call: Call[RegisterBrokerRequest]) -> Newcomer:
+    args = call.args
+    try:
+        table, filter_servers = _read_body(call)
+    except RemoteProtocolError as error:
+        raise Refused(ResponseCode.SYSTEM_ERROR, f"Failed to decode RegisterBrokerBody: {error}") from None
+    return Newcomer(
+        cluster=args.cluster_name,
+        broker_name=args.broker_name,
+        broker_id=args.broker_id,
+        address=args.broker_addr,
+        ha_address=args.ha_server_addr,
+        conn_id=call.conn.id,
+        data_version=table.data_version,
+        topics=table.topic_config_table,
+        mappings=table.topic_queue_mapping_info_map,
+        filter_servers=filter_servers,
+        zone_name=args.zone_name,
+        timeout_ms=args.heartbeat_timeout_millis,
+        enable_acting_master=args.enable_acting_master,
+    )
+
+
+def _read_body(call: Call[RegisterBrokerRequest]) -> tuple[TopicConfigAndMappingTable, list[str] | None]:
+    """Topics and filter servers. Brokers before 3.0.11 send the bare topics and have nothing to say about the latter."""
+    if call.version < Version.V3_0_11:
+        return TopicConfigAndMappingTable.decode(call.body or b"{}"), None
+    body = RegisterBrokerBody.decode_either(call.body, compressed=call.args.compressed, broker_version=call.version)
+    return body.topic_config_serialize_wrapper, body.filter_server_list
+
+
+def _log_registration(
+    ns: "NameServer", call: Call[RegisterBrokerRequest], known: bool, *, ignored: bool, remark: str | None
+) -> None:
+    args = call.args
+    fields = {"broker_name": args.broker_name, "broker_id": args.broker_id, "address": args.broker_addr}
+    if ignored:
+        ns.ports.log.warning("registration-ignored", **fields, reason="another broker holds the id with newer state")
+    elif remark is not None:
+        ns.ports.log.warning("topics-left-out", **fields, reason=remark)
+    if not known and not ignored:
+        ns.ports.log.info("broker-registered", **fields, cluster=args.cluster_name, ha_address=args.ha_server_addr)

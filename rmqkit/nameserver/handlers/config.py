@@ -1,0 +1,61 @@
+"""Configuration at run time: 318 update, 319 get, both as properties text.
+
+Only keys that are marked live in the table of settings can be changed, all of a request or none; never a path. What holds
+from then on is also written to `configStorePath`, as upstream does, and answered when it is there.
+
+Source: `namesrv/.../processor/DefaultRequestProcessor.java` (`updateConfig`, `getConfig`),
+`remoting/.../Configuration.java`.
+"""
+
+from typing import TYPE_CHECKING
+
+from rmqkit.config import parse_properties
+from rmqkit.errors import ConfigError
+from rmqkit.runtime.calls import LATER, Call, Handlers, Response
+from rmqkit.wire.codes import RequestCode, ResponseCode
+from rmqkit.wire.schema import NoFields
+
+if TYPE_CHECKING:
+    from rmqkit.nameserver.node import NameServer
+
+BLACK_LIST = frozenset(("configBlackList", "configStorePath", "kvConfigPath", "rocketmqHome"))
+TEXT_SIZE_MAX = 1024 * 1024
+
+rows = Handlers()
+
+
+@rows.handles(RequestCode.UPDATE_NAMESRV_CONFIG, NoFields)
+def update_config(ns: "NameServer", call: Call[NoFields]) -> Response:
+    if len(call.body) > TEXT_SIZE_MAX:
+        return call.error(ResponseCode.SYSTEM_ERROR, f"a configuration text has at most {TEXT_SIZE_MAX} bytes")
+    try:
+        changes = parse_properties(call.body.decode())
+        if not BLACK_LIST.isdisjoint(changes):
+            return call.error(ResponseCode.NO_PERMISSION, "Can not update config in black list.")
+        config = ns.config.updated(changes)
+    except (ConfigError, UnicodeDecodeError) as error:
+        return call.error(ResponseCode.SYSTEM_ERROR, str(error))
+    if not changes:
+        return call.ok()
+    call.changing()
+    ns.use_config(config)
+    ns.ports.log.info("config-updated", peer=str(call.conn.peer), **changes)
+    ns.config_file.save(lambda: config_text(ns), lambda: call.finish(_kept(ns, call)))
+    return LATER
+
+
+@rows.handles(RequestCode.GET_NAMESRV_CONFIG, NoFields)
+def get_config(ns: "NameServer", call: Call[NoFields]) -> Response:
+    return call.ok(body=config_text(ns))
+
+
+def config_text(ns: "NameServer") -> bytes:
+    return ns.config.properties_text().encode()
+
+
+def _kept(ns: "NameServer", call: Call[NoFields]) -> Response:
+    error = ns.config_file.error
+    if error is None:
+        return call.ok()
+    ns.ports.log.error("config-not-written", error=str(error))
+    return call.error(ResponseCode.SYSTEM_ERROR, f"changed, but {ns.config_file.path} cannot be written: {error}")

@@ -1,0 +1,53 @@
+"""What clients and brokers ask for: 105 route of a topic, 106 cluster info, 901 members of a broker name.
+
+Integer keys are always quoted and there is no whitespace: every client reads that form (Go's cuts the text by hand, old
+Java ones take either), so the asker's version and `acceptStandardJsonOnly` make no difference here.
+
+Source: `namesrv/.../processor/ClientRequestProcessor.java`, `DefaultRequestProcessor.java`.
+"""
+
+from typing import TYPE_CHECKING
+
+from rmqkit.nameserver import answers
+from rmqkit.nameserver.kv import ORDER_TOPIC_CONFIG
+from rmqkit.nameserver.names import NAME_SIZE_MAX
+from rmqkit.runtime.calls import Call, Handlers, Response
+from rmqkit.wire.bodies import MemberGroupBody
+from rmqkit.wire.codes import RequestCode, ResponseCode
+from rmqkit.wire.schema import NoFields
+from rmqkit.wire.schemas.nameserver import GetBrokerMemberGroupRequest, GetRouteInfoRequest
+
+if TYPE_CHECKING:
+    from rmqkit.nameserver.node import NameServer
+
+FAQ_URL = "https://rocketmq.apache.org/docs/bestPractice/06FAQ"
+
+rows = Handlers()
+
+
+@rows.handles(RequestCode.GET_ROUTEINFO_BY_TOPIC, GetRouteInfoRequest)
+def get_route_info_by_topic(ns: "NameServer", call: Call[GetRouteInfoRequest]) -> Response:
+    args = call.args
+    settings = ns.config.nameserver
+    if settings.need_wait_for_service and ns.clock.mono_ms - ns.started_ms < settings.wait_for_service_ms:
+        return call.error(ResponseCode.SYSTEM_ERROR, "name server not ready")
+    zone_name = args.zone_name if args.zone_mode and args.zone_name and not args.zone_name.isspace() else None
+    route = answers.route(ns.routes, args.topic, zone_name)
+    if route is None:
+        topic = args.topic[:NAME_SIZE_MAX]
+        remark = f"No topic route info in name server for the topic: {topic}\nSee {FAQ_URL} for further details."
+        return call.error(ResponseCode.TOPIC_NOT_EXIST, remark)
+    if settings.order_message_enable:
+        route.order_topic_conf = ns.kv.get(ORDER_TOPIC_CONFIG, args.topic)
+    return call.ok(body=route.encode())
+
+
+@rows.handles(RequestCode.GET_BROKER_CLUSTER_INFO, NoFields)
+def get_broker_cluster_info(ns: "NameServer", call: Call[NoFields]) -> Response:
+    return call.ok(body=answers.cluster_info(ns.routes).encode())
+
+
+@rows.handles(RequestCode.GET_BROKER_MEMBER_GROUP, GetBrokerMemberGroupRequest)
+def get_broker_member_group(ns: "NameServer", call: Call[GetBrokerMemberGroupRequest]) -> Response:
+    group = answers.member_group(ns.routes, call.args.cluster_name, call.args.broker_name)
+    return call.ok(body=MemberGroupBody(broker_member_group=group).encode())

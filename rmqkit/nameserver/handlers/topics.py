@@ -1,0 +1,113 @@
+"""Topics as administrators see them: 205, 327 write permission; 206, 224, 304, 311-313 lists; 216 delete; 217 register.
+
+Source: `namesrv/.../processor/DefaultRequestProcessor.java`.
+"""
+
+from typing import TYPE_CHECKING
+
+from rmqkit.nameserver import answers
+from rmqkit.nameserver.names import check_name, shown
+from rmqkit.runtime.calls import Call, Handlers, Refused, Response
+from rmqkit.wire.bodies import TopicList, TopicRoute
+from rmqkit.wire.codes import RequestCode, ResponseCode
+from rmqkit.wire.schema import NoFields
+from rmqkit.wire.schemas.nameserver import (
+    AddWritePermOfBrokerRequest,
+    AddWritePermOfBrokerResponse,
+    DeleteTopicFromNamesrvRequest,
+    GetTopicsByClusterRequest,
+    RegisterTopicRequest,
+    WipeWritePermOfBrokerRequest,
+    WipeWritePermOfBrokerResponse,
+)
+
+if TYPE_CHECKING:
+    from rmqkit.nameserver.node import NameServer
+
+rows = Handlers()
+
+
+@rows.handles(RequestCode.WIPE_WRITE_PERM_OF_BROKER, WipeWritePermOfBrokerRequest)
+def wipe_write_perm_of_broker(ns: "NameServer", call: Call[WipeWritePermOfBrokerRequest]) -> Response:
+    call.changing()
+    count = ns.routes.change_perm(call.args.broker_name, writable=False)
+    ns.ports.log.info("write-perm-wiped", broker_name=shown(call.args.broker_name), topics=count, peer=str(call.conn.peer))
+    return call.ok(WipeWritePermOfBrokerResponse(wipe_topic_count=count))
+
+
+@rows.handles(RequestCode.ADD_WRITE_PERM_OF_BROKER, AddWritePermOfBrokerRequest)
+def add_write_perm_of_broker(ns: "NameServer", call: Call[AddWritePermOfBrokerRequest]) -> Response:
+    call.changing()
+    count = ns.routes.change_perm(call.args.broker_name, writable=True)
+    ns.ports.log.info("write-perm-added", broker_name=shown(call.args.broker_name), topics=count, peer=str(call.conn.peer))
+    return call.ok(AddWritePermOfBrokerResponse(add_topic_count=count))
+
+
+@rows.handles(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, NoFields)
+def get_all_topic_list(ns: "NameServer", call: Call[NoFields]) -> Response:
+    if not ns.config.nameserver.enable_all_topic_list:
+        return call.error(ResponseCode.SYSTEM_ERROR, "disable")
+    return _listed(call, answers.all_topics(ns.routes))
+
+
+@rows.handles(RequestCode.GET_TOPICS_BY_CLUSTER, GetTopicsByClusterRequest)
+def get_topics_by_cluster(ns: "NameServer", call: Call[GetTopicsByClusterRequest]) -> Response:
+    _check_lists(ns)
+    return _listed(call, answers.topics_of_cluster(ns.routes, call.args.cluster))
+
+
+@rows.handles(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS, NoFields)
+def get_system_topic_list(ns: "NameServer", call: Call[NoFields]) -> Response:
+    return _listed(call, answers.system_topics(ns.routes))
+
+
+@rows.handles(RequestCode.GET_UNIT_TOPIC_LIST, NoFields)
+def get_unit_topic_list(ns: "NameServer", call: Call[NoFields]) -> Response:
+    _check_lists(ns)
+    return _listed(call, answers.unit_topics(ns.routes))
+
+
+@rows.handles(RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST, NoFields)
+def get_has_unit_sub_topic_list(ns: "NameServer", call: Call[NoFields]) -> Response:
+    _check_lists(ns)
+    return _listed(call, answers.unit_sub_topics(ns.routes))
+
+
+@rows.handles(RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST, NoFields)
+def get_has_unit_sub_ununit_topic_list(ns: "NameServer", call: Call[NoFields]) -> Response:
+    _check_lists(ns)
+    return _listed(call, answers.unit_sub_ununit_topics(ns.routes))
+
+
+@rows.handles(RequestCode.DELETE_TOPIC_IN_NAMESRV, DeleteTopicFromNamesrvRequest)
+def delete_topic(ns: "NameServer", call: Call[DeleteTopicFromNamesrvRequest]) -> Response:
+    topic, cluster = call.args.topic, call.args.cluster_name or None
+    check_name("topic", topic)
+    call.changing()
+    ns.routes.delete_topic(topic, cluster)
+    ns.ports.log.info("topic-deleted", topic=topic, cluster=cluster, peer=str(call.conn.peer))
+    return call.ok()
+
+
+@rows.handles(RequestCode.REGISTER_TOPIC_IN_NAMESRV, RegisterTopicRequest)
+def register_topic(ns: "NameServer", call: Call[RegisterTopicRequest]) -> Response:
+    topic = call.args.topic
+    check_name("topic", topic)
+    if not call.body:
+        return call.ok()
+    queues = TopicRoute.decode(call.body).queue_datas
+    if any(min(each.read_queue_nums, each.write_queue_nums) < 0 for each in queues):
+        return call.error(ResponseCode.SYSTEM_ERROR, f"topic {shown(topic)} has a negative number of queues")
+    call.changing()
+    if not ns.routes.register_topic(topic, queues):
+        return call.error(ResponseCode.SYSTEM_ERROR, "the table of topics is full")
+    return call.ok()
+
+
+def _check_lists(ns: "NameServer") -> None:
+    if not ns.config.nameserver.enable_topic_list:
+        raise Refused(ResponseCode.SYSTEM_ERROR, "disable")
+
+
+def _listed(call: Call[NoFields] | Call[GetTopicsByClusterRequest], topics: TopicList) -> Response:
+    return call.ok(body=topics.encode())

@@ -1,0 +1,90 @@
+"""NameServer: the node that knows which brokers are alive and where topics live.
+
+Several name servers share nothing: brokers register with each of them and clients ask any. All state but the KV table is
+in memory and comes back with the next registrations, so a name server that starts empty is complete after 30 s at most.
+
+    routes     who is alive and which topic lives where (`route_table.py`, `registration.py`)
+    liveness   who is taken out without a goodbye (`liveness.py`)
+    kv         small texts by namespace and key, kept in a file (`kv.py`)
+    handlers/  the request codes, by area
+
+The settings are read at the moment of use, so that UPDATE_NAMESRV_CONFIG reaches them.
+
+Source: `namesrv/.../NamesrvController.java`.
+"""
+
+from rmqkit.config import NodeConfig
+from rmqkit.nameserver.handlers import HANDLERS
+from rmqkit.nameserver.kv import KvTable
+from rmqkit.nameserver.liveness import Liveness
+from rmqkit.nameserver.names import TableLimits
+from rmqkit.nameserver.route_table import RouteTable
+from rmqkit.runtime.connection import Connection
+from rmqkit.runtime.kept import KeptFile
+from rmqkit.runtime.node import BaseNode
+from rmqkit.runtime.ports import Ports
+from rmqkit.runtime.remoting import TAG, Remoting
+
+SCAN = "scan-brokers"
+
+
+class NameServer(BaseNode):
+    def __init__(self, name: str, ports: Ports, config: NodeConfig, *, limits: TableLimits | None = None) -> None:
+        super().__init__(name, ports)
+        self.config = config
+        self.limits = limits or TableLimits()
+        self.routes = RouteTable(self.limits)
+        self.kv = KvTable(ports.disk, config.nameserver.kv_config_path, self.limits)
+        self.config_file = KeptFile(ports.disk, config.nameserver.config_store_path)
+        self.liveness = Liveness(
+            self.routes,
+            self.outbox,
+            ports.log,
+            lambda: self.config.nameserver.scan_not_active_broker_interval_ms,
+        )
+        self.remoting = Remoting(
+            self,
+            outbox=self.outbox,
+            clock=ports.clock,
+            duties=self.duties,
+            log=ports.log,
+            tables={TAG: HANDLERS},
+            frame_size_max=config.limits.frame_size_max,
+            frame_complete_ms=config.limits.frame_complete_ms,
+            partial_bytes_max=config.limits.partial_bytes_max,
+        )
+        self.started_ms = 0
+        self._stopping = False
+
+    def start(self) -> None:
+        """Raises KeptFileDamaged when the KV file cannot be read."""
+        self.kv.load()
+        self.started_ms = self.clock.mono_ms
+        self.duties.add(SCAN, self.liveness.scan, self._next_scan_ms())
+        for note in self.config.notes:
+            self.ports.log.warning("setting-without-effect", note=note)
+
+    def use_config(self, config: NodeConfig) -> None:
+        """Go on with other values of live settings."""
+        self.config = config
+        self.duties.wake(SCAN, self._next_scan_ms())
+
+    def stop(self) -> None:
+        self._stopping = True
+
+    def opened(self, conn: Connection) -> None:
+        self.remoting.opened(conn)
+
+    def received(self, conn: Connection, data: bytes) -> None:
+        self.remoting.received(conn, data)
+
+    def closed(self, conn: Connection, reason: str) -> None:
+        self.remoting.closed(conn, reason)
+        self.liveness.closed(conn, reason)
+
+    def settle(self) -> None:
+        if self._stopping and not self.kv.busy and not self.config_file.busy:
+            self.stopped = True
+
+    def _next_scan_ms(self) -> int:
+        return self.clock.mono_ms + self.config.nameserver.scan_not_active_broker_interval_ms

@@ -1,0 +1,207 @@
+"""How a registration of a broker (103) changes the route table.
+
+`check` refuses before anything is changed; `enter` then applies upstream's rules in upstream's order:
+
+1. A broker that says nothing about acting masters is an old one: its group has none, and it is never a prime slave.
+2. The same address under another id of the group is taken out first: that broker has changed its role.
+3. An id that another address holds goes to the newcomer, unless the holder's DataVersion has the greater state version:
+   then the newcomer is ignored, which it sees by an answer without addresses.
+4. An id that is not in the group yet cannot come with exactly one topic: that is a change notice that reached a name
+   server which does not know the rest. The broker has to send its whole table first.
+5. Topics are taken from id 0, and from the smallest id when nobody has id 0 (the prime slave; its topics lose the write bit
+   if the group may have an acting master). A topic is entered when the id is new, when the DataVersion is not the one seen
+   last, or when the topic lacks this broker name. Topics that a registration does not name stay, unless
+   `deleteTopicWithBrokerRegistration` says otherwise.
+6. Ids other than 0 are told the master's address and its HA address.
+
+Where this differs from upstream: a refused registration leaves no trace (upstream has made an empty group by then), a
+broker name belongs to one cluster (upstream mixes brokers of two clusters into one group, of which only some can ever be
+unregistered again), an address that lost its id is not kept in the live table, and tables have bounds. A topic that
+cannot be entered (absurd name, full table) is left out alone and named in the remark of the answer, since without its
+registration a broker would be unreachable for all its other topics.
+
+Source: `namesrv/.../routeinfo/RouteInfoManager.registerBroker`.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from rmqkit.nameserver.names import BROKER_ID_MAX, NAME_SIZE_MAX, check_address, check_name, name_fault, shown
+from rmqkit.nameserver.route_table import MASTER_ID, BrokerGroup, Member, RouteTable
+from rmqkit.runtime.calls import Refused
+from rmqkit.wire.bodies import DataVersion, QueueData, TopicConfig
+from rmqkit.wire.codes import PermName, ResponseCode
+
+BROKER_TIMEOUT_MS = 120_000
+_NAMED_IN_REMARK_MAX = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Newcomer:
+    """A registration as it came. None means that the broker did not say; `filter_servers` None keeps the known ones."""
+
+    cluster: str
+    broker_name: str
+    broker_id: int
+    address: str
+    ha_address: str
+    conn_id: int
+    data_version: DataVersion
+    topics: Mapping[str, TopicConfig]
+    mappings: Mapping[str, Any]
+    filter_servers: Sequence[str] | None = None
+    zone_name: str | None = None
+    timeout_ms: int | None = None
+    enable_acting_master: bool | None = None
+
+
+class Registered(NamedTuple):
+    """`ignored`: another broker holds the id and has the newer state. `left_out`: topics that were not entered, and why."""
+
+    master: Member | None = None
+    ignored: bool = False
+    left_out: tuple[str, ...] = ()
+
+    @property
+    def remark(self) -> str | None:
+        if not self.left_out:
+            return None
+        more = ", ..." if len(self.left_out) > _NAMED_IN_REMARK_MAX else ""
+        return f"{len(self.left_out)} topics left out: {', '.join(self.left_out[:_NAMED_IN_REMARK_MAX])}{more}"
+
+
+def check(table: RouteTable, newcomer: Newcomer) -> None:
+    """Raises Refused when the registration cannot be entered. Changes nothing."""
+    check_name("cluster name", newcomer.cluster)
+    check_name("broker name", newcomer.broker_name)
+    check_address("broker address", newcomer.address)
+    if newcomer.ha_address and len(newcomer.ha_address) > NAME_SIZE_MAX:
+        raise _refused(f"HA address {shown(newcomer.ha_address)} is longer than {NAME_SIZE_MAX} characters")
+    if newcomer.zone_name:
+        check_name("zone name", newcomer.zone_name)
+    if not 0 <= newcomer.broker_id <= BROKER_ID_MAX:
+        raise _refused(f"broker id {newcomer.broker_id} is negative")
+    if newcomer.filter_servers is not None:
+        if len(newcomer.filter_servers) > table.limits.filter_servers_max:
+            raise _refused(f"more than {table.limits.filter_servers_max} filter servers")
+        for each in newcomer.filter_servers:
+            check_address("filter server", each)
+    for topic, mapping in newcomer.mappings.items():
+        if not isinstance(mapping, dict) or not isinstance(mapping.get("bname"), str) or name_fault(mapping["bname"]):
+            raise _refused(f"mapping of {shown(topic)} names no broker")
+    group = table.groups.get(newcomer.broker_name)
+    if group is not None and group.cluster != newcomer.cluster and not _is_alone(group, newcomer.address):
+        raise _refused(f"broker name {shown(newcomer.broker_name)} belongs to cluster {shown(group.cluster)} here")
+    if group is None or newcomer.broker_id not in group.members:
+        if len(newcomer.topics) == 1:
+            raise _refused("register broker failed")
+        _check_room(table, group, newcomer)
+
+
+def enter(table: RouteTable, newcomer: Newcomer, now_ms: int, *, delete_missing_topics: bool = False) -> Registered:
+    """Apply a checked registration."""
+    group = table.groups.get(newcomer.broker_name) or BrokerGroup(newcomer.cluster, newcomer.broker_name)
+    if group.cluster != newcomer.cluster:
+        table.move_group(group, newcomer.cluster)
+    before = group.at(newcomer.address)
+    if before is not None and before.broker_id != newcomer.broker_id:
+        table.drop_member(group, before.broker_id)
+    holder = group.members.get(newcomer.broker_id)
+    if _holds_against(holder, newcomer):
+        return Registered(ignored=True)
+
+    group.enable_acting_master = bool(newcomer.enable_acting_master)
+    group.zone_name = newcomer.zone_name
+    table.put_member(group, _member(newcomer, before, now_ms))
+    changed = holder is None or before is None or before.data_version != newcomer.data_version
+    is_master = newcomer.broker_id == MASTER_ID
+    is_prime_slave = (
+        not is_master and newcomer.enable_acting_master is not None and newcomer.broker_id == group.broker_id_min
+    )
+    left_out: tuple[str, ...] = ()
+    if is_master or is_prime_slave:
+        if delete_missing_topics and not newcomer.mappings:
+            _delete_missing(table, newcomer)
+        read_only = is_prime_slave and group.enable_acting_master
+        left_out = tuple(_enter_topics(table, newcomer, changed=changed, read_only=read_only))
+        if changed:
+            for topic, mapping in newcomer.mappings.items():
+                table.put_mapping(topic, mapping["bname"], mapping)
+    return Registered(None if is_master else group.master, False, left_out)
+
+
+def _member(newcomer: Newcomer, before: Member | None, now_ms: int) -> Member:
+    filter_servers = newcomer.filter_servers
+    if filter_servers is None:
+        filter_servers = before.filter_servers if before is not None else ()
+    return Member(
+        broker_id=newcomer.broker_id,
+        address=newcomer.address,
+        ha_address=newcomer.ha_address,
+        data_version=newcomer.data_version,
+        conn_id=newcomer.conn_id,
+        heard_ms=now_ms,
+        timeout_ms=BROKER_TIMEOUT_MS if newcomer.timeout_ms is None else newcomer.timeout_ms,
+        filter_servers=tuple(filter_servers),
+    )
+
+
+def _enter_topics(table: RouteTable, newcomer: Newcomer, *, changed: bool, read_only: bool) -> list[str]:
+    """Enter what changed; what was left out, and why.
+
+    Source: `RouteInfoManager.isTopicConfigChanged`, `RouteInfoManager.createAndUpdateQueueData`.
+    """
+    broker_name = newcomer.broker_name
+    left_out = []
+    for key, config in newcomer.topics.items():
+        topic = config.topic_name or key
+        if not changed and broker_name in table.topics.get(topic, ()):
+            continue
+        fault = name_fault(topic)
+        if fault is None and min(config.read_queue_nums, config.write_queue_nums) < 0:
+            fault = "has a negative number of queues"
+        if fault is None:
+            queues = QueueData(
+                broker_name=broker_name,
+                read_queue_nums=config.read_queue_nums,
+                write_queue_nums=config.write_queue_nums,
+                perm=config.perm & ~PermName.PERM_WRITE if read_only else config.perm,
+                topic_sys_flag=config.topic_sys_flag,
+            )
+            fault = None if table.put_queues(topic, queues) else "finds the table of topics full"
+        if fault is not None:
+            left_out.append(f"{shown(topic)} {fault}")
+    return left_out
+
+
+def _delete_missing(table: RouteTable, newcomer: Newcomer) -> None:
+    named = {config.topic_name or key for key, config in newcomer.topics.items()}
+    for topic in table.topics_of(newcomer.broker_name):
+        if topic not in named:
+            table.delete_queues(topic, newcomer.broker_name)
+
+
+def _holds_against(holder: Member | None, newcomer: Newcomer) -> bool:
+    return (
+        holder is not None
+        and holder.address != newcomer.address
+        and holder.data_version.state_version > newcomer.data_version.state_version
+    )
+
+
+def _is_alone(group: BrokerGroup, address: str) -> bool:
+    return all(member.address == address for member in group.members.values())
+
+
+def _check_room(table: RouteTable, group: BrokerGroup | None, newcomer: Newcomer) -> None:
+    if group is not None and group.at(newcomer.address) is not None:
+        return
+    if table.member_count >= table.limits.brokers_max:
+        raise _refused(f"this name server knows {table.limits.brokers_max} brokers and takes no more")
+    if group is not None and len(group.members) >= table.limits.group_members_max:
+        raise _refused(f"a broker name has at most {table.limits.group_members_max} brokers")
+
+
+def _refused(remark: str) -> Refused:
+    return Refused(ResponseCode.SYSTEM_ERROR, remark)

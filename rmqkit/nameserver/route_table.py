@@ -1,0 +1,305 @@
+"""RouteTable: who is alive and which topic lives where. Pure state: no input or output, time is an argument.
+
+    groups    broker name -> BrokerGroup: cluster, zone, and its members by broker id
+    clusters  cluster -> broker names
+    topics    topic -> broker name -> QueueData
+    mappings  topic -> broker name -> mapping info of a static topic
+
+A `Member` is at once the address entry and the live entry of one broker; upstream keeps them apart (`brokerAddrTable` and
+`brokerLiveTable`), so that they can disagree and leak there: an address overwritten by another one stays in the live
+table for good. Here a broker is live exactly as long as its group lists it, `validate()` says what else always holds, and
+two groups may name the same address without harm to each other.
+
+How a registration changes the tables is in `registration.py`; this module has what takes out of them: a broker that says
+goodbye, whose connection closed, or that was silent too long. When a name loses its last member its topics go; when it
+only shrinks they stay, and lose their write bit if the group can have an acting master and has no id 0 any more.
+
+Source: `namesrv/.../routeinfo/RouteInfoManager.java`.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import takewhile
+from typing import Any
+
+from rmqkit.nameserver.names import TableLimits
+from rmqkit.wire.bodies import DataVersion, QueueData
+from rmqkit.wire.codes import PermName
+
+MASTER_ID = 0
+
+
+class Member:
+    """One live broker. `conn_id` is the connection it registered by last; closing that one unregisters it."""
+
+    __slots__ = (
+        "address",
+        "broker_id",
+        "conn_id",
+        "data_version",
+        "filter_servers",
+        "ha_address",
+        "heard_ms",
+        "timeout_ms",
+    )
+
+    def __init__(
+        self,
+        *,
+        broker_id: int,
+        address: str,
+        ha_address: str,
+        data_version: DataVersion,
+        conn_id: int,
+        heard_ms: int,
+        timeout_ms: int,
+        filter_servers: tuple[str, ...],
+    ) -> None:
+        self.broker_id = broker_id
+        self.address = address
+        self.ha_address = ha_address
+        self.data_version = data_version
+        self.conn_id = conn_id
+        self.heard_ms = heard_ms
+        self.timeout_ms = timeout_ms
+        self.filter_servers = filter_servers
+
+
+class BrokerGroup:
+    """The brokers of one name. Never empty while it is in the table."""
+
+    __slots__ = ("broker_name", "cluster", "enable_acting_master", "members", "zone_name")
+
+    def __init__(self, cluster: str, broker_name: str) -> None:
+        self.cluster = cluster
+        self.broker_name = broker_name
+        self.zone_name: str | None = None
+        self.enable_acting_master = False
+        self.members: dict[int, Member] = {}
+
+    @property
+    def broker_id_min(self) -> int:
+        return min(self.members)
+
+    @property
+    def master(self) -> Member | None:
+        return self.members.get(MASTER_ID)
+
+    def addresses(self) -> dict[int, str]:
+        """Address by broker id, in the order of the ids."""
+        return {broker_id: self.members[broker_id].address for broker_id in sorted(self.members)}
+
+    def at(self, address: str) -> Member | None:
+        for member in self.members.values():
+            if member.address == address:
+                return member
+        return None
+
+
+class RouteTable:
+    def __init__(self, limits: TableLimits | None = None) -> None:
+        self.limits = limits or TableLimits()
+        self.groups: dict[str, BrokerGroup] = {}
+        self.clusters: dict[str, dict[str, None]] = {}
+        self.topics: dict[str, dict[str, QueueData]] = {}
+        self.mappings: dict[str, dict[str, Mapping[str, Any]]] = {}
+        self.member_count = 0
+        self.queue_count = 0
+        #: (broker name, broker id) of what registered by a connection
+        self.by_connection: dict[int, dict[tuple[str, int], None]] = {}
+
+    # --- looking up
+
+    def member(self, cluster: str, broker_name: str, address: str) -> Member | None:
+        group = self.groups.get(broker_name)
+        return group.at(address) if group is not None and group.cluster == cluster else None
+
+    def heard(self, cluster: str, broker_name: str, address: str, now_ms: int) -> Member | None:
+        """A sign of life of a registered broker; None when nobody is registered there."""
+        member = self.member(cluster, broker_name, address)
+        if member is not None:
+            member.heard_ms = now_ms
+        return member
+
+    def topics_of(self, broker_name: str) -> list[str]:
+        return [topic for topic, queues in self.topics.items() if broker_name in queues]
+
+    def expired(self, now_ms: int) -> list[tuple[str, Member]]:
+        """(broker name, member) of everybody who was silent for longer than its timeout."""
+        return [
+            (group.broker_name, member)
+            for group in self.groups.values()
+            for member in group.members.values()
+            if member.heard_ms + member.timeout_ms < now_ms
+        ]
+
+    # --- members
+
+    def put_member(self, group: BrokerGroup, member: Member) -> None:
+        """Enter a member, in the place of whoever had its id."""
+        if group.broker_name not in self.groups:
+            self.groups[group.broker_name] = group
+            self.clusters.setdefault(group.cluster, {})[group.broker_name] = None
+        self._forget_member(group, member.broker_id)
+        group.members[member.broker_id] = member
+        self.member_count += 1
+        self.by_connection.setdefault(member.conn_id, {})[group.broker_name, member.broker_id] = None
+
+    def drop_member(self, group: BrokerGroup, broker_id: int) -> None:
+        """Take a member out of a group that keeps others, or is about to get one; topics stay as they are."""
+        self._forget_member(group, broker_id)
+
+    def move_group(self, group: BrokerGroup, cluster: str) -> None:
+        """The group's only broker came back under another cluster name."""
+        self._leave_cluster(group)
+        group.cluster = cluster
+        self.clusters.setdefault(cluster, {})[group.broker_name] = None
+
+    def unregister(self, leaving: Iterable[tuple[str, int]]) -> list[tuple[str, int]]:
+        """Take out brokers, given as (broker name, broker id), with what depended on them; those that were there."""
+        gone = [key for key in leaving if key[0] in self.groups and key[1] in self.groups[key[0]].members]
+        for name, broker_id in gone:
+            self._forget_member(self.groups[name], broker_id)
+        names = dict.fromkeys(name for name, _ in gone)
+        removed = {name: None for name in names if not self.groups[name].members}
+        read_only = {name: None for name in names if name not in removed and _lost_master(self.groups[name])}
+        for name in removed:
+            self._leave_cluster(self.groups.pop(name))
+        if removed or read_only:
+            self._clean_topics(removed, read_only)
+        return gone
+
+    def unregister_address(self, cluster: str, broker_name: str, address: str) -> bool:
+        """A broker says goodbye. It is known by its address: the id it gives may be the one before a role change."""
+        member = self.member(cluster, broker_name, address)
+        return member is not None and bool(self.unregister([(broker_name, member.broker_id)]))
+
+    def unregister_connection(self, conn_id: int) -> list[tuple[str, int]]:
+        """Everybody whose last registration came by this connection; (broker name, broker id)."""
+        return self.unregister(list(self.by_connection.get(conn_id, ())))
+
+    # --- topics
+
+    def put_queues(self, topic: str, queues: QueueData) -> bool:
+        """Enter or replace the queues that a broker name has of a topic. False when the table is full."""
+        by_broker = self.topics.get(topic)
+        is_new = by_broker is None or queues.broker_name not in by_broker
+        if is_new and self.queue_count >= self.limits.topic_queues_max:
+            return False
+        if by_broker is None:
+            if len(self.topics) >= self.limits.topics_max:
+                return False
+            by_broker = self.topics[topic] = {}
+        by_broker[queues.broker_name] = queues
+        self.queue_count += is_new
+        return True
+
+    def register_topic(self, topic: str, queues: list[QueueData]) -> bool:
+        """Enter queues as an administrator gave them. Those from the first unknown broker name on are skipped, and
+        a topic that is new is then not made at all. False when the table is full.
+
+        Source: `RouteInfoManager.registerTopic`.
+        """
+        known = list(takewhile(lambda each: each.broker_name in self.groups, queues))
+        if len(known) < len(queues) and topic not in self.topics:
+            return True
+        taken = [self.put_queues(topic, each) for each in known]
+        return all(taken)
+
+    def delete_topic(self, topic: str, cluster: str | None = None) -> None:
+        """Forget a topic, or what the brokers of one cluster have of it."""
+        by_broker = self.topics.get(topic)
+        if by_broker is None:
+            return
+        names = (
+            list(by_broker) if cluster is None else [name for name in self.clusters.get(cluster, ()) if name in by_broker]
+        )
+        for name in names:
+            self.delete_queues(topic, name)
+
+    def delete_queues(self, topic: str, broker_name: str) -> None:
+        by_broker = self.topics[topic]
+        del by_broker[broker_name]
+        self.queue_count -= 1
+        if not by_broker:
+            del self.topics[topic]
+            self.mappings.pop(topic, None)
+
+    def put_mapping(self, topic: str, broker_name: str, mapping: Mapping[str, Any]) -> None:
+        """Mapping info of a static topic, kept as it came; only for topics that are in the table."""
+        if topic in self.topics:
+            self.mappings.setdefault(topic, {})[broker_name] = mapping
+
+    def change_perm(self, broker_name: str, *, writable: bool) -> int:
+        """Wipe or add the write permission of all that a broker name has; the number of topics.
+
+        Source: `RouteInfoManager.operateWritePermOfBroker`.
+        """
+        count = 0
+        for by_broker in self.topics.values():
+            queues = by_broker.get(broker_name)
+            if queues is not None:
+                queues.perm = PermName.PERM_READ | PermName.PERM_WRITE if writable else queues.perm & ~PermName.PERM_WRITE
+                count += 1
+        return count
+
+    # --- within
+
+    def _forget_member(self, group: BrokerGroup, broker_id: int) -> None:
+        member = group.members.pop(broker_id, None)
+        if member is None:
+            return
+        self.member_count -= 1
+        registered = self.by_connection[member.conn_id]
+        del registered[group.broker_name, broker_id]
+        if not registered:
+            del self.by_connection[member.conn_id]
+
+    def _leave_cluster(self, group: BrokerGroup) -> None:
+        names = self.clusters[group.cluster]
+        del names[group.broker_name]
+        if not names:
+            del self.clusters[group.cluster]
+
+    def _clean_topics(self, removed: dict[str, None], read_only: dict[str, None]) -> None:
+        """Source: `RouteInfoManager.cleanTopicByUnRegisterRequests`."""
+        for topic, by_broker in list(self.topics.items()):
+            for name in [name for name in by_broker if name in removed]:
+                self.delete_queues(topic, name)
+            for name, queues in by_broker.items():
+                if name in read_only:
+                    queues.perm &= ~PermName.PERM_WRITE
+
+    def validate(self) -> None:
+        """Raises AssertionError naming the invariant that does not hold. For tests and the simulator."""
+        by_connection: dict[int, set[tuple[str, int]]] = {}
+        for name, group in self.groups.items():
+            assert name == group.broker_name, f"group {group.broker_name} is filed as {name}"
+            assert group.members, f"group {name} has no members"
+            assert name in self.clusters.get(group.cluster, ()), f"group {name} is not in its cluster {group.cluster}"
+            addresses = [member.address for member in group.members.values()]
+            assert len(set(addresses)) == len(addresses), f"an address of group {name} has two ids"
+            for broker_id, member in group.members.items():
+                assert member.broker_id == broker_id, f"{name}:{member.broker_id} is filed as {broker_id}"
+                by_connection.setdefault(member.conn_id, set()).add((name, broker_id))
+        assert {conn_id: set(keys) for conn_id, keys in self.by_connection.items()} == by_connection
+        assert self.member_count == sum(len(group.members) for group in self.groups.values())
+        assert sorted(_all_names(self.clusters)) == sorted(self.groups), "a cluster lists a name that is not there"
+        assert all(self.clusters.values()), "a cluster without brokers"
+        for topic, by_broker in self.topics.items():
+            assert by_broker, f"topic {topic} has no queues"
+            for name, queues in by_broker.items():
+                assert name == queues.broker_name, f"queues of {queues.broker_name} are filed as {name}"
+                assert name in self.groups, f"topic {topic} is on {name}, which is not registered"
+        assert self.queue_count == sum(len(by_broker) for by_broker in self.topics.values())
+        assert all(topic in self.topics for topic in self.mappings), "mapping info of a topic that is not there"
+        assert len(self.topics) <= self.limits.topics_max
+        assert self.member_count <= self.limits.brokers_max
+
+
+def _lost_master(group: BrokerGroup) -> bool:
+    return group.enable_acting_master and MASTER_ID not in group.members
+
+
+def _all_names(clusters: dict[str, dict[str, None]]) -> Iterator[str]:
+    for names in clusters.values():
+        yield from names
