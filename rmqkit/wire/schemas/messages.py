@@ -6,13 +6,15 @@ from rmqkit.wire.schema import Ext, Int32, Int64
 
 
 class QueryMessageRequest(Ext, kw_only=True):
-    """12: `unique_key_query` true means that `key` is a UNIQ_KEY."""
+    """12: `unique_key_query` true means that `key` is a UNIQ_KEY; clients of 5.5 say it with `index_type` too."""
 
     topic: str
     key: str
     max_num: Int32
     begin_timestamp: Int64
     end_timestamp: Int64
+    index_type: str | None = None
+    last_key: str | None = None
     unique_key_query: bool | None = msgspec.field(default=None, name="_UNIQUE_KEY_QUERY")
 
 
