@@ -90,7 +90,7 @@ class _Reader:
 def _inflated(data: bytes, broker_version: int, size_max: int) -> RegisterBrokerBody:
     reader = _Reader(inflate_zlib(data, size_max))
     version = DataVersion.decode(reader.part())
-    topics: dict[str, TopicConfig] = field(default_factory=dict)
+    topics: dict[str, TopicConfig] = {}
     for _ in range(reader.number()):
         config = TopicConfig.from_text(reader.text())
         topics[config.topic_name] = config
@@ -98,7 +98,7 @@ def _inflated(data: bytes, broker_version: int, size_max: int) -> RegisterBroker
         filter_servers = fastjson.load_as(list[str], reader.part())
     except RemoteProtocolError:
         filter_servers = []  # as Java, which only logs it
-    mappings: dict[str, Any] = field(default_factory=dict)
+    mappings: dict[str, Any] = {}
     if broker_version >= Version.V5_0_0:
         for _ in range(reader.number()):
             mapping = fastjson.load_as(dict[str, Any], reader.part())
