@@ -35,6 +35,7 @@ from rmqkit.wire.codes import PermName, ResponseCode
 
 BROKER_TIMEOUT_MS = 120_000
 _NAMED_IN_REMARK_MAX = 3
+_INT32_MAX = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,9 +159,7 @@ def _enter_topics(table: RouteTable, newcomer: Newcomer, *, changed: bool, read_
         topic = config.topic_name or key
         if not changed and broker_name in table.topics.get(topic, ()):
             continue
-        fault = name_fault(topic)
-        if fault is None and min(config.read_queue_nums, config.write_queue_nums) < 0:
-            fault = "has a negative number of queues"
+        fault = name_fault(topic) or _numbers_fault(config)
         if fault is None:
             queues = QueueData(
                 broker_name=broker_name,
@@ -173,6 +172,15 @@ def _enter_topics(table: RouteTable, newcomer: Newcomer, *, changed: bool, read_
         if fault is not None:
             left_out.append(f"{shown(topic)} {fault}")
     return left_out
+
+
+def _numbers_fault(config: TopicConfig) -> str | None:
+    """The deflated form of a registration carries numbers of any size; clients read them as Java's int."""
+    if not 0 <= config.read_queue_nums <= _INT32_MAX or not 0 <= config.write_queue_nums <= _INT32_MAX:
+        return "has an impossible number of queues"
+    if not 0 <= config.perm <= _INT32_MAX:
+        return "has an impossible permission"
+    return None
 
 
 def _delete_missing(table: RouteTable, newcomer: Newcomer) -> None:
