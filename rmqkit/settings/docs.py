@@ -1,4 +1,4 @@
-"""Prints docs/settings.md: `python -m rmqkit.settings.docs > docs/settings.md`. A test holds the committed page to the table."""
+"""Prints docs/settings.md, which a test holds to the table: `python -m rmqkit.settings.docs > docs/settings.md`."""
 
 from __future__ import annotations
 
@@ -62,9 +62,9 @@ Every key of Apache RocketMQ's broker and name server is in the tables below, wi
 - **later**: its feature is not built yet. Taken like "no effect"; messages that need the feature are refused.
 - **refused**: values that would break a promise (such as access control that nobody enforces) end the start with one line.
 
-A key in no table is an error that names the nearest one. "Live" keys can be changed while a node runs (`UPDATE_BROKER_CONFIG`,
-`UPDATE_NAMESRV_CONFIG`); all others only by a restart. Defaults are Apache's; `-` is none. Paths may hold `${user.home}`,
-`${ROCKETMQ_HOME}` and other variables of the environment, or begin with `~/`.
+A key in no table is an error that names the nearest one. "Live" keys can be changed while a node runs
+(`UPDATE_BROKER_CONFIG`, `UPDATE_NAMESRV_CONFIG`); all others only by a restart. Defaults are Apache's; `-` is none. Paths
+may hold `${user.home}`, `${ROCKETMQ_HOME}` and other variables of the environment, or begin with `~/`.
 
 This page is made by `python -m rmqkit.settings.docs`.
 """

@@ -7,7 +7,7 @@ start instead.
 
 from __future__ import annotations
 
-from rmqkit.settings.table import Row, Type, in_area, later, no_effect, refused
+from rmqkit.settings.table import UNREAD, Row, Type, in_area, later, no_effect, refused
 
 TIMERS = in_area(
     "Timer and delay",
@@ -45,6 +45,14 @@ TIMERS = in_area(
         timerCongestNumEachSlot: int = 2147483647
         timerMetricSmallThreshold: int = 1000000
         timerProgressLogIntervalMs: int = 10000
+        timerRecallToTimeWheelEnable: bool = true
+        timerRecallToTimelineEnable: bool = true
+        timerReputServiceCorePoolSize: int = 6
+        timerReputServiceMaxPoolSize: int = 6
+        timerReputServiceQueueCapacity: int = 10000
+        timerWheelSnapshotFlush: bool = false
+        timerWheelSnapshotIntervalMs: int = 10000
+        appendTopicForTimerDeleteKey: bool = false
         recallMessageEnable: bool = false
         allowRecallWhenBrokerNotWriteable: bool = true
         """,
@@ -62,6 +70,7 @@ TRANSACTIONS = in_area(
         transactionMetricFlushInterval: long = 10000
         transactionOpMsgMaxSize: int = 4096
         transactionOpBatchInterval: int = 3000
+        transWriteOriginTransHalfEnable: bool = true
         """,
     ),
 )
@@ -95,6 +104,13 @@ POP = in_area(
         retrieveMessageFromPopRetryTopicV1: bool = true
         enableRetryTopicV2: bool = false
         popFromRetryProbability: int = 20
+        popFromRetryProbabilityForPriority: int = 0
+        popReviveConcurrency: int = 32
+        popReviveSkipIfGroupAbsent: bool = true
+        priorityOrderAsc: bool = true
+        useSeparateRetryQueue: bool = false
+        useMessageFilterForNotification: bool = true
+        maxMessageFilterNumForNotification: int = 64
         popConsumerFSServiceInit: bool = true
         popConsumerKVServiceLog: bool = false
         popConsumerKVServiceInit: bool = false
@@ -171,8 +187,30 @@ OTHERS = in_area(
     ),
     refused("light message queues would stay empty: they are not built yet", "enableLmq", Type.BOOL, False, True),
     refused("messages for several queues would reach only one", "enableMultiDispatch", Type.BOOL, False, True),
-    *later("light message queues", "maxLmqConsumeQueueNum: int = 20000\nenableLmqStats: bool = false"),
-    *no_effect("Apache does not read it either", "cleanOfflineBrokerInterval: int = 30000"),
+    *later(
+        "light message queues and lite topics",
+        """
+        maxLmqConsumeQueueNum: int = 20000
+        enableLmqStats: bool = false
+        enableLmqQuota: bool = false
+        enableLiteEventMode: bool = true
+        enableLitePopLog: bool = false
+        liteEventCheckInterval: long = 10000
+        liteEventFullDispatchDelayTime: long = 10000
+        liteEventFullDispatchDelayTimeForWildcardGroup: long = 10000
+        liteLagCountMetricsEnable: bool = false
+        liteLagLatencyCollectEnable: bool = false
+        liteLagLatencyMetricsEnable: bool = false
+        liteLagLatencyTopK: int = 50
+        liteSubscriptionCheckInterval: long = 120000
+        liteSubscriptionCheckTimeoutMills: long = 180000
+        liteTtlCheckInterval: long = 120000
+        maxClientEventCount: int = 100
+        maxLiteSubscriptionCount: long = 100000
+        minLiteTTl: long = 900000
+        """,
+    ),
+    *no_effect(UNREAD, "cleanOfflineBrokerInterval: int = 30000"),
 )
 
 METRICS = in_area(
@@ -191,6 +229,7 @@ METRICS = in_area(
         metricsPromExporterHost: str = ""
         metricsLabel: str = ""
         metricsInDelta: bool = false
+        metricsExportBatchMaxDataPoints: int = 1000
         enableRemotingMetrics: bool = true
         enableMessageStoreMetrics: bool = true
         enablePopMetrics: bool = true

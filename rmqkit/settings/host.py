@@ -70,7 +70,9 @@ def expand(text: str, host: Host) -> str:
 def expand_path(text: str, host: Host) -> str:
     """A path as a user writes it, made absolute.
 
-    It may hold `${user.home}`, `${ROCKETMQ_HOME}` and other variables, begin with `~/`, or be relative to the working folder.
+    It may hold `${user.home}`, `${ROCKETMQ_HOME}` and other variables, begin with `~/`, or be relative to the working
+    folder.
+
     Raises ConfigError for a `${...}` that is not set.
     """
 

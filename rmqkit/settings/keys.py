@@ -14,6 +14,7 @@ from typing import Literal
 from rmqkit.settings import (
     broker_keys,
     feature_keys,
+    message_keys,
     nameserver_keys,
     network_keys,
     own_keys,
@@ -37,6 +38,7 @@ def by_key(rows: Iterable[Row]) -> dict[str, Row]:
 
 BROKER = (
     broker_keys.ROWS
+    + message_keys.ROWS
     + network_keys.BROKER_ROWS
     + store_keys.ROWS
     + own_keys.BROKER_ROWS

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rmqkit.settings.table import Row, Type, Value, in_area, later, no_effect, refused, works
+from rmqkit.settings.table import ONE_THREAD, Row, Type, Value, in_area, later, no_effect, refused, works
 
 
 def seconds_as_ms(value: Value) -> int:
@@ -11,15 +11,7 @@ def seconds_as_ms(value: Value) -> int:
 
 NAMESERVER = in_area(
     "Name server",
-    works(
-        "listenPort",
-        Type.INT,
-        9876,
-        "nameserver.listen_port",
-        "port; 0 lets the system choose",
-        low=0,
-        high=65535,
-    ),
+    works("listenPort", Type.INT, 9876, "nameserver.listen_port", "port; 0 lets the system choose", low=0, high=65535),
     works(
         "bindAddress",
         Type.STR,
@@ -113,7 +105,7 @@ NAMESERVER = in_area(
     *later("slave acting master", "supportActingMaster: bool = false\nnotifyMinBrokerIdChanged: bool = false"),
     *no_effect("unregistering is done at once, not queued", "unRegisterBrokerQueueCapacity: int = 3000"),
     *no_effect(
-        "a node is one thread: there is no thread pool or queue in front of it to size",
+        ONE_THREAD,
         """
         clientRequestThreadPoolNums: int = 8
         defaultThreadPoolNums: int = 16

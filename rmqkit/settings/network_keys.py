@@ -163,12 +163,7 @@ TLS = in_area(
     refused(CLEAR_TEXT, "useTLS", Type.BOOL, False, True),
     refused(CLEAR_TEXT, "tls.enable", Type.BOOL, False, True),
     refused(
-        CLEAR_TEXT,
-        "tls.server.mode",
-        Type.ENUM,
-        "permissive",
-        "enforcing",
-        choices=("disabled", "permissive", "enforcing"),
+        CLEAR_TEXT, "tls.server.mode", Type.ENUM, "permissive", "enforcing", choices=("disabled", "permissive", "enforcing")
     ),
     refused(
         CLEAR_TEXT, "tls.server.need.client.auth", Type.ENUM, "none", "require", choices=("none", "optional", "require")

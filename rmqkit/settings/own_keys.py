@@ -51,7 +51,6 @@ FORMER = in_area(
     *no_effect(
         "Apache dropped it",
         """
-        checkTransactionMessageEnable: bool = false
         commercialEnable: bool = true
         commercialTimerCount: int = 1
         commercialTransCount: int = 1
@@ -65,6 +64,7 @@ FORMER = in_area(
         enableTransparentRetry: bool = true
         """,
     ),
+    *no_effect("guides on the web name it, Apache does not read it", "checkTransactionMessageEnable: bool = false"),
     *no_effect(
         "Apache never read it: the place follows from storePathRootDir",
         """

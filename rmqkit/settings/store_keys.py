@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from rmqkit.settings.sections import FlushDiskType
-from rmqkit.settings.table import Row, Type, Value, in_area, later, no_effect, refused, works
+from rmqkit.settings.table import UNREAD, Row, Type, Value, in_area, later, no_effect, refused, works
 
 ONE_WRITER = "a single-threaded store has one writer: no lock to choose"
 NO_MAPPING = "files are written with pwrite, never through a mapping"
-UNREAD = "Apache does not read it either"
 IN_TURN = "dispatch runs in the store's own turn, not in threads"
 
 
@@ -95,11 +94,7 @@ FILES = in_area(
     ),
     refused("messages in those folders would not be seen", "readOnlyCommitLogStorePaths", Type.STR, None, unless=("",)),
     refused(
-        "queue entries that an earlier run wrote with it could not be read",
-        "enableConsumeQueueExt",
-        Type.BOOL,
-        False,
-        True,
+        "queue entries that an earlier run wrote with it could not be read", "enableConsumeQueueExt", Type.BOOL, False, True
     ),
     refused(
         "the queues of a RocksDB store could not be read",
@@ -127,6 +122,20 @@ FILES = in_area(
         """
         enabledAppendPropCRC: bool = false
         forceVerifyPropCRC: bool = false
+        """,
+    ),
+    *no_effect(
+        "messageIndexEnable alone decides whether index files are written and read",
+        """
+        indexFileReadEnable: bool = true
+        indexFileWriteEnable: bool = true
+        """,
+    ),
+    *no_effect(
+        "recovery always starts from the checkpoint and verifies what it reads",
+        """
+        checkCommitLogOffsetOnRecover: bool = false
+        commitLogRecoverMaxNum: int = 10
         """,
     ),
     *no_effect(UNREAD, "maxTopicLength: int = 127\nmaxRecoveryCommitlogFiles: int = 30"),
@@ -268,6 +277,7 @@ FLUSHING = in_area(
         "memory for new records is taken as it is needed, not from a pool of buffers",
         """
         transientStorePoolSize: int = 5
+        sharedByteBufferNum: int = 16
         fastFailIfNoBufferInStorePool: bool = false
         """,
     ),
@@ -456,6 +466,24 @@ ROCKSDB = in_area(
         rocksdbCompressionType: str = lz4
         rocksdbFlushWalFrequency: int = 1024
         rocksdbWalFileRollingThreshold: long = 1073741824
+        combineCQUseRocksdbForLmq: bool = false
+        indexRocksDBEnable: bool = false
+        iteratorWhenUseRocksdbConsumeQueue: bool = true
+        maxRocksDBIndexQueryDays: int = 7
+        timerRocksDBEnable: bool = false
+        timerRocksDBPrecisionMs: long = 1000
+        timerRocksDBRollIntervalHours: int = 1
+        timerRocksDBRollMaxTps: double = 8000.0
+        timerRocksDBRollRangeHours: int = 2
+        timerRocksDBStopScan: bool = false
+        timerRocksDBTimeExpiredMaxTps: double = 200000.0
+        transRocksDBEnable: bool = false
+        transactionCheckRocksdbCoreThreads: int = 2
+        transactionCheckRocksdbMaxThreads: int = 5
+        transactionCheckRocksdbQueueCapacity: int = 2000
+        useSeparateStorePathForRocksdbCQ: bool = false
+        useSingleRocksDBForAllConfigs: bool = false
+        persistConsumerOffsetIncrementally: bool = false
         """,
     ),
 )

@@ -51,6 +51,11 @@ class Status(StrEnum):
     REFUSED = "refused"
 
 
+# Reasons that several areas share.
+ONE_THREAD = "a node is one thread: there is no thread pool or queue in front of it to size"
+STATISTICS = "the statistics of Apache's broker are not kept here"
+UNREAD = "Apache does not read it either"
+
 INTEGER_RANGES = {Type.INT: (-(1 << 31), (1 << 31) - 1), Type.LONG: (-(1 << 63), (1 << 63) - 1)}
 ROW_LINE = re.compile(r"(\S+): (\w+)(?:\(([\w|]+)\))? = (.*)")
 

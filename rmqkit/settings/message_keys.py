@@ -1,0 +1,286 @@
+"""Rows of a broker that decide how messages and clients are served: sending, pulling, clients and their offsets.
+
+Apache keeps them in BrokerConfig and, for the limits of one answer, in MessageStoreConfig.
+"""
+
+from __future__ import annotations
+
+from rmqkit.settings.table import STATISTICS, UNREAD, Row, Type, in_area, later, no_effect, works
+
+SENDING = in_area(
+    "Sending",
+    works(
+        "maxMessageSize",
+        Type.INT,
+        4_194_304,
+        "send.max_message_size",
+        "largest body, in bytes",
+        live=True,
+        low=1,
+        high=1_073_741_824,
+    ),
+    works(
+        "autoMessageVersionOnTopicLen",
+        Type.BOOL,
+        True,
+        "send.auto_message_version_on_topic_len",
+        "topics longer than 127 bytes are stored as version 2 records; off: refused",
+    ),
+    works(
+        "rejectTransactionMessage",
+        Type.BOOL,
+        False,
+        "send.reject_transaction_message",
+        "half messages are refused with NO_PERMISSION",
+        live=True,
+    ),
+    works(
+        "brokerFastFailureEnable",
+        Type.BOOL,
+        True,
+        "send.broker_fast_failure_enable",
+        "requests that waited too long are answered SYSTEM_BUSY instead of being served late",
+        live=True,
+    ),
+    works(
+        "waitTimeMillsInSendQueue",
+        Type.LONG,
+        200,
+        "send.wait_time_in_send_queue_ms",
+        "how long a send may wait before it is answered SYSTEM_BUSY, in ms",
+        live=True,
+        low=1,
+    ),
+    works(
+        "osPageCacheBusyTimeOutMills",
+        Type.LONG,
+        1000,
+        "send.os_page_cache_busy_time_out_ms",
+        "a write that takes longer makes the broker answer SYSTEM_BUSY, in ms",
+        live=True,
+        low=1,
+    ),
+    works(
+        "startAcceptSendRequestTimeStamp",
+        Type.LONG,
+        0,
+        "send.start_accept_send_request_time_stamp_ms",
+        "sends before this Unix time (ms) are refused",
+        low=0,
+    ),
+    *no_effect("a put is never blocked: its call waits, and the broker goes on", "asyncSendEnable: bool = true"),
+    *no_effect(
+        "requests other than sends are served in the turn in which they arrive",
+        """
+        waitTimeMillsInPullQueue: long = 5000
+        waitTimeMillsInLitePullQueue: long = 5000
+        waitTimeMillsInHeartbeatQueue: long = 31000
+        waitTimeMillsInTransactionQueue: long = 3000
+        waitTimeMillsInAckQueue: long = 3000
+        waitTimeMillsInAdminBrokerQueue: long = 5000
+        """,
+    ),
+)
+
+PULLING = in_area(
+    "Pulling",
+    works(
+        "longPollingEnable",
+        Type.BOOL,
+        True,
+        "pull.long_polling_enable",
+        "a pull that finds nothing waits as long as its client asked for",
+        live=True,
+    ),
+    works(
+        "shortPollingTimeMills",
+        Type.LONG,
+        1000,
+        "pull.short_polling_time_ms",
+        "how long it waits when longPollingEnable is off, in ms",
+        live=True,
+        low=0,
+    ),
+    works(
+        "maxTransferBytesOnMessageInMemory",
+        Type.INT,
+        262_144,
+        "pull.max_transfer_bytes_on_message_in_memory",
+        "most bytes in one answer",
+        live=True,
+        low=1,
+    ),
+    works(
+        "maxTransferCountOnMessageInMemory",
+        Type.INT,
+        32,
+        "pull.max_transfer_count_on_message_in_memory",
+        "most messages in one answer",
+        live=True,
+        low=1,
+    ),
+    works(
+        "maxTransferBytesOnMessageInDisk",
+        Type.INT,
+        65_536,
+        "pull.max_transfer_bytes_on_message_in_disk",
+        "most bytes in one answer, for messages far behind the end of the log",
+        live=True,
+        low=1,
+    ),
+    works(
+        "maxTransferCountOnMessageInDisk",
+        Type.INT,
+        8,
+        "pull.max_transfer_count_on_message_in_disk",
+        "most messages in one answer, for messages far behind the end of the log",
+        live=True,
+        low=1,
+    ),
+    works(
+        "accessMessageInMemoryMaxRatio",
+        Type.INT,
+        40,
+        "pull.access_message_in_memory_max_ratio",
+        "percent of the machine's memory that counts as near the end of the log",
+        live=True,
+        low=1,
+        high=100,
+    ),
+    works(
+        "maxFilterMessageSize",
+        Type.INT,
+        16_000,
+        "pull.max_filter_message_size",
+        "divided by 20: queue entries that one filtering pull may look at",
+        live=True,
+        low=20,
+    ),
+    works(
+        "rejectPullConsumerEnable",
+        Type.BOOL,
+        False,
+        "pull.reject_pull_consumer_enable",
+        "pull consumers are refused; consumers that are pushed to may pull",
+        live=True,
+    ),
+    works(
+        "disableConsumeIfConsumerReadSlowly",
+        Type.BOOL,
+        False,
+        "pull.disable_consume_if_consumer_read_slowly",
+        "a group that lags more than consumerFallbehindThreshold may no longer pull",
+        live=True,
+    ),
+    works(
+        "consumerFallbehindThreshold",
+        Type.LONG,
+        17_179_869_184,
+        "pull.consumer_fallbehind_threshold",
+        "that lag, in bytes",
+        live=True,
+        low=0,
+    ),
+    works(
+        "defaultQueryMaxNum",
+        Type.INT,
+        32,
+        "pull.default_query_max_num",
+        "most messages that a query by unique key answers",
+        live=True,
+        low=1,
+    ),
+    works(
+        "litePullMessageEnable",
+        Type.BOOL,
+        True,
+        "pull.lite_pull_message_enable",
+        "pulls of lite consumers are served",
+        live=True,
+    ),
+    *no_effect("answers are slices of the file, sent as they are", "transferMsgByHeap: bool = true"),
+    *no_effect("a pull goes on into the next queue file by itself", "travelCqFileNumWhenGetMessage: int = 1"),
+    *no_effect(UNREAD, "pullBatchMaxMessageCount: int = 160"),
+    *no_effect(
+        STATISTICS,
+        """
+        diskFallRecorded: bool = true
+        estimateAccumulation: bool = true
+        maxConsumeQueueScan: int = 20000
+        sampleCountThreshold: int = 5000
+        sampleSteps: int = 32
+        """,
+    ),
+)
+
+CLIENTS = in_area(
+    "Clients and consumer offsets",
+    works(
+        "channelExpiredTimeout",
+        Type.LONG,
+        120_000,
+        "registration.channel_expired_timeout_ms",
+        "a client without a heartbeat for so long is forgotten, in ms",
+        live=True,
+        low=1000,
+    ),
+    works(
+        "notifyConsumerIdsChangedEnable",
+        Type.BOOL,
+        True,
+        "registration.notify_consumer_ids_changed_enable",
+        "members of a group are told when it changes",
+        live=True,
+    ),
+    works(
+        "enableRegisterProducer",
+        Type.BOOL,
+        True,
+        "registration.enable_register_producer",
+        "producers are recorded by their heartbeat; off, with rejectTransactionMessage on: they are not",
+        live=True,
+    ),
+    works(
+        "flushConsumerOffsetInterval",
+        Type.INT,
+        5000,
+        "offsets.flush_consumer_offset_interval_ms",
+        "consumer offsets are written to disk so often, in ms",
+        live=True,
+        low=100,
+    ),
+    works(
+        "useServerSideResetOffset",
+        Type.BOOL,
+        True,
+        "offsets.use_server_side_reset_offset",
+        "resetting a group's offset works without its consumers' help",
+        live=True,
+    ),
+    works(
+        "consumerOffsetUpdateVersionStep",
+        Type.LONG,
+        500,
+        "offsets.consumer_offset_update_version_step",
+        "commits between two steps of the offsets' data version",
+        live=True,
+        low=1,
+    ),
+    *later(
+        "groups that subscribe by configuration instead of by heartbeat, and their expiry",
+        """
+        useStaticSubscription: bool = false
+        subscriptionExpiredTimeout: long = 600000
+        """,
+    ),
+    *no_effect("members of a group are always told at once", "realTimeNotifyConsumerChange: bool = true"),
+    *no_effect(
+        UNREAD,
+        """
+        flushConsumerOffsetHistoryInterval: int = 60000
+        enableCleanExpiredOffset: bool = false
+        """,
+    ),
+)
+
+ROWS: tuple[Row, ...] = SENDING + PULLING + CLIENTS

@@ -1,0 +1,139 @@
+"""The table of settings against Apache's classes, against the sections that it feeds, and against the page made from it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import MISSING, fields
+from pathlib import Path
+
+import pytest
+
+from rmqkit import config
+from rmqkit.settings import build, docs
+from rmqkit.settings.keys import KINDS, ROWS, SPELLINGS, Kind, find
+from rmqkit.settings.table import Row, Status, Type, parse, show
+
+UPSTREAM = json.loads((Path(__file__).parent / "upstream_keys.json").read_text())
+# What the same classes of the release 5.5.0 have besides, read by reflection from its jars.
+ADDED = json.loads((Path(__file__).parent / "upstream_keys_added.json").read_text())
+PAGE = Path(__file__).parents[2] / "docs" / "settings.md"
+
+CLASSES: dict[Kind, tuple[str, ...]] = {
+    "broker": (
+        "BrokerConfig",
+        "BrokerIdentity",
+        "MessageStoreConfig",
+        "NettyServerConfig",
+        "NettyClientConfig",
+        "AuthConfig",
+    ),
+    "nameserver": ("NamesrvConfig", "NettyServerConfig", "NettyClientConfig", "ControllerConfig", "JraftConfig"),
+}
+# BrokerStartup.buildBrokerController and NamesrvStartup.parseCommandlineAndConfigFile replace these initial values.
+AT_START = {("broker", "listenPort"): 10911, ("nameserver", "listenPort"): 9876, ("broker", "haListenPort"): 0}
+# A name server and the controller inside it have a key of one name; the name server's default counts.
+CONTROLLERS = {"configBlackList", "configStorePath"}
+# The variables behind these are not set on a machine that nobody configured.
+UNSET = {"useTLS": False}
+JAVA_TYPES = {"int": {Type.INT}, "long": {Type.LONG}, "double": {Type.DOUBLE}, "boolean": {Type.BOOL}}
+TEXT_TYPES = {Type.STR, Type.PATH, Type.ENUM}
+
+PER_CLASS = [(kind, name) for kind, names in CLASSES.items() for name in names]
+
+
+def test_the_list_of_upstream_keys_is_whole():
+    counts = {name: len(keys) for name, keys in UPSTREAM.items() if name != "revision"}
+    assert counts["BrokerConfig"] == 210
+    assert counts["MessageStoreConfig"] == 191
+    assert counts["NamesrvConfig"] == 22
+    assert {name: len(keys) for name, keys in ADDED.items() if name != "release"} == {
+        "BrokerConfig": 29,
+        "MessageStoreConfig": 30,
+    }
+
+
+def expected_default(kind: Kind, key: str, row: Row, upstream: object) -> object:
+    """The default that a row must have for what Apache's class starts with."""
+    default = AT_START.get((kind, key), upstream)
+    if default == {"depends on": "machine"}:
+        return None
+    if default == {"depends on": "environment"}:
+        return UNSET[key] if key in UNSET else row.default if "${" in str(row.default) else "a reference to the environment"
+    return default
+
+
+@pytest.mark.parametrize(("kind", "name"), PER_CLASS)
+def test_every_key_of_apache_has_a_row_with_its_type_and_default(kind: Kind, name: str):
+    for key, upstream in {**UPSTREAM[name], **ADDED.get(name, {})}.items():
+        row = find(kind, key)
+        assert row is not None, key
+        assert row.type in JAVA_TYPES.get(upstream["type"], TEXT_TYPES), key
+        if name != "ControllerConfig" or key not in CONTROLLERS:
+            assert row.default == expected_default(kind, key, row, upstream["default"]), key
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_row_feeds_a_field_when_it_works_and_only_then(kind: Kind):
+    names = build.field_names()
+    for row in ROWS[kind].values():
+        working = row.status is Status.WORKS
+        assert (row.feeds in names) if working else not row.feeds, row.key
+        assert working or not row.live, row.key
+        assert bool(row.refusal) or row.status is not Status.REFUSED, row.key
+        assert row.text, row.key
+        assert row.area in docs.AREAS, row.key
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_path_and_no_address_is_live(kind: Kind):
+    for row in ROWS[kind].values():
+        if row.live:
+            assert row.type is not Type.PATH, row.key
+            assert not row.feeds.startswith(("paths.", "network.", "plugins.", "identity.broker")), row.key
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_default_is_a_value_that_its_own_row_takes(kind: Kind):
+    for row in ROWS[kind].values():
+        if row.default is not None and "${" not in str(row.default):
+            assert parse(row, show(row.default)) == row.default, row.key
+            assert row.refusal is None or not row.refusal.hits(row.default), row.key
+
+
+def test_every_field_is_fed_by_one_row_of_each_kind_at_most():
+    fed = [row.feeds for kind in KINDS for row in ROWS[kind].values() if row.feeds]
+    assert set(fed) == build.field_names() - build.DERIVED
+    for kind in KINDS:
+        mine = [row.feeds for row in ROWS[kind].values() if row.feeds]
+        assert len(mine) == len(set(mine))
+
+
+@pytest.mark.parametrize("name", build.SECTIONS)
+def test_a_section_made_by_hand_has_the_defaults_of_the_table(name: str):
+    from_table = getattr(config.from_values("broker"), name)
+    machine = {"broker_name"}  # by hand there is no machine to take it from
+    for field in fields(from_table):
+        default = field.default_factory() if field.default_factory is not MISSING else field.default
+        if default is not MISSING and field.name not in machine:
+            assert getattr(from_table, field.name) == default, field.name
+
+
+def test_sections_are_small():
+    for name, section in build.SECTIONS.items():
+        assert len(fields(section)) <= 15, name
+
+
+def test_both_spellings_of_mapped_lead_to_the_row():
+    assert SPELLINGS["mapedFileSizeCommitLog"] == "mappedFileSizeCommitLog"
+    assert SPELLINGS["flushLeastPagesWhenWarmMappedFile"] == "flushLeastPagesWhenWarmMapedFile"
+    for key in ROWS["broker"]:
+        if "apped" in key:
+            assert find("broker", key.replace("apped", "aped")) is ROWS["broker"][key]
+
+
+def test_no_spelling_hides_a_key():
+    assert not [spelling for spelling in SPELLINGS if any(spelling in ROWS[kind] for kind in KINDS)]
+
+
+def test_the_page_is_what_the_table_says():
+    assert PAGE.read_text() == docs.page()
