@@ -160,11 +160,15 @@ class StorePaths:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitLogSettings:
-    """The commit log. `mapped_file_size_commit_log` is the size of one file, in bytes."""
+    """The commit log. `mapped_file_size_commit_log` is the size of one file, in bytes.
+
+    With `enabled_append_prop_crc` the properties of each record end with a checksum over the whole of it.
+    """
 
     storage_engine: str = "mapped"
     mapped_file_size_commit_log: int = 1_073_741_824
     check_crc_on_recover: bool = True
+    enabled_append_prop_crc: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -117,13 +117,14 @@ FILES = in_area(
         "entries are never put into the extension file",
         "mappedFileSizeConsumeQueueExt: int = 50331648\nbitMapLengthConsumeQueueExt: int = 64",
     ),
-    *later(
-        "a checksum over the whole record, kept in its properties",
-        """
-        enabledAppendPropCRC: bool = false
-        forceVerifyPropCRC: bool = false
-        """,
+    works(
+        "enabledAppendPropCRC",
+        Type.BOOL,
+        False,
+        "commit_log.enabled_append_prop_crc",
+        "each record carries a checksum over the whole of it, in its properties",
     ),
+    *later("verifying that checksum when a record is read", "forceVerifyPropCRC: bool = false"),
     *no_effect(
         "messageIndexEnable alone decides whether index files are written and read",
         """
