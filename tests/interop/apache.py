@@ -1,0 +1,357 @@
+"""Apache RocketMQ's own name server, broker and client programs, started from the jars Maven fetched.
+
+`classpath()` builds the driver project beside this file (offline when the local repository is warm) and returns the class
+path it wrote. `start_java` starts one JVM with a small heap whose standard input is its lifeline: `rmqkit.interop.Lifeline`
+ends the JVM when that pipe closes, so none outlives the test process, even a killed one.
+
+`ApacheCluster` is one name server and one broker in a temporary folder, on free ports of 127.0.0.1, ready when the real
+protocol answers: the name server gives a route for the broker's topic `TBW102` and the broker answers GET_MAX_OFFSET.
+Every path in its configuration is relative to that folder, so that nothing of this machine shows in what it answers.
+
+    with ApacheCluster() as apache:
+        print(apache.namesrv, apache.broker_address, apache.home)
+"""
+
+import json
+import os
+import shutil
+import socket
+import struct
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, closing
+from pathlib import Path
+from typing import Any
+
+DRIVER = Path(__file__).parent / "driver"
+HOST = "127.0.0.1"
+READY_TIMEOUT_S = 60.0
+
+# What Apache's start scripts and netty want of a Java that encapsulates its own packages.
+JAVA_OPENS = (
+    "--add-opens=java.base/java.nio=ALL-UNNAMED",
+    "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED",
+    "--add-opens=java.base/java.util.concurrent=ALL-UNNAMED",
+    "--add-exports=java.base/sun.nio.ch=ALL-UNNAMED",
+    "--add-exports=java.base/jdk.internal.ref=ALL-UNNAMED",
+)
+JAVA_SMALL = (
+    "-XX:+UseSerialGC",
+    "-XX:TieredStopAtLevel=4",
+    "-XX:+IgnoreUnrecognizedVMOptions",
+    "-Xshare:auto",
+    "-Xss512k",
+)
+
+_GET_ROUTE = 105
+_GET_MAX_OFFSET = 30
+
+
+class ApacheError(RuntimeError):
+    """A program of Apache's did not start or did not answer; the text ends with its last lines of output."""
+
+
+def missing_tools() -> str | None:
+    """What this machine lacks to run any of it, or None."""
+    lacking = [name for name in ("java", "mvn") if shutil.which(name) is None]
+    return f"not on the PATH: {', '.join(lacking)}" if lacking else None
+
+
+def classpath() -> str:
+    """The driver's class path. Builds the driver when a source or the pom is newer than the last build.
+
+    Raises `ApacheError` with Maven's last lines when neither the offline nor the online build works.
+    """
+    listed = DRIVER / "target" / "classpath.txt"
+    stamp = DRIVER / "target" / "built"
+    sources = [DRIVER / "pom.xml", *DRIVER.glob("src/**/*.java")]
+    fresh = stamp.exists() and listed.exists() and all(s.stat().st_mtime <= stamp.stat().st_mtime for s in sources)
+    if not fresh or not all(Path(jar).exists() for jar in listed.read_text().strip().split(os.pathsep)):
+        _build()
+        stamp.touch()
+    return os.pathsep.join([str(DRIVER / "target" / "classes"), listed.read_text().strip()])
+
+
+def _build() -> None:
+    said = ""
+    for flags in (["-o"], []):
+        done = subprocess.run(
+            ["mvn", "-q", "-B", *flags, "process-classes"], cwd=DRIVER, capture_output=True, text=True, check=False
+        )
+        if done.returncode == 0:
+            return
+        said = done.stdout + done.stderr
+    raise ApacheError("the driver does not build:\n" + _tail(said, 20))
+
+
+def start_java(
+    main: str,
+    args: list[str],
+    *,
+    home: Path,
+    heap_mb: int = 256,
+    properties: Mapping[str, str] | None = None,
+    env: Mapping[str, str] | None = None,
+    stdout: int | Any = subprocess.PIPE,
+    stderr: int | Any = subprocess.STDOUT,
+) -> subprocess.Popen[str]:
+    """A JVM that runs `main` in folder `home`, which is also its user's home: logs and offsets land there."""
+    settings = {
+        "user.home": ".",
+        "rocketmq.home.dir": ".",
+        "rocketmq.client.logRoot": "./logs/client",
+        "rocketmq.client.logUseSlf4j": "false",
+        "java.io.tmpdir": str(home),
+        "file.encoding": "UTF-8",
+        "java.net.preferIPv4Stack": "false",
+        **(properties or {}),
+    }
+    command = ["java", "-Xms64m", f"-Xmx{heap_mb}m", *JAVA_SMALL, *JAVA_OPENS]
+    command += [f"-D{key}={value}" for key, value in settings.items()]
+    command += ["-cp", classpath(), "rmqkit.interop.Lifeline", main, *args]
+    return subprocess.Popen(
+        command,
+        cwd=home,
+        env={**os.environ, "NAMESRV_ADDR": "", **(env or {})},
+        stdin=subprocess.PIPE,
+        stdout=stdout,
+        stderr=stderr,
+        text=True,
+    )
+
+
+def free_ports(host: str = HOST) -> tuple[int, int]:
+    """A port for a name server, and one for a broker whose neighbours P-2 and P+1 are free too."""
+    for _ in range(200):
+        with ExitStack() as held:
+            port = _bound(held, host, 0)
+            if port is None or port < 1030:
+                continue
+            if _bound(held, host, port - 2) is None or _bound(held, host, port + 1) is None:
+                continue
+            nameserver = _bound(held, host, 0)
+            if nameserver is not None and abs(nameserver - port) > 2:
+                return nameserver, port
+    raise ApacheError("no free ports")
+
+
+def _bound(held: ExitStack, host: str, port: int) -> int | None:
+    sock = held.enter_context(closing(socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)))
+    try:
+        sock.bind((host, port))
+    except OSError:
+        return None
+    return int(sock.getsockname()[1])
+
+
+def ask(
+    address: str,
+    code: int,
+    fields: Mapping[str, str],
+    body: bytes = b"",
+    *,
+    opaque: int = 1,
+    version: int = 479,
+    timeout_s: float = 3.0,
+) -> dict[str, Any]:
+    """One request of the remoting protocol on a connection of its own; the response's header. Raises OSError."""
+    host, _, port = address.rpartition(":")
+    header = json.dumps(
+        {"code": code, "extFields": dict(fields), "flag": 0, "language": "OTHER", "opaque": opaque, "version": version},
+        separators=(",", ":"),
+    ).encode()
+    frame = struct.pack(">iI", 4 + len(header) + len(body), len(header)) + header + body
+    with socket.create_connection((host.strip("[]"), int(port)), timeout=timeout_s) as sock:
+        sock.sendall(frame)
+        length, mark = struct.unpack(">iI", _read_exactly(sock, 8))
+        rest = _read_exactly(sock, length - 4)
+    if mark >> 24:
+        return {"code": struct.unpack_from(">h", rest)[0]}
+    answer: dict[str, Any] = json.loads(rest[: mark & 0xFFFFFF])
+    return answer
+
+
+def _read_exactly(sock: socket.socket, size: int) -> bytes:
+    got = bytearray()
+    while len(got) < size:
+        piece = sock.recv(size - len(got))
+        if not piece:
+            raise ConnectionError("closed before its answer")
+        got += piece
+    return bytes(got)
+
+
+class ApacheCluster:
+    """One Apache name server and one Apache broker (`broker-a` of `DefaultCluster`, id 0).
+
+    `properties` are Java system properties of both.
+
+    `broker_properties` and `nameserver_properties` go into the configuration files as they are and win over what stands
+    here. `bind` is the address both listen on; they are known to the world as 127.0.0.1 all the same, which lets a proxy
+    on 127.0.0.1 stand before them on the same ports.
+    """
+
+    def __init__(
+        self,
+        *,
+        home: Path | None = None,
+        bind: str = HOST,
+        namesrv_seen_by_broker: str | None = None,
+        ports: tuple[int, int] | None = None,
+        broker_properties: Mapping[str, str] | None = None,
+        nameserver_properties: Mapping[str, str] | None = None,
+        env: Mapping[str, str] | None = None,
+        properties: Mapping[str, str] | None = None,
+        heap_mb: int = 512,
+    ) -> None:
+        self._own_home = home is None
+        self.home = Path(tempfile.mkdtemp(prefix="apache-")) if home is None else home
+        self.nameserver_port, self.broker_port = ports or free_ports(bind)
+        self.bind = bind
+        self.namesrv = f"{HOST}:{self.nameserver_port}"
+        self.broker_address = f"{HOST}:{self.broker_port}"
+        self.store = self.home / "store"
+        self.nameserver: subprocess.Popen[str] | None = None
+        self.broker: subprocess.Popen[str] | None = None
+        self._env = dict(env or {})
+        self._properties = dict(properties or {})
+        self._heap_mb = heap_mb
+        self._nameserver_settings = {
+            "listenPort": str(self.nameserver_port),
+            "bindAddress": bind,
+            "kvConfigPath": "./namesrv/kvConfig.json",
+            "configStorePath": "./namesrv/namesrv.properties",
+            **(nameserver_properties or {}),
+        }
+        self._broker_settings = {
+            "brokerName": "broker-a",
+            "brokerClusterName": "DefaultCluster",
+            "brokerId": "0",
+            "brokerIP1": HOST,
+            "brokerIP2": HOST,
+            "listenPort": str(self.broker_port),
+            "bindAddress": bind,
+            "namesrvAddr": namesrv_seen_by_broker or self.namesrv,
+            "storePathRootDir": "./store",
+            "storePathCommitLog": "./store/commitlog",
+            "mappedFileSizeCommitLog": str(64 * 1024 * 1024),
+            "mappedFileSizeConsumeQueue": str(20 * 20_000),
+            "maxIndexNum": "200000",
+            "maxHashSlotNum": "50000",
+            "mappedFileSizeTimerLog": str(1024 * 1024),
+            "diskMaxUsedSpaceRatio": "98",
+            "autoCreateTopicEnable": "true",
+            "autoCreateSubscriptionGroup": "true",
+            "brokerRole": "ASYNC_MASTER",
+            "flushDiskType": "ASYNC_FLUSH",
+            **(broker_properties or {}),
+        }
+
+    def __enter__(self) -> "ApacheCluster":
+        try:
+            self.start_nameserver()
+            self.start_broker()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self.stop()
+
+    def start_nameserver(self) -> None:
+        """Returns when the name server answers. Raises `ApacheError`."""
+        self.nameserver = self._start("nameserver", "org.apache.rocketmq.namesrv.NamesrvStartup", self._nameserver_settings)
+        bound = f"{self.bind}:{self.nameserver_port}"
+        self._await(self.nameserver, "nameserver", lambda: "code" in ask(bound, _GET_ROUTE, {"topic": "TBW102"}))
+
+    def start_broker(self, *, wait: bool = True) -> None:
+        """Returns when the broker answers and the name server gives it out. Raises `ApacheError`."""
+        self.broker = self._start("broker", "org.apache.rocketmq.broker.BrokerStartup", self._broker_settings)
+        if not wait:
+            return
+        bound, served = f"{self.bind}:{self.nameserver_port}", f"{self.bind}:{self.broker_port}"
+        probe = {"topic": "TBW102", "queueId": "0"}
+        self._await(
+            self.broker,
+            "broker",
+            lambda: (
+                ask(bound, _GET_ROUTE, {"topic": "TBW102"})["code"] == 0
+                and ask(served, _GET_MAX_OFFSET, probe)["code"] == 0
+            ),
+        )
+
+    def stop_broker(self, *, clean: bool = True) -> None:
+        """SIGTERM (the broker flushes and removes its abort file) or SIGKILL; waits for the end."""
+        end(self.broker, clean=clean)
+        self.broker = None
+
+    def stop(self) -> None:
+        """Ends both without ceremony and removes the folder if it was made here."""
+        end(self.broker, clean=False)
+        end(self.nameserver, clean=False)
+        self.broker = self.nameserver = None
+        if self._own_home:
+            shutil.rmtree(self.home, ignore_errors=True)
+
+    def output(self, node: str) -> str:
+        path = self.home / f"{node}.out"
+        return path.read_text(errors="replace") if path.exists() else ""
+
+    def _start(self, node: str, main: str, settings: Mapping[str, str]) -> subprocess.Popen[str]:
+        self.home.mkdir(parents=True, exist_ok=True)
+        for folder in ("namesrv", "logs"):
+            (self.home / folder).mkdir(exist_ok=True)
+        conf = f"{node}.conf"
+        (self.home / conf).write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+        with open(self.home / f"{node}.out", "ab") as out:
+            return start_java(
+                main,
+                ["-c", conf],
+                home=self.home,
+                heap_mb=self._heap_mb if node == "broker" else 128,
+                env=self._env,
+                properties={"user.home": f"./{node}", **self._properties},
+                stdout=out,
+            )
+
+    def _await(self, process: subprocess.Popen[str], node: str, answers: Any) -> None:
+        for _ in _until(time.monotonic() + READY_TIMEOUT_S):
+            if process.poll() is not None:
+                raise ApacheError(f"Apache's {node} ended ({process.returncode}):\n{_tail(self.output(node), 20)}")
+            try:
+                if answers():
+                    return
+            except OSError:
+                pass
+        raise ApacheError(f"Apache's {node} does not answer:\n{_tail(self.output(node), 20)}")
+
+
+def _until(deadline_s: float, pause_s: float = 0.1) -> Iterator[None]:
+    while time.monotonic() < deadline_s:
+        yield
+        time.sleep(pause_s)
+
+
+def end(process: subprocess.Popen[str] | None, *, clean: bool) -> None:
+    if process is None:
+        return
+    if process.poll() is None and clean:
+        process.terminate()
+        try:
+            process.wait(timeout=30)
+        except subprocess.TimeoutExpired:
+            pass
+    if process.poll() is None:
+        process.kill()
+    process.wait()
+    for pipe in (process.stdin, process.stdout):
+        if pipe is not None:
+            pipe.close()
+
+
+def _tail(text: str, lines: int) -> str:
+    """The last lines, without what logback says of its own set-up."""
+    return "\n".join([line for line in text.splitlines() if "|-INFO in" not in line][-lines:])
