@@ -1,3 +1,41 @@
-"""rmqkit: a RocketMQ-compatible message queue whose high availability can be seen to work."""
+"""rmqkit: a RocketMQ-compatible message queue whose high availability can be seen to work.
+
+What programs use stands here and is loaded when it is first asked for: `Producer`, `PushConsumer`, `PullConsumer`, `Admin`,
+`Message` and what they return. The same names as coroutines are in `rmqkit.aio`, exceptions in `rmqkit.errors`.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rmqkit.api import (
+        Message,
+        MessageExt,
+        MessageQueue,
+        Producer,
+        SendResult,
+        SendStatus,
+    )
 
 __version__ = "0.1.0"
+
+__all__ = [
+    "Message",
+    "MessageExt",
+    "MessageQueue",
+    "Producer",
+    "SendResult",
+    "SendStatus",
+    "__version__",
+]
+
+
+def __getattr__(name: str) -> Any:
+    # Nodes and the command line import `rmqkit` too and must not pay for the client.
+    if name in __all__:
+        return getattr(import_module("rmqkit.api"), name)
+    raise AttributeError(f"module 'rmqkit' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

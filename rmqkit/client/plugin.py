@@ -1,4 +1,4 @@
-"""The built-in fault policies and allocators, registered as an outside plug-in's are."""
+"""The client's built-in plug-in: fault policies and allocators, registered as outside ones are."""
 
 from collections.abc import Mapping
 

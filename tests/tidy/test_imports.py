@@ -14,7 +14,7 @@ MAY_IMPORT = {
     "broker": {"wire", "runtime", "store"},
     "client": {"wire", "runtime"},
     "shell": {"wire", "runtime"},
-    "api": {"wire", "runtime", "client", "shell"},
+    "api": {"wire", "runtime", "client", "shell", "plugins"},
     "sim": {"wire", "runtime", "store", "nameserver", "broker", "client"},
     "cluster": {"wire", "runtime", "client", "shell", "api"},
 }

@@ -1,0 +1,23 @@
+"""The log port of clients: the standard library's logging, logger `rmqkit.client`."""
+
+import logging
+from typing import Any
+
+logger = logging.getLogger("rmqkit.client")
+
+
+class StdlibLog:
+    """Event name and fields as one line, `route-kept topic=T error=...`."""
+
+    def info(self, event: str, **fields: Any) -> None:
+        self._log(logging.INFO, event, fields)
+
+    def warning(self, event: str, **fields: Any) -> None:
+        self._log(logging.WARNING, event, fields)
+
+    def error(self, event: str, **fields: Any) -> None:
+        self._log(logging.ERROR, event, fields)
+
+    def _log(self, level: int, event: str, fields: dict[str, Any]) -> None:
+        if logger.isEnabledFor(level):
+            logger.log(level, "%s%s", event, "".join(f" {key}={value}" for key, value in fields.items()))

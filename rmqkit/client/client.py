@@ -1,0 +1,286 @@
+"""Client: the sans-IO node behind the producers, consumers and admins of one client id.
+
+It owns what they share: the connections (one per broker, dialled on demand), the route cache, the heartbeats, the timers,
+and the calls that brokers make to clients. A producer or consumer registers under its group, is then part of every
+heartbeat, and is taken out again with UNREGISTER_CLIENT when it closes.
+
+How calls are made: `call` with a callback is for sends, where every microsecond counts; `ask` gives a promise for flows
+(`flow.py`) and turns error answers and lost connections into exceptions that say what to do.
+
+Half-open connections. A call that times out in silence closes its connection (remoting does that), but by then the time
+of a send is over. So while sends wait for an answer and nothing at all has arrived on their connection for
+`PROBE_AFTER_MS`, a heartbeat goes out with a short deadline: a broker that is merely waiting for its disk or its slaves
+answers it at once; one that is gone loses the connection, and its sends go elsewhere while they still have time.
+
+Source: `client/.../impl/factory/MQClientInstance.java`, `impl/MQClientAPIImpl.java`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from rmqkit.client.flow import Promise, start
+from rmqkit.client.heartbeats import Heartbeats
+from rmqkit.client.name_servers import NameServers
+from rmqkit.client.peer_calls import PEER_CALLS
+from rmqkit.client.routes import Routes
+from rmqkit.client.timers import Timers
+from rmqkit.errors import BrokerError, ClientError, PeerUnreachable
+from rmqkit.runtime.calls import CallFailed, Outcome, Reply
+from rmqkit.runtime.connection import Address, Connection
+from rmqkit.runtime.node import BaseNode
+from rmqkit.runtime.ports import Ports
+from rmqkit.runtime.remoting import TAG, Peer, Remoting
+from rmqkit.wire.bodies import ConsumerData
+from rmqkit.wire.codes import RequestCode, ResponseCode
+from rmqkit.wire.schema import Ext
+from rmqkit.wire.schemas.groups import UnregisterClientRequest
+
+PROBE_AFTER_MS = 1000
+PROBE_TIMEOUT_MS = 500
+CLOSE_TIMEOUT_MS = 3000
+#: codes on which upstream's producers send again (`DefaultMQProducer.retryResponseCodes`)
+RETRIABLE_CODES = frozenset(
+    {
+        ResponseCode.TOPIC_NOT_EXIST,
+        ResponseCode.SERVICE_NOT_AVAILABLE,
+        ResponseCode.SYSTEM_ERROR,
+        ResponseCode.SYSTEM_BUSY,
+        ResponseCode.NO_PERMISSION,
+        ResponseCode.NO_BUYER_ID,
+        ResponseCode.NOT_IN_CURRENT_UNIT,
+        ResponseCode.GO_AWAY,
+    }
+)
+
+_CODE_NAMES = {int(code): code.name for code in ResponseCode}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientSettings:
+    """What the parts of a client share."""
+
+    client_id: str
+    namesrv: tuple[Address, ...]
+    route_refresh_ms: int = 30_000
+    heartbeat_ms: int = 30_000
+    #: of every call that has no timeout of its own
+    call_timeout_ms: int = 3000
+
+
+class ConsumerPart(Protocol):
+    """What the client needs of a consumer of either kind."""
+
+    group: str
+
+    def heartbeat_data(self) -> ConsumerData | None:
+        """What heartbeats say of it; None when the group is not to be known to brokers."""
+
+    def members_changed(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+
+class Client(BaseNode):
+    def __init__(self, name: str, ports: Ports, settings: ClientSettings) -> None:
+        super().__init__(name, ports)
+        self.settings = settings
+        self.log = ports.log
+        self.timers = Timers(self.clock, self.duties)
+        self.remoting = Remoting(
+            self,
+            outbox=self.outbox,
+            clock=self.clock,
+            duties=self.duties,
+            log=self.log,
+            tables={TAG: PEER_CALLS},
+            on_closed=self._link_closed,
+        )
+        self.name_servers = NameServers(self, settings.namesrv)
+        self.routes = Routes(self)
+        self.heartbeats = Heartbeats(self)
+        #: groups of open producers, with how many producers have it
+        self.producer_groups: dict[str, int] = {}
+        self.consumers: dict[str, ConsumerPart] = {}
+        self.stopping = False
+        #: how many sends wait for an answer, by connection
+        self._sends: dict[Connection, int] = {}
+        #: how many reads such a connection had, and since when there was no other
+        self._heard: dict[Connection, tuple[int, int]] = {}
+        self.duties.add("client-probes", self._probe, None)
+
+    # --- node contract
+
+    def start(self) -> None:
+        self.routes.start()
+        self.heartbeats.start()
+
+    def stop(self) -> None:
+        if not self.stopping:
+            self.stopping = True
+            start(self._stop())
+
+    async def _stop(self) -> None:
+        for group in list(self.consumers):
+            await self.consumers[group].close()
+        for group in list(self.producer_groups):
+            await self._unregister(producer_group=group)
+        for conn in list(self.remoting.links.values()):
+            self.outbox.close(conn, "client is closing")
+        self.stopped = True
+
+    def opened(self, conn: Connection) -> None:
+        self.remoting.opened(conn)
+        self.heartbeats.connected(conn.peer)
+
+    def received(self, conn: Connection, data: bytes) -> None:
+        self.remoting.received(conn, data)
+
+    def closed(self, conn: Connection, reason: str) -> None:
+        self.remoting.closed(conn, reason)
+
+    # --- members
+
+    def add_producer(self, group: str) -> None:
+        self.producer_groups[group] = self.producer_groups.get(group, 0) + 1
+        self.heartbeats.soon()
+
+    def remove_producer(self, group: str) -> Promise[None]:
+        left = self.producer_groups.get(group, 0) - 1
+        if left > 0:
+            self.producer_groups[group] = left
+        elif self.producer_groups.pop(group, None) is not None:
+            return start(self._unregister(producer_group=group))
+        done: Promise[None] = Promise()
+        done.resolve(None)
+        return done
+
+    def add_consumer(self, consumer: ConsumerPart) -> None:
+        """Raises ClientError when the group has a consumer here: a client id is in a group once."""
+        if consumer.group in self.consumers:
+            raise ClientError(
+                f"group {consumer.group} has a consumer in client {self.settings.client_id} already; "
+                "give the other one an instance_name of its own"
+            )
+        self.consumers[consumer.group] = consumer
+        self.heartbeats.soon()
+
+    async def remove_consumer(self, consumer: ConsumerPart) -> None:
+        if self.consumers.get(consumer.group) is consumer:
+            known = consumer.heartbeat_data() is not None
+            del self.consumers[consumer.group]
+            if known:
+                await self._unregister(consumer_group=consumer.group)
+
+    async def _unregister(self, *, producer_group: str | None = None, consumer_group: str | None = None) -> None:
+        request = UnregisterClientRequest(
+            client_id=self.settings.client_id, producer_group=producer_group, consumer_group=consumer_group
+        )
+        waiting = [
+            self._call_promise(address, RequestCode.UNREGISTER_CLIENT, request, b"", CLOSE_TIMEOUT_MS)
+            for address in self.routes.addresses(masters_only=consumer_group is None)
+            if address in self.remoting.links
+        ]
+        for promise in waiting:
+            await promise
+
+    # --- calls
+
+    def ask(
+        self,
+        to: Address,
+        code: int,
+        ext: Ext | Mapping[str, str] | None = None,
+        body: bytes = b"",
+        *,
+        timeout_ms: int | None = None,
+        accept: frozenset[int] = frozenset({0}),
+    ) -> Promise[Reply]:
+        """The answer of a broker; fails with BrokerError for a code that is not in `accept`, or PeerUnreachable."""
+        promise: Promise[Reply] = Promise()
+
+        def ended(outcome: Outcome) -> None:
+            if isinstance(outcome, CallFailed):
+                promise.fail(unreachable(outcome))
+            elif outcome.code in accept:
+                promise.resolve(outcome)
+            else:
+                promise.fail(refused(outcome))
+
+        self.remoting.call(to, code, ext, body, timeout_ms=timeout_ms or self.settings.call_timeout_ms, then=ended)
+        return promise
+
+    def try_call(
+        self, to: Address, code: int, ext: Ext | None = None, body: bytes = b"", *, timeout_ms: int | None = None
+    ) -> Promise[Outcome]:
+        """As `ask`, with failures as values."""
+        return self._call_promise(to, code, ext, body, timeout_ms or self.settings.call_timeout_ms)
+
+    def _call_promise(self, to: Address, code: int, ext: Ext | None, body: bytes, timeout_ms: int) -> Promise[Outcome]:
+        promise: Promise[Outcome] = Promise()
+        self.remoting.call(to, code, ext, body, timeout_ms=timeout_ms, then=promise.resolve)
+        return promise
+
+    def retire_link(self, address: Address) -> None:
+        """New calls open a new connection; those that wait on the old one may still be answered (GO_AWAY)."""
+        self.remoting.links.pop(address, None)
+
+    # --- half-open connections
+
+    def send_began(self, conn: Connection) -> None:
+        count = self._sends.get(conn, 0)
+        self._sends[conn] = count + 1
+        if not count:
+            now_ms = self.clock.mono_ms
+            self._heard[conn] = conn.state.received_count, now_ms
+            self.duties.wake("client-probes", now_ms + PROBE_AFTER_MS)
+
+    def send_ended(self, conn: Connection) -> None:
+        left = self._sends.get(conn, 0) - 1
+        if left > 0:
+            self._sends[conn] = left
+        else:
+            self._sends.pop(conn, None)
+            self._heard.pop(conn, None)
+
+    def _probe(self, now_ms: int) -> int | None:
+        for conn in list(self._sends):
+            count, since_ms = self._heard[conn]
+            if conn.state.received_count != count or not conn.is_open:
+                self._heard[conn] = conn.state.received_count, now_ms
+            elif now_ms - since_ms >= PROBE_AFTER_MS and not conn.closing:
+                body = self.heartbeats.body()
+                self.remoting.call(conn, RequestCode.HEART_BEAT, None, body, timeout_ms=PROBE_TIMEOUT_MS, then=_ignore)
+        return now_ms + PROBE_AFTER_MS // 2 if self._sends else None
+
+    def _link_closed(self, conn: Connection, peer: Peer) -> None:
+        self._sends.pop(conn, None)
+        self._heard.pop(conn, None)
+
+
+def _ignore(outcome: Outcome) -> None:
+    pass
+
+
+def refused(reply: Reply) -> BrokerError:
+    """The exception for an error answer."""
+    name = str(reply.code)
+    if reply.code in _CODE_NAMES:
+        name += f" {_CODE_NAMES[reply.code]}"
+    return BrokerError(
+        f"{reply.address} answered {name}{': ' if reply.remark else ''}{reply.remark}",
+        code=reply.code,
+        remark=reply.remark,
+        address=str(reply.address),
+        retriable=reply.code in RETRIABLE_CODES,
+    )
+
+
+def unreachable(failed: CallFailed) -> PeerUnreachable:
+    """The exception for a call without an answer."""
+    return PeerUnreachable(
+        f"{failed.address} gave no answer: {failed.text}",
+        kind=failed.kind,
+        address=str(failed.address),
+        maybe_stored=failed.maybe_done,
+    )

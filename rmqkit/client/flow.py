@@ -1,0 +1,109 @@
+"""Flows: client work of several steps, written as coroutines and driven by the node's own callbacks.
+
+An `async def` of this package may await only a `Promise`. A promise is resolved once, by the answer to a call, by a
+timer or by another flow; the coroutine goes on inside that very call, so a flow adds no thread, queue or turn of its own
+and a run stays repeatable. `start` runs a coroutine up to its first unresolved promise and returns a promise of its end.
+
+    async def begin(queue):
+        offset = await self.offsets.read(queue)      # a call to a broker
+        await self.client.after(500)                 # a timer
+        ...
+    start(begin(queue))
+
+A flow that nobody awaits must not end in an error by accident: whoever starts it passes `failed`, which gets every
+`RmqkitError` the flow ends with; any other exception is a broken invariant and goes up to the driver.
+"""
+
+from collections.abc import Callable, Coroutine, Generator
+from typing import Any, Generic, TypeVar, cast
+
+from rmqkit.errors import RmqkitError
+
+T = TypeVar("T")
+
+
+class Promise(Generic[T]):
+    """A value that comes later. Awaiting it twice is fine, resolving it twice is a programming error."""
+
+    __slots__ = ("_callbacks", "_error", "_value", "done")
+
+    def __init__(self) -> None:
+        self.done = False
+        self._value: T | None = None
+        self._error: RmqkitError | None = None
+        self._callbacks: list[Callable[[], None]] = []
+
+    def resolve(self, value: T) -> None:
+        self._end(value, None)
+
+    def fail(self, error: RmqkitError) -> None:
+        self._end(None, error)
+
+    def when_done(self, callback: Callable[[], None]) -> None:
+        if self.done:
+            callback()
+        else:
+            self._callbacks.append(callback)
+
+    def result(self) -> T:
+        """The value, or raises the error; only when `done`."""
+        assert self.done
+        if self._error is not None:
+            raise self._error
+        return cast(T, self._value)
+
+    def __await__(self) -> Generator["Promise[Any]", None, T]:
+        if not self.done:
+            yield self
+        return self.result()
+
+    def _end(self, value: T | None, error: RmqkitError | None) -> None:
+        assert not self.done, "a promise is resolved once"
+        self.done = True
+        self._value = value
+        self._error = error
+        callbacks, self._callbacks = self._callbacks, []
+        for callback in callbacks:
+            callback()
+
+
+def start(flow: Coroutine[Any, Any, T], failed: Callable[[RmqkitError], None] | None = None) -> Promise[T]:
+    """Runs the flow to its first wait; the promise is of what it returns. `failed` hears of its error as well."""
+    end: Promise[T] = Promise()
+    if failed is not None:
+        end.when_done(lambda: _report(end, failed))
+    _step(flow, end)
+    return end
+
+
+def _report(end: Promise[Any], failed: Callable[[RmqkitError], None]) -> None:
+    try:
+        end.result()
+    except RmqkitError as error:
+        failed(error)
+
+
+def _step(flow: Coroutine[Any, Any, T], end: Promise[T]) -> None:
+    # A promise that is resolved already never yields, so each yield is a real wait.
+    try:
+        waited: Promise[Any] = flow.send(None)
+    except StopIteration as stop:
+        end.resolve(stop.value)
+    except RmqkitError as error:
+        end.fail(error)
+    else:
+        waited.when_done(lambda: _step(flow, end))
+
+
+async def gather(promises: list[Promise[T]]) -> list[T]:
+    """The values of all, in order; raises the first error after all have ended."""
+    for promise in promises:
+        if not promise.done:
+            await _ended(promise)
+    return [promise.result() for promise in promises]
+
+
+async def _ended(promise: Promise[Any]) -> None:
+    end: Promise[None] = Promise()
+    promise.when_done(lambda: end.resolve(None))
+    await end

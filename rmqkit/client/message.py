@@ -1,0 +1,181 @@
+"""Messages as users see them: `Message` to send, `MessageExt` as received, `SendResult` of a send.
+
+A `MessageExt` keeps the record it came in and decodes properties and body when they are first read: a consumer that only
+counts pays for neither, and a compressed body is inflated in the listener's thread, not in the one that serves all
+connections.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from rmqkit.wire import properties as props
+from rmqkit.wire.codes import MessageSysFlag
+from rmqkit.wire.fastjson import MessageQueue
+from rmqkit.wire.hosts import unpack_host
+from rmqkit.wire.inflate import inflate_body
+from rmqkit.wire.msgid import offset_id
+from rmqkit.wire.record import Record
+
+
+class Message:
+    """A message to be sent.
+
+    `keys` are for finding it again (several: an iterable, none with a space inside), `tags` is the one tag that
+    subscriptions filter by, `properties` are the user's own. A `str` body is sent as UTF-8.
+    """
+
+    __slots__ = ("body", "flag", "properties", "topic")
+
+    def __init__(
+        self,
+        topic: str,
+        body: bytes | str,
+        *,
+        keys: str | Iterable[str] | None = None,
+        tags: str | None = None,
+        properties: Mapping[str, str] | None = None,
+        flag: int = 0,
+    ) -> None:
+        self.topic = topic
+        self.body = body.encode() if isinstance(body, str) else bytes(body)
+        self.flag = flag
+        #: user properties, and KEYS and TAGS under their wire names
+        self.properties: dict[str, str] = dict(properties) if properties else {}
+        if keys:
+            self.properties[props.PROPERTY_KEYS] = keys if isinstance(keys, str) else props.KEY_SEPARATOR.join(keys)
+        if tags:
+            self.properties[props.PROPERTY_TAGS] = tags
+
+    @property
+    def keys(self) -> str | None:
+        """The keys, separated by spaces."""
+        return self.properties.get(props.PROPERTY_KEYS)
+
+    @property
+    def tags(self) -> str | None:
+        return self.properties.get(props.PROPERTY_TAGS)
+
+    def __repr__(self) -> str:
+        return f"Message({self.topic!r}, {len(self.body)} bytes, {self.properties})"
+
+
+class MessageExt:
+    """A received message."""
+
+    __slots__ = ("_body", "_properties", "queue", "reconsume_times", "record", "topic")
+
+    def __init__(self, record: Record, broker_name: str) -> None:
+        self.record = record
+        #: as the sender named it; a redelivered message is shown under its first topic
+        self.topic = record.topic
+        #: the queue it was read from, of the retry topic for a redelivered message
+        self.queue = MessageQueue(record.topic, broker_name, record.queue_id)
+        #: deliveries before this one that failed
+        self.reconsume_times = record.reconsume_times
+        self._body: bytes | None = None
+        self._properties: dict[str, str] | None = None
+
+    @property
+    def body(self) -> bytes:
+        """The body as it was sent. Raises RemoteProtocolError or CompressionMissing when it cannot be inflated."""
+        if self._body is None:
+            record = self.record
+            compressed = record.sys_flag & MessageSysFlag.COMPRESSED
+            self._body = inflate_body(record.body, record.sys_flag) if compressed else record.body
+        return self._body
+
+    @property
+    def properties(self) -> dict[str, str]:
+        if self._properties is None:
+            self._properties = props.decode(self.record.properties)
+        return self._properties
+
+    @property
+    def keys(self) -> str | None:
+        return self.properties.get(props.PROPERTY_KEYS)
+
+    @property
+    def tags(self) -> str | None:
+        return self.properties.get(props.PROPERTY_TAGS)
+
+    @property
+    def msg_id(self) -> str:
+        """The id that `SendResult.msg_id` had; the offset id for messages of clients that give none."""
+        return self.properties.get(props.PROPERTY_UNIQ_KEY) or self.offset_msg_id
+
+    @property
+    def offset_msg_id(self) -> str:
+        return offset_id(self.record.store_host, self.record.phy_offset)
+
+    @property
+    def queue_id(self) -> int:
+        return self.record.queue_id
+
+    @property
+    def broker_name(self) -> str:
+        return self.queue.broker_name
+
+    @property
+    def queue_offset(self) -> int:
+        return self.record.queue_offset
+
+    @property
+    def commit_log_offset(self) -> int:
+        return self.record.phy_offset
+
+    @property
+    def flag(self) -> int:
+        return self.record.flag
+
+    @property
+    def born_timestamp_ms(self) -> int:
+        return self.record.born_ms
+
+    @property
+    def store_timestamp_ms(self) -> int:
+        return self.record.store_ms
+
+    @property
+    def born_host(self) -> str:
+        return _host_text(self.record.born_host)
+
+    @property
+    def store_host(self) -> str:
+        return _host_text(self.record.store_host)
+
+    def __repr__(self) -> str:
+        return f"MessageExt({self.queue} offset {self.queue_offset}, id {self.msg_id}, {len(self.record.body)} bytes)"
+
+
+class SendStatus(StrEnum):
+    """What the broker says of a stored message. All but SEND_OK: stored at the master, but not yet as safe as asked."""
+
+    SEND_OK = "SEND_OK"
+    FLUSH_DISK_TIMEOUT = "FLUSH_DISK_TIMEOUT"
+    FLUSH_SLAVE_TIMEOUT = "FLUSH_SLAVE_TIMEOUT"
+    SLAVE_NOT_AVAILABLE = "SLAVE_NOT_AVAILABLE"
+
+
+@dataclass(frozen=True, slots=True)
+class SendResult:
+    """An acknowledged send. For a batch the ids are joined by commas and `queue_offset` is the first message's."""
+
+    status: SendStatus
+    #: the client's id of the message (UNIQ_KEY)
+    msg_id: str
+    #: the broker's id: its address and the place in its log
+    offset_msg_id: str
+    queue: MessageQueue
+    queue_offset: int
+    transaction_id: str | None = None
+    region_id: str | None = None
+
+    @property
+    def is_ok(self) -> bool:
+        return self.status is SendStatus.SEND_OK
+
+
+def _host_text(packed: bytes) -> str:
+    host, port = unpack_host(packed)
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

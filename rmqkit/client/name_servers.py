@@ -1,0 +1,54 @@
+"""Calls to name servers: one is chosen and kept; when it does not answer, the others are tried in turn.
+
+Name servers share nothing, so the answer of any of them counts, an error code too. A call fails only when none of them
+answered, and then says so for each.
+
+Source: `remoting/.../netty/NettyRemotingClient.java` (`getAndCreateNameserverChannel`).
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from rmqkit.errors import PeerUnreachable
+from rmqkit.runtime.calls import CallFailed, Reply
+from rmqkit.runtime.connection import Address
+from rmqkit.wire.schema import Ext
+
+if TYPE_CHECKING:
+    from rmqkit.client.client import Client
+
+#: a name server gets at least this long before the next one is asked
+TRY_MS_MIN = 1000
+
+
+class NameServers:
+    def __init__(self, client: "Client", addresses: Sequence[Address]) -> None:
+        self.addresses = list(addresses)
+        self._client = client
+        self._chosen = client.ports.entropy.randrange(len(addresses)) if addresses else 0
+
+    async def ask(self, code: int, ext: Ext | None = None, body: bytes = b"", *, timeout_ms: int | None = None) -> Reply:
+        """The answer of the first that answers, whatever its code. Raises PeerUnreachable when none does."""
+        if not self.addresses:
+            raise PeerUnreachable(
+                "no name server is configured; pass namesrv= or set NAMESRV_ADDR", kind="connect", address=""
+            )
+        whole_ms = timeout_ms or self._client.settings.call_timeout_ms
+        count = len(self.addresses)
+        try_ms = max(min(TRY_MS_MIN, whole_ms), whole_ms // count)
+        failures: list[CallFailed] = []
+        first = self._chosen
+        for step in range(count):
+            index = (first + step) % count
+            outcome = await self._client.try_call(self.addresses[index], code, ext, body, timeout_ms=try_ms)
+            if isinstance(outcome, Reply):
+                self._chosen = index
+                return outcome
+            failures.append(outcome)
+        self._chosen = (first + 1) % count
+        told = ", ".join(f"{each.address}: {each.text}" for each in failures)
+        raise PeerUnreachable(
+            f"no name server answers ({told}); start one, or correct namesrv= or NAMESRV_ADDR",
+            kind=failures[-1].kind,
+            address=str(failures[-1].address),
+        )

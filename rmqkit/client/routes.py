@@ -1,0 +1,256 @@
+"""The route cache: where the queues of each topic are, and at which addresses the brokers answer.
+
+A route is fetched when it is first needed and then every 30 s as long as somebody watches the topic. What was learned
+stays until something newer is learned: a name server that is down, or one that has just been started and knows nothing
+yet, takes no route away. Fetches of one topic that overlap are one call.
+
+A topic that the name servers do not know is published through the route of the default topic (TBW102), whose brokers
+create topics at the first send; such a route is marked `by_default` and never tells consumers anything.
+
+Source: `client/.../impl/factory/MQClientInstance.java` (`updateRouteInfoFromNameServer`,
+`topicRouteData2TopicPublishInfo`, `topicRouteData2TopicSubscribeInfo`, `findBrokerAddressInPublish`,
+`findBrokerAddressInSubscribe`).
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from rmqkit.client.flow import Promise, start
+from rmqkit.errors import ClientError, NoRoute, RemoteProtocolError
+from rmqkit.runtime.calls import Reply
+from rmqkit.runtime.connection import Address
+from rmqkit.wire.bodies import TopicRoute
+from rmqkit.wire.codes import PermName, RequestCode, ResponseCode
+from rmqkit.wire.fastjson import MessageQueue
+from rmqkit.wire.schemas.nameserver import GetRouteInfoRequest
+
+if TYPE_CHECKING:
+    from rmqkit.client.client import Client
+
+MASTER_ID = 0
+DEFAULT_TOPIC = "TBW102"
+#: a failed send asks for a new route, but not more often than this
+REFRESH_PAUSE_MS = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """What a client needs of a route. Queues are sorted; `publish` lacks those without a master or write permission."""
+
+    topic: str
+    publish: tuple[MessageQueue, ...]
+    subscribe: tuple[MessageQueue, ...]
+    #: broker name -> broker id -> address, of the brokers that hold the topic
+    brokers: dict[str, dict[int, Address]]
+    by_default: bool = False
+
+
+class BrokerAddress(NamedTuple):
+    address: Address
+    is_master: bool
+
+
+class Routes:
+    def __init__(self, client: "Client") -> None:
+        self.routes: dict[str, Route] = {}
+        #: broker name -> broker id -> address, of all routes
+        self.brokers: dict[str, dict[int, Address]] = {}
+        #: called with the topic after its route has changed
+        self.on_change: list[Callable[[str], None]] = []
+        self._client = client
+        self._watched: dict[str, int] = {}
+        self._fetching: dict[str, Promise[Route]] = {}
+        self._fetched_ms: dict[str, int] = {}
+        #: topics whose route could not be renewed; said once
+        self._stale: dict[str, None] = {}
+        client.duties.add("client-routes", self._refresh, None)
+
+    def start(self) -> None:
+        self._client.duties.wake("client-routes", self._client.clock.mono_ms + self._client.settings.route_refresh_ms)
+
+    # --- which topics are kept fresh
+
+    def watch(self, topic: str) -> None:
+        self._watched[topic] = self._watched.get(topic, 0) + 1
+
+    def unwatch(self, topic: str) -> None:
+        left = self._watched.get(topic, 0) - 1
+        if left > 0:
+            self._watched[topic] = left
+        else:
+            self._watched.pop(topic, None)
+
+    # --- finding
+
+    async def find(self, topic: str) -> Route:
+        """The cached route, or a fetched one. Raises NoRoute, PeerUnreachable."""
+        route = self.routes.get(topic)
+        if route is not None and not route.by_default:
+            return route
+        return await self.fetch(topic)
+
+    async def find_to_publish(self, topic: str, default_topic: str, queue_count: int) -> Route:
+        """A route with queues to send to; of the default topic when no name server knows `topic`."""
+        try:
+            route = await self.fetch(topic)
+        except NoRoute as unknown:
+            if unknown.code != ResponseCode.TOPIC_NOT_EXIST:
+                raise
+            return await self._default_route(topic, default_topic, queue_count, unknown)
+        if not route.publish:
+            raise NoRoute(
+                f"topic {topic} has no queue to write to: no master of {', '.join(sorted(route.brokers)) or 'it'} is up, "
+                "or writing is not permitted"
+            )
+        return route
+
+    def fetch(self, topic: str) -> Promise[Route]:
+        """The route as a name server has it now; the cached one when none can tell."""
+        fetching = self._fetching.get(topic)
+        if fetching is None:
+            fetching = self._fetching[topic] = start(self._fetch(topic))
+            # It may have ended at once; then nobody removes it later.
+            if fetching.done:
+                self._fetching.pop(topic, None)
+        return fetching
+
+    def refresh_soon(self, topic: str) -> None:
+        """Something is wrong with a broker of this topic: look whether the route has changed."""
+        if self._client.clock.mono_ms - self._fetched_ms.get(topic, -REFRESH_PAUSE_MS) >= REFRESH_PAUSE_MS:
+            self.fetch(topic)
+
+    # --- addresses
+
+    def master(self, broker_name: str) -> Address | None:
+        return self.brokers.get(broker_name, {}).get(MASTER_ID)
+
+    def reader(self, broker_name: str, broker_id: int = MASTER_ID) -> BrokerAddress | None:
+        """Where to read: the wanted broker id, for a slave the next id, else whoever is there (smallest id first)."""
+        members = self.brokers.get(broker_name, {})
+        for wanted in (broker_id, broker_id + 1 if broker_id != MASTER_ID else MASTER_ID):
+            if wanted in members:
+                return BrokerAddress(members[wanted], wanted == MASTER_ID)
+        if not members:
+            return None
+        first = min(members)
+        return BrokerAddress(members[first], first == MASTER_ID)
+
+    def addresses(self, *, masters_only: bool) -> list[Address]:
+        """Of all known brokers, each once, by broker name and id."""
+        found: dict[Address, None] = {}
+        for name in sorted(self.brokers):
+            for broker_id in sorted(self.brokers[name]):
+                if broker_id == MASTER_ID or not masters_only:
+                    found[self.brokers[name][broker_id]] = None
+        return list(found)
+
+    def name_of(self, address: Address) -> str | None:
+        """The broker name behind an address."""
+        return next((name for name, members in self.brokers.items() if address in members.values()), None)
+
+    # --- fetching
+
+    async def _fetch(self, topic: str) -> Route:
+        self._fetched_ms[topic] = self._client.clock.mono_ms
+        known = self.routes.get(topic)
+        try:
+            reply = await self._client.name_servers.ask(
+                RequestCode.GET_ROUTEINFO_BY_TOPIC, GetRouteInfoRequest(topic=topic, accept_standard_json_only=True)
+            )
+            route = self._read(topic, reply)
+        except ClientError as error:
+            if known is None or known.by_default:
+                raise
+            if topic not in self._stale:
+                self._stale[topic] = None
+                self._client.log.warning("route-kept", topic=topic, error=str(error))
+            return known
+        finally:
+            self._fetching.pop(topic, None)
+        self._stale.pop(topic, None)
+        self._learn(route)
+        return route
+
+    async def _default_route(self, topic: str, default_topic: str, queue_count: int, unknown: NoRoute) -> Route:
+        try:
+            default = await self.fetch(default_topic)
+        except NoRoute:
+            raise unknown from None
+        kept = tuple(
+            MessageQueue(topic, queue.broker_name, queue.queue_id)
+            for queue in default.publish
+            if queue.queue_id < queue_count
+        )
+        if not kept:
+            raise unknown
+        route = Route(topic, kept, (), default.brokers, by_default=True)
+        self._learn(route)
+        return route
+
+    def _read(self, topic: str, reply: Reply) -> Route:
+        if reply.code == ResponseCode.TOPIC_NOT_EXIST:
+            raise NoRoute(
+                f"topic {topic} does not exist (name server {reply.address}); create it, "
+                "or start a broker with autoCreateTopicEnable",
+                code=reply.code,
+                remark=reply.remark,
+            )
+        if not reply.is_ok:
+            raise NoRoute(
+                f"name server {reply.address} gave no route for {topic}: {reply.remark or reply.code}",
+                code=reply.code,
+                remark=reply.remark,
+            )
+        try:
+            return read_route(topic, TopicRoute.decode(reply.body))
+        except (RemoteProtocolError, ValueError) as error:
+            raise NoRoute(f"name server {reply.address} sent a route for {topic} that cannot be read: {error}") from None
+
+    def _learn(self, route: Route) -> None:
+        if self.routes.get(route.topic) == route:
+            return
+        self.routes[route.topic] = route
+        # What a newer route says of a broker holds for all topics; brokers that are in no route are forgotten.
+        named: dict[str, None] = dict.fromkeys(name for each in self.routes.values() for name in each.brokers)
+        self.brokers = {name: members for name, members in self.brokers.items() if name in named} | route.brokers
+        for listener in self.on_change:
+            listener(route.topic)
+
+    def _refresh(self, now_ms: int) -> int:
+        for topic in sorted(self._watched):
+            self.fetch(topic)
+        return now_ms + self._client.settings.route_refresh_ms
+
+
+def read_route(topic: str, data: TopicRoute) -> Route:
+    """Raises ValueError for addresses or order settings that cannot be read."""
+    brokers = {
+        each.broker_name: {broker_id: Address.parse(text) for broker_id, text in sorted(each.broker_addrs.items())}
+        for each in sorted(data.broker_datas, key=lambda each: each.broker_name)
+    }
+    queue_datas = sorted(data.queue_datas, key=lambda each: each.broker_name)
+    if data.order_topic_conf:
+        publish = list(_ordered_queues(topic, data.order_topic_conf))
+    else:
+        publish = [
+            MessageQueue(topic, each.broker_name, queue_id)
+            for each in queue_datas
+            if each.perm & PermName.PERM_WRITE and MASTER_ID in brokers.get(each.broker_name, {})
+            for queue_id in range(each.write_queue_nums)
+        ]
+    subscribe = [
+        MessageQueue(topic, each.broker_name, queue_id)
+        for each in queue_datas
+        if each.perm & PermName.PERM_READ
+        for queue_id in range(each.read_queue_nums)
+    ]
+    return Route(topic, tuple(publish), tuple(subscribe), brokers)
+
+
+def _ordered_queues(topic: str, order_conf: str) -> Iterable[MessageQueue]:
+    """`broker-a:4;broker-b:4`, in that order."""
+    for part in filter(None, order_conf.split(";")):
+        name, _, queue_count = part.rpartition(":")
+        for queue_id in range(int(queue_count)):
+            yield MessageQueue(topic, name, queue_id)

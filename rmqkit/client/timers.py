@@ -1,0 +1,56 @@
+"""Timers of a client node: callbacks at a due time, run by one duty. Equal times run in the order they were set."""
+
+from collections.abc import Callable
+from heapq import heappop, heappush
+
+from rmqkit.client.flow import Promise
+from rmqkit.runtime.duties import Duties
+from rmqkit.runtime.ports import Clock
+
+_DUTY = "client-timers"
+
+
+class Timer:
+    """A callback that runs once, unless `cancel` comes first."""
+
+    __slots__ = ("callback",)
+
+    def __init__(self, callback: Callable[[], None]) -> None:
+        self.callback: Callable[[], None] | None = callback
+
+    def cancel(self) -> None:
+        self.callback = None
+
+
+class Timers:
+    def __init__(self, clock: Clock, duties: Duties) -> None:
+        self._clock = clock
+        self._duties = duties
+        self._heap: list[tuple[int, int, Timer]] = []
+        self._sequence = 0
+        duties.add(_DUTY, self._run, None)
+
+    def after(self, delay_ms: int, callback: Callable[[], None]) -> Timer:
+        timer = Timer(callback)
+        due_ms = self._clock.mono_ms + delay_ms
+        self._sequence += 1
+        heappush(self._heap, (due_ms, self._sequence, timer))
+        self._duties.wake(_DUTY, due_ms)
+        return timer
+
+    def sleep(self, delay_ms: int) -> Promise[None]:
+        promise: Promise[None] = Promise()
+        self.after(delay_ms, lambda: promise.resolve(None))
+        return promise
+
+    def _run(self, now_ms: int) -> int | None:
+        heap = self._heap
+        # Timers set while these run wait for the next turn, even when they are due at once.
+        last = self._sequence
+        while heap and heap[0][0] <= now_ms and heap[0][1] <= last:
+            callback = heappop(heap)[2].callback
+            if callback is not None:
+                callback()
+        while heap and heap[0][2].callback is None:
+            heappop(heap)
+        return heap[0][0] if heap else None
