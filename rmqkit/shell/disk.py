@@ -262,7 +262,7 @@ class OsDisk:
         full = self._full(path)
         try:
             return self._keep(path, _File(os.open(full, os.O_RDWR | osfile.OPEN_FLAGS), True))
-        except (PermissionError, IsADirectoryError):
+        except PermissionError:
             return self._keep(path, _File(os.open(full, os.O_RDONLY | osfile.OPEN_FLAGS), False))
         except OSError as error:
             if error.errno != errno.EROFS:
@@ -345,11 +345,16 @@ def _make_folders(full: str) -> list[str]:
         folder = os.path.dirname(folder)
         changed.append(folder)
     if len(changed) > 1:
-        os.makedirs(changed[0], exist_ok=True)
+        try:
+            os.makedirs(changed[0], exist_ok=True)
+        except FileExistsError as error:
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), full) from error
     return changed
 
 
 def _replace(full: str, content: bytes) -> None:
+    if os.path.isdir(full):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), full)
     folders = _make_folders(full)
     temporary, backup, backup_next = f"{full}.tmp", f"{full}.bak", f"{full}.bak.tmp"
     fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | osfile.OPEN_FLAGS, 0o644)

@@ -162,19 +162,19 @@ class SimDisk:
         if job is not None and not job.started:
             job.waiters.append(then)
             return
-        file: SimFile | None = None
+        try:
+            file = self._existing(path)
+        except OSError as error:
+            self._give(_Job(path, _nothing, _raising(error), then))
+            return
         size = 0
 
         def begin() -> None:
-            nonlocal file, size
-            file = self.folder.files.get(self.folder.full(path))
-            if file is not None:
-                size = file.size
-                file.begin_sync()
+            nonlocal size
+            size = file.size
+            file.begin_sync()
 
         def end() -> None:
-            if file is None:
-                raise FileNotFoundError(errno.ENOENT, strerror(errno.ENOENT), path)
             try:
                 if path in self._failed:
                     raise self._failed[path]
@@ -263,18 +263,12 @@ class SimDisk:
                     raise _os_error(fault.code, path)
 
     def _existing(self, path: str) -> SimFile:
-        full = self.folder.full(path)
-        file = self.folder.files.get(full)
-        if file is None:
-            raise FileNotFoundError(errno.ENOENT, strerror(errno.ENOENT), full)
-        return file
+        return self.folder.find(self.folder.full(path))
 
     def _writable(self, path: str) -> SimFile:
         full = self.folder.full(path)
         file = self.folder.files.get(full)
         if file is None:
-            if full in self.folder.entries:
-                raise IsADirectoryError(errno.EISDIR, strerror(errno.EISDIR), full)
             file = self.folder.make_file(full)
             file.modified_ms = self._clock.wall_ms
         return file
@@ -315,6 +309,13 @@ class SimDisk:
 
 def _nothing() -> None:
     pass
+
+
+def _raising(error: OSError) -> Callable[[], None]:
+    def end() -> None:
+        raise error
+
+    return end
 
 
 def _os_error(code: int, path: str) -> OSError:

@@ -147,6 +147,19 @@ class SimFolder:
             raise ValueError(f"{path!r} leaves the node's folder")
         return f"{self.root}/{path}".rstrip("/")
 
+    def find(self, path: str) -> SimFile:
+        """The file at a full path. FileNotFoundError, IsADirectoryError or NotADirectoryError when there is none."""
+        file = self.files.get(path)
+        if file is None:
+            if path in self.entries:
+                raise IsADirectoryError(errno.EISDIR, strerror(errno.EISDIR), path)
+            above = path
+            while (above := above.rpartition("/")[0]) and above not in self.entries:
+                if above in self.files:
+                    raise NotADirectoryError(errno.ENOTDIR, strerror(errno.ENOTDIR), path)
+            raise FileNotFoundError(errno.ENOENT, strerror(errno.ENOENT), path)
+        return file
+
     def make_folder(self, path: str) -> None:
         if path in self.entries:
             return
@@ -159,6 +172,8 @@ class SimFolder:
         self.entries[path] = {}
 
     def make_file(self, path: str) -> SimFile:
+        if path in self.entries:
+            raise IsADirectoryError(errno.EISDIR, strerror(errno.EISDIR), path)
         above, _, name = path.rpartition("/")
         self.make_folder(above)
         self.entries[above][name] = None
