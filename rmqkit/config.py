@@ -96,7 +96,9 @@ class NodeConfig:
         """Every key and value as Java prints a configuration: sorted `key=value` lines. Secrets are left out."""
         rows = ROWS[self.kind]
         shown = ((key, value) for key, value in sorted(self.values.items()) if key not in rows or not rows[key].secret)
-        return "".join(f"{key}={show(value)}\n" for key, value in shown if not key.startswith(PLUGIN + "."))
+        return "".join(
+            f"{key}={properties.escape(show(value))}\n" for key, value in shown if not key.startswith(PLUGIN + ".")
+        )
 
 
 def load(

@@ -239,30 +239,9 @@ TOPICS = in_area(
         "system topics cannot be created or changed by an admin call",
         live=True,
     ),
-    works(
-        "enableMixedMessageType",
-        Type.BOOL,
-        False,
-        "topics.enable_mixed_message_type",
-        "a topic may be declared to hold messages of several types",
-        live=True,
-    ),
-    works(
-        "enableCreateSysGroup",
-        Type.BOOL,
-        True,
-        "topics.enable_create_sys_group",
-        "system consumer groups are created even when autoCreateSubscriptionGroup is off",
-        live=True,
-    ),
-    works(
-        "clearRetryTopicWhenDeleteTopic",
-        Type.BOOL,
-        True,
-        "topics.clear_retry_topic_when_delete_topic",
-        "deleting a topic deletes the retry topics made for popping it",
-        live=True,
-    ),
+    *later("topics that hold messages of several types", "enableMixedMessageType: bool = false"),
+    *later("retry topics of pop consumption", "clearRetryTopicWhenDeleteTopic: bool = true"),
+    *no_effect("system groups are not created when a client shows up, they are there", "enableCreateSysGroup: bool = true"),
 )
 
 REGISTRATION = in_area(
@@ -293,14 +272,7 @@ REGISTRATION = in_area(
         "registers each period even when nothing changed; off: asks the name server first",
         live=True,
     ),
-    works(
-        "enableSingleTopicRegister",
-        Type.BOOL,
-        False,
-        "registration.enable_single_topic_register",
-        "a changed topic is registered alone instead of with all others",
-        live=True,
-    ),
+    *later("registering a changed topic alone instead of with all others", "enableSingleTopicRegister: bool = false"),
     *later("compressed registration bodies", "compressedRegister: bool = false"),
     *later(
         "registrations in several parts",

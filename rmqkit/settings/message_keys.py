@@ -60,14 +60,7 @@ SENDING = in_area(
         live=True,
         low=1,
     ),
-    works(
-        "startAcceptSendRequestTimeStamp",
-        Type.LONG,
-        0,
-        "send.start_accept_send_request_time_stamp_ms",
-        "sends before this Unix time (ms) are refused",
-        low=0,
-    ),
+    *later("refusing sends before a given time", "startAcceptSendRequestTimeStamp: long = 0"),
     *no_effect("a put is never blocked: its call waits, and the broker goes on", "asyncSendEnable: bool = true"),
     *no_effect(
         "requests other than sends are served in the turn in which they arrive",
@@ -157,31 +150,6 @@ PULLING = in_area(
         low=20,
     ),
     works(
-        "rejectPullConsumerEnable",
-        Type.BOOL,
-        False,
-        "pull.reject_pull_consumer_enable",
-        "pull consumers are refused; consumers that are pushed to may pull",
-        live=True,
-    ),
-    works(
-        "disableConsumeIfConsumerReadSlowly",
-        Type.BOOL,
-        False,
-        "pull.disable_consume_if_consumer_read_slowly",
-        "a group that lags more than consumerFallbehindThreshold may no longer pull",
-        live=True,
-    ),
-    works(
-        "consumerFallbehindThreshold",
-        Type.LONG,
-        17_179_869_184,
-        "pull.consumer_fallbehind_threshold",
-        "that lag, in bytes",
-        live=True,
-        low=0,
-    ),
-    works(
         "defaultQueryMaxNum",
         Type.INT,
         32,
@@ -190,13 +158,14 @@ PULLING = in_area(
         live=True,
         low=1,
     ),
-    works(
-        "litePullMessageEnable",
-        Type.BOOL,
-        True,
-        "pull.lite_pull_message_enable",
-        "pulls of lite consumers are served",
-        live=True,
+    *no_effect("pulls of lite consumers are always served", "litePullMessageEnable: bool = true"),
+    *later("refusing consumers that pull on their own", "rejectPullConsumerEnable: bool = false"),
+    *later(
+        "shutting out groups that lag too far behind",
+        """
+        disableConsumeIfConsumerReadSlowly: bool = false
+        consumerFallbehindThreshold: long = 17179869184
+        """,
     ),
     *no_effect("answers are slices of the file, sent as they are", "transferMsgByHeap: bool = true"),
     *no_effect("a pull goes on into the next queue file by itself", "travelCqFileNumWhenGetMessage: int = 1"),
@@ -233,14 +202,6 @@ CLIENTS = in_area(
         live=True,
     ),
     works(
-        "enableRegisterProducer",
-        Type.BOOL,
-        True,
-        "registration.enable_register_producer",
-        "producers are recorded by their heartbeat; off, with rejectTransactionMessage on: they are not",
-        live=True,
-    ),
-    works(
         "flushConsumerOffsetInterval",
         Type.INT,
         5000,
@@ -273,6 +234,7 @@ CLIENTS = in_area(
         subscriptionExpiredTimeout: long = 600000
         """,
     ),
+    *no_effect("producers are always recorded by their heartbeat", "enableRegisterProducer: bool = true"),
     *no_effect("members of a group are always told at once", "realTimeNotifyConsumerChange: bool = true"),
     *no_effect(
         UNREAD,

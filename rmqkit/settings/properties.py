@@ -74,6 +74,11 @@ def unescape(text: str) -> str:
     return "".join(out).encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
+def escape(text: str) -> str:
+    """A value as one line that `read` and Java take for it. Java itself prints values as they are; only odd ones differ."""
+    return text.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r")
+
+
 def split(line: str) -> tuple[str, str]:
     """Key and value of a logical line, both still escaped."""
     end = 0

@@ -86,18 +86,11 @@ class TopicDefaults:
     trace_topic_enable: bool = False
     msg_trace_topic_name: str = "RMQ_SYS_TRACE_TOPIC"
     validate_system_topic_when_update_topic: bool = True
-    enable_mixed_message_type: bool = False
-    enable_create_sys_group: bool = True
-    clear_retry_topic_when_delete_topic: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SendLimits:
-    """What the broker takes and when it says that it is busy.
-
-    `max_message_size` bounds a body, in bytes. `start_accept_send_request_time_stamp_ms` is a wall-clock time:
-    sends before it are refused.
-    """
+    """What the broker takes and when it says that it is busy. `max_message_size` bounds a body, in bytes."""
 
     max_message_size: int = 4_194_304
     auto_message_version_on_topic_len: bool = True
@@ -105,7 +98,6 @@ class SendLimits:
     broker_fast_failure_enable: bool = True
     wait_time_in_send_queue_ms: int = 200
     os_page_cache_busy_time_out_ms: int = 1000
-    start_accept_send_request_time_stamp_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,10 +118,6 @@ class PullSettings:
     max_transfer_count_on_message_in_disk: int = 8
     access_message_in_memory_max_ratio: int = 40
     max_filter_message_size: int = 16_000
-    lite_pull_message_enable: bool = True
-    reject_pull_consumer_enable: bool = False
-    disable_consume_if_consumer_read_slowly: bool = False
-    consumer_fallbehind_threshold: int = 17_179_869_184
     default_query_max_num: int = 32
 
 
@@ -144,10 +132,8 @@ class Registration:
     register_broker_timeout_ms: int = 24_000
     register_name_server_period_ms: int = 30_000
     force_register: bool = True
-    enable_single_topic_register: bool = False
     channel_expired_timeout_ms: int = 120_000
     notify_consumer_ids_changed_enable: bool = True
-    enable_register_producer: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -251,7 +251,7 @@ def test_secrets_are_not_shown():
 
 
 def test_a_config_comes_back_from_its_own_text(tmp_path: Path):
-    node = broker("brokerName=b", "flushDiskType=SYNC_FLUSH", "outboxMax=99999999")
+    node = broker("brokerName=b\\", "regionId=a\nlistenPort=1\\n", "flushDiskType=SYNC_FLUSH", "outboxMax=99999999")
     again = config.load([write(tmp_path, "x.conf", node.properties_text())], [], "broker", host=HOST)
     assert again.values == node.values
     assert again.flush == node.flush
