@@ -9,7 +9,9 @@ Rules between the two:
 - `send` on a connection that is being dialled is kept and goes out when it opens; on a closed one it is dropped.
 - Buffers are sent as they are, in order; the node must not change a bytearray or the memory under a view it has sent.
 - `Outbox.close` lets what was sent before go out first, `Outbox.abort` does not.
-- Above `outbox_high_water` waiting bytes the driver stops reading that peer and calls `drained` when it reads again.
+- Above `outbox_high_water` waiting bytes the driver stops reading a peer that has dialled us, and calls `drained` when they
+  have fallen to `outbox_low_water` and it reads again. A peer that we dialled is read all the same (`drained` is told
+  too): if both sides stopped reading, nothing would ever move again.
 """
 
 from typing import Any, NamedTuple

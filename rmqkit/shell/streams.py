@@ -4,7 +4,8 @@ Each is an item of the loop, found by its descriptor, with `ready(mask)` for eve
 
 - A stream tries to write at the end of the turn and asks for write events only while bytes wait (`pending`). The
   connection's own list is always empty between turns, so whatever a node sends later marks it dirty again and is counted.
-- Above `outbox_high_water` waiting bytes the peer is not read; at `outbox_low_water` it is again, and `drained` is told.
+- Above `outbox_high_water` waiting bytes a peer that dialled us is not read; at `outbox_low_water` it is again, and
+  `drained` is told.
 - A clean close writes what waits, ends our direction and reads the peer's last bytes into nothing for `LINGER_MS`: closing
   with unread bytes would reset the connection and could destroy our answer on its way.
 - The end of the peer's stream closes the connection, as upstream's does; bytes that still wait are dropped.
@@ -120,7 +121,7 @@ class Stream:
         """Ask the poller for what is wanted now."""
         conn = self.conn
         wanted = WRITE if self.pending else 0
-        if conn.reading and not self.paused and not conn.closing:
+        if conn.reading and not conn.closing and (conn.dialled or not self.paused):
             wanted |= READ
         if wanted != self.interest:
             self.interest = wanted

@@ -237,7 +237,7 @@ class End:
 
     def _reads(self) -> bool:
         conn = self.conn
-        return conn.reading and not self.paused and not conn.closing
+        return conn.reading and not conn.closing and (conn.dialled or not self.paused)
 
     def _opened(self) -> None:
         conn = self.conn
