@@ -7,8 +7,8 @@
     --lifeline FD         end when the other end of this pipe is closed
     --log-file FILE       where the log goes (stderr otherwise), --log-format text|json
 
-What keeps a node from starting is one line on stderr: exit code 2 for settings, 1 for the rest. The log says "ready" with the
-ports once the nodes run; the other exit codes are `rmqkit.shell.run`'s.
+What keeps a node from starting is one line on stderr: exit code 2 for settings, 1 for the rest. The log says "ready"
+with the ports once the nodes run; the other exit codes are `rmqkit.shell.run`'s.
 
 This module is imported by every node process, so it takes in no more than a node needs: neither the command line's
 libraries nor psutil.
@@ -126,10 +126,10 @@ def _broker(config: NodeConfig, name: str) -> NodeSpec:
     from rmqkit.shell.run import Listen, NodeSpec
 
     name = name or f"{config.identity.broker_name}-{config.identity.broker_id}"
-    loaded: Any = plugins.load(config.plugins.plugins)
+    parts = plugins.load().broker_parts(config)
 
     def make(ports: Ports, numbers: Mapping[str, int]) -> Node:
-        return Broker(name, ports, config, loaded)
+        return Broker(name, ports, config, parts)
 
     network = config.network
     listens = [Listen("remoting", network.bind_address, network.listen_port)]

@@ -19,7 +19,9 @@ from rmqkit.cli.complete import cluster_names, clusters_and_selectors, setting_k
 from rmqkit.cli.finding import Json
 from rmqkit.cli.usage import Failed, UsageError
 
-app = typer.Typer(cls=Group, no_args_is_help=True, rich_markup_mode=None, help="Whole clusters on this machine.")
+app = typer.Typer(
+    cls=Group, no_args_is_help=True, add_completion=False, rich_markup_mode=None, help="Whole clusters on this machine."
+)
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The cluster.", autocompletion=cluster_names)]
 Words = Annotated[
@@ -59,18 +61,24 @@ def up(
     file: Annotated[Path | None, typer.Option("--file", "-f", help="A description as in cluster.toml.")] = None,
     groups: Annotated[int | None, typer.Option("--groups", help="Broker groups (1).", show_default=False)] = None,
     replicas: Annotated[
-        int | None, typer.Option("--replicas", help="Brokers of a group (1; more once replication is built).", show_default=False)
+        int | None,
+        typer.Option("--replicas", help="Brokers of a group (1 until replication is built).", show_default=False),
     ] = None,
     nameservers: Annotated[int | None, typer.Option("--nameservers", help="Name servers (1).", show_default=False)] = None,
     settings: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="A setting of the nodes, by RocketMQ's name.", autocompletion=setting_keys),
+        typer.Option(
+            "--set", metavar="KEY=VALUE", help="A setting of the nodes, by RocketMQ's name.", autocompletion=setting_keys
+        ),
     ] = None,
     base_port: Annotated[
-        int | None, typer.Option("--base-port", help="First port; name servers, then brokers, 10 apart.", show_default=False)
+        int | None,
+        typer.Option("--base-port", help="First port; name servers, then brokers, 10 apart.", show_default=False),
     ] = None,
     any_port: Annotated[bool, typer.Option("--any-port", help="Move on when a port is taken.")] = False,
-    bind: Annotated[str | None, typer.Option("--bind", help="Address to listen on (127.0.0.1).", show_default=False)] = None,
+    bind: Annotated[
+        str | None, typer.Option("--bind", help="Address to listen on (127.0.0.1).", show_default=False)
+    ] = None,
     advertise: Annotated[
         str | None, typer.Option("--advertise", help="Address that clients are told.", show_default=False)
     ] = None,
@@ -112,7 +120,7 @@ def warn_of_open_doors(bind: str) -> None:
     except ValueError:
         is_local = bind == "localhost"
     if not is_local:
-        output.note(f"warning: nodes listen on {bind} and there is no access control: everybody who reaches them may read and write")
+        output.note(f"warning: nodes listen on {bind} without access control: whoever reaches them may read and write")
 
 
 def print_banner(status: dict, started: bool) -> None:  # type: ignore[type-arg]
@@ -189,9 +197,10 @@ def list_clusters(json: Json = False) -> None:
     if json:
         output.document(found)
     elif found:
-        output.table(("cluster", "state", "nodes", "name servers", "data"), [
-            (each["name"], each["state"], f"{each['running']}/{each['nodes']}", each["namesrv"], each["home"]) for each in found
-        ])  # fmt: skip
+        rows = [
+            (one["name"], one["state"], f"{one['running']}/{one['nodes']}", one["namesrv"], one["home"]) for one in found
+        ]
+        output.table(("cluster", "state", "nodes", "name servers", "data"), rows)
     else:
         output.note("no clusters; start one with `rmqkit cluster up`")
 
@@ -205,7 +214,8 @@ def env(name: Name = "default", json: Json = False) -> None:
     cluster = Cluster(name)
     description = cluster.description
     if not cluster.is_running:
-        raise NoSuchCluster(f"cluster {name} is down; start it with `rmqkit cluster up{'' if name == 'default' else ' ' + name}`")
+        word = "" if name == "default" else f" {name}"
+        raise NoSuchCluster(f"cluster {name} is down; start it with `rmqkit cluster up{word}`")
     if json:
         output.document({"NAMESRV_ADDR": cluster.namesrv})
     else:

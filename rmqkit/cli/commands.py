@@ -9,8 +9,9 @@ A wrong sub-command is answered with the nearest right one, at every level (`Gro
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
+from functools import cache
 from importlib import import_module
 from typing import Any, NamedTuple
 
@@ -18,14 +19,17 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
+from rmqkit.cli.output import note
 from rmqkit.cli.usage import UsageError
+from rmqkit.errors import RmqkitError
 
 
 class Lazy(NamedTuple):
-    """A sub-command: the module that has it as `app`, and its line in the help."""
+    """A sub-command: the module that has it as `app` (or by another name), and its line in the help."""
 
     module: str
     help: str
+    app: str = "app"
 
 
 TABLE: dict[str, Lazy] = {
@@ -36,8 +40,8 @@ TABLE: dict[str, Lazy] = {
     "group": Lazy("rmqkit.cli.groups", "Consumer groups: which there are, their members, how far they are."),
     "offset": Lazy("rmqkit.cli.offsets", "Where a group stands in a topic; move it."),
     "config": Lazy("rmqkit.cli.settings", "Read and change the settings of running nodes; explain a key."),
-    "nameserver": Lazy("rmqkit.cli.nameserver", "Run a name server in the foreground."),
-    "broker": Lazy("rmqkit.cli.broker", "Run brokers in the foreground."),
+    "nameserver": Lazy("rmqkit.cli.nodes", "Run a name server in the foreground.", "nameserver_app"),
+    "broker": Lazy("rmqkit.cli.nodes", "Run brokers in the foreground.", "broker_app"),
     "plugin": Lazy("rmqkit.cli.plugin", "Plug-ins: what is installed and what it adds."),
     "doctor": Lazy("rmqkit.cli.doctor", "Look for what would keep a cluster from running well here."),
 }
@@ -52,6 +56,11 @@ class Group(TyperGroup):
         return super().resolve_command(ctx, args)
 
 
+def group(help: str) -> typer.Typer:
+    """An empty group of sub-commands."""
+    return typer.Typer(cls=Group, no_args_is_help=True, add_completion=False, rich_markup_mode=None, help=help)
+
+
 class RootGroup(Group):
     """`rmqkit` itself."""
 
@@ -60,34 +69,36 @@ class RootGroup(Group):
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         if cmd_name in TABLE:
-            return TyperCommand(name=cmd_name, help=TABLE[cmd_name].help)
+            return TyperCommand(name=cmd_name, short_help=TABLE[cmd_name].help)
         return plugin_command(cmd_name)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         name = args[0] if args else ""
         if name not in TABLE:
             return super().resolve_command(ctx, args)
-        command = get_command(import_module(TABLE[name].module).app)
+        command = get_command(getattr(import_module(TABLE[name].module), TABLE[name].app))
         command.name = name
         return name, command, args[1:]
 
 
-def plugin_commands() -> Sequence[str]:
-    """Names of the commands that installed plug-ins add."""
+@cache
+def plugin_commands() -> Mapping[str, Callable[[], Any]]:
+    """The commands that installed plug-ins add. A broken plug-in is told of, and takes no other command with it."""
     from rmqkit import plugins
 
-    return list(plugins.load().commands)
+    try:
+        return plugins.load().commands
+    except RmqkitError as error:
+        note(f"warning: {error}")
+        return {}
 
 
 def plugin_command(name: str) -> Any:
-    """The command of a plug-in, None when no plug-in has it. A factory gives a `typer.Typer`, or a ready command."""
-    from rmqkit import plugins
-
-    factory = plugins.load().commands.get(name)
+    """The command of a plug-in, None when no plug-in has it. A factory gives a `typer.Typer`."""
+    factory = plugin_commands().get(name)
     if factory is None:
         return None
-    made = factory()
-    command = get_command(made) if isinstance(made, typer.Typer) else made
+    command = get_command(factory())
     command.name = name
     return command
 

@@ -1,4 +1,4 @@
-"""Words that the shell offers on TAB. Cheap: files are read, nothing is started; topics are asked for with half a second's patience.
+"""Words that the shell offers on TAB. Cheap: files are read, nothing is started, a name server has half a second.
 
 Whatever goes wrong, there is nothing to offer: a completion never prints an error.
 """
@@ -37,3 +37,17 @@ def setting_keys(incomplete: str) -> list[str]:
 
 def bare_setting_keys(incomplete: str) -> list[str]:
     return [key.removesuffix("=") for key in setting_keys(incomplete)]
+
+
+def topics(incomplete: str) -> list[str]:
+    """Topics of the cluster that commands without --namesrv talk to; those of the system are left out."""
+    from rmqkit.cli.finding import find_namesrv
+    from rmqkit.cluster.readiness import topics as known_topics
+    from rmqkit.runtime.connection import Address
+
+    try:
+        addresses = [Address.parse(text) for text in find_namesrv(None).split(";")]
+        known = known_topics(addresses, TOPIC_TIMEOUT_S)
+    except Exception:
+        return []
+    return [name for name in known if name.startswith(incomplete) and not name.startswith(("%", "RMQ_SYS_", "SCHEDULE_"))]

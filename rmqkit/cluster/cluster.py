@@ -159,7 +159,9 @@ class Cluster:
             if plan.node not in kept:
                 self.note(f"{plan.node} is no longer part of the cluster; its data stays in {self.node_folder(plan.node)}")
 
-    def _launch(self, description: Description, plans: list[NodePlan], timeout_s: float, *, keep_ports: bool = True) -> None:
+    def _launch(
+        self, description: Description, plans: list[NodePlan], timeout_s: float, *, keep_ports: bool = True
+    ) -> None:
         launch(
             self.folder,
             description,
@@ -206,9 +208,7 @@ class Cluster:
         with homes.locked(self.folder, self.note):
             return self._end(plans, grace_s)
 
-    def restart(
-        self, selector: str = "all", *, grace_s: float = GRACE_S, timeout_s: float = UP_TIMEOUT_S
-    ) -> list[str]:
+    def restart(self, selector: str = "all", *, grace_s: float = GRACE_S, timeout_s: float = UP_TIMEOUT_S) -> list[str]:
         """Stop those that run and start all of them; their names."""
         plans = self.select(selector)
         with homes.locked(self.folder, self.note):
@@ -258,7 +258,9 @@ class Cluster:
         running = self.running(plans)
         self._asked(plans, "stopped")
         for is_broker in (True, False):
-            batch = [(plan.node, running[plan.node]) for plan in plans if plan.node in running and plan.is_broker is is_broker]
+            batch = [
+                (plan.node, running[plan.node]) for plan in plans if plan.node in running and plan.is_broker is is_broker
+            ]
             processes.end(batch, grace_s, self.note)
         return list(running)
 

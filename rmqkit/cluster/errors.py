@@ -4,7 +4,7 @@ from rmqkit.errors import RmqkitError
 
 
 class ClusterError(RmqkitError):
-    """The thing that was asked for failed. The text is one line, what to do included; `details` are lines to show below it."""
+    """The thing that was asked for failed. The text is one line, what to do included; `details` are lines below it."""
 
     exit_code = 1
 

@@ -20,11 +20,11 @@ def signals_held() -> Iterator[None]:
         yield
         return
     noted: list[int] = []
-    before = {number: signal.signal(number, lambda number, _frame: noted.append(number)) for number in SIGNALS}
+    before = {each: signal.signal(each, lambda number, _frame: noted.append(number)) for each in SIGNALS}
     try:
         yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler if handler is not None else signal.SIG_DFL)
+        for each, handler in before.items():
+            signal.signal(each, handler if handler is not None else signal.SIG_DFL)
         for number in noted[:1]:
             signal.raise_signal(number)

@@ -56,7 +56,7 @@ def launch(
 ) -> None:
     """Start `plans`, none of which runs, and return when the whole cluster answers.
 
-    `keep_ports`: a node that had a port takes it again. Raises ClusterError, with nothing left running that was started here.
+    `keep_ports`: a node that had a port takes it again. Raises ClusterError; nothing that was started here is left then.
     """
     moved: dict[str, int] = {}
     deadline_s = time.monotonic() + timeout_s
@@ -114,7 +114,9 @@ def _start(
                     made.append((plan.node, psutil.Process(started.pid)))
                 known.nodes[plan.node] = started
                 state.save(folder, known)
-        readiness.wait_ready(targets(folder, description, description.nodes()), alive_of(folder, known), deadline_s, log_from)
+        readiness.wait_ready(
+            targets(folder, description, description.nodes()), alive_of(folder, known), deadline_s, log_from
+        )
     except BaseException:
         with signals_held():
             processes.kill(made)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
 from pathlib import Path
 
 from rmqkit.cluster.description import Description, NodePlan, Setting
@@ -82,7 +83,9 @@ def default_settings(plan: NodePlan, description: Description) -> dict[str, Sett
         wanted = {**BROKER_DEFAULTS, **replicas}
     else:
         wanted = dict(NAMESERVER_DEFAULTS)
-    return {key: value for key, value in wanted.items() if (row := keys.find(plan.kind, key)) and row.status is Status.WORKS}
+    return {
+        key: value for key, value in wanted.items() if (row := keys.find(plan.kind, key)) and row.status is Status.WORKS
+    }
 
 
 def knows(kind: keys.Kind, key: str) -> bool:
@@ -95,10 +98,10 @@ def check_settings(settings: Iterable[str]) -> None:
     for key in settings:
         row = keys.find("broker", key) or keys.find("nameserver", key)
         if row is None and not key.startswith("plugin."):
-            near = keys.nearest("broker", key) or keys.nearest("nameserver", key)
-            raise UsageProblem(f"unknown setting {key!r}{f'; did you mean {near}?' if near else ''}")
+            near = get_close_matches(key, [*keys.ROWS["broker"], *keys.ROWS["nameserver"]], n=1, cutoff=0.7)
+            raise UsageProblem(f"unknown setting {key!r}{f'; did you mean {near[0]}?' if near else ''}")
         if row is not None and row.key in (*BROKER_TIES, *NAMESERVER_TIES):
-            raise UsageProblem(f"{row.key} cannot be set for a cluster: each node has its own (see --base-port, --bind, --advertise)")
+            raise UsageProblem(f"{row.key} is each node's own; see --base-port, --bind, --advertise")
 
 
 def check(folder: Path, kind: keys.Kind) -> None:

@@ -17,7 +17,7 @@ PORT_MAX = 65535
 
 
 def is_free(host: str, port: int) -> bool:
-    """Whether a listener can be bound at `host` (a numeric address, "" for all). Raises ClusterError for an address that is not ours."""
+    """Whether a listener can be bound at `host` ("" for all). Raises ClusterError for an address that is not ours."""
     try:
         family, kind, protocol, _name, address = socket.getaddrinfo(
             host or None, port, 0, socket.SOCK_STREAM, 0, socket.AI_PASSIVE
@@ -96,7 +96,7 @@ def owner_of(port: int) -> str:
 
 
 def process_in_words(pid: int) -> str:
-    """"node broker-a-0 of cluster default (pid 7)" for one of ours, else "pid 7 (its command line)"."""
+    """Such as: node broker-a-0 of cluster default (pid 7); for a process that is none of ours: pid 7 (its command)."""
     import psutil
 
     from rmqkit.cluster.home import NODE_FILE, NODES

@@ -53,7 +53,7 @@ def spawn(folder: Path, kind: str, lifeline: int | None) -> Started:
         process = subprocess.Popen(
             command,
             cwd=folder,
-            env=_environment(),
+            env=node_environment(),
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
@@ -64,7 +64,7 @@ def spawn(folder: Path, kind: str, lifeline: int | None) -> Started:
     return Started(process.pid, _start_s(process.pid))
 
 
-def _environment() -> dict[str, str]:
+def node_environment() -> dict[str, str]:
     """This process's, with rmqkit importable from wherever it was imported here."""
     import rmqkit
 
@@ -75,7 +75,7 @@ def _environment() -> dict[str, str]:
 
 def _start_s(pid: int) -> float:
     try:
-        return psutil.Process(pid).create_time()
+        return float(psutil.Process(pid).create_time())
     except psutil.Error:
         return 0.0
 
@@ -97,7 +97,7 @@ def find(started: Started, folder: Path) -> psutil.Process | None:
 
 def is_paused(process: psutil.Process) -> bool:
     try:
-        return process.status() == psutil.STATUS_STOPPED
+        return bool(process.status() == psutil.STATUS_STOPPED)
     except psutil.Error:
         return False
 
@@ -130,7 +130,10 @@ def send_signal(process: psutil.Process, number: signal.Signals) -> None:
 def end(
     running: Sequence[tuple[str, psutil.Process]], grace_s: float, note: Callable[[str], None] = lambda text: None
 ) -> None:
-    """Stop processes: SIGTERM, and SIGKILL for those that are there after the grace, with a note. Returns when all are gone."""
+    """Stop processes: SIGTERM, then SIGKILL for those that are there after the grace, with a note.
+
+    Returns when all are gone.
+    """
     for _node, process in running:
         send_signal(process, signal.SIGTERM)
         send_signal(process, signal.SIGCONT)  # a paused one could not act on it
@@ -170,7 +173,7 @@ def wait_paused(running: Iterable[psutil.Process], paused: bool) -> None:
 def _is_there(process: psutil.Process) -> bool:
     _reap(process.pid)
     try:
-        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
     except psutil.Error:
         return False
 

@@ -34,7 +34,7 @@ class State:
 
 
 def load(folder: Path) -> State:
-    """What the file says; an absent or unreadable one is an empty state (the processes are then found by their stores' locks)."""
+    """What the file says. An absent or unreadable one is an empty state; nodes that run are then met by their locks."""
     try:
         content = json.loads((folder / STATE).read_text(encoding="utf-8"))
         nodes = content["nodes"]

@@ -1,0 +1,69 @@
+"""What `cluster up --json` and `cluster status --json` print: a cluster and its nodes, as they are now.
+
+A node's `state` is one of
+
+    up       it runs and answers
+    silent   it runs and does not answer (it may be starting, or busy recovering)
+    paused   it was stopped by a signal (`cluster pause`)
+    down     it does not run, and should not
+    died     it does not run although it should
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rmqkit.cluster import nodefile, processes, readiness, state
+from rmqkit.cluster.cluster import Cluster
+from rmqkit.cluster.description import NodePlan
+from rmqkit.cluster.home import STORE
+from rmqkit.cluster.readiness import NodeSeen, Target
+
+LOOK_TIMEOUT_S = 1.0
+
+
+def document(cluster: Cluster, *, timeout_s: float = LOOK_TIMEOUT_S) -> dict[str, Any]:
+    """The document; a node has `timeout_s` to answer. Raises NoSuchCluster."""
+    description = cluster.description
+    plans = description.nodes()
+    running = cluster.running(plans)
+    paused = {node for node, process in running.items() if processes.is_paused(process)}
+    targets = {target.plan.node: target for target in cluster.targets()}
+    asked = [target for node, target in targets.items() if node in running and node not in paused]
+    seen = readiness.look(asked, timeout_s)
+    records = state.load(cluster.folder).nodes
+    nodes = []
+    for plan in plans:
+        record = records.get(plan.node)
+        if plan.node in running:
+            now = "paused" if plan.node in paused else "up" if plan.node in seen else "silent"
+        else:
+            now = "died" if record is not None and record.asked == "up" else "down"
+        pid = running[plan.node].pid if plan.node in running else None
+        nodes.append(_node(cluster, plan, targets.get(plan.node), pid, now, seen.get(plan.node)))
+    namesrv = ";".join(target.address for target in targets.values() if not target.plan.is_broker)
+    return {"name": cluster.name, "namesrv": namesrv, "home": str(cluster.folder), "nodes": nodes}
+
+
+def _node(
+    cluster: Cluster, plan: NodePlan, target: Target | None, pid: int | None, now: str, seen: NodeSeen | None
+) -> dict[str, Any]:
+    address = target.address if target else None
+    if not plan.is_broker:
+        return {"node": plan.node, "kind": plan.kind, "address": address, "pid": pid, "state": now}
+    folder = cluster.node_folder(plan.node)
+    return {
+        "node": plan.node,
+        "kind": plan.kind,
+        "broker_name": plan.broker_name,
+        "broker_id": plan.broker_id,
+        "role": seen.role if seen else nodefile.load(folder).get("brokerRole", "ASYNC_MASTER"),
+        "acting": False,
+        "address": address,
+        "ha_address": target.ha_address if target else None,
+        "pid": pid,
+        "state": now,
+        "store": str(folder / STORE),
+        "offset_max": seen.offset_max if seen else None,
+        "in_sync": seen.in_sync if seen else None,
+    }

@@ -1,0 +1,95 @@
+"""What a cluster should be: cluster.toml, its nodes and their ports."""
+
+import pytest
+
+from rmqkit.cluster.description import Description, parse, parse_settings, read
+from rmqkit.cluster.errors import UsageProblem
+
+
+def test_the_default_is_one_name_server_and_one_broker_at_rocketmqs_ports():
+    nodes = Description().nodes()
+    assert [(plan.node, plan.kind, plan.port) for plan in nodes] == [
+        ("ns-0", "nameserver", 9876),
+        ("broker-a-0", "broker", 10911),
+    ]
+    assert nodes[1].ports(10911) == (10911, 10909, 10912)
+    assert nodes[0].ports(9876) == (9876,)
+
+
+def test_nodes_stand_ten_ports_apart():
+    nodes = Description(groups=3, nameservers=2).nodes()
+    assert [(plan.node, plan.port) for plan in nodes] == [
+        ("ns-0", 9876),
+        ("ns-1", 9886),
+        ("broker-a-0", 10911),
+        ("broker-b-0", 10921),
+        ("broker-c-0", 10931),
+    ]
+
+
+def test_a_base_port_counts_name_servers_first():
+    nodes = Description(groups=2, nameservers=2, base_port=20000).checked().nodes()
+    assert [plan.port for plan in nodes] == [20000, 20010, 20020, 20030]
+
+
+def test_toml_and_back_is_the_same():
+    wanted = Description(
+        name="shop", groups=2, bind="0.0.0.0", advertise="10.0.0.7", settings={"flushDiskType": "SYNC_FLUSH", "tls.x": 1}
+    )
+    assert parse(wanted.toml(), "f") == wanted
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("groups = 0", "groups = 0: must be from 1 to 26"),
+        ("groups = 27", "groups = 27"),
+        ("nameservers = 10", "nameservers = 10"),
+        ("replicas = 2", "replication is not built yet"),
+        ("gruops = 1", "unknown key 'gruops'; did you mean groups?"),
+        ("groups = 'x'", "groups must be a whole number"),
+        ("groups = true", "groups must be a whole number"),
+        ("any_port = 1", "any_port must be true or false"),
+        ("name = '../x'", "cannot be a cluster's name"),
+        ("name = 'master'", "stands for nodes"),
+        ("name = 'broker-a'", "stands for nodes"),
+        ("base_port = 65530", "between 1024 and 65535"),
+        ("base_port = 80", "between 1024 and 65535"),
+        ("settings = 3", "[settings] must be a table"),
+        ("[settings]\na = [1]", "settings.a must be"),
+        ("groups = ", "f: "),
+    ],
+)
+def test_a_wrong_file_is_one_line_that_names_it(text, says):
+    with pytest.raises(UsageProblem) as caught:
+        parse(text, "f")
+    assert str(caught.value).startswith("f: ")
+    assert says in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert caught.value.exit_code == 2
+
+
+def test_a_file_that_cannot_be_read_is_a_usage_problem(tmp_path):
+    with pytest.raises(UsageProblem, match="No such file"):
+        read(tmp_path / "absent.toml")
+
+
+def test_changes_keep_what_was_not_asked_for():
+    first = Description(groups=2, settings={"a": 1, "b": 2})
+    then = first.changed(groups=None, nameservers=2, settings={"b": 3})
+    assert (then.groups, then.nameservers, then.settings) == (2, 2, {"a": 1, "b": 3})
+
+
+def test_settings_are_key_equals_value():
+    assert parse_settings(["a=1", " b = x=y "]) == {"a": "1", "b": "x=y"}
+    for wrong in ("a", "=1"):
+        with pytest.raises(UsageProblem, match="key=value"):
+            parse_settings([wrong])
+
+
+@pytest.mark.parametrize(
+    ("bind", "advertise", "told"),
+    [("127.0.0.1", "", "127.0.0.1"), ("0.0.0.0", "", "127.0.0.1"), ("10.0.0.7", "", "10.0.0.7"), ("0.0.0.0", "db1", "db1")],
+)
+def test_clients_are_told_an_address_they_can_use(bind, advertise, told):
+    assert Description(bind=bind, advertise=advertise).advertised == told
