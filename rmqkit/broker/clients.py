@@ -45,13 +45,13 @@ class ConsumerGroup:
     def client_ids(self) -> list[str]:
         return list(dict.fromkeys(member.client_id for member in self.members.values()))
 
-    def take(self, data: ConsumerData, version_now: int) -> bool:
+    def take(self, data: ConsumerData) -> bool:
         """Modes and subscriptions of a heartbeat; whether the subscriptions changed."""
-        self.consume_type = data.consume_type
-        self.message_model = data.message_model
-        self.consume_from_where = data.consume_from_where
+        self.consume_type = str(data.consume_type)
+        self.message_model = str(data.message_model)
+        self.consume_from_where = str(data.consume_from_where)
         changed = False
-        topics = {}
+        topics: dict[str, None] = {}
         for each in data.subscription_data_set:
             topics[each.topic] = None
             known = self.subscriptions.get(each.topic)
@@ -91,7 +91,7 @@ class Clients:
             changed = True
         else:
             member.last_ms = now_ms
-        changed = group.take(data, now_ms) or changed
+        changed = group.take(data) or changed
         if changed and notify and data.message_model != "BROADCASTING":
             self.changed[group.name] = None
         return changed

@@ -26,21 +26,19 @@ class GroupTable:
 
     def load(self) -> None:
         """Raises KeptFileDamaged."""
-        loaded = self._file.load(SubscriptionGroupTable.parse)
+        loaded = self._file.load(SubscriptionGroupTable.decode)
         if loaded is not None:
             self.by_name.update(loaded.subscription_group_table)
             self.version = loaded.data_version
         before = len(self.by_name)
         for name in names.SYSTEM_GROUPS:
             broadcast = name != "FILTERSRV_CONSUMER"
-            self.by_name.setdefault(
-                name, SubscriptionGroupConfig(group_name=name, consume_broadcast_enable=broadcast)
-            )
+            self.by_name.setdefault(name, SubscriptionGroupConfig(group_name=name, consume_broadcast_enable=broadcast))
         if len(self.by_name) != before:
             self._changed()
 
     def save(self, then: Callable[[], None] | None = None) -> None:
-        self._file.save(lambda: self.snapshot().to_file(), then)
+        self._file.save(lambda: self.snapshot().pretty().encode(), then)
 
     def snapshot(self) -> SubscriptionGroupTable:
         return SubscriptionGroupTable(data_version=self.version, subscription_group_table=dict(self.by_name))

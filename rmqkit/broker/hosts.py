@@ -9,7 +9,6 @@ from rmqkit.wire.codes import MessageSysFlag
 from rmqkit.wire.hosts import HOST_V4_SIZE, pack_host
 
 
-
 class Hosts:
     def __init__(self, store: Address) -> None:
         self.store_address = store

@@ -13,6 +13,8 @@ Only this module knows all parts; the others are handed the broker and use its f
 Source: `broker/.../BrokerController.java`.
 """
 
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
 
 from rmqkit.broker import names
 from rmqkit.broker.clients import Clients
@@ -27,6 +29,7 @@ from rmqkit.broker.topics import TopicTable
 from rmqkit.config import NodeConfig
 from rmqkit.runtime.calls import Handlers
 from rmqkit.runtime.connection import Address, Connection
+from rmqkit.runtime.duties import Run
 from rmqkit.runtime.node import BaseNode
 from rmqkit.runtime.ports import Ports
 from rmqkit.runtime.remoting import Peer, Remoting
@@ -34,13 +37,25 @@ from rmqkit.runtime.waiters import ArrivalWaiters
 from rmqkit.store.contract import EngineFactory, EngineParts, StorageEngine, StoreWriteError
 from rmqkit.wire import properties as props
 from rmqkit.wire.codes import PermName, RequestCode, ResponseCode
-from rmqkit.wire.uniqueids import UniqueIds
 from rmqkit.wire.schemas.calls import NotifyConsumerIdsChangedRequest
+from rmqkit.wire.uniqueids import UniqueIds
 
 HANDLERS = Handlers(send.rows, pull.rows, offsets.rows, clients.rows, topics.rows, groups.rows, admin.rows)
 NOT_ON_VIP = (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE)
 CONFIG_FOLDER = "config"
 CLIENT_SCAN_MS = 10_000
+
+
+class BrokerParts(Protocol):
+    """What configuration picked for this broker (`rmqkit.plugins.BrokerParts`)."""
+
+    @property
+    def engine(self) -> EngineFactory: ...
+    @property
+    def handlers(self) -> Sequence[Handlers]: ...
+    @property
+    def duties(self) -> Sequence[tuple[str, Callable[..., Run], Mapping[str, str]]]:
+        """(name, factory of (broker, settings), settings)"""
 
 
 class Broker(BaseNode):
@@ -49,9 +64,7 @@ class Broker(BaseNode):
         name: str,
         ports: Ports,
         config: NodeConfig,
-        engine: EngineFactory,
-        *,
-        extra_handlers: Handlers | None = None,
+        parts: BrokerParts,
     ) -> None:
         super().__init__(name, ports)
         self.config = config
@@ -71,8 +84,8 @@ class Broker(BaseNode):
         self.arrivals = ArrivalWaiters(config.limits.waiters_max)
         self.puts = Puts(self)
         self.statistics = Statistics(clock)
-        self.store: StorageEngine = engine(EngineParts(ports, self.duties, config))
-        table = Handlers(HANDLERS, *([extra_handlers] if extra_handlers else []))
+        self.store: StorageEngine = parts.engine(EngineParts(ports, self.duties, config))
+        table = Handlers(HANDLERS, *parts.handlers)
         self.remoting = Remoting(
             self,
             outbox=self.outbox,
@@ -87,6 +100,7 @@ class Broker(BaseNode):
         )
         self.remoting.unavailable = "the broker is starting"
         self.registration = Registration(self)
+        self._plugin_duties = parts.duties
         self.guarded_topics = names.SEND_FORBIDDEN
         self.send_blocked = ""
         self.send_blocked_code = ResponseCode.NO_PERMISSION
@@ -124,6 +138,8 @@ class Broker(BaseNode):
         self.duties.add("pull-deadlines", self.arrivals.expire, None)
         self.duties.add("pull-hold-scan", lambda now: pull.hold_scan(self, now), None)
         self.duties.add("statistics", self.statistics.sample, now_ms)
+        for name, factory, settings in self._plugin_duties:
+            self.duties.add(f"plugin-{name}", factory(self, settings), now_ms)
         self.registration.start()
         self.log.info("serving", address=self.address_text, log_end=self.store.offset_max)
 
@@ -239,5 +255,3 @@ class Broker(BaseNode):
         for conn in self.clients.silent(now_ms - self.config.registration.channel_expired_timeout_ms):
             self.outbox.close(conn, "no heartbeat")
         return now_ms + CLIENT_SCAN_MS
-
-

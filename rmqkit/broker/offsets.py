@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 
 from rmqkit.runtime.kept import KeptFile
 from rmqkit.runtime.ports import Clock, Disk
-from rmqkit.wire.bodies import ConsumerOffsets, DataVersion
+from rmqkit.wire.bodies import ConsumerOffsetTable, DataVersion
 
 SEPARATOR = "@"
 #: (topic, group) pairs kept at most; a commit beyond it is refused
@@ -31,21 +31,21 @@ class OffsetTable:
 
     def load(self) -> None:
         """Raises KeptFileDamaged."""
-        loaded = self._file.load(ConsumerOffsets.parse)
+        loaded = self._file.load(ConsumerOffsetTable.decode)
         if loaded is not None:
             self.table.update(loaded.offset_table)
-            self.version = loaded.data_version
+            self.version = loaded.data_version or self.version
 
     def save(self, then: Callable[[], None] | None = None) -> None:
         """Write when something changed since the last save; `then` is called in either case."""
         if self._dirty or self._file.busy or self._file.error is not None:
             self._dirty = False
-            self._file.save(lambda: self.snapshot().to_file(), then)
+            self._file.save(lambda: self.snapshot().pretty().encode(), then)
         elif then is not None:
             then()
 
-    def snapshot(self) -> ConsumerOffsets:
-        return ConsumerOffsets(data_version=self.version, offset_table=self.table)
+    def snapshot(self) -> ConsumerOffsetTable:
+        return ConsumerOffsetTable(data_version=self.version, offset_table=self.table)
 
     def query(self, group: str, topic: str, queue_id: int) -> int:
         """The committed offset, or -1."""

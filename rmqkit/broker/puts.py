@@ -36,7 +36,10 @@ _ANSWERS = {
     ),
     PutStatus.MESSAGE_ILLEGAL: (ResponseCode.MESSAGE_ILLEGAL, "the message is illegal: topic, body or record too long"),
     PutStatus.PROPERTIES_SIZE_EXCEEDED: (ResponseCode.MESSAGE_ILLEGAL, "the properties are longer than 32767 bytes"),
-    PutStatus.OS_PAGE_CACHE_BUSY: (ResponseCode.SYSTEM_BUSY, "[PC_SYNCHRONIZED]broker busy, start flow control for a while"),
+    PutStatus.OS_PAGE_CACHE_BUSY: (
+        ResponseCode.SYSTEM_BUSY,
+        "[PC_SYNCHRONIZED]broker busy, start flow control for a while",
+    ),
     PutStatus.IN_SYNC_REPLICAS_NOT_ENOUGH: (ResponseCode.SYSTEM_ERROR, "in-sync replicas not enough"),
     PutStatus.UNKNOWN_ERROR: (ResponseCode.SYSTEM_ERROR, "UNKNOWN_ERROR"),
 }
@@ -121,9 +124,7 @@ class Puts:
                 continue
             offset_next = result.phy_offset_next
 
-            def finish(
-                durable: bool, call: Call[Any] = call, queue_id: int = queue_id, result: PutResult = result
-            ) -> None:
+            def finish(durable: bool, call: Call[Any] = call, queue_id: int = queue_id, result: PutResult = result) -> None:
                 status = PutStatus.PUT_OK if durable else PutStatus.FLUSH_DISK_TIMEOUT
                 self._answer(call, queue_id, result, status)
 

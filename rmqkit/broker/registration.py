@@ -8,14 +8,17 @@ server at once that this broker is gone.
 Source: `broker/.../out/BrokerOuterAPI.registerBrokerAll`, `broker/.../BrokerController.registerBrokerAll`.
 """
 
+from functools import partial
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from rmqkit.runtime.calls import CallFailed, Outcome
 from rmqkit.runtime.connection import Address
-from rmqkit.wire.bodies import RegisterBrokerBody, TopicConfigTable
+from rmqkit.wire.bodies import RegisterBrokerBody, TopicConfigAndMappingTable, TopicConfigTable
 from rmqkit.wire.codes import PermName, RequestCode
 from rmqkit.wire.record import body_crc
-from rmqkit.wire.schemas.nameserver import RegisterBrokerRequest, UnregisterBrokerRequest
+from rmqkit.wire.schemas.nameserver import QueryDataVersionRequest, RegisterBrokerRequest, UnregisterBrokerRequest
 
 if TYPE_CHECKING:
     from rmqkit.broker.node import Broker
@@ -39,9 +42,8 @@ class Registration:
     def start(self) -> None:
         self._running = True
         for address in self.nameservers:
-            self._broker.duties.add(
-                self._duty(address), lambda now_ms, to=address: self._register(to, now_ms), self._broker.clock.mono_ms
-            )
+            run = partial(self._register, address)
+            self._broker.duties.add(self._duty(address), run, self._broker.clock.mono_ms)
 
     def topics_changed(self, names: list[str]) -> None:
         """Tell these topics now, to the name servers that know us."""
@@ -70,9 +72,34 @@ class Registration:
         return f"register-{address}"
 
     def _register(self, address: Address, now_ms: int) -> int:
-        self._send(address, self._body(self._broker.topics.snapshot()), whole=True)
+        if self._broker.config.registration.force_register or address not in self.registered:
+            self._send(address, self._body(self._broker.topics.snapshot()), whole=True)
+        else:
+            self._ask_version(address)
         period_ms = self._broker.config.registration.register_name_server_period_ms
         return now_ms + min(PERIOD_MS_MAX, max(PERIOD_MS_MIN, period_ms))
+
+    def _ask_version(self, address: Address) -> None:
+        """With `forceRegister` off: send the table only when the name server's copy is another one.
+
+        Source: `BrokerOuterAPI.needRegister`. Asking counts as a sign of life there.
+        """
+        broker = self._broker
+        identity = broker.config.identity
+        request = QueryDataVersionRequest(
+            broker_name=identity.broker_name,
+            broker_addr=broker.address_text,
+            cluster_name=identity.broker_cluster_name,
+            broker_id=identity.broker_id,
+        )
+
+        def answered(outcome: Outcome) -> None:
+            if isinstance(outcome, CallFailed) or outcome.ext.get("changed") != "false":
+                self._send(address, self._body(broker.topics.snapshot()), whole=True)
+
+        timeout_ms = broker.config.registration.register_broker_timeout_ms
+        body = broker.topics.version.encode()
+        broker.remoting.call(address, RequestCode.QUERY_DATA_VERSION, request, body, timeout_ms=timeout_ms, then=answered)
 
     def _body(self, table: TopicConfigTable) -> bytes:
         """Topics with the broker's own permission laid over them, as upstream registers them."""
@@ -80,11 +107,12 @@ class Registration:
         both = PermName.PERM_READ | PermName.PERM_WRITE
         if mask & both != both:
             topics = {
-                name: config.with_perm(config.perm & mask | config.perm & ~both)
+                name: replace(config, perm=config.perm & mask | config.perm & ~both)
                 for name, config in table.topic_config_table.items()
             }
             table = TopicConfigTable(data_version=table.data_version, topic_config_table=topics)
-        return RegisterBrokerBody(topic_config_serialize_wrapper=table).encode()
+        whole = TopicConfigAndMappingTable(data_version=table.data_version, topic_config_table=table.topic_config_table)
+        return RegisterBrokerBody(topic_config_serialize_wrapper=whole).encode()
 
     def _send(self, address: Address, body: bytes, whole: bool = False) -> None:
         broker = self._broker
@@ -103,9 +131,7 @@ class Registration:
             self._answered(address, whole, outcome)
 
         timeout_ms = broker.config.registration.register_broker_timeout_ms
-        broker.remoting.call(
-            address, RequestCode.REGISTER_BROKER, request, body, timeout_ms=timeout_ms, then=answered
-        )
+        broker.remoting.call(address, RequestCode.REGISTER_BROKER, request, body, timeout_ms=timeout_ms, then=answered)
 
     def _answered(self, address: Address, whole: bool, outcome: Outcome) -> None:
         if not isinstance(outcome, CallFailed) and outcome.is_ok:

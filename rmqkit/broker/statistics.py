@@ -101,6 +101,4 @@ class Statistics:
 
 def _duration(passed_ms: int) -> str:
     seconds = max(0, passed_ms) // 1000
-    return (
-        f"{seconds // 86400} days, {seconds // 3600 % 24} hours, {seconds // 60 % 60} minutes, {seconds % 60} seconds"
-    )
+    return f"{seconds // 86400} days, {seconds // 3600 % 24} hours, {seconds // 60 % 60} minutes, {seconds % 60} seconds"

@@ -37,7 +37,7 @@ class TopicTable:
 
     def load(self) -> None:
         """Raises KeptFileDamaged."""
-        loaded = self._file.load(TopicConfigTable.parse)
+        loaded = self._file.load(TopicConfigTable.decode)
         if loaded is not None:
             self.by_name.update(loaded.topic_config_table)
             self.version = loaded.data_version
@@ -48,7 +48,7 @@ class TopicTable:
             self.save()
 
     def save(self, then: Callable[[], None] | None = None) -> None:
-        self._file.save(lambda: self.snapshot().to_file(), then)
+        self._file.save(lambda: self.snapshot().pretty().encode(), then)
 
     def snapshot(self, only: Iterable[str] | None = None) -> TopicConfigTable:
         """The whole table, or these topics, with the current version."""
@@ -92,9 +92,7 @@ class TopicTable:
         """A topic the broker needs itself (retry, dead letters); existing ones stay as they are."""
         config = self.by_name.get(name)
         if config is None:
-            config = TopicConfig(
-                topic_name=name, read_queue_nums=queue_count, write_queue_nums=queue_count, perm=perm
-            )
+            config = TopicConfig(topic_name=name, read_queue_nums=queue_count, write_queue_nums=queue_count, perm=perm)
             self.put(config)
         return config
 

@@ -34,33 +34,15 @@ SENDING = in_area(
         "half messages are refused with NO_PERMISSION",
         live=True,
     ),
-    works(
-        "brokerFastFailureEnable",
-        Type.BOOL,
-        True,
-        "send.broker_fast_failure_enable",
-        "requests that waited too long are answered SYSTEM_BUSY instead of being served late",
-        live=True,
+    *no_effect(
+        "there is no send queue: a send is handled in the turn in which it arrives; what waits for the disk is bounded by "
+        "waitersMax, and beyond it sends are answered SYSTEM_BUSY",
+        """
+        brokerFastFailureEnable: bool = true
+        waitTimeMillsInSendQueue: long = 200
+        osPageCacheBusyTimeOutMills: long = 1000
+        """,
     ),
-    works(
-        "waitTimeMillsInSendQueue",
-        Type.LONG,
-        200,
-        "send.wait_time_in_send_queue_ms",
-        "how long a send may wait before it is answered SYSTEM_BUSY, in ms",
-        live=True,
-        low=1,
-    ),
-    works(
-        "osPageCacheBusyTimeOutMills",
-        Type.LONG,
-        1000,
-        "send.os_page_cache_busy_time_out_ms",
-        "a write that takes longer makes the broker answer SYSTEM_BUSY, in ms",
-        live=True,
-        low=1,
-    ),
-    *later("refusing sends before a given time", "startAcceptSendRequestTimeStamp: long = 0"),
     *no_effect("a put is never blocked: its call waits, and the broker goes on", "asyncSendEnable: bool = true"),
     *no_effect(
         "requests other than sends are served in the turn in which they arrive",

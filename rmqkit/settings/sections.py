@@ -90,14 +90,11 @@ class TopicDefaults:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SendLimits:
-    """What the broker takes and when it says that it is busy. `max_message_size` bounds a body, in bytes."""
+    """What the broker takes. `max_message_size` bounds a body, in bytes."""
 
     max_message_size: int = 4_194_304
     auto_message_version_on_topic_len: bool = True
     reject_transaction_message: bool = False
-    broker_fast_failure_enable: bool = True
-    wait_time_in_send_queue_ms: int = 200
-    os_page_cache_busy_time_out_ms: int = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

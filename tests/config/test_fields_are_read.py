@@ -21,9 +21,6 @@ NOT_YET = {
     "index.max_msgs_num_batch",
     "index.message_index_enable",
     "index.message_index_safe",
-    "offsets.use_server_side_reset_offset",
-    "pull.default_query_max_num",
-    "registration.force_register",
     "retention.clean_file_forcibly_enable",
     "retention.clean_resource_interval_ms",
     "retention.delete_commit_log_files_interval_ms",
@@ -34,10 +31,6 @@ NOT_YET = {
     "retention.disk_space_clean_forcibly_ratio",
     "retention.disk_space_warning_level_ratio",
     "retention.file_reserved_time_hours",
-    "send.broker_fast_failure_enable",
-    "send.os_page_cache_busy_time_out_ms",
-    "send.reject_transaction_message",
-    "send.wait_time_in_send_queue_ms",
 }
 
 

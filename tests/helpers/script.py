@@ -251,12 +251,14 @@ class ScriptLog:
 
 
 class ScriptDisk:
-    """A disk in memory. `error` makes what completes later fail; with `held` completions wait until it is cleared."""
+    """A disk in memory. `error` makes what completes later fail, `write_error` what does not; with `held` completions wait
+    until it is cleared."""
 
     def __init__(self) -> None:
         self.files: dict[str, bytearray] = {}
         self.locks: set[str] = set()
         self.error: OSError | None = None
+        self.write_error: OSError | None = None
         self.held = False
         self.completions: list[tuple[Completion, OSError | None]] = []
 
@@ -271,6 +273,8 @@ class ScriptDisk:
         file.extend(bytes(max(0, size - len(file))))
 
     def write(self, path: str, position: int, buffers: Sequence[Buffer]) -> None:
+        if self.write_error is not None:
+            raise self.write_error
         data = b"".join(bytes(buffer) for buffer in buffers)
         self.create(path, position + len(data))
         self.files[path][position : position + len(data)] = data

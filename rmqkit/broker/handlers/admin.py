@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 from rmqkit.errors import ConfigError
 from rmqkit.runtime.calls import Call, Handlers, Refused, Response
-from rmqkit.wire.bodies import KVTable, decode_properties_text, encode_properties_text
+from rmqkit.wire import properties_text
+from rmqkit.wire.bodies import KVTable
 from rmqkit.wire.codes import RequestCode, ResponseCode
 from rmqkit.wire.schema import NoFields
 from rmqkit.wire.schemas.admin import GetBrokerConfigResponse
@@ -22,19 +23,16 @@ if TYPE_CHECKING:
 
 rows = Handlers()
 
-#: messages one query answers with at most (upstream's maxMsgsNumBatch)
-QUERY_MAX = 64
-
 
 @rows.handles(RequestCode.GET_BROKER_CONFIG, NoFields)
 def get_config(broker: "Broker", call: Call[NoFields]) -> Response:
-    body = encode_properties_text({key: _text(value) for key, value in sorted(broker.config.values.items())})
-    return call.ok(GetBrokerConfigResponse(version=broker.topics.version.encode().decode()), body)
+    version = broker.topics.version.encode().decode()
+    return call.ok(GetBrokerConfigResponse(version=version), broker.config.properties_text().encode())
 
 
 @rows.handles(RequestCode.UPDATE_BROKER_CONFIG, NoFields)
 def update_config(broker: "Broker", call: Call[NoFields]) -> Response:
-    changes = decode_properties_text(call.body)
+    changes = properties_text.decode(call.body)
     try:
         config = broker.config.updated(changes)
     except ConfigError as error:
@@ -61,10 +59,11 @@ def view(broker: "Broker", call: Call[ViewMessageRequest]) -> Response:
 @rows.handles(RequestCode.QUERY_MESSAGE, QueryMessageRequest)
 def query(broker: "Broker", call: Call[QueryMessageRequest]) -> Response:
     args = call.args
+    count_max = broker.config.pull.default_query_max_num if args.unique_key_query else args.max_num
     hits = broker.store.query(
         args.topic,
         args.key,
-        count_max=max(1, min(args.max_num, QUERY_MAX)),
+        count_max=max(1, min(count_max, broker.config.index.max_msgs_num_batch)),
         begin_ms=args.begin_timestamp,
         end_ms=args.end_timestamp,
     )
@@ -74,9 +73,3 @@ def query(broker: "Broker", call: Call[QueryMessageRequest]) -> Response:
     if not hits.buffers:
         return Response(ResponseCode.QUERY_NOT_FOUND, ext, b"", "can not find message, maybe time range not correct")
     return call.ok(ext, hits.buffers)
-
-
-def _text(value: bool | int | float | str) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return str(value)

@@ -9,15 +9,14 @@ from rmqkit.broker.clients import CLIENTS_MAX, Member
 from rmqkit.broker.names import group_fault, retry_topic
 from rmqkit.runtime.calls import Call, Handlers, Refused, Response
 from rmqkit.wire.bodies import (
+    CheckClientBody,
     Connection,
     ConsumerConnection,
     ConsumerListByGroup,
-    HeartbeatData,
     ProducerConnection,
-    parse_subscription,
+    decode_heartbeat,
 )
 from rmqkit.wire.codes import Language, PermName, RequestCode, ResponseCode
-from rmqkit.wire.fastjson import loads
 from rmqkit.wire.schema import NoFields
 from rmqkit.wire.schemas.groups import (
     GetConsumerConnectionListRequest,
@@ -38,7 +37,7 @@ def heartbeat(broker: "Broker", call: Call[NoFields]) -> Response:
 
     Consumer groups the broker does not know and may not create are skipped silently, as upstream does.
     """
-    data = HeartbeatData.parse(call.body)
+    data = decode_heartbeat(call.body)
     groups = len(data.consumer_data_set) + len(data.producer_data_set)
     if broker.clients.count + groups > CLIENTS_MAX:
         raise Refused(ResponseCode.SYSTEM_BUSY, f"more than {CLIENTS_MAX} clients on this broker")
@@ -78,16 +77,10 @@ def unregister(broker: "Broker", call: Call[UnregisterClientRequest]) -> Respons
 @rows.handles(RequestCode.CHECK_CLIENT_CONFIG, NoFields)
 def check_config(broker: "Broker", call: Call[NoFields]) -> Response:
     """A consumer asks at its start whether its subscription will do; only a bad one is answered with an error."""
-    body = loads(call.body) if call.body else None
-    subscription = body.get("subscriptionData") if isinstance(body, dict) else None
-    if not isinstance(subscription, dict):
-        return call.ok()
-    kind = subscription.get("expressionType") or "TAG"
-    if kind != "TAG":
-        return call.error(
-            ResponseCode.SYSTEM_ERROR, f"The broker does not support consumer to filter message by {kind}"
-        )
-    parse_subscription(str(subscription.get("topic") or ""), str(subscription.get("subString") or "*"))
+    subscription = CheckClientBody.decode(call.body).subscription_data if call.body else None
+    if subscription is not None and not subscription.is_tag_type:
+        kind = subscription.expression_type
+        return call.error(ResponseCode.SYSTEM_ERROR, f"The broker does not support consumer to filter message by {kind}")
     return call.ok()
 
 

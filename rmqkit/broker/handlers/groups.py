@@ -29,7 +29,7 @@ PAGE_MAX = 2000
 
 @rows.handles(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, NoFields)
 def create(broker: "Broker", call: Call[NoFields]) -> Response:
-    config = SubscriptionGroupConfig.parse(call.body)
+    config = SubscriptionGroupConfig.decode(call.body)
     fault = group_fault(config.group_name)
     if fault:
         raise Refused(ResponseCode.INVALID_PARAMETER, fault)
@@ -69,9 +69,7 @@ def all_groups(broker: "Broker", call: Call[GetAllSubscriptionGroupRequest]) -> 
 def group_config(broker: "Broker", call: Call[GetSubscriptionGroupConfigRequest]) -> Response:
     config = broker.groups.by_name.get(call.args.group)
     if config is None:
-        return call.error(
-            ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"No group in this broker. group: {call.args.group}"
-        )
+        return call.error(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"No group in this broker. group: {call.args.group}")
     return call.ok(body=config.encode())
 
 

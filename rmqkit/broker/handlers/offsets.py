@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from rmqkit.broker.names import group_fault
 from rmqkit.runtime.calls import Call, Handlers, Refused, Response
+from rmqkit.wire.bodies import MessageQueue, ResetOffsetBody
 from rmqkit.wire.codes import RequestCode, ResponseCode
 from rmqkit.wire.schemas.offsets import (
     GetEarliestMsgStoretimeRequest,
@@ -46,9 +47,7 @@ def query(broker: "Broker", call: Call[QueryConsumerOffsetRequest]) -> Response:
         and broker.store.queue_is_in_memory(args.topic, args.queue_id, 0)
     ):
         return call.ok(QueryConsumerOffsetResponse(offset=0))
-    return call.error(
-        ResponseCode.QUERY_NOT_FOUND, "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first"
-    )
+    return call.error(ResponseCode.QUERY_NOT_FOUND, "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first")
 
 
 @rows.handles(RequestCode.UPDATE_CONSUMER_OFFSET, UpdateConsumerOffsetRequest)
@@ -124,16 +123,38 @@ def reset(broker: "Broker", call: Call[ResetOffsetRequest]) -> Response:
         else:
             table[queue_id] = broker.store.offset_by_time(args.topic, queue_id, args.timestamp)
     call.changing()
+    if not broker.config.offsets.use_server_side_reset_offset:
+        return _reset_by_clients(broker, call, table)
     for queue_id, offset in table.items():
         broker.offsets.reset(args.group, args.topic, queue_id, offset)
         broker.arrivals.wake_all((args.topic, queue_id))
-    from rmqkit.wire.bodies import MessageQueue, ResetOffsetBody
+    return call.ok(body=_reset_body(broker, call, table))
 
+
+def _reset_by_clients(broker: "Broker", call: Call[ResetOffsetRequest], table: dict[int, int]) -> Response:
+    """The older way: every member of the group is told to go there; somebody has to be online.
+
+    Source: `broker/.../client/net/Broker2Client.resetOffset`.
+    """
+    args = call.args
+    group = broker.clients.consumers.get(args.group)
+    if group is None:
+        remark = f"Consumer not online, so can not reset offset, Group: {args.group} Topic: {args.topic}"
+        return call.error(ResponseCode.CONSUMER_NOT_ONLINE, remark)
+    body = _reset_body(broker, call, table)
+    note = {"topic": args.topic, "group": args.group, "timestamp": str(args.timestamp), "isForce": "true"}
+    for member in group.members.values():
+        broker.remoting.oneway(member.conn, RequestCode.RESET_CONSUMER_CLIENT_OFFSET, note, body)
+    return call.ok(body=body)
+
+
+def _reset_body(broker: "Broker", call: Call[ResetOffsetRequest], table: dict[int, int]) -> bytes:
+    """Written in the form the requester's language reads, as upstream does."""
     name = broker.config.identity.broker_name
     body = ResetOffsetBody(
         offset_table={
-            MessageQueue(topic=args.topic, broker_name=name, queue_id=queue_id): offset
+            MessageQueue(topic=call.args.topic, broker_name=name, queue_id=queue_id): offset
             for queue_id, offset in table.items()
         }
     )
-    return call.ok(body=body.encode(array_form=call.language in ("CPP", 1)))
+    return body.encode_for_cpp() if call.language in ("CPP", 1) else body.encode()

@@ -31,6 +31,8 @@ rows = Handlers()
 SUSPEND_MS_MAX = 60_000
 #: how often a parked pull looks whether the queue has moved past it without a match
 HOLD_SCAN_MS = 5000
+#: how clients say that they filter by tag
+TAG_TYPES = (None, "", "TAG")
 
 _CODES = {
     GetStatus.FOUND: ResponseCode.SUCCESS,
@@ -53,9 +55,9 @@ def pull(broker: "Broker", call: Call[PullMessageRequest]) -> Response:
     if args.sys_flag & PullSysFlag.COMMIT_OFFSET and args.commit_offset >= 0:
         broker.offsets.commit(args.consumer_group, args.topic, args.queue_id, args.commit_offset)
     read = _read(broker, args, match)
-    if args.sys_flag & PullSysFlag.SUSPEND and _code(read, args) is ResponseCode.PULL_NOT_FOUND:
-        if _park(broker, call, match):
-            return LATER
+    may_wait = args.sys_flag & PullSysFlag.SUSPEND and _code(read, args) is ResponseCode.PULL_NOT_FOUND
+    if may_wait and _park(broker, call, match):
+        return LATER
     return _response(broker, read, args)
 
 
@@ -90,9 +92,14 @@ def _parsed(topic: str, expression: str) -> SubscriptionData:
     return parse_subscription(topic, expression)
 
 
+@lru_cache(maxsize=4096)
+def _match_of(codes: tuple[int, ...]) -> TagMatch | None:
+    return frozenset(codes).__contains__ if codes else None
+
+
 def _tag_match(broker: "Broker", args: PullMessageRequest, group: "SubscriptionGroupConfig") -> TagMatch | None:
     """The filter on tag codes: from the request when it carries the subscription, else from the heartbeat."""
-    if args.expression_type not in (None, "", "TAG"):
+    if args.expression_type not in TAG_TYPES:
         raise Refused(
             ResponseCode.SYSTEM_ERROR,
             f"The broker does not support consumer to filter message by {args.expression_type}",
@@ -106,8 +113,7 @@ def _tag_match(broker: "Broker", args: PullMessageRequest, group: "SubscriptionG
             ) from None
     else:
         subscription = _heartbeat_subscription(broker, args, group)
-    codes = subscription.codes
-    return codes.__contains__ if codes else None
+    return _match_of(tuple(subscription.code_set))
 
 
 def _heartbeat_subscription(
@@ -125,7 +131,7 @@ def _heartbeat_subscription(
         raise Refused(ResponseCode.SUBSCRIPTION_NOT_EXIST, "the consumer's subscription not exist")
     if subscription.sub_version < args.sub_version:
         raise Refused(ResponseCode.SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest")
-    if subscription.expression_type not in (None, "", "TAG"):
+    if subscription.expression_type not in TAG_TYPES:
         raise Refused(
             ResponseCode.SYSTEM_ERROR,
             f"The broker does not support consumer to filter message by {subscription.expression_type}",
@@ -139,14 +145,19 @@ def _read(broker: "Broker", args: PullMessageRequest, match: TagMatch | None) ->
     if reset is not None:
         known = broker.store.queue_range(args.topic, args.queue_id)
         return Read(GetStatus.OFFSET_RESET, reset, known.offset_min, known.offset_max)
-    size_max = settings.max_transfer_bytes_on_message_in_memory
+    if broker.store.queue_is_in_memory(args.topic, args.queue_id, args.queue_offset):
+        size_max = settings.max_transfer_bytes_on_message_in_memory
+        count_max = settings.max_transfer_count_on_message_in_memory
+    else:
+        size_max = settings.max_transfer_bytes_on_message_in_disk
+        count_max = settings.max_transfer_count_on_message_in_disk
     if args.max_msg_bytes is not None and args.max_msg_bytes > 0:
         size_max = min(size_max, args.max_msg_bytes)
     return broker.store.read(
         args.topic,
         args.queue_id,
         args.queue_offset,
-        count_max=max(1, min(args.max_msg_nums, settings.pull_batch_max_message_count)),
+        count_max=max(1, min(args.max_msg_nums, count_max)),
         size_max=size_max,
         tag_match=match,
     )

@@ -63,7 +63,9 @@ def send(broker: "Broker", call: Call[SendRequest]) -> Response:
     if queue_id < 0:
         queue_id = broker.entropy.randrange(max(1, config.write_queue_nums))
     if not config.perm & PermName.PERM_WRITE:
-        raise Refused(ResponseCode.NO_PERMISSION, f"sending to topic[{topic}] is forbidden: its permission is {config.perm}")
+        raise Refused(
+            ResponseCode.NO_PERMISSION, f"sending to topic[{topic}] is forbidden: its permission is {config.perm}"
+        )
     body = call.body
     size_max = broker.config.send.max_message_size
     if not body or len(body) > size_max:
@@ -94,7 +96,9 @@ def send(broker: "Broker", call: Call[SendRequest]) -> Response:
         plain += b"UNIQ_KEY\x01" + broker.unique_id().encode() + b"\x02"
     plain += broker.own_properties
     if len(plain) > PROPERTIES_SIZE_MAX:
-        raise Refused(ResponseCode.MESSAGE_ILLEGAL, f"the properties are {len(plain)} bytes, the limit is {PROPERTIES_SIZE_MAX}")
+        raise Refused(
+            ResponseCode.MESSAGE_ILLEGAL, f"the properties are {len(plain)} bytes, the limit is {PROPERTIES_SIZE_MAX}"
+        )
 
     born_host, v6 = broker.hosts.of(call.conn)
     sys_flag = args.sys_flag & ~(MessageSysFlag.BORN_HOST_V6 | MessageSysFlag.STORE_HOST_V6) | v6
@@ -186,7 +190,7 @@ def _checked_topic(broker: "Broker", call: Call[SendRequest]) -> "TopicConfig":
     if config is None:
         raise Refused(
             ResponseCode.TOPIC_NOT_EXIST,
-            f"topic[{topic}] not exist, apply first please! (autoCreateTopicEnable is off here; rmqkit topic create {topic})",
+            f"topic[{topic}] not exist, apply first please! (rmqkit topic create {topic})",
         )
     return config
 
@@ -196,7 +200,9 @@ def _special(broker: "Broker", args: SendRequest, properties: bytes) -> tuple[by
     mapping = props.decode(properties)
     level = mapping.get("DELAY", "0")
     if level.lstrip("+").isdigit() and int(level) > 0:
-        raise Refused(ResponseCode.MESSAGE_ILLEGAL, "delayed messages (property DELAY) are not supported by this broker yet")
+        raise Refused(
+            ResponseCode.MESSAGE_ILLEGAL, "delayed messages (property DELAY) are not supported by this broker yet"
+        )
     if any(name in mapping for name in ("TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS")):
         raise Refused(ResponseCode.SYSTEM_ERROR, "accurate timer message is not enabled, timerWheelEnable is false")
     if mapping.get("TRAN_MSG", "").lower() == "true":
@@ -210,8 +216,10 @@ def _special(broker: "Broker", args: SendRequest, properties: bytes) -> tuple[by
 
 
 def _refuse_transaction(broker: "Broker") -> None:
+    """`rejectTransactionMessage` makes this the operator's wish; without it the feature is just not there yet."""
     address = broker.config.network.broker_ip1
-    raise Refused(ResponseCode.NO_PERMISSION, f"the broker[{address}] sending transaction message is forbidden")
+    why = "" if broker.config.send.reject_transaction_message else " (transactions are not supported yet)"
+    raise Refused(ResponseCode.NO_PERMISSION, f"the broker[{address}] sending transaction message is forbidden{why}")
 
 
 def _retry_or_dlq(broker: "Broker", call: Call[SendRequest], queue_id: int) -> tuple[str, int]:

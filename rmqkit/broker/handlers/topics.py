@@ -87,9 +87,7 @@ def _attributes(known: dict[str, str], changes: str | None) -> dict[str, str]:
         elif sign == "-" and key:
             merged.pop(key, None)
         elif change.strip():
-            raise Refused(
-                ResponseCode.INVALID_PARAMETER, f"attribute change {change!r} is neither +key=value nor -key"
-            )
+            raise Refused(ResponseCode.INVALID_PARAMETER, f"attribute change {change!r} is neither +key=value nor -key")
     return merged
 
 
@@ -159,5 +157,3 @@ def consumed_by(broker: "Broker", call: Call[QueryTopicConsumeByWhoRequest]) -> 
 @rows.handles(RequestCode.QUERY_TOPICS_BY_CONSUMER, QueryTopicsByConsumerRequest)
 def topics_of(broker: "Broker", call: Call[QueryTopicsByConsumerRequest]) -> Response:
     return call.ok(body=TopicList(topic_list=broker.offsets.topics_of(call.args.group)).encode())
-
-

@@ -1,0 +1,72 @@
+"""Registration with name servers. Source: `BrokerOuterAPI.registerBrokerAll`, `RouteInfoManager.registerBroker`."""
+
+import json
+
+from rmqkit.wire.codes import RequestCode
+from tests.broker.requests import send, with_topic
+from tests.helpers.script import write_command
+
+
+def answer_all(script, client, code=0):
+    """The name server takes what it was sent; the requests."""
+    requests = client.take()
+    for each in requests:
+        if not each.flag & 2:
+            client.send(write_command(code, opaque=each.opaque, flag=1, remark=None if code == 0 else "no"))
+    return requests
+
+
+def test_the_whole_table_goes_first_then_changed_topics(make):
+    broker = make("namesrvAddr=10.9.9.1:9876;10.9.9.2:9876")
+    assert [str(each.conn.peer) for each in broker.dialled] == ["10.9.9.1:9876", "10.9.9.2:9876"]
+    first, second = list(broker.dialled)
+    broker.accept(first)
+    broker.refuse(second)
+    (request,) = answer_all(broker, first)
+    assert request.code == RequestCode.REGISTER_BROKER
+    assert request.ext["brokerName"] == "broker-a"
+    assert request.ext["brokerAddr"] == "127.0.0.1:10911"
+    assert request.ext["haServerAddr"] == "127.0.0.1:10912"
+    topics = json.loads(request.body)["topicConfigSerializeWrapper"]["topicConfigTable"]
+    assert topics["TBW102"]["perm"] == 7
+    assert len(topics) > 1
+    assert {"DefaultCluster", "broker-a", "BenchmarkTest"} <= set(topics)
+
+    with_topic(broker, "New")
+    (request,) = answer_all(broker, first)
+    assert list(json.loads(request.body)["topicConfigSerializeWrapper"]["topicConfigTable"]) == ["New"]
+
+    broker.advance(1_500)
+    (retry,) = broker.dialled
+    assert str(retry.conn.peer) == "10.9.9.2:9876", "the one that was down is tried again"
+
+
+def test_registration_is_repeated_and_ends_with_a_goodbye(make):
+    broker = make("namesrvAddr=10.9.9.1:9876")
+    (nameserver,) = broker.dialled
+    broker.accept(nameserver)
+    answer_all(broker, nameserver)
+    broker.advance(30_000)
+    assert [each.code for each in answer_all(broker, nameserver)] == [RequestCode.REGISTER_BROKER]
+    broker.turn(broker.node.stop)
+    broker.finish_disk()
+    assert [each.code for each in nameserver.take()] == [RequestCode.UNREGISTER_BROKER]
+
+
+def test_a_lost_name_server_is_told_everything_again(make):
+    broker = make("namesrvAddr=10.9.9.1:9876")
+    (nameserver,) = broker.dialled
+    broker.accept(nameserver)
+    answer_all(broker, nameserver)
+    nameserver.close()
+    broker.advance(1_500)
+    (again,) = broker.dialled
+    broker.accept(again)
+    (request,) = answer_all(broker, again)
+    assert len(json.loads(request.body)["topicConfigSerializeWrapper"]["topicConfigTable"]) > 1
+
+
+def test_sends_are_served_without_any_name_server(make):
+    broker = make("namesrvAddr=10.9.9.1:9876")
+    broker.refuse(broker.dialled[0])
+    assert send(with_topic(broker)).code == 0

@@ -1,0 +1,206 @@
+"""Topic, group, offset and configuration administration. Source: `AdminBrokerProcessor.java`, `ConsumerManageProcessor.java`."""
+
+import json
+
+import pytest
+
+from rmqkit.wire import fastjson
+from rmqkit.wire.codes import RequestCode, ResponseCode
+from tests.broker.conftest import broker_of
+from tests.broker.requests import pull, send, with_topic
+from tests.helpers.script import Script
+
+
+def offset_of(client, group="CG", topic="T", **more):
+    fields = {"consumerGroup": group, "topic": topic, "queueId": "0", **more}
+    return client.ask(RequestCode.QUERY_CONSUMER_OFFSET, fields)
+
+
+def commit(client, offset, group="CG", topic="T"):
+    fields = {"consumerGroup": group, "topic": topic, "queueId": "0", "commitOffset": str(offset)}
+    return client.ask(RequestCode.UPDATE_CONSUMER_OFFSET, fields)
+
+
+def test_a_topic_is_created_read_back_and_deleted(broker):
+    client = with_topic(broker, "T", 3)
+    answer = client.ask(RequestCode.GET_TOPIC_CONFIG, {"topic": "T"})
+    assert answer.json["topicName"] == "T"
+    assert answer.json["writeQueueNums"] == 3
+    send(client)
+    assert client.ask(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "T"}).code == 0
+    # Exactly this code: admin tools swallow no other (`MQAdminUtils.java`).
+    assert client.ask(RequestCode.GET_TOPIC_CONFIG, {"topic": "T"}).code == ResponseCode.TOPIC_NOT_EXIST
+    with_topic(broker)
+    assert pull(client).code == ResponseCode.PULL_NOT_FOUND, "the old messages are gone with their queue"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"topic": "a b"},
+        {"topic": ""},
+        {"topic": "TBW102"},
+        {"readQueueNums": "-1"},
+        {"writeQueueNums": "1000000"},
+        {"perm": "99"},
+        {"topicFilterType": "NO_TAG"},
+        {"attributes": "message.type=FIFO"},
+        {"attributes": "+queue.type=BatchCQ"},
+    ],
+)
+def test_bad_topics_are_refused(broker, changes):
+    client = broker.connect()
+    version = broker.node.topics.version
+    fields = {
+        "topic": "T",
+        "defaultTopic": "TBW102",
+        "readQueueNums": "4",
+        "writeQueueNums": "4",
+        "perm": "6",
+        "topicFilterType": "SINGLE_TAG",
+        "order": "false",
+    }
+    assert client.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, fields | changes).code == ResponseCode.INVALID_PARAMETER
+    assert broker.node.topics.version == version
+
+
+def test_system_topics_cannot_be_deleted(broker):
+    client = broker.connect()
+    for topic in ("TBW102", "DefaultCluster", "broker-a", "RMQ_SYS_TRANS_HALF_TOPIC"):
+        assert client.ask(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": topic}).code == ResponseCode.INVALID_PARAMETER
+        assert broker.node.topics.get(topic) is not None
+
+
+def test_stats_have_a_row_for_every_queue_of_an_empty_topic(broker):
+    client = with_topic(broker, "T", 2)
+    send(client)
+    rows = fastjson.loads(client.ask(RequestCode.GET_TOPIC_STATS_INFO, {"topic": "T"}).body)["offsetTable"]
+    assert sorted((queue.queue_id, row["maxOffset"]) for queue, row in rows.items()) == [(0, 1), (1, 0)]
+
+
+def test_all_topics_whole_and_by_pages(broker):
+    client = with_topic(broker)
+    whole = client.ask(RequestCode.GET_ALL_TOPIC_CONFIG)
+    names = sorted(whole.json["topicConfigTable"])
+    assert "T" in names
+    page = client.ask(RequestCode.GET_ALL_TOPIC_CONFIG, {"topicSeq": "1", "maxTopicNum": "2"})
+    assert sorted(page.json["topicConfigTable"]) == names[1:3]
+    assert page.ext["totalTopicNum"] == str(len(names))
+
+
+def test_an_offset_nobody_committed_is_not_found_or_zero(broker):
+    """`ConsumerManageProcessor.queryConsumerOffset`: 0 while message 0 is still at hand, else QUERY_NOT_FOUND."""
+    client = with_topic(broker)
+    assert offset_of(client).ext["offset"] == "0"
+    assert offset_of(client, setZeroIfNotFound="false").code == ResponseCode.QUERY_NOT_FOUND
+    send(client)
+    assert offset_of(client).ext["offset"] == "0"
+    assert commit(client, 1).code == 0
+    assert offset_of(client).ext["offset"] == "1"
+
+
+def test_commits_need_a_topic_and_a_group(broker):
+    client = with_topic(broker)
+    assert commit(client, 1, topic="Nowhere").code == ResponseCode.TOPIC_NOT_EXIST
+    assert commit(client, 1, group="a/b").code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
+    fields = {"consumerGroup": "CG", "topic": "T"}
+    assert client.ask(RequestCode.UPDATE_CONSUMER_OFFSET, fields).code == ResponseCode.INVALID_PARAMETER
+    assert broker.node.offsets.table == {}
+
+
+def test_a_reset_is_given_to_the_next_pull_and_shields_the_queue(broker):
+    """Server-side reset: `ConsumerOffsetManager.{assignResetOffset,queryThenEraseResetOffset}`."""
+    client = with_topic(broker, "T", 1)
+    for _ in range(5):
+        send(client)
+    commit(client, 5)
+    fields = {"topic": "T", "group": "CG", "timestamp": "0", "isForce": "true", "queueId": "0", "offset": "2"}
+    assert client.ask(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, fields).code == 0
+    commit(client, 5)
+    assert offset_of(client).ext["offset"] == "2", "a late commit does not undo the reset"
+    answer = pull(client, offset=5)
+    assert (answer.code, answer.ext["nextBeginOffset"]) == (ResponseCode.PULL_OFFSET_MOVED, "2")
+    commit(client, 3)
+    assert offset_of(client).ext["offset"] == "3"
+
+
+def test_min_max_and_by_time(broker):
+    client = with_topic(broker)
+    stamps = []
+    for _ in range(4):
+        stamps.append(broker.clock.wall_ms)
+        send(client)
+        broker.advance(1000)
+    place = {"topic": "T", "queueId": "0"}
+    assert client.ask(RequestCode.GET_MAX_OFFSET, place).ext["offset"] == "4"
+    assert client.ask(RequestCode.GET_MIN_OFFSET, place).ext["offset"] == "0"
+    assert client.ask(RequestCode.GET_EARLIEST_MSG_STORETIME, place).ext["timestamp"] == str(stamps[0])
+    for stamp, offset in ((0, 0), (stamps[2], 2), (stamps[2] - 1, 2), (stamps[3] + 10_000, 4)):
+        answer = client.ask(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, {**place, "timestamp": str(stamp)})
+        assert answer.ext["offset"] == str(offset)
+
+
+def test_configuration_is_read_and_changed_live(broker):
+    client = with_topic(broker)
+    answer = client.ask(RequestCode.GET_BROKER_CONFIG)
+    assert "brokerName=broker-a" in answer.body.decode().splitlines()
+    assert json.loads(answer.ext["version"])["counter"] >= 1
+    assert client.ask(RequestCode.UPDATE_BROKER_CONFIG, {}, b"longPollingEnable=false\n").code == 0
+    assert broker.node.config.pull.long_polling_enable is False
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"storePathRootDir=/tmp/x", b"longPollingEnable=perhaps", b"noSuchKey=1", b"longPollingEnable=false\nbrokerName=z"],
+)
+def test_a_bad_change_changes_nothing(broker, body):
+    before = broker.node.config
+    answer = broker.connect().ask(RequestCode.UPDATE_BROKER_CONFIG, {}, body)
+    assert answer.code != 0
+    assert answer.remark
+    assert broker.node.config is before
+
+
+def test_runtime_info_has_what_cluster_list_reads(broker):
+    client = with_topic(broker)
+    send(client)
+    table = client.ask(RequestCode.GET_BROKER_RUNTIME_INFO).json["table"]
+    assert all(isinstance(value, str) for value in table.values())
+    assert len(table["putTps"].split()) == 3
+    for name in ("brokerVersionDesc", "getTransferredTps", "commitLogDiskRatio", "dispatchBehindBytes", "brokerActive"):
+        assert name in table
+    assert table["putMessageTimesTotal"] == "1"
+
+
+def test_a_message_by_its_offset_and_by_its_key(broker):
+    client = with_topic(broker)
+    uniq = "7F000001000118B4AAC200000000ABCD"
+    send(client, i=f"UNIQ_KEY\x01{uniq}\x02KEYS\x01order-7 order-8\x02")
+    view = client.ask(RequestCode.VIEW_MESSAGE_BY_ID, {"offset": "0"})
+    assert view.code == 0
+    assert len(view.body) == int.from_bytes(view.body[:4], "big")
+    assert client.ask(RequestCode.VIEW_MESSAGE_BY_ID, {"offset": "13"}).code == ResponseCode.SYSTEM_ERROR
+    window = {"topic": "T", "maxNum": "10", "beginTimestamp": "0", "endTimestamp": str(2**62)}
+    for key in (uniq, "order-7", "order-8"):
+        assert client.ask(RequestCode.QUERY_MESSAGE, {**window, "key": key}).body == view.body
+    assert client.ask(RequestCode.QUERY_MESSAGE, {**window, "key": "no"}).code == ResponseCode.QUERY_NOT_FOUND
+
+
+def test_tables_survive_a_restart():
+    script = Script(broker_of())
+    script.turn()
+    client = with_topic(script, "Kept", 3)
+    send(client, "Kept")
+    commit(client, 1, topic="Kept")
+    client.ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, b'{"groupName":"G2","retryMaxTimes":3}')
+    script.node.stop()
+    for _ in range(10):
+        script.turn()
+        script.finish_disk()
+    assert script.node.stopped
+    script.disk.close()
+    again = Script(broker_of(), disk=script.disk)
+    again.turn()
+    assert again.node.topics.get("Kept").read_queue_nums == 3
+    assert again.node.offsets.query("CG", "Kept", 0) == 1
+    assert again.node.groups.by_name["G2"].retry_max_times == 3
