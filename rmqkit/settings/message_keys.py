@@ -43,6 +43,7 @@ SENDING = in_area(
         osPageCacheBusyTimeOutMills: long = 1000
         """,
     ),
+    *later("refusing sends before a given time", "startAcceptSendRequestTimeStamp: long = 0"),
     *no_effect("a put is never blocked: its call waits, and the broker goes on", "asyncSendEnable: bool = true"),
     *no_effect(
         "requests other than sends are served in the turn in which they arrive",

@@ -1,4 +1,7 @@
-"""Pulls and long polling. Source: `PullMessageProcessor.java`, `PullRequestHoldService.java`, `DefaultMessageStore.getMessage`."""
+"""Pulls and long polling.
+
+Source: `PullMessageProcessor.java`, `PullRequestHoldService.java`, `DefaultMessageStore.getMessage`.
+"""
 
 import pytest
 

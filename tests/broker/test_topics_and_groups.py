@@ -1,4 +1,7 @@
-"""Topic, group, offset and configuration administration. Source: `AdminBrokerProcessor.java`, `ConsumerManageProcessor.java`."""
+"""Topic, group, offset and configuration administration.
+
+Source: `AdminBrokerProcessor.java`, `ConsumerManageProcessor.java`.
+"""
 
 import json
 
