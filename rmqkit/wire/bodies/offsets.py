@@ -22,14 +22,14 @@ from rmqkit.wire.schema import Int32, Int64
 class ConsumerOffsetTable(Body, kw_only=True):
     """The key is `topic@group`, then the queue id."""
 
-    data_version: DataVersion | None = None
+    data_version: DataVersion = DataVersion()
     offset_table: dict[str, dict[Int32, Int64]] = field(default_factory=dict)
 
 
 class DelayOffsetTable(Body, kw_only=True):
     """45 and delayOffset.json: offsets by delay level."""
 
-    data_version: DataVersion | None = None
+    data_version: DataVersion = DataVersion()
     offset_table: dict[Int32, Int64] = field(default_factory=dict)
 
 
