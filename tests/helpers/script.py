@@ -219,14 +219,14 @@ class Script(Generic[N]):
             client = Client(self, conn)
             self.clients.append(client)
             self.dialled.append(client)
-        by_conn = {id(client.conn): client for client in self.clients}
+        by_conn: dict[int, Client] = {id(client.conn): client for client in self.clients}
         for conn in outbox.dirty:
             by_conn[id(conn)].take_sent()
         for conn, _ in outbox.closes:
-            client = by_conn[id(conn)]
-            if not client.closed:
-                client.closed = conn.closing
-                self._closing.append(client)
+            closing = by_conn.get(id(conn))
+            if closing is not None and not closing.closed:
+                closing.closed = conn.closing
+                self._closing.append(closing)
         for effects in (outbox.dials, outbox.dirty, outbox.closes, outbox.reads_changed):
             effects.clear()
 

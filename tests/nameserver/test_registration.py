@@ -141,6 +141,16 @@ def test_rule_5_a_returning_master_gets_its_write_bit_back(ns: NameServerScript)
     assert admin.perm("T1") == 6
 
 
+def test_rule_5_a_new_id_enters_its_topics_whatever_their_version(ns: NameServerScript):
+    """RouteInfoManager.registerBroker: registerFirst. An acting master that becomes master keeps its DataVersion."""
+    admin, broker = Admin(ns), Broker(ns, broker_id=1, acting=True)
+    broker.register("T1", "T2")
+    assert admin.perm("T1") == 4
+    broker.broker_id = 0
+    broker.register("T1", "T2")
+    assert admin.perm("T1") == 6
+
+
 def test_rule_5_topics_change_with_the_data_version(ns: NameServerScript):
     """RouteInfoManager.isTopicConfigChanged: same version, same topics; a topic that lacks the broker is entered."""
     admin, broker = Admin(ns), Broker(ns)
