@@ -10,6 +10,9 @@ import java.util.ArrayList;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.concurrent.ExecutionException;
+import java.util.concurrent.FutureTask;
+import java.util.concurrent.TimeUnit;
 
 /**
  * Runs checks of Apache's Java client against a cluster, all in one JVM.
@@ -23,6 +26,8 @@ import java.util.Map;
  * code is 0 when every check passed, 1 when one failed, 2 for wrong arguments.
  */
 public final class Driver {
+    /** A check that hangs longer than this has failed; the next one runs. */
+    private static final long LIMIT_MS = 150_000;
     private static final Map<String, Entry> CHECKS = new LinkedHashMap<>();
 
     static {
@@ -98,11 +103,16 @@ public final class Driver {
         result.put("check", name);
         boolean ok = false;
         try (Scene scene = new Scene(namesrv, name)) {
-            Map<String, Object> detail = CHECKS.get(name).check.run(scene);
+            FutureTask<Map<String, Object>> task = new FutureTask<>(() -> CHECKS.get(name).check.run(scene));
+            Thread thread = new Thread(task, name);
+            thread.setDaemon(true);
+            thread.start();
+            Map<String, Object> detail = task.get(LIMIT_MS, TimeUnit.MILLISECONDS);
             ok = true;
             result.put("ok", true);
             result.put("detail", detail);
-        } catch (Throwable e) {
+        } catch (Throwable thrown) {
+            Throwable e = thrown instanceof ExecutionException ? thrown.getCause() : thrown;
             StringWriter trace = new StringWriter();
             e.printStackTrace(new PrintWriter(trace));
             result.put("ok", false);
