@@ -16,6 +16,9 @@ from rmqkit.wire.codes import MessageSysFlag
 
 BODY_SIZE_MAX = 64 * 1024 * 1024
 
+_ZSTD_PIECE_SIZE = 256
+_ZSTD_WINDOW_MAX = 32 * 1024 * 1024
+
 
 class CompressionMissing(RmqkitError):
     """The package that can read this compression is not installed."""
@@ -51,14 +54,19 @@ def inflate_lz4(data: bytes, size_max: int = BODY_SIZE_MAX) -> bytes:
 def inflate_zstd(data: bytes, size_max: int = BODY_SIZE_MAX) -> bytes:
     """A ZSTD frame. Raises RemoteProtocolError, or CompressionMissing without the package zstandard."""
     zstandard = _imported("zstandard", "zstandard")
+    inflater = zstandard.ZstdDecompressor(max_window_size=_ZSTD_WINDOW_MAX).decompressobj()
     out = bytearray()
     try:
-        with zstandard.ZstdDecompressor().stream_reader(data) as reader:
-            while len(out) <= size_max and (chunk := reader.read(1 << 16)):
-                out += chunk
+        # Output cannot be bounded, input can: a piece this small becomes a few MiB at most.
+        for start in range(0, len(data), _ZSTD_PIECE_SIZE):
+            out += inflater.decompress(data[start : start + _ZSTD_PIECE_SIZE])
+            if inflater.eof or len(out) > size_max:
+                break
     except zstandard.ZstdError as error:
         raise RemoteProtocolError(f"ZSTD: {error}") from None
     _check_size(out, size_max)
+    if not inflater.eof:
+        raise RemoteProtocolError("ZSTD: data ends early")
     return bytes(out)
 
 
