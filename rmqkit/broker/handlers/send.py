@@ -39,8 +39,9 @@ _SPECIAL = re.compile(
     rb"[\x02](?:DELAY|TIMER_DELAY_SEC|TIMER_DELAY_MS|TIMER_DELIVER_MS|TRAN_MSG|MSG_REGION|TRACE_ON|CLUSTER|POP_CK|WAIT"
     rb"|INNER_NUM|INNER_BASE|INNER_MULTI_DISPATCH|__CRC32#)\x01"
 ).search
-_PLAIN_WAIT = b"WAIT\x01true\x02"
-_TAGS = b"TAGS\x01"
+_PLAIN_WAIT = b"\x02WAIT\x01true\x02"
+_TAGS = b"\x02TAGS\x01"
+_UNIQ = b"\x02UNIQ_KEY\x01"
 _OWN = ("MSG_REGION", "TRACE_ON", "CLUSTER", "POP_CK", "WAIT", "__CRC32#")
 
 
@@ -80,26 +81,7 @@ def send(broker: "Broker", call: Call[SendRequest]) -> Response:
 
     if broker.puts.is_full:
         raise Refused(ResponseCode.SYSTEM_BUSY, "[OVERLOAD]system busy, start flow control for a while")
-    wait = True
-    properties = (args.properties or "").encode()
-    if properties and properties[-1] != 2:
-        properties += b"\x02"
-    plain = properties.replace(_PLAIN_WAIT, b"", 1)
-    if _SPECIAL(b"\x02" + plain):
-        plain, wait = _special(broker, args, plain)
-    tag_at = plain.find(_TAGS)
-    code = 0
-    if tag_at >= 0:
-        tag = props.find(plain, b"TAGS")
-        code = tags_code(tag.decode()) if tag else 0
-    if plain.find(b"UNIQ_KEY\x01") < 0:
-        plain += b"UNIQ_KEY\x01" + broker.unique_id().encode() + b"\x02"
-    plain += broker.own_properties
-    if len(plain) > PROPERTIES_SIZE_MAX:
-        raise Refused(
-            ResponseCode.MESSAGE_ILLEGAL, f"the properties are {len(plain)} bytes, the limit is {PROPERTIES_SIZE_MAX}"
-        )
-
+    properties, code, wait = _properties(broker, args)
     born_host, v6 = broker.hosts.of(call.conn)
     sys_flag = args.sys_flag & ~(MessageSysFlag.BORN_HOST_V6 | MessageSysFlag.STORE_HOST_V6) | v6
     if config.topic_filter_type == "MULTI_TAG":
@@ -119,7 +101,7 @@ def send(broker: "Broker", call: Call[SendRequest]) -> Response:
             args.reconsume_times or 0,
             0,
             body,
-            plain,
+            properties,
             code,
         )
     )
@@ -127,6 +109,32 @@ def send(broker: "Broker", call: Call[SendRequest]) -> Response:
         return broker.puts.refusal(result.status)
     broker.puts.park(call, queue_id, result, wait)
     return LATER
+
+
+def _properties(broker: "Broker", args: SendRequest) -> tuple[bytes, int, bool]:
+    """(properties as stored, tag code, wait for the disk). One pass of searches; decoded only when something is special."""
+    wait = True
+    # Led by a separator, so that every name stands between two marks and no longer name ends in it.
+    text = b"\x02" + (args.properties or "").encode()
+    if text[-1] != 2:
+        text += b"\x02"
+    text = text.replace(_PLAIN_WAIT, b"\x02", 1)
+    if _SPECIAL(text):
+        special, wait = _special(broker, args, text[1:])
+        text = b"\x02" + special
+    plain = text[1:]
+    code = 0
+    if _TAGS in text:
+        tag = props.find(plain, b"TAGS")
+        code = tags_code(tag.decode()) if tag else 0
+    if _UNIQ not in text:
+        plain += b"UNIQ_KEY\x01" + broker.unique_id().encode() + b"\x02"
+    plain += broker.own_properties
+    if len(plain) > PROPERTIES_SIZE_MAX:
+        raise Refused(
+            ResponseCode.MESSAGE_ILLEGAL, f"the properties are {len(plain)} bytes, the limit is {PROPERTIES_SIZE_MAX}"
+        )
+    return plain, code, wait
 
 
 def _send_batch(broker: "Broker", call: Call[SendRequest], config: "TopicConfig", queue_id: int) -> Response:
@@ -142,8 +150,9 @@ def _send_batch(broker: "Broker", call: Call[SendRequest], config: "TopicConfig"
         raise Refused(ResponseCode.MESSAGE_ILLEGAL, f"the batch cannot be read: {error}") from None
     messages: list[tuple[int, bytes, bytes, int]] = []
     for entry in entries:
-        properties = entry.properties.replace(_PLAIN_WAIT, b"", 1)
-        if _SPECIAL(b"\x02" + properties):
+        text = (b"\x02" + entry.properties).replace(_PLAIN_WAIT, b"\x02", 1)
+        properties = text[1:]
+        if _SPECIAL(text):
             properties, _ = _special(broker, args, properties)
         tag = props.find(properties, b"TAGS")
         messages.append((entry.flag, entry.body, properties, tags_code(tag.decode()) if tag else 0))
