@@ -74,6 +74,8 @@ class Loop:
         self.poller = make_poller()
         self.items: dict[int, Item] = {}
         self.failed: Node | None = None
+        #: items that are no connections
+        self._fixed_count = 1
         self.disk_thread = DiskThread(self.wake)
         self.resolver = Resolver(self.call_soon_threadsafe)
         self._hosted: list[Hosted] = []
@@ -122,6 +124,7 @@ class Loop:
 
     def accept(self, node: Node, tag: str, sock: socket.socket) -> None:
         """The second half of `listen`."""
+        self._fixed_count += 1
         Listener(self, node, tag, sock)
 
     def start(self) -> None:
@@ -234,8 +237,8 @@ class Loop:
 
     @property
     def stream_count(self) -> int:
-        """Descriptors in use for connections, about: the limit of connections is not to be exact."""
-        return len(self.items) - 1
+        """Descriptors in use for connections, those that linger or are being dialled included."""
+        return len(self.items) - self._fixed_count
 
     def next_id(self) -> int:
         self._last_id += 1
@@ -258,6 +261,7 @@ class Loop:
 
     def watch_lifeline(self, fd: int) -> None:
         """End the process at once when `fd` comes to its end: the process that held the other side is gone."""
+        self._fixed_count += 1
         os.set_blocking(fd, False)
         self.items[fd] = _Lifeline(fd)
         self.poller.add(fd, READ)

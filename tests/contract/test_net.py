@@ -1,4 +1,4 @@
-"""The network side of the node contract (`rmqkit.runtime.node`, `rmqkit.runtime.connection`), with sockets and simulated."""
+"""The network side of the node contract (`rmqkit.runtime.node`, `rmqkit.runtime.connection`), real and simulated."""
 
 from collections.abc import Callable
 from functools import partial

@@ -1,0 +1,111 @@
+"""`python -m tests.shell.toy_process KIND FOLDER …`: a process that runs one toy node, for tests of `run_nodes`.
+
+It says "ready PORT" on stdout; its log is `FOLDER/log`. KIND chooses how the node behaves.
+"""
+
+import argparse
+import resource
+import sys
+import time
+from collections.abc import Mapping, Sequence
+
+from rmqkit.config import NetworkLimits
+from rmqkit.errors import RmqkitError
+from rmqkit.runtime.connection import Connection
+from rmqkit.runtime.node import BaseNode
+from rmqkit.runtime.ports import Ports
+from rmqkit.shell.log import LogSink
+from rmqkit.shell.run import Listen, NodeSpec, Started, run_nodes
+
+
+class Echo(BaseNode):
+    def received(self, conn: Connection, data: bytes) -> None:
+        self.doing = "echo"
+        self.outbox.send(conn, data)
+
+    def stop(self) -> None:
+        """Stopped when a last file is durable, as a store is."""
+        self.ports.log.info("asked to stop")
+        self.ports.disk.replace("last", b"words", self._saved)
+
+    def _saved(self, error: OSError | None) -> None:
+        self.stopped = True
+
+
+class Stubborn(Echo):
+    def stop(self) -> None:
+        self.ports.log.info("asked to stop")
+
+
+class Broken(Echo):
+    def received(self, conn: Connection, data: bytes) -> None:
+        self.ports.log.info("got", size=len(data))
+        self.doing = "breaking"
+        raise AssertionError("an invariant")
+
+
+class Refusing(Echo):
+    def start(self) -> None:
+        raise RmqkitError("the store is damaged; restore it from a backup")
+
+
+class Locking(Echo):
+    def start(self) -> None:
+        try:
+            self.ports.disk.lock("lock", b"lock")
+        except BlockingIOError as error:
+            raise RmqkitError("the folder is in use by another process") from error
+
+
+class Slow(Echo):
+    """b"handler" takes long in its handler, b"duty" in a duty."""
+
+    def received(self, conn: Connection, data: bytes) -> None:
+        self.doing = "a long request"
+        if data == b"handler":
+            time.sleep(0.25)
+        else:
+            self.duties.add("quick", lambda now_ms: None, self.clock.mono_ms)
+            self.duties.add("long", self._long, self.clock.mono_ms)
+            self.duties.add("quick too", lambda now_ms: None, self.clock.mono_ms)
+        self.outbox.send(conn, data)
+
+    def _long(self, now_ms: int) -> None:
+        time.sleep(0.25)
+
+
+KINDS = {kind.__name__.lower(): kind for kind in (Echo, Stubborn, Broken, Refusing, Locking, Slow)}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("kind", choices=KINDS)
+    parser.add_argument("folder")
+    parser.add_argument("--port", type=int, default=0)
+    parser.add_argument("--lifeline", type=int)
+    parser.add_argument("--grace-ms", type=int, default=30_000)
+    parser.add_argument("--descriptors", type=int)
+    parser.add_argument("--connections-max", type=int, default=10_000)
+    parser.add_argument("--stderr", action="store_true")
+    told = parser.parse_args()
+    if told.descriptors:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (told.descriptors, told.descriptors))
+
+    def make(ports: Ports, numbers: Mapping[str, int]) -> BaseNode:
+        return KINDS[told.kind]("toy", ports)
+
+    def ready(started: Sequence[Started]) -> None:
+        print("ready", started[0].ports["toy"], flush=True)
+
+    return run_nodes(
+        [NodeSpec("toy", f"{told.folder}/store", make, [Listen("toy", "127.0.0.1", told.port)])],
+        sink=LogSink(None if told.stderr else f"{told.folder}/log"),
+        limits=NetworkLimits(connections_max=told.connections_max),
+        lifeline_fd=told.lifeline,
+        grace_ms=told.grace_ms,
+        ready=ready,
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())
