@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rmqkit.api import (
+        Admin,
         Message,
         MessageExt,
         MessageQueue,
         Producer,
+        PullConsumer,
         SendResult,
         SendStatus,
     )
@@ -20,10 +22,12 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "Admin",
     "Message",
     "MessageExt",
     "MessageQueue",
     "Producer",
+    "PullConsumer",
     "SendResult",
     "SendStatus",
     "__version__",

@@ -1,7 +1,18 @@
 """What programs import; `rmqkit` re-exports it."""
 
+from rmqkit.api.admin import Admin
 from rmqkit.api.producer import Producer
+from rmqkit.api.pull_consumer import PullConsumer
 from rmqkit.client.message import Message, MessageExt, SendResult, SendStatus
 from rmqkit.wire.fastjson import MessageQueue
 
-__all__ = ["Message", "MessageExt", "MessageQueue", "Producer", "SendResult", "SendStatus"]
+__all__ = [
+    "Admin",
+    "Message",
+    "MessageExt",
+    "MessageQueue",
+    "Producer",
+    "PullConsumer",
+    "SendResult",
+    "SendStatus",
+]

@@ -63,6 +63,7 @@ class IoThread:
         #: groups that consume through this client; a client id is in a group once
         self.consumer_groups: set[str] = set()
         self.ended: RmqkitError | None = None
+        self._waiting: dict[Future[Any], None] = {}
         self._posted: deque[Callable[[], None]] = deque()
         self._drain_asked = False
         self.loop.add(self.client)
@@ -105,7 +106,8 @@ class IoThread:
             except RmqkitError as error:
                 future.set_exception(error)
                 return
-            promise.when_done(lambda: settle(future, promise))
+            self._waiting[future] = None
+            promise.when_done(lambda: self._settle(future, promise))
 
         self.post(begin)
         return future
@@ -143,6 +145,17 @@ class IoThread:
                 return
             function()
 
+    def _settle(self, future: "Future[Any]", promise: Promise[Any]) -> None:
+        if future not in self._waiting:
+            return
+        del self._waiting[future]
+        try:
+            value = promise.result()
+        except RmqkitError as error:
+            future.set_exception(error)
+        else:
+            future.set_result(value)
+
     def _run(self) -> None:
         error: RmqkitError = ClientClosed(f"client {self.client_id} is closed")
         try:
@@ -155,17 +168,11 @@ class IoThread:
         forget(self)
         for user in list(self.users.values()):
             user.lost(error)
+        waiting, self._waiting = self._waiting, {}
+        for future in waiting:
+            future.set_exception(error)
         self._drain()
         self.loop.close()
-
-
-def settle(future: "Future[Any]", promise: Promise[Any]) -> None:
-    try:
-        value = promise.result()
-    except RmqkitError as error:
-        future.set_exception(error)
-    else:
-        future.set_result(value)
 
 
 class _Registry:

@@ -20,10 +20,11 @@ from functools import partial
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
+from rmqkit.api.choices import choose_fault_policy
 from rmqkit.api.io_thread import IoThread, acquire, release
 from rmqkit.client import producer as core
 from rmqkit.client.compression import compression
-from rmqkit.client.fault_policy import FAULT_POLICIES, FaultPolicy
+from rmqkit.client.fault_policy import FaultPolicy
 from rmqkit.client.flow import start
 from rmqkit.client.message import Message, SendResult
 from rmqkit.client.outgoing import COMPRESS_LEVEL, COMPRESS_OVER, MESSAGE_SIZE_MAX, Outgoing, Prepare, check_group
@@ -319,19 +320,6 @@ class Producer:
             del self._unfinished[future]
             future.set_exception(error)
         self._take_jobs()
-
-
-def choose_fault_policy(policy: str | FaultPolicy) -> FaultPolicy:
-    """A policy by name; plug-ins are only looked at for a name that is not built in. Raises ConfigError."""
-    if not isinstance(policy, str):
-        return policy
-    factory = FAULT_POLICIES.get(policy)
-    if factory is None:
-        from rmqkit.plugins import load, pick
-
-        factory = pick(load().fault_policies, policy, "fault_policy")
-    chosen: FaultPolicy = factory()
-    return chosen
 
 
 def _forget_error(future: "Future[Any]") -> None:

@@ -15,9 +15,9 @@ answers it at once; one that is gone loses the connection, and its sends go else
 Source: `client/.../impl/factory/MQClientInstance.java`, `impl/MQClientAPIImpl.java`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from rmqkit.client.flow import Promise, start
 from rmqkit.client.heartbeats import Heartbeats
@@ -25,7 +25,7 @@ from rmqkit.client.name_servers import NameServers
 from rmqkit.client.peer_calls import PEER_CALLS
 from rmqkit.client.routes import Routes
 from rmqkit.client.timers import Timers
-from rmqkit.errors import BrokerError, ClientError, PeerUnreachable
+from rmqkit.errors import BrokerError, ClientError, CorruptRecord, PeerUnreachable, RemoteProtocolError
 from rmqkit.runtime.calls import CallFailed, Outcome, Reply
 from rmqkit.runtime.connection import Address, Connection
 from rmqkit.runtime.node import BaseNode
@@ -35,6 +35,9 @@ from rmqkit.wire.bodies import ConsumerData
 from rmqkit.wire.codes import RequestCode, ResponseCode
 from rmqkit.wire.schema import Ext
 from rmqkit.wire.schemas.groups import UnregisterClientRequest
+
+T = TypeVar("T")
+E = TypeVar("E", bound=Ext)
 
 PROBE_AFTER_MS = 1000
 PROBE_TIMEOUT_MS = 500
@@ -103,6 +106,7 @@ class Client(BaseNode):
         self.producer_groups: dict[str, int] = {}
         self.consumers: dict[str, ConsumerPart] = {}
         self.stopping = False
+        self._number = 0
         #: how many sends wait for an answer, by connection
         self._sends: dict[Connection, int] = {}
         #: how many reads such a connection had, and since when there was no other
@@ -138,6 +142,11 @@ class Client(BaseNode):
 
     def closed(self, conn: Connection, reason: str) -> None:
         self.remoting.closed(conn, reason)
+
+    def next_number(self) -> int:
+        """For names of duties: another one each time."""
+        self._number += 1
+        return self._number
 
     # --- members
 
@@ -256,6 +265,27 @@ class Client(BaseNode):
     def _link_closed(self, conn: Connection, peer: Peer) -> None:
         self._sends.pop(conn, None)
         self._heard.pop(conn, None)
+
+
+def decoded(reply: Reply, decode: Callable[[bytes], T]) -> T:
+    """The body of an answer. Raises BrokerError when it is not what the request asks for."""
+    try:
+        return decode(reply.body)
+    except (RemoteProtocolError, CorruptRecord, ValueError) as error:
+        raise _unreadable(reply, error) from None
+
+
+def fields(reply: Reply, schema: type[E]) -> E:
+    """The extFields of an answer. Raises BrokerError when one is missing or wrong."""
+    try:
+        return reply.read(schema)
+    except RemoteProtocolError as error:
+        raise _unreadable(reply, error) from None
+
+
+def _unreadable(reply: Reply, error: Exception) -> BrokerError:
+    text = f"{reply.address} answered with what cannot be read: {error}"
+    return BrokerError(text, code=reply.code, remark=reply.remark, address=str(reply.address))
 
 
 def _ignore(outcome: Outcome) -> None:

@@ -1,0 +1,282 @@
+"""PullConsumer: reads messages when the program asks for them.
+
+    with PullConsumer("readers", namesrv="127.0.0.1:9876") as consumer:
+        consumer.subscribe("T")
+        for message in consumer:            # waits for messages, for ever
+            print(message.body)
+
+Without a group it is a reader that nobody sees and that commits nothing: `assign` queues and `poll`. With one, positions
+are stored every 5 s and at the end, counting a message as done when the next one is asked for. Leaving a `with` block by
+an exception leaves the message that was being worked on undone, so that the group gets it again.
+
+A consumer belongs to one thread at a time; `close` may come from any.
+"""
+
+import os
+import time
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from rmqkit.api.choices import choose_allocator, choose_begin, choose_model
+from rmqkit.api.io_thread import acquire, release
+from rmqkit.client import pull_consumer as core
+from rmqkit.client.admin_groups import TOOLS_GROUP, Admin
+from rmqkit.client.allocators import Allocator
+from rmqkit.client.flow import start
+from rmqkit.client.message import MessageExt
+from rmqkit.client.offset_store import LocalOffsets, OffsetStore, RemoteOffsets
+from rmqkit.client.outgoing import check_group, check_topic
+from rmqkit.errors import ClientClosed, ClientError, RmqkitError
+from rmqkit.wire.fastjson import MessageQueue
+
+T = TypeVar("T")
+
+CLOSE_WAIT_S = 6.0
+#: consumers that begin by time and say none begin this long ago (upstream's default)
+CONSUME_TIMESTAMP_BACK_MS = 30 * 60 * 1000
+
+
+def local_offset_folder(folder: str | None) -> str:
+    """Where offsets of broadcasting consumers are kept: upstream's folder in the user's home by default."""
+    return os.path.abspath(os.path.expanduser(folder or "~/.rocketmq_offsets"))
+
+
+class PullConsumer:
+    def __init__(
+        self,
+        group: str | None = None,
+        *,
+        namesrv: str | Sequence[str] | None = None,
+        instance_name: str | None = None,
+        model: str = "clustering",
+        consume_from: str = "last",
+        consume_timestamp_ms: int | None = None,
+        allocator: str | Allocator = "average",
+        auto_commit: bool | None = None,
+        auto_commit_interval_ms: int = 5000,
+        pull_batch_size: int = 32,
+        pull_threshold_for_queue: int = 1000,
+        pull_threshold_size_for_queue_mib: int = 100,
+        offset_folder: str | None = None,
+    ) -> None:
+        """`namesrv`: `host:port;host:port` or a list; by default NAMESRV_ADDR, else 127.0.0.1:9876.
+
+        `consume_from`: where a group begins that has never consumed a queue: last, first or timestamp (with
+        `consume_timestamp_ms`, by default half an hour ago). `auto_commit` is true with a group, false without.
+        `model`: clustering shares the queues among the members, broadcasting gives each all of them and keeps offsets in
+        files under `offset_folder`.
+        """
+        self.group = group or TOOLS_GROUP
+        check_group(self.group)
+        self._with_group = group is not None
+        if auto_commit and group is None:
+            raise ClientError("auto_commit needs a group to commit for; pass group=")
+        settings = core.PullConsumerSettings(
+            group=self.group,
+            broadcasting=choose_model(model),
+            consume_from=choose_begin(consume_from),
+            consume_timestamp_ms=_wall_ms() - CONSUME_TIMESTAMP_BACK_MS
+            if consume_timestamp_ms is None
+            else consume_timestamp_ms,
+            allocator=choose_allocator(allocator),
+            pull_batch_size=pull_batch_size,
+            pull_threshold_for_queue=pull_threshold_for_queue,
+            pull_threshold_size_for_queue=pull_threshold_size_for_queue_mib * 1024 * 1024,
+            persist_interval_ms=auto_commit_interval_ms,
+            auto_commit=self._with_group if auto_commit is None else auto_commit,
+            announce=self._with_group,
+        )
+        #: messages that a poll of the iterator brought and that were not asked for yet
+        self._ready: deque[MessageExt] = deque()
+        self._current: MessageExt | None = None
+        self._closed = False
+        self._io = acquire(self, namesrv, instance_name, consumer_group=group)
+        folder = local_offset_folder(offset_folder)
+        try:
+            self._core = self._io.wait("PullConsumer()", lambda: start(self._make(settings, folder)))
+        except BaseException:
+            release(self, self._io, group)
+            raise
+        self._admin = Admin(self._io.client)
+
+    async def _make(self, settings: core.PullConsumerSettings, folder: str) -> core.PullConsumer:
+        client = self._io.client
+        offsets: OffsetStore = RemoteOffsets(client, settings.group)
+        if settings.broadcasting:
+            offsets = LocalOffsets(client.ports.disk, folder, client.settings.client_id, settings.group)
+        return core.PullConsumer(client, settings, offsets)
+
+    # --- which queues
+
+    def queues(self, topic: str) -> list[MessageQueue]:
+        """The queues of a topic. Raises NoRoute."""
+        return self._wait("queues", lambda: self._admin.queues(topic))
+
+    def assign(self, queues: Iterable[MessageQueue]) -> None:
+        """Read exactly these queues; an earlier assignment is replaced."""
+        self._wait("assign", lambda: self._core.assign(list(queues)))
+
+    def subscribe(self, topic: str, expression: str = "*", *, expression_type: str = "TAG") -> None:
+        """Share a topic's queues with the other members of the group. `expression`: `TagA || TagB`, `*` for all.
+
+        Raises ClientError without a group, NoRoute for a topic that is not there.
+        """
+        check_topic(topic, to_send=False)
+        if not self._with_group:
+            raise ClientError("subscribe() needs a group to share queues with; pass group=, or use assign()")
+        self._wait("subscribe", lambda: self._core.subscribe(topic, expression, expression_type))
+
+    @property
+    def assignment(self) -> list[MessageQueue]:
+        """The queues that are being read now."""
+        return self._core.assignment
+
+    # --- reading
+
+    def poll(self, timeout_ms: int = 1000, count_max: int = core.POLL_MAX) -> list[MessageExt]:
+        """Messages that are there, at most `count_max`; waits up to `timeout_ms` for the first, or gives none."""
+        if self._ready:
+            return [self._ready.popleft() for _ in range(min(count_max, len(self._ready)))]
+        self._current = None
+        self._check()
+        if self._io.is_current:
+            raise ClientError("poll() inside a callback of the I/O thread would wait for itself")
+        future = self._io.run("PullConsumer", lambda: start(self._core.poll(count_max, timeout_ms)))
+        try:
+            return future.result()
+        except KeyboardInterrupt:
+            future.add_done_callback(self._put_back)
+            raise
+
+    def _put_back(self, polled: "Future[list[MessageExt]]") -> None:
+        """Nobody took these: whoever waited was interrupted. In the I/O thread."""
+        if polled.exception() is None:
+            self._core.put_back(polled.result())
+
+    def __iter__(self) -> Iterator[MessageExt]:
+        """Messages one by one, for ever; ends when the consumer is closed."""
+        while not self._closed:
+            if not self._ready:
+                try:
+                    self._ready.extend(self.poll())
+                except ClientClosed:
+                    return
+                continue
+            self._current = self._ready.popleft()
+            yield self._current
+        self._current = None
+
+    def position(self, queue: MessageQueue) -> int:
+        """The offset of the message that comes next."""
+        held = [each.queue_offset for each in self._ready if each.queue == queue]
+        position = self._wait("position", lambda: self._core.position(queue))
+        return min([position, *held])
+
+    def seek(self, queue: MessageQueue, offset: int) -> None:
+        """Go on at that offset. One outside the queue is corrected to its nearest end."""
+        self._ready = deque(each for each in self._ready if each.queue != queue)
+
+        async def seek() -> None:
+            self._core.seek(queue, offset)
+
+        self._wait("seek", seek)
+
+    def seek_to_begin(self, queue: MessageQueue) -> None:
+        self.seek(queue, max(0, self.offset_min(queue)))
+
+    def seek_to_end(self, queue: MessageQueue) -> None:
+        self.seek(queue, self.offset_max(queue))
+
+    def pause(self, queues: Iterable[MessageQueue]) -> None:
+        """Give nothing of these queues until `resume`."""
+        self._pause(queues, True)
+
+    def resume(self, queues: Iterable[MessageQueue]) -> None:
+        self._pause(queues, False)
+
+    def _pause(self, queues: Iterable[MessageQueue], paused: bool) -> None:
+        async def pause() -> None:
+            self._core.pause(list(queues), paused)
+
+        self._wait("pause", pause)
+
+    # --- offsets
+
+    def commit(self, offsets: Mapping[MessageQueue, int] | None = None) -> None:
+        """Store how far the group is: the given offsets, or all that was handed out. Raises the first error."""
+        if not self._with_group:
+            raise ClientError("commit() needs a group to commit for; pass group=")
+        if offsets is None:
+            self._wait("commit", lambda: self._core.commit(list(self._ready)))
+        else:
+            self._wait("commit", lambda: self._core.commit_offsets(dict(offsets)))
+
+    def committed(self, queue: MessageQueue) -> int | None:
+        """What is stored for the group, None when it never consumed the queue."""
+        return self._wait("committed", lambda: self._core.offsets.read(queue))
+
+    def offset_min(self, queue: MessageQueue) -> int:
+        return self._wait("offset_min", lambda: self._admin.offset_min(queue))
+
+    def offset_max(self, queue: MessageQueue) -> int:
+        """The offset of the next message that will be stored."""
+        return self._wait("offset_max", lambda: self._admin.offset_max(queue))
+
+    def offset_for_time(self, queue: MessageQueue, timestamp_ms: int) -> int:
+        """The offset of the first message stored at that time (Unix ms) or later."""
+        return self._wait("offset_for_time", lambda: self._admin.offset_for_time(queue, timestamp_ms))
+
+    # --- life
+
+    def close(self) -> None:
+        """Leave the group; with auto-commit, what was handed out counts as done. Safe to call twice."""
+        self._close(done=True)
+
+    def _close(self, *, done: bool) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        io = self._io
+        if io.pid != os.getpid():
+            return
+        held = list(self._ready)
+        if not done and self._current is not None:
+            held.insert(0, self._current)
+
+        async def close() -> None:
+            self._core.put_back(held)
+            await self._core.close(commit_positions=done or bool(held))
+
+        if io.ended is None:
+            try:
+                future = io.run("PullConsumer", lambda: start(close()))
+                if not io.is_current:
+                    future.result(CLOSE_WAIT_S)
+            except (RmqkitError, TimeoutError):
+                pass
+        release(self, io, self.group if self._with_group else None)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self._close(done=kind is None)
+
+    def lost(self, error: RmqkitError) -> None:
+        """The I/O thread has ended; what waited was told by it."""
+
+    def _wait(self, what: str, flow: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        self._check()
+        return self._io.wait(f"PullConsumer.{what}()", lambda: start(flow()))
+
+    def _check(self) -> None:
+        self._io.check("PullConsumer")
+        if self._closed:
+            raise ClientClosed(f"pull consumer of group {self.group} is closed")
+
+
+def _wall_ms() -> int:
+    return time.time_ns() // 1_000_000

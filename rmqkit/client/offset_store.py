@@ -1,0 +1,151 @@
+"""Offset stores: how far a group has consumed each queue. Remote with the broker (clustering), or in a local file
+(broadcasting, where every member has its own).
+
+`update` is memory only; `persist` brings what has changed to its place. A read answers from the place, never from memory:
+it is asked for when a queue is taken over.
+
+The local file is upstream's: `<folder>/<client id>/<group>/offsets.json`, a map keyed by queue objects, kept with its
+predecessor as `.bak`. It goes through the disk port.
+
+Source: `client/.../consumer/store/{RemoteBrokerOffsetStore,LocalFileOffsetStore}.java`.
+"""
+
+import posixpath
+from collections.abc import Iterable
+from typing import ClassVar, Protocol
+
+from msgspec import field
+
+from rmqkit.client.client import Client, fields
+from rmqkit.client.flow import Promise
+from rmqkit.errors import ClientError, PeerUnreachable
+from rmqkit.runtime.kept import KeptFile
+from rmqkit.runtime.ports import Disk
+from rmqkit.wire.bodies import Body
+from rmqkit.wire.codes import RequestCode, ResponseCode
+from rmqkit.wire.fastjson import MessageQueue
+from rmqkit.wire.schema import Int64
+from rmqkit.wire.schemas.offsets import (
+    QueryConsumerOffsetRequest,
+    QueryConsumerOffsetResponse,
+    UpdateConsumerOffsetRequest,
+)
+
+PERSIST_TIMEOUT_MS = 5000
+
+
+class OffsetStore(Protocol):
+    def update(self, queue: MessageQueue, offset: int, *, increase_only: bool = True) -> None: ...
+    def get(self, queue: MessageQueue) -> int | None:
+        """What `update` said last."""
+
+    async def read(self, queue: MessageQueue) -> int | None:
+        """The stored offset, None when this group never consumed the queue. Raises ClientError when nobody can tell."""
+
+    async def persist(self, queues: Iterable[MessageQueue]) -> list[ClientError]:
+        """Store what has changed; what could not be stored is tried again next time."""
+
+    def forget(self, queue: MessageQueue) -> None: ...
+
+
+class RemoteOffsets:
+    """With the brokers: codes 14 and 15."""
+
+    def __init__(self, client: Client, group: str) -> None:
+        self._client = client
+        self._group = group
+        self._offsets: dict[MessageQueue, int] = {}
+        self._stored: dict[MessageQueue, int] = {}
+
+    def update(self, queue: MessageQueue, offset: int, *, increase_only: bool = True) -> None:
+        if not increase_only or offset > self._offsets.get(queue, -1):
+            self._offsets[queue] = offset
+
+    def get(self, queue: MessageQueue) -> int | None:
+        return self._offsets.get(queue)
+
+    async def read(self, queue: MessageQueue) -> int | None:
+        reader = self._client.routes.reader(queue.broker_name)
+        if reader is None:
+            raise _no_broker(queue)
+        request = QueryConsumerOffsetRequest(consumer_group=self._group, topic=queue.topic, queue_id=queue.queue_id)
+        accept = frozenset({ResponseCode.SUCCESS, ResponseCode.QUERY_NOT_FOUND})
+        reply = await self._client.ask(reader.address, RequestCode.QUERY_CONSUMER_OFFSET, request, accept=accept)
+        return fields(reply, QueryConsumerOffsetResponse).offset if reply.is_ok else None
+
+    async def persist(self, queues: Iterable[MessageQueue]) -> list[ClientError]:
+        errors: list[ClientError] = []
+        calls = []
+        for queue in queues:
+            offset = self._offsets.get(queue)
+            if offset is None or self._stored.get(queue) == offset:
+                continue
+            reader = self._client.routes.reader(queue.broker_name)
+            if reader is None:
+                errors.append(_no_broker(queue))
+                continue
+            request = UpdateConsumerOffsetRequest(
+                consumer_group=self._group, topic=queue.topic, queue_id=queue.queue_id, commit_offset=offset
+            )
+            code = RequestCode.UPDATE_CONSUMER_OFFSET
+            calls.append((queue, offset, self._client.ask(reader.address, code, request, timeout_ms=PERSIST_TIMEOUT_MS)))
+        for queue, offset, call in calls:
+            try:
+                await call
+                self._stored[queue] = offset
+            except ClientError as error:
+                errors.append(error)
+        return errors
+
+    def forget(self, queue: MessageQueue) -> None:
+        self._offsets.pop(queue, None)
+        self._stored.pop(queue, None)
+
+
+class LocalOffsetTable(Body, kw_only=True):
+    """The local file (`OffsetSerializeWrapper`)."""
+
+    HAS_QUEUES: ClassVar[bool] = True
+
+    offset_table: dict[MessageQueue, Int64] = field(default_factory=dict)
+
+
+class LocalOffsets:
+    """In a file of this member. Raises KeptFileDamaged when the file and its predecessor are both beyond reading."""
+
+    def __init__(self, disk: Disk, folder: str, client_id: str, group: str) -> None:
+        self._file = KeptFile(disk, posixpath.join(folder, client_id, group, "offsets.json"))
+        self._stored = self._file.load(LocalOffsetTable.decode) or LocalOffsetTable()
+        self._offsets: dict[MessageQueue, int] = {}
+
+    def update(self, queue: MessageQueue, offset: int, *, increase_only: bool = True) -> None:
+        if not increase_only or offset > self._offsets.get(queue, -1):
+            self._offsets[queue] = offset
+
+    def get(self, queue: MessageQueue) -> int | None:
+        return self._offsets.get(queue)
+
+    async def read(self, queue: MessageQueue) -> int | None:
+        return self._stored.offset_table.get(queue)
+
+    async def persist(self, queues: Iterable[MessageQueue]) -> list[ClientError]:
+        table = self._stored.offset_table
+        changed = [queue for queue in queues if self._offsets.get(queue, table.get(queue)) != table.get(queue)]
+        if not changed and self._file.error is None:
+            return []
+        table.update((queue, self._offsets[queue]) for queue in changed)
+        written: Promise[None] = Promise()
+        self._file.save(lambda: self._stored.pretty().encode(), lambda: written.resolve(None))
+        await written
+        if self._file.error is not None:
+            return [ClientError(f"offsets cannot be written to {self._file.path}: {self._file.error}")]
+        return []
+
+    def forget(self, queue: MessageQueue) -> None:
+        """What the file says stays: the queue may come back."""
+        self._offsets.pop(queue, None)
+
+
+def _no_broker(queue: MessageQueue) -> PeerUnreachable:
+    text = f"no broker of {queue.broker_name} is known, so offsets of {queue.topic} can be neither read nor stored"
+    return PeerUnreachable(text, kind="connect", address="")
