@@ -1,18 +1,23 @@
 """The plug-in registry: built by a function from the entry points of the group `rmqkit`, built-ins among them.
 
-`load` finds every plug-in, asks each hook once and merges the answers. It refuses, in one line that names the modules: a
-name two plug-ins give, a function that looks like a hook and is none, an answer that is not a mapping of names to
-callables, a plug-in that cannot be imported. `broker_parts` picks what a broker's configuration names.
+`load` finds every plug-in, asks each hook once and merges the answers. `Plugins.broker_parts` picks what a broker's
+configuration names; `pick` picks one factory; `read_settings` reads a plug-in's own settings into a schema.
+
+What is wrong with a plug-in ends in one line, a PluginError that names its module and the other one concerned: a module
+that cannot be imported and where its entry point comes from, a function that looks like a hook and is none, a hook without
+its marker, an answer that is not a mapping of names to callables, a name that two plug-ins give. A factory is looked at
+when it is called (`Checked`): what it makes must have all members of its contract.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from importlib import import_module
+from importlib.metadata import EntryPoint
 from importlib.metadata import entry_points as installed_entry_points
-from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
+import msgspec
 import pluggy
 
 from rmqkit import hookspecs
@@ -23,6 +28,8 @@ from rmqkit.hookspecs import Factory
 #: built-ins by the names of their entry points; they are found here even in a tree that is not installed
 BUILT_IN = {"storage": "rmqkit.store.plugin", "client": "rmqkit.client.plugin"}
 HOOKS = tuple(name for name in vars(hookspecs) if name.startswith("rmqkit_"))
+
+S = TypeVar("S", bound=msgspec.Struct)
 
 
 class PluginError(RmqkitError):
@@ -36,6 +43,71 @@ class Registered(NamedTuple):
     name: str
     module: str
     distribution: str
+
+
+class Contract(NamedTuple):
+    """What a hook's factories make, in words, and where that is written: a Protocol, a class, or a kind of function."""
+
+    what: str
+    module: str
+    name: str
+
+
+CONTRACTS: Mapping[str, Contract] = {
+    "rmqkit_storage_engines": Contract("storage engine", "rmqkit.store.contract", "StorageEngine"),
+    "rmqkit_fault_policies": Contract("fault policy", "rmqkit.client.fault_policy", "FaultPolicy"),
+    "rmqkit_allocators": Contract("allocator", "rmqkit.client.allocators", "Allocator"),
+    "rmqkit_handlers": Contract("handlers", "rmqkit.runtime.calls", "Handlers"),
+    "rmqkit_duties": Contract("duty", "rmqkit.runtime.duties", "Run"),
+    "rmqkit_commands": Contract("command", "typer", "Typer"),
+}
+
+
+class Checked:
+    """A factory of a plug-in; what it makes is held against the contract of its hook. Raises PluginError.
+
+    A RmqkitError of the factory itself (a ConfigError about its settings, say) passes as it is.
+    """
+
+    __slots__ = ("factory", "hook", "module", "name")
+
+    def __init__(self, factory: Factory, *, hook: str, name: str, module: str) -> None:
+        self.factory = factory
+        self.hook = hook
+        self.name = name
+        self.module = module
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        contract = CONTRACTS[self.hook]
+        try:
+            made = self.factory(*args, **kwargs)
+        except RmqkitError:
+            raise
+        except Exception as error:
+            raise PluginError(f"plug-in {self.module}: {contract.what} {self.name!r} failed: {_in_a_line(error)}") from error
+        fault = _fault(made, contract)
+        if fault:
+            raise PluginError(
+                f"plug-in {self.module}: {contract.what} {self.name!r} is no {contract.name} of {contract.module}: {fault}"
+            )
+        return made
+
+
+def _fault(made: Any, contract: Contract) -> str:
+    """How `made` falls short of the contract, "" when it does not."""
+    wanted = getattr(import_module(contract.module), contract.name)
+    if getattr(wanted, "_is_protocol", False):
+        # An attribute is not looked up: it may be a property that has no value before the start.
+        there = set(dir(made))
+        missing = [name for name in _members(wanted) if name not in there and not hasattr(made, name)]
+        return f"{type(made).__name__} lacks {', '.join(missing)}" if missing else ""
+    if isinstance(wanted, type):
+        return "" if isinstance(made, wanted) else f"it is {made!r}"
+    return "" if callable(made) else f"{made!r} cannot be called"
+
+
+def _members(protocol: type) -> list[str]:
+    return [name for name in dict.fromkeys((*protocol.__annotations__, *vars(protocol))) if not name.startswith("_")]
 
 
 class BrokerParts(NamedTuple):
@@ -82,14 +154,17 @@ class Plugins:
         return sorted(self.registered)
 
     def broker_parts(self, config: NodeConfig) -> BrokerParts:
-        """Raises ConfigError for a name that no plug-in gives."""
+        """Raises ConfigError for a name that no plug-in gives, PluginError for handlers that are none."""
         engine = pick(self.storage_engines, config.commit_log.storage_engine, "storageEngine")
+        switchable = {**self.handlers, **self.duties}
+        for name in config.plugins.values:
+            # A plug-in that is installed and not switched on may have its settings; a misspelt one may not.
+            pick({**switchable, **self.storage_engines}, name, "plugin")
         handlers = []
         duties = []
-        for name in config.plugins.plugins:
+        for name in dict.fromkeys(config.plugins.plugins):
+            pick(switchable, name, "plugins")
             settings = config.plugins.values.get(name, {})
-            if name not in self.handlers and name not in self.duties:
-                pick({**self.handlers, **self.duties}, name, "plugins")
             if name in self.handlers:
                 handlers.append(self.handlers[name](settings))
             if name in self.duties:
@@ -107,45 +182,76 @@ def pick(factories: Mapping[str, Factory], name: str, setting: str) -> Factory:
     raise ConfigError(f"{setting}={name}: no plug-in of that name; {hint}")
 
 
+def read_settings(plugin: str, settings: Mapping[str, str], schema: type[S]) -> S:
+    """A plug-in's own settings (`plugin.NAME.KEY`) as a msgspec Struct, from the text they are configured as.
+
+    Raises ConfigError for a key that the schema does not have, with the nearest, and for a value it does not take.
+    """
+    known = [item.encode_name for item in msgspec.structs.fields(schema)]
+    for key in settings:
+        if key not in known:
+            near = get_close_matches(key, known, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(known) or 'none'}"
+            raise ConfigError(f"config: unknown key 'plugin.{plugin}.{key}'; {hint}")
+    try:
+        return msgspec.convert(settings, schema, strict=False)
+    except msgspec.ValidationError as error:
+        text = str(error)
+        for key, value in settings.items():
+            if f"`$.{key}`" in text:
+                raise ConfigError(f"config: plugin.{plugin}.{key} = {value}: {text.partition(' - at')[0]}") from None
+        raise ConfigError(f"config: plugin.{plugin}: {text}") from None
+
+
 def load(names: Iterable[str] = (), *, entry_points: bool = True) -> Plugins:
-    """Every plug-in: the built-ins, installed ones, and modules given by name (`package.module`). Raises PluginError."""
+    """Every plug-in: the built-ins, installed ones, and those given by name (`package.module` or `package.module:object`).
+
+    Raises PluginError.
+    """
     manager = pluggy.PluginManager(hookspecs.PROJECT)
     manager.add_hookspecs(hookspecs)
-    origins: dict[str, str] = {}
-    found = dict.fromkeys(BUILT_IN.values(), "rmqkit")
+    origins = dict.fromkeys(BUILT_IN.values(), "rmqkit")
     if entry_points:
-        for point in installed_entry_points(group=hookspecs.PROJECT):
-            found.setdefault(point.value, point.dist.name if point.dist else "?")
-    found.update((name, "given by name") for name in names if name not in found)
-    for module_name, distribution in found.items():
-        module = _import(module_name)
-        origins[module.__name__] = distribution
+        installed = installed_entry_points(group=hookspecs.PROJECT)
+        for dist, value in sorted((point.dist.name if point.dist else "?", point.value) for point in installed):
+            origins.setdefault(value, dist)
+    for name in names:
+        origins.setdefault(name, "given by name")
+    for value, origin in origins.items():
+        plugin = _import(value, origin)
+        _check_hooks(value, plugin)
         try:
-            manager.register(module, module.__name__)
+            manager.register(plugin, value)
         except (pluggy.PluginValidationError, ValueError) as error:
-            raise PluginError(f"plug-in {module.__name__}: {' '.join(str(error).split())}") from None
-        _refuse_unknown_hooks(module)
+            raise PluginError(f"plug-in {value}: {' '.join(str(error).split())}") from None
     plugins = Plugins()
     for hook in HOOKS:
         _collect(manager, hook, plugins, origins)
     return plugins
 
 
-def _import(name: str) -> ModuleType:
+def _import(value: str, origin: str) -> Any:
     try:
-        return import_module(name)
+        return EntryPoint("", value, hookspecs.PROJECT).load()
     except Exception as error:
-        raise PluginError(f"plug-in {name} cannot be imported: {type(error).__name__}: {error}") from error
+        raise PluginError(f"plug-in {value} ({origin}) cannot be imported: {_in_a_line(error)}") from error
 
 
-def _refuse_unknown_hooks(module: ModuleType) -> None:
-    """A misspelt hook would be silence; say so."""
-    for name, value in vars(module).items():
-        marked = hasattr(value, f"{hookspecs.PROJECT}_impl")
-        if name not in HOOKS and (marked or (name.startswith("rmqkit_") and callable(value))):
-            near = get_close_matches(name, HOOKS, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"hooks are: {', '.join(HOOKS)}"
-            raise PluginError(f"plug-in {module.__name__}: {name} is no hook; {hint}")
+def _check_hooks(value: str, plugin: Any) -> None:
+    """A misspelt hook, or one without its marker, would be silence; say so."""
+    for name in dir(plugin):
+        function = getattr(plugin, name, None)
+        options = getattr(function, f"{hookspecs.PROJECT}_impl", None)
+        marked = isinstance(options, dict)
+        hook = (options["specname"] or name) if marked and options else name
+        if not marked and not (name.startswith("rmqkit_") and callable(function)):
+            continue
+        if hook not in HOOKS:
+            near = get_close_matches(hook, HOOKS, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"there are: {', '.join(HOOKS)}"
+            raise PluginError(f"plug-in {value}: {hook} is no hook of {hookspecs.__name__}; {hint}")
+        if not marked:
+            raise PluginError(f"plug-in {value}: {hook} lacks the decorator @hookimpl of {hookspecs.__name__}")
 
 
 def _collect(manager: pluggy.PluginManager, hook: str, plugins: Plugins, origins: Mapping[str, str]) -> None:
@@ -155,12 +261,21 @@ def _collect(manager: pluggy.PluginManager, hook: str, plugins: Plugins, origins
         try:
             answer = implementation.function()
         except Exception as error:
-            raise PluginError(f"plug-in {module}: {hook} failed: {type(error).__name__}: {error}") from error
-        if not isinstance(answer, Mapping) or not all(isinstance(k, str) and callable(v) for k, v in answer.items()):
-            raise PluginError(f"plug-in {module}: {hook} must return a mapping of name to factory, got {answer!r}")
+            raise PluginError(f"plug-in {module}: {hook} failed: {_in_a_line(error)}") from error
+        if not isinstance(answer, Mapping):
+            raise PluginError(f"plug-in {module}: {hook} of {hookspecs.__name__} wants a mapping, not {answer!r}")
         for name, factory in answer.items():
+            if not isinstance(name, str) or not callable(factory):
+                raise PluginError(
+                    f"plug-in {module}: {hook} of {hookspecs.__name__} wants names and factories,"
+                    f" {name!r}: {factory!r} is none"
+                )
             if name in owners:
                 raise PluginError(f"{hook}: the name {name!r} is given by both {owners[name]} and {module}")
             owners[name] = module
-            plugins.by_hook[hook][name] = factory
+            plugins.by_hook[hook][name] = Checked(factory, hook=hook, name=name, module=module)
             plugins.registered.append(Registered(hook, name, module, origins[module]))
+
+
+def _in_a_line(error: Exception) -> str:
+    return " ".join(f"{type(error).__name__}: {error}".split())

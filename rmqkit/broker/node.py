@@ -14,7 +14,7 @@ Source: `broker/.../BrokerController.java`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from rmqkit.broker import names
 from rmqkit.broker.clients import Clients
@@ -100,7 +100,10 @@ class Broker(BaseNode):
         )
         self.remoting.unavailable = "the broker is starting"
         self.registration = Registration(self)
-        self._plugin_duties = parts.duties
+        #: what plug-ins keep of this broker, by their names: where a plug-in's handlers and its duty meet
+        self.plugins: dict[str, Any] = {}
+        self._plugin_parts = parts.duties
+        self._plugin_duties: dict[str, Run] = {}
         self.guarded_topics = names.SEND_FORBIDDEN
         self.send_blocked = ""
         self.send_blocked_code = ResponseCode.NO_PERMISSION
@@ -126,6 +129,8 @@ class Broker(BaseNode):
         self.groups.load()
         self.offsets.load()
         self.topics.on_change = self.registration.topics_changed
+        for name, factory, settings in self._plugin_parts:
+            self._plugin_duties[f"plugin-{name}"] = factory(self, settings)
         self._derive()
         self.log.info("starting", address=self.address_text, store=self.config.paths.store_path_root_dir)
 
@@ -138,8 +143,8 @@ class Broker(BaseNode):
         self.duties.add("pull-deadlines", self.arrivals.expire, None)
         self.duties.add("pull-hold-scan", lambda now: pull.hold_scan(self, now), None)
         self.duties.add("statistics", self.statistics.sample, now_ms)
-        for name, factory, settings in self._plugin_duties:
-            self.duties.add(f"plugin-{name}", factory(self, settings), now_ms)
+        for name, run in self._plugin_duties.items():
+            self.duties.add(name, run, now_ms)
         self.registration.start()
         self.log.info("serving", address=self.address_text, log_end=self.store.offset_max)
 
