@@ -60,12 +60,12 @@ class TypedHead(msgspec.Struct, Generic[E]):
 class _WrittenHead(msgspec.Struct):
     # The field order is the sorted key order in which Java writes; what is UNSET is left out.
     code: int
-    extFields: Mapping[str, str] | msgspec.UnsetType  # noqa: N815
+    extFields: Mapping[str, str] | msgspec.UnsetType
     flag: int
     language: str
     opaque: int
     remark: str | msgspec.UnsetType
-    serializeTypeCurrentRPC: str  # noqa: N815
+    serializeTypeCurrentRPC: str
     version: int
 
 
@@ -130,7 +130,7 @@ class RequestDecoder(Generic[E]):
                 head: Any = self._fast(frame.header)
                 if -_INT32_MAX <= head.opaque <= _INT32_MAX:
                     return cast(TypedHead[E], head)
-            except (msgspec.MsgspecError, RecursionError):
+            except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
                 pass
         return self._slow(decode_head(frame))
 
