@@ -47,7 +47,7 @@ class NetProfile(NamedTuple):
 class Edge:
     """The way from one node to another."""
 
-    __slots__ = ("bytes_per_s", "is_cut", "profile", "random", "stalled_us", "world")
+    __slots__ = ("bytes_per_s", "free_us", "is_cut", "profile", "random", "stalled_us", "world")
 
     def __init__(self, world: World, profile: NetProfile, random: Random) -> None:
         self.world = world
@@ -57,14 +57,19 @@ class Edge:
         #: what is sent before this time arrives after it
         self.stalled_us = 0
         self.bytes_per_s = 0
+        #: when a slow link has sent what it was given
+        self.free_us = 0
 
     def delay_us(self, size: int) -> int:
         profile, random = self.profile, self.random.random
         delay_us = profile.latency_us + int(random() * profile.jitter_us)
         if random() < profile.spike_chance:
             delay_us += int(random() * profile.spike_us)
-        if self.bytes_per_s:
-            delay_us += size * 1_000_000 // self.bytes_per_s
+        if self.bytes_per_s and size:
+            # One after the other, whatever the connection.
+            now_us = self.world.now_us
+            self.free_us = max(now_us, self.free_us) + size * 1_000_000 // self.bytes_per_s
+            delay_us += self.free_us - now_us
         if self.stalled_us:
             delay_us += max(0, self.stalled_us - self.world.now_us)
         return delay_us
