@@ -92,12 +92,16 @@ def start_java(
     *,
     home: Path,
     heap_mb: int = 256,
+    small: bool = True,
     properties: Mapping[str, str] | None = None,
     env: Mapping[str, str] | None = None,
     stdout: int | Any = subprocess.PIPE,
     stderr: int | Any = subprocess.STDOUT,
 ) -> subprocess.Popen[str]:
-    """A JVM that runs `main` in folder `home`, which is also its user's home: logs and offsets land there."""
+    """A JVM that runs `main` in folder `home`, which is also its user's home: logs and offsets land there.
+
+    `small` is for many JVMs on a small machine; without it the JVM chooses for speed, as users run it.
+    """
     settings = {
         "user.home": ".",
         "rocketmq.home.dir": ".",
@@ -108,7 +112,8 @@ def start_java(
         "java.net.preferIPv4Stack": "false",
         **(properties or {}),
     }
-    command = ["java", "-Xms64m", f"-Xmx{heap_mb}m", *JAVA_SMALL, *JAVA_OPENS]
+    heap = ["-Xms64m", f"-Xmx{heap_mb}m", *JAVA_SMALL] if small else [f"-Xms{heap_mb}m", f"-Xmx{heap_mb}m"]
+    command = ["java", *heap, *JAVA_OPENS]
     command += [f"-D{key}={value}" for key, value in settings.items()]
     command += ["-cp", classpath(), "rmqkit.interop.Lifeline", main, *args]
     return subprocess.Popen(
@@ -205,6 +210,7 @@ class ApacheCluster:
         env: Mapping[str, str] | None = None,
         properties: Mapping[str, str] | None = None,
         heap_mb: int = 512,
+        small: bool = True,
     ) -> None:
         self._own_home = home is None
         self.home = Path(tempfile.mkdtemp(prefix="apache-")) if home is None else home
@@ -218,6 +224,7 @@ class ApacheCluster:
         self._env = dict(env or {})
         self._properties = dict(properties or {})
         self._heap_mb = heap_mb
+        self._small = small
         self._nameserver_settings = {
             "listenPort": str(self.nameserver_port),
             "bindAddress": bind,
@@ -312,6 +319,7 @@ class ApacheCluster:
                 ["-c", conf],
                 home=self.home,
                 heap_mb=self._heap_mb if node == "broker" else 128,
+                small=self._small,
                 env=self._env,
                 properties={"user.home": f"./{node}", **self._properties},
                 stdout=out,
