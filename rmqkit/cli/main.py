@@ -64,7 +64,7 @@ def run(argv: list[str] | None = None) -> None:
     """The console entry: runs a command and leaves with its exit code."""
     for number in (signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else [])):
         signal.signal(number, _terminated)
-    code = _run(sys.argv[1:] if argv is None else argv)
+    code = run_command(sys.argv[1:] if argv is None else argv)
     try:
         sys.stdout.flush()
     except BrokenPipeError:
@@ -77,7 +77,8 @@ def _terminated(number: int, _frame: FrameType | None) -> None:
     raise Terminated(number)
 
 
-def _run(argv: list[str]) -> int:
+def run_command(argv: list[str]) -> int:
+    """Run a command in this process; its exit code."""
     try:
         done: Any = get_command(app).main(args=argv, prog_name="rmqkit", standalone_mode=False)
     except RmqkitError as error:

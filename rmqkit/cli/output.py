@@ -18,9 +18,14 @@ def document(value: Any) -> None:
     print(json.dumps(value, indent=2, ensure_ascii=False))
 
 
+def dumps(value: Any) -> str:
+    """JSON in one line."""
+    return json.dumps(value, ensure_ascii=False)
+
+
 def line(value: Any) -> None:
     """One of many answers as JSON, out at once."""
-    sys.stdout.write(json.dumps(value, ensure_ascii=False, separators=(", ", ": ")) + "\n")
+    sys.stdout.write(dumps(value) + "\n")
     sys.stdout.flush()
 
 

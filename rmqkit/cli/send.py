@@ -19,6 +19,7 @@ from typing import Annotated, Any, BinaryIO
 import typer
 
 from rmqkit.cli import output
+from rmqkit.cli.asking import choose_queue
 from rmqkit.cli.complete import topics
 from rmqkit.cli.finding import Json, Namesrv, find_namesrv
 from rmqkit.cli.usage import Failed, Unreachable, UsageError
@@ -70,19 +71,20 @@ def send(
     Exit code 1 when any of them is not known to be stored.
     """
     bodies = bodies_of(body, file, count, size)
+    user_properties = parse_properties(properties or [])
+    addresses = find_namesrv(namesrv)
     from rmqkit import Message, Producer
 
     with Producer(
-        "rmqkit-cli", namesrv=find_namesrv(namesrv), send_msg_timeout_ms=round(timeout * 1000), pending_max=WINDOW
+        "rmqkit-cli", namesrv=addresses, send_msg_timeout_ms=round(timeout * 1000), pending_max=WINDOW
     ) as producer:
         chosen = choose_queue(producer.queues(topic), to_queue) if to_queue else None
-        user_properties = parse_properties(properties or [])
 
         def start(each: bytes) -> Future[Any]:
             message = Message(topic, each, keys=key or None, tags=tag, properties=user_properties)
             return producer.send_async(message, chosen, ordering_key=ordering_key)
 
-        report = Report(topic, json, total=count if file is None and body != "-" else None)
+        report = Report(topic, json, total=(count or 1) if file is None and body != "-" else None)
         report.run(paced(bodies, rate), start)
     report.finish()
 
@@ -143,16 +145,6 @@ def parse_properties(pairs: list[str]) -> dict[str, str]:
             raise UsageError(f"--property {pair}: must be NAME=VALUE")
         found[name] = value
     return found
-
-
-def choose_queue(queues: list[Any], text: str) -> Any:
-    """The queue meant by `ID` or `BROKER:ID`. Raises UsageError."""
-    broker, _colon, number = text.rpartition(":")
-    found = [each for each in queues if str(each.queue_id) == number and broker in ("", each.broker_name)]
-    if len(found) == 1:
-        return found[0]
-    names = ", ".join(f"{each.broker_name}:{each.queue_id}" for each in (found or queues))
-    raise UsageError(f"--queue {text}: {'say which of' if found else 'there are'} {names}")
 
 
 class Report:

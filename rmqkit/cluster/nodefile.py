@@ -8,7 +8,7 @@ so that an edit stays. A default whose feature is not built yet is left out, and
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from difflib import get_close_matches
 from pathlib import Path
 
@@ -93,8 +93,10 @@ def knows(kind: keys.Kind, key: str) -> bool:
     return key.startswith("plugin.") or keys.find(kind, key) is not None
 
 
-def check_settings(settings: Iterable[str]) -> None:
-    """Raises UsageProblem for a key that no node knows, or that only the cluster may write."""
+def check_settings(settings: Mapping[str, Setting]) -> None:
+    """Raises UsageProblem for a key that no node knows or that only the cluster may write, and for a wrong value."""
+    from rmqkit import config
+
     for key in settings:
         row = keys.find("broker", key) or keys.find("nameserver", key)
         if row is None and not key.startswith("plugin."):
@@ -102,6 +104,11 @@ def check_settings(settings: Iterable[str]) -> None:
             raise UsageProblem(f"unknown setting {key!r}{f'; did you mean {near[0]}?' if near else ''}")
         if row is not None and row.key in (*BROKER_TIES, *NAMESERVER_TIES):
             raise UsageProblem(f"{row.key} is each node's own; see --base-port, --bind, --advertise")
+    for kind in keys.KINDS:
+        try:
+            config.from_values(kind, {key: value for key, value in settings.items() if knows(kind, key)})
+        except ConfigError as error:
+            raise UsageProblem(str(error)) from None
 
 
 def check(folder: Path, kind: keys.Kind) -> None:

@@ -78,7 +78,7 @@ def test_an_edit_by_hand_stays_but_ties_are_written_anew(tmp_path):
 )
 def test_a_setting_that_cannot_be_is_a_usage_problem(key, says):
     with pytest.raises(UsageProblem) as caught:
-        nodefile.check_settings([key])
+        nodefile.check_settings({key: "1"})
     assert says in str(caught.value)
 
 

@@ -1,0 +1,120 @@
+"""`rmqkit offset ...`: where groups stand, and moving them."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated
+
+import typer
+
+from rmqkit.cli import output
+from rmqkit.cli.asking import admin_of, choose_queue, known_topic, queue_fields
+from rmqkit.cli.commands import group
+from rmqkit.cli.complete import topics
+from rmqkit.cli.finding import Json, Namesrv
+from rmqkit.cli.groups import Group, check_group, print_progress, progress_of
+from rmqkit.cli.times import parse_time, show_time
+from rmqkit.cli.usage import UsageError
+
+app = group("Offsets of groups.")
+
+Topic = Annotated[str, typer.Argument(metavar="TOPIC", autocompletion=topics)]
+TIME_WORDS = "such as 2026-01-31, 2026-01-31T12:30, -10m, or Unix time in ms"
+
+
+@app.callback()
+def offset_group() -> None:
+    """Where a group stands in a topic; move it."""
+
+
+@app.command()
+def show(
+    name: Group,
+    topic: Annotated[str | None, typer.Argument(metavar="[TOPIC]", autocompletion=topics)] = None,
+    namesrv: Namesrv = None,
+    json: Json = False,
+) -> None:
+    """How far a group has consumed each queue, and how far behind it is."""
+    with admin_of(namesrv) as admin:
+        check_group(admin, name)
+        if topic is None:
+            rows = [row for each in admin.topics_of_group(name) for row in progress_of(admin, name, each)]
+        else:
+            with known_topic(admin, topic):
+                rows = progress_of(admin, name, topic)
+    if json:
+        output.document({"group": name, "queues": rows})
+    elif rows:
+        print_progress(rows)
+    else:
+        output.note(f"group {name} has consumed nothing yet")
+
+
+@app.command(name="set")
+def set_offset(
+    name: Group,
+    topic: Topic,
+    queue: Annotated[str, typer.Argument(metavar="[BROKER:]ID", help="The queue.")],
+    offset: Annotated[int, typer.Argument(min=0, help="The next message to consume.")],
+    namesrv: Namesrv = None,
+    json: Json = False,
+) -> None:
+    """Put a group at one place of one queue, whether it has members online or not."""
+    with admin_of(namesrv) as admin:
+        with known_topic(admin, topic):
+            chosen = choose_queue(admin.queues(topic), queue)
+        first, end = max(0, admin.offset_min(chosen)), admin.offset_max(chosen)
+        if not first <= offset <= end:
+            raise UsageError(f"offset {offset}: {chosen.broker_name}:{chosen.queue_id} has {first} to {end}")
+        admin.reset_group_offset(name, chosen, offset)
+    if json:
+        output.document({"group": name, **queue_fields(chosen), "offset": offset})
+    else:
+        print(f"group {name} is at {offset} in {topic} {chosen.broker_name}:{chosen.queue_id}")
+
+
+@app.command()
+def reset(
+    name: Group,
+    topic: Topic,
+    to: Annotated[str, typer.Option("--to", metavar="earliest|latest|TIME", help=f"Where to; a time {TIME_WORDS}.")],
+    namesrv: Namesrv = None,
+    json: Json = False,
+) -> None:
+    """Move a group in all queues of a topic: to the first message, past the last, or to a time."""
+    place = {"earliest": "first", "latest": "last"}.get(to)
+    timestamp_ms = None if place else time_of(to, "--to", "earliest, latest, or a time")
+    with admin_of(namesrv) as admin, known_topic(admin, topic):
+        moved = admin.reset_group_offsets(name, topic, to=place, timestamp_ms=timestamp_ms)
+    rows = [{**queue_fields(queue), "offset": offset} for queue, offset in moved.items()]
+    if json:
+        output.document({"group": name, "queues": rows})
+    else:
+        output.table(("topic", "broker", "queue", "offset"), [tuple(row.values()) for row in rows])
+
+
+@app.command(name="by-time")
+def by_time(
+    topic: Topic,
+    when: Annotated[str, typer.Argument(metavar="TIME", help=f"{TIME_WORDS}.")],
+    namesrv: Namesrv = None,
+    json: Json = False,
+) -> None:
+    """The first message of each queue that was stored at a time or later."""
+    timestamp_ms = time_of(when, "TIME", "a time")
+    with admin_of(namesrv) as admin, known_topic(admin, topic):
+        found = {queue: admin.offset_for_time(queue, timestamp_ms) for queue in admin.queues(topic)}
+    rows = [{**queue_fields(queue), "offset": offset} for queue, offset in found.items()]
+    if json:
+        output.document({"topic": topic, "time_ms": timestamp_ms, "queues": rows})
+    else:
+        output.note(f"stored at {show_time(timestamp_ms)} or later")
+        output.table(("topic", "broker", "queue", "offset"), [tuple(row.values()) for row in rows])
+
+
+def time_of(text: str, what: str, expected: str) -> int:
+    """Raises UsageError."""
+    found = parse_time(text, time.time_ns() // 1_000_000)
+    if found is None:
+        raise UsageError(f"{what} {text}: must be {expected} ({TIME_WORDS})")
+    return found

@@ -1,0 +1,131 @@
+"""How received messages are printed.
+
+line    place, time, keys, tag and body: for people; characters that would move the cursor are escaped
+body    the bytes of the body and a line end
+json    one object a line; a body that is not UTF-8 is `body_base64`
+{...}   a template of the fields below, such as "{queue_offset} {keys} {body}"
+"""
+
+from __future__ import annotations
+
+import base64
+import string
+import sys
+from collections.abc import Callable
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any
+
+from rmqkit.cli import output
+from rmqkit.cli.times import show_time
+from rmqkit.cli.usage import UsageError
+from rmqkit.errors import RmqkitError
+
+if TYPE_CHECKING:
+    from rmqkit import MessageExt
+
+FORMATS = ("line", "body", "json")
+FIELDS = (
+    "topic",
+    "broker_name",
+    "queue_id",
+    "queue_offset",
+    "msg_id",
+    "offset_msg_id",
+    "keys",
+    "tags",
+    "properties",
+    "born_ms",
+    "store_ms",
+    "born_host",
+    "store_host",
+    "reconsume_times",
+    "body",
+)
+
+
+def fields_of(message: MessageExt) -> dict[str, Any]:
+    """Everything about a message. Raises RmqkitError for a body that cannot be inflated."""
+    fields: dict[str, Any] = {
+        "topic": message.topic,
+        "broker_name": message.broker_name,
+        "queue_id": message.queue_id,
+        "queue_offset": message.queue_offset,
+        "msg_id": message.msg_id,
+        "offset_msg_id": message.offset_msg_id,
+        "keys": message.keys,
+        "tags": message.tags,
+        "properties": message.properties,
+        "born_ms": message.born_timestamp_ms,
+        "store_ms": message.store_timestamp_ms,
+        "born_host": message.born_host,
+        "store_host": message.store_host,
+        "reconsume_times": message.reconsume_times,
+    }
+    try:
+        fields["body"] = message.body.decode()
+    except UnicodeDecodeError:
+        fields["body_base64"] = base64.b64encode(message.body).decode()
+    return fields
+
+
+def printer(format: str) -> Callable[[MessageExt], None]:
+    """What prints one message to stdout, unflushed. Raises UsageError for a format that is none."""
+    if "{" in format:
+        return _template(format)
+    table = {"line": _print_line, "body": _print_body, "json": _print_json}
+    if format not in table:
+        raise UsageError(f"--format {format}: must be {', '.join(FORMATS)} or a template such as '{{keys}} {{body}}'")
+    return table[format]
+
+
+def _print_json(message: MessageExt) -> None:
+    sys.stdout.write(output.dumps(fields_of(message)) + "\n")
+
+
+def _print_body(message: MessageExt) -> None:
+    sys.stdout.flush()
+    sys.stdout.buffer.write(message.body + b"\n")
+
+
+def _print_line(message: MessageExt) -> None:
+    words = [f"{message.broker_name}:{message.queue_id}", f"{message.queue_offset}", show_time(message.store_timestamp_ms)]
+    words += [f"keys={message.keys}"] if message.keys else []
+    words += [f"tag={message.tags}"] if message.tags else []
+    sys.stdout.write("  ".join([*words, visible(message.body)]) + "\n")
+
+
+def visible(body: bytes) -> str:
+    text = body.decode("utf-8", "backslashreplace")
+    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
+
+
+def _template(format: str) -> Callable[[MessageExt], None]:
+    try:
+        names = [name for _text, name, _spec, _conversion in string.Formatter().parse(format) if name is not None]
+    except ValueError as error:
+        raise UsageError(f"--format {format}: {error}") from None
+    for name in names:
+        if name not in FIELDS:
+            near = get_close_matches(name, FIELDS, n=1, cutoff=0.4)
+            raise UsageError(f"--format: there is no field {{{name}}}{f'; did you mean {{{near[0]}}}?' if near else ''}")
+
+    def show(message: MessageExt) -> None:
+        fields = fields_of(message)
+        fields.setdefault("body", fields.get("body_base64"))
+        sys.stdout.write(format.format_map({key: "" if value is None else value for key, value in fields.items()}) + "\n")
+
+    return show
+
+
+def tolerant(show: Callable[[MessageExt], None]) -> Callable[[MessageExt], bool]:
+    """Prints a message; False, with a note, for one whose body cannot be read."""
+
+    def shown(message: MessageExt) -> bool:
+        try:
+            show(message)
+        except RmqkitError as error:
+            output.note(f"{message.broker_name}:{message.queue_id} {message.queue_offset}: {error}")
+            return False
+        return True
+
+    return shown

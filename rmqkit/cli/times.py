@@ -1,0 +1,36 @@
+"""Times as people write them on a command line, as Unix milliseconds.
+
+1767225600000          Unix time in ms (13 digits)
+2026-01-01T12:30:00    local time; the time of day, seconds and a fraction may be left out, Z or +02:00 may follow
+-10m                   so long ago: ms, s, m, h, d
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime
+
+UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+AGO = re.compile(r"-(\d+(?:\.\d+)?)(ms|s|m|h|d)")
+
+
+def parse_time(text: str, now_ms: int) -> int | None:
+    """None when it is not a time."""
+    text = text.strip()
+    if re.fullmatch(r"\d{13}", text):
+        return int(text)
+    if ago := AGO.fullmatch(text):
+        return now_ms - round(float(ago[1]) * UNITS_MS[ago[2]])
+    if not re.match(r"\d{4}-\d\d-\d\d", text):
+        return None
+    try:
+        return round(datetime.fromisoformat(text).timestamp() * 1000)
+    except (ValueError, OverflowError):
+        return None
+
+
+def show_time(time_ms: int) -> str:
+    """Local time with milliseconds; - for none."""
+    if time_ms <= 0:
+        return "-"
+    return datetime.fromtimestamp(time_ms / 1000).isoformat(sep=" ", timespec="milliseconds")

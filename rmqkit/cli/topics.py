@@ -1,0 +1,155 @@
+"""`rmqkit topic ...`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from rmqkit.cli import output
+from rmqkit.cli.asking import admin_of, is_system_topic, known_topic, queue_fields, system_topics
+from rmqkit.cli.commands import group
+from rmqkit.cli.complete import topics
+from rmqkit.cli.finding import Json, Namesrv
+from rmqkit.cli.times import show_time
+from rmqkit.cli.usage import UsageError
+
+app = group("Topics.")
+
+Topic = Annotated[str, typer.Argument(metavar="TOPIC", autocompletion=topics)]
+Broker = Annotated[str | None, typer.Option("--broker", help="At this broker only: its name or address.")]
+ClusterName = Annotated[str | None, typer.Option("--cluster", help="At this cluster's brokers only.")]
+PERMISSIONS = {"r": 4, "w": 2, "rw": 6, "wr": 6}
+
+
+@app.callback()
+def topic_group() -> None:
+    """Topics: list, create, change, delete; where their queues are."""
+
+
+@app.command(name="list")
+def list_topics(
+    everything: Annotated[bool, typer.Option("--all", "-a", help="The system's own topics as well.")] = False,
+    namesrv: Namesrv = None,
+    json: Json = False,
+) -> None:
+    """Names of the topics, one a line."""
+    with admin_of(namesrv) as admin:
+        fixed = system_topics(admin)
+        found = [{"topic": name, "system": is_system_topic(name, fixed)} for name in admin.topics()]
+    shown = [each for each in found if everything or not each["system"]]
+    if json:
+        output.document(shown)
+        return
+    for each in shown:
+        print(each["topic"])
+    if not shown:
+        output.note("no topics; the first `rmqkit send` makes one, or `rmqkit topic create`")
+
+
+@app.command()
+def create(
+    topic: Topic,
+    queues: Annotated[int, typer.Option("--queues", min=1, max=65535, help="Queues at each broker.")] = 8,
+    read_queues: Annotated[int | None, typer.Option("--read-queues", min=0, help="Of them, to be read.")] = None,
+    write_queues: Annotated[int | None, typer.Option("--write-queues", min=0, help="Of them, to be written.")] = None,
+    perm: Annotated[str, typer.Option("--perm", metavar="rw|r|w", help="What may be done with it.")] = "rw",
+    order: Annotated[bool, typer.Option("--order", help="Its order matters when brokers are gone.")] = False,
+    broker: Broker = None,
+    cluster: ClusterName = None,
+    namesrv: Namesrv = None,
+    json: Json = False,
+) -> None:
+    """Make a topic, or change one."""
+    if perm not in PERMISSIONS:
+        raise UsageError(f"--perm {perm}: must be rw, r or w")
+    with admin_of(namesrv) as admin:
+        at = admin.create_topic(
+            topic,
+            queue_nums=queues,
+            read_queue_nums=read_queues,
+            write_queue_nums=write_queues,
+            perm=PERMISSIONS[perm],
+            order=order,
+            broker=broker,
+            cluster=cluster,
+        )
+    if json:
+        output.document({"topic": topic, "brokers": at})
+    else:
+        print(f"topic {topic} is at {', '.join(at)}")
+
+
+@app.command()
+def delete(topic: Topic, cluster: ClusterName = None, namesrv: Namesrv = None, json: Json = False) -> None:
+    """Delete a topic and its messages."""
+    with admin_of(namesrv) as admin:
+        with known_topic(admin, topic):
+            admin.route(topic)
+        admin.delete_topic(topic, cluster=cluster)
+    if json:
+        output.document({"topic": topic, "deleted": True})
+    else:
+        print(f"topic {topic} is deleted")
+
+
+@app.command()
+def info(topic: Topic, namesrv: Namesrv = None, json: Json = False) -> None:
+    """Its queues, and how many messages are in each."""
+    with admin_of(namesrv) as admin, known_topic(admin, topic):
+        stats = admin.topic_stats(topic)
+    rows = [
+        {
+            **queue_fields(queue),
+            "offset_min": at.min_offset,
+            "offset_max": at.max_offset,
+            "messages": at.max_offset - at.min_offset,
+            "last_update_ms": at.last_update_timestamp,
+        }
+        for queue, at in stats.items()
+    ]
+    if json:
+        output.document({"topic": topic, "messages": sum(row["messages"] for row in rows), "queues": rows})
+        return
+    counts = ("offset_min", "offset_max", "messages")
+    output.table(
+        ("broker", "queue", "first", "next", "messages", "last message"),
+        [
+            (row["broker_name"], row["queue_id"], *(row[name] for name in counts), show_time(row["last_update_ms"]))
+            for row in rows
+        ],
+    )
+
+
+@app.command()
+def route(topic: Topic, namesrv: Namesrv = None, json: Json = False) -> None:
+    """Which brokers have it, as the name server tells clients."""
+    with admin_of(namesrv) as admin, known_topic(admin, topic):
+        found = admin.route(topic)
+    addresses = {data.broker_name: dict(sorted(data.broker_addrs.items())) for data in found.broker_datas}
+    rows: list[dict[str, Any]] = [
+        {
+            "broker_name": data.broker_name,
+            "read_queues": data.read_queue_nums,
+            "write_queues": data.write_queue_nums,
+            "perm": data.perm,
+            "addresses": {str(key): value for key, value in addresses.get(data.broker_name, {}).items()},
+        }
+        for data in sorted(found.queue_datas, key=lambda data: data.broker_name)
+    ]
+    if json:
+        output.document({"topic": topic, "order": found.order_topic_conf, "brokers": rows})
+        return
+    output.table(
+        ("broker", "read queues", "write queues", "may", "addresses"),
+        [
+            (
+                row["broker_name"],
+                row["read_queues"],
+                row["write_queues"],
+                ("r" if row["perm"] & 4 else "-") + ("w" if row["perm"] & 2 else "-"),
+                ", ".join(f"{key} {value}" for key, value in row["addresses"].items()),
+            )
+            for row in rows
+        ],
+    )

@@ -1,0 +1,132 @@
+"""The command line as its users have it: real processes, some in a real terminal (pexpect).
+
+Every process gets the reading end of a pipe as its lifeline and hands it down to the nodes it starts: when pytest is gone,
+however it went, the nodes end. Homes are temporary and ports the system's.
+"""
+
+import contextlib
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pexpect.fdpexpect
+import ptyprocess
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+COMMAND = [sys.executable, "-m", "rmqkit.cli.main"]
+TIMEOUT_S = 40
+
+
+@pytest.fixture(scope="session")
+def lifeline():
+    reading, writing = os.pipe()
+    os.set_inheritable(reading, True)
+    yield reading
+    os.close(reading)
+    os.close(writing)
+
+
+def free_base():
+    """A port from which the next few dozen are probably free."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return min(probe.getsockname()[1], 65000)
+
+
+class Shell:
+    """Runs `rmqkit` in a home of its own."""
+
+    def __init__(self, home, lifeline):
+        self.home = home
+        self.lifeline = lifeline
+        self.environment = {
+            **{key: value for key, value in os.environ.items() if key not in ("NAMESRV_ADDR", "COLUMNS", "LINES")},
+            "RMQKIT_HOME": str(home),
+            "RMQKIT_LIFELINE_FD": str(lifeline),
+            "PYTHONPATH": str(ROOT),
+            "TERM": "xterm",
+        }
+
+    def run(self, *words, code=0, input=None, env=None, command=None):
+        """The finished command; its exit code must be `code` (None: any)."""
+        done = subprocess.run(
+            [*(command or COMMAND), *map(str, words)],
+            input=input,
+            stdin=subprocess.DEVNULL if input is None else None,
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT_S,
+            env={**self.environment, **(env or {})},
+            pass_fds=(self.lifeline,),
+            cwd=self.home,
+        )
+        assert code is None or done.returncode == code, f"{words}: {done.returncode}\n{done.stdout}\n{done.stderr}"
+        assert "Traceback" not in done.stderr, done.stderr
+        return done
+
+    def json(self, *words, **more):
+        return json.loads(self.run(*words, "--json", **more).stdout)
+
+    def lines(self, *words, **more):
+        return [json.loads(line) for line in self.run(*words, "--json", **more).stdout.splitlines()]
+
+    def start(self, *words, **more):
+        return subprocess.Popen(
+            [*COMMAND, *map(str, words)], env=self.environment, pass_fds=(self.lifeline,), cwd=self.home, text=True, **more
+        )
+
+    @contextlib.contextmanager
+    def terminal(self, *words, columns=100):
+        """A command in a terminal of its own: something to `expect` of and `send` to, with `.process`."""
+        process = ptyprocess.PtyProcess.spawn(
+            [*COMMAND, *map(str, words)],
+            env=self.environment,
+            cwd=str(self.home),
+            dimensions=(40, columns),
+            pass_fds=(self.lifeline,),
+        )
+        screen = pexpect.fdpexpect.fdspawn(process.fd, timeout=TIMEOUT_S, encoding="utf-8")
+        screen.process = process
+        try:
+            yield screen
+        finally:
+            process.close(force=True)
+
+    def error(self, *words, code, **more):
+        """The one line on stderr of a command that fails."""
+        done = self.run(*words, code=code, **more)
+        lines = done.stderr.splitlines()
+        assert len(lines) == 1, done.stderr
+        assert lines[0].startswith("error: ")
+        return lines[0]
+
+
+def make_shell(home, lifeline):
+    home.mkdir(exist_ok=True)
+    return Shell(home, lifeline)
+
+
+@pytest.fixture
+def shell(tmp_path, lifeline):
+    """A home without clusters; those that a test starts are ended with it."""
+    made = make_shell(tmp_path / "home", lifeline)
+    yield made
+    purge(made)
+
+
+def purge(shell):
+    for folder in sorted(shell.home.glob("*/nodes")):
+        shell.run("cluster", "down", folder.parent.name, "--purge", "--grace", "5")
+
+
+@pytest.fixture(scope="session")
+def up(tmp_path_factory, lifeline):
+    """A home with the cluster `default` running, for all tests that do not harm it."""
+    made = make_shell(tmp_path_factory.mktemp("up") / "home", lifeline)
+    made.run("cluster", "up", "--any-port", "--base-port", free_base())
+    yield made
+    purge(made)
