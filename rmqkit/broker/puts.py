@@ -11,6 +11,7 @@ Replication will add its own wait between the two; waiting is by offset, so one 
 Source: `store/.../CommitLog.handleDiskFlushAndHA`, `broker/.../SendMessageProcessor.handlePutMessageResult`.
 """
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -51,7 +52,8 @@ _SUCCESS = {
     PutStatus.SLAVE_NOT_AVAILABLE: b'{"code":11,"extFields":{',
 }
 
-Parked = tuple[Call[Any], int, PutResult, bool]
+#: call, queue id, unique key, result, whether it waits for the disk
+Parked = tuple[Call[Any], int, bytes, PutResult, bool]
 
 
 class Puts:
@@ -73,8 +75,8 @@ class Puts:
     def __len__(self) -> int:
         return len(self._turn) + len(self._syncing)
 
-    def park(self, call: Call[Any], queue_id: int, result: PutResult, wait: bool) -> None:
-        self._turn.append((call, queue_id, result, wait))
+    def park(self, call: Call[Any], queue_id: int, unique: bytes, result: PutResult, wait: bool) -> None:
+        self._turn.append((call, queue_id, unique, result, wait))
 
     @property
     def is_full(self) -> bool:
@@ -99,15 +101,15 @@ class Puts:
         if self._broker.config.flush.flush_disk_type is FlushDiskType.SYNC_FLUSH:
             self._await_sync(turn)
             return
-        for call, queue_id, result, _ in turn:
-            self._answer(call, queue_id, result, PutStatus.PUT_OK)
+        for call, queue_id, unique, result, _ in turn:
+            self._answer(call, queue_id, unique, result, PutStatus.PUT_OK)
 
     def write_failed(self, error: StoreWriteError) -> None:
         """Nothing of this turn is stored."""
         turn, self._turn = self._turn, []
         self.failed_count += len(turn)
         response = Response(ResponseCode.SERVICE_NOT_AVAILABLE, remark=f"service not available now: {error}")
-        for call, _, _, _ in turn:
+        for call, *_ in turn:
             call.finish(response)
 
     def fail_all(self) -> None:
@@ -118,9 +120,9 @@ class Puts:
         broker = self._broker
         deadline_ms = broker.clock.mono_ms + broker.config.flush.sync_flush_timeout_ms
         offset_next = 0
-        for call, queue_id, result, wait in turn:
+        for call, queue_id, unique, result, wait in turn:
             if not wait:
-                self._answer(call, queue_id, result, PutStatus.PUT_OK)
+                self._answer(call, queue_id, unique, result, PutStatus.PUT_OK)
                 continue
             offset_next = result.phy_offset_next
 
@@ -133,6 +135,9 @@ class Puts:
             broker.store.sync(offset_next, self._synced)
             broker.duties.wake("put-deadlines", deadline_ms)
 
+    def _synced_or_late(self, call: Call[Any], queue_id: int, unique: bytes, result: PutResult, durable: bool) -> None:
+        self._answer(call, queue_id, unique, result, PutStatus.PUT_OK if durable else PutStatus.FLUSH_DISK_TIMEOUT)
+
     def _synced(self, durable: bool) -> None:
         if durable:
             self._syncing.reached(self._broker.store.offset_synced)
@@ -142,7 +147,7 @@ class Puts:
     def _expire(self, now_ms: int) -> int | None:
         return self._syncing.expire(now_ms)
 
-    def _answer(self, call: Call[Any], queue_id: int, result: PutResult, status: PutStatus) -> None:
+    def _answer(self, call: Call[Any], queue_id: int, unique: bytes, result: PutResult, status: PutStatus) -> None:
         """Built by hand: this is the answer to every send."""
         statistics = self._broker.statistics
         statistics.put_count += len(result.phy_offsets) or 1
@@ -155,12 +160,15 @@ class Puts:
             ids = b",".join([self._ids + b"%016X" % offset for offset in offsets])
         else:
             ids = self._ids + b"%016X" % result.phy_offset
-        header = b'%b%b%b","queueId":"%d","queueOffset":"%d"%b' % (
+        # Upstream gives the unique key back as transaction id; one that JSON would have to escape is left out.
+        transaction = b'","transactionId":"' + unique if unique.isalnum() else b""
+        header = b'%b%b%b","queueId":"%d","queueOffset":"%d%b"%b' % (
             _SUCCESS[status],
             self._fields,
             ids,
             queue_id,
             result.queue_offset,
+            transaction,
             self._tail % call.opaque,
         )
         call.finish_frame(frame(header))

@@ -19,6 +19,7 @@ def test_a_send_is_answered_with_its_place_and_can_be_pulled(broker):
     assert answer.ext["queueOffset"] == "0"
     assert answer.ext["MSG_REGION"] == "DefaultRegion"
     assert answer.ext["TRACE_ON"] == "true"
+    assert answer.ext["transactionId"] == UNIQ[9:-1]
     # The offset id: 127.0.0.1, the listen port, the physical offset.
     assert answer.ext["msgId"] == "7F000001" + f"{10911:08X}" + f"{0:016X}"
     (record,) = records(pull(client))

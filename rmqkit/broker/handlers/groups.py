@@ -67,7 +67,8 @@ def all_groups(broker: "Broker", call: Call[GetAllSubscriptionGroupRequest]) -> 
 
 @rows.handles(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, GetSubscriptionGroupConfigRequest)
 def group_config(broker: "Broker", call: Call[GetSubscriptionGroupConfigRequest]) -> Response:
-    config = broker.groups.by_name.get(call.args.group)
+    """Asking for a group makes it where groups may come into being by themselves, as Apache's broker was seen to do."""
+    config = broker.groups.get(call.args.group)
     if config is None:
         return call.error(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"No group in this broker. group: {call.args.group}")
     return call.ok(body=config.encode())

@@ -81,7 +81,7 @@ def send(broker: "Broker", call: Call[SendRequest]) -> Response:
 
     if broker.puts.is_full:
         raise Refused(ResponseCode.SYSTEM_BUSY, "[OVERLOAD]system busy, start flow control for a while")
-    properties, code, wait = _properties(broker, args)
+    properties, unique, code, wait = _properties(broker, args)
     born_host, v6 = broker.hosts.of(call.conn)
     sys_flag = args.sys_flag & ~(MessageSysFlag.BORN_HOST_V6 | MessageSysFlag.STORE_HOST_V6) | v6
     if config.topic_filter_type == "MULTI_TAG":
@@ -107,12 +107,12 @@ def send(broker: "Broker", call: Call[SendRequest]) -> Response:
     )
     if result.status is not PutStatus.PUT_OK:
         return broker.puts.refusal(result.status)
-    broker.puts.park(call, queue_id, result, wait)
+    broker.puts.park(call, queue_id, unique, result, wait)
     return LATER
 
 
-def _properties(broker: "Broker", args: SendRequest) -> tuple[bytes, int, bool]:
-    """(properties as stored, tag code, wait for the disk). One pass of searches; decoded only when something is special."""
+def _properties(broker: "Broker", args: SendRequest) -> tuple[bytes, bytes, int, bool]:
+    """(properties as stored, unique key, tag code, wait for the disk). Decoded only when something is special."""
     wait = True
     # Led by a separator, so that every name stands between two marks and no longer name ends in it.
     text = b"\x02" + (args.properties or "").encode()
@@ -127,14 +127,18 @@ def _properties(broker: "Broker", args: SendRequest) -> tuple[bytes, int, bool]:
     if _TAGS in text:
         tag = props.find(plain, b"TAGS")
         code = tags_code(tag.decode()) if tag else 0
-    if _UNIQ not in text:
-        plain += b"UNIQ_KEY\x01" + broker.unique_id().encode() + b"\x02"
+    at = text.find(_UNIQ)
+    if at >= 0:
+        unique = text[at + len(_UNIQ) : text.find(b"\x02", at + 1)]
+    else:
+        unique = broker.unique_id().encode()
+        plain += b"UNIQ_KEY\x01" + unique + b"\x02"
     plain += broker.own_properties
     if len(plain) > PROPERTIES_SIZE_MAX:
         raise Refused(
             ResponseCode.MESSAGE_ILLEGAL, f"the properties are {len(plain)} bytes, the limit is {PROPERTIES_SIZE_MAX}"
         )
-    return plain, code, wait
+    return plain, unique, code, wait
 
 
 def _send_batch(broker: "Broker", call: Call[SendRequest], config: "TopicConfig", queue_id: int) -> Response:
@@ -176,8 +180,9 @@ def _send_batch(broker: "Broker", call: Call[SendRequest], config: "TopicConfig"
     result = broker.store.append_batch(put, messages)
     if result.status is not PutStatus.PUT_OK:
         return broker.puts.refusal(result.status)
-    shared = props.find((args.properties or "").encode(), b"WAIT")
-    broker.puts.park(call, queue_id, result, shared != b"false")
+    shared = (args.properties or "").encode()
+    unique = props.find(shared, b"UNIQ_KEY") or b""
+    broker.puts.park(call, queue_id, unique, result, props.find(shared, b"WAIT") != b"false")
     return LATER
 
 

@@ -1,0 +1,203 @@
+"""Whole clusters in the simulator: name servers, brokers and clients on machines of their own, in one world.
+
+    cluster = SimCluster(World(seed=7), groups=2)
+    producer = cluster.producer("p", "orders", every_ms=100)
+    consumer = cluster.consumer("c", "orders", "billing")
+    cluster.world.run_for(60_000)
+    cluster.check(producer, consumer)
+
+Nodes are the very objects that real processes run, on the simulator's net and disk. The two workloads keep what a checker
+needs: each acknowledgement with its place, each unknown outcome, each delivery.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from rmqkit.broker.node import Broker, BrokerParts
+from rmqkit.client.client import Client, ClientSettings
+from rmqkit.client.consuming import ConsumeFrom
+from rmqkit.client.flow import start
+from rmqkit.client.message import Message, SendResult
+from rmqkit.client.offset_store import RemoteOffsets
+from rmqkit.client.outgoing import Prepare
+from rmqkit.client.producer import Producer, ProducerSettings, SendOutcome
+from rmqkit.client.pull_consumer import PullConsumer, PullConsumerSettings
+from rmqkit.config import from_values
+from rmqkit.errors import RmqkitError
+from rmqkit.nameserver.node import NameServer
+from rmqkit.runtime.connection import Address
+from rmqkit.runtime.ports import Ports
+from rmqkit.sim.world import World
+from rmqkit.store import ENGINES
+from rmqkit.wire.uniqueids import UniqueIds
+
+NAMESERVER_PORT = 9876
+BROKER_PORT = 10911
+VIP_PORT = BROKER_PORT - 2
+#: files small enough that a simulated hour rolls them
+SMALL_FILES = {"mappedFileSizeCommitLog": 1024 * 1024, "mappedFileSizeConsumeQueue": 20 * 500}
+
+Place = tuple[str, int, int]
+
+
+class SimParts:
+    """`BrokerParts` without plug-ins: the engine that the settings name."""
+
+    def __init__(self, engine: str) -> None:
+        self.engine = ENGINES[engine]
+        self.handlers = ()
+        self.duties = ()
+
+
+class SimCluster:
+    def __init__(
+        self, world: World, *, nameservers: int = 1, groups: int = 1, settings: Mapping[str, Any] | None = None
+    ) -> None:
+        self.world = world
+        self.nameservers = [Address(f"10.0.0.{number + 1}", NAMESERVER_PORT) for number in range(nameservers)]
+        self.settings = {"storageEngine": "mapped", **SMALL_FILES, **(settings or {})}
+        self._machines = 0
+        for number, address in enumerate(self.nameservers):
+            world.add_node(f"ns-{number}", self._nameserver(number), address.host)
+            world.listen(f"ns-{number}", "remoting", address)
+        self.brokers = [f"broker-{chr(ord('a') + number)}-0" for number in range(groups)]
+        for number, name in enumerate(self.brokers):
+            host = f"10.0.1.{number + 1}"
+            world.add_node(name, self._broker(name, host), host)
+            world.listen(name, "remoting", Address(host, BROKER_PORT))
+            world.listen(name, "vip", Address(host, VIP_PORT))
+
+    def ready(self, limit_ms: int = 30_000) -> None:
+        """Run until every broker that is alive is registered everywhere."""
+        wanted = len(self.nameservers)
+
+        def registered() -> bool:
+            return all(len(self.world.node(name).registration.registered) == wanted for name in self.brokers)
+
+        assert self.world.run_until(registered, limit_ms), "a broker did not register"
+
+    def client(self, name: str, make: Callable[[Client], Any]) -> str:
+        """A machine with a client node; `make(client)` adds its producers and consumers."""
+        self._machines += 1
+        host = f"10.0.2.{self._machines}"
+
+        def node(ports: Ports) -> Client:
+            settings = ClientSettings(client_id=f"{host}@{name}", namesrv=tuple(self.nameservers))
+            client = Client(name, ports, settings)
+            make(client)
+            return client
+
+        self.world.add_node(name, node, host)
+        return name
+
+    def producer(self, name: str, topic: str, *, every_ms: int, size: int = 100) -> "SimProducer":
+        return SimProducer(self, name, topic, every_ms, size)
+
+    def consumer(self, name: str, topic: str, group: str) -> "SimConsumer":
+        return SimConsumer(self, name, topic, group)
+
+    def check(self, producer: "SimProducer", consumer: "SimConsumer") -> None:
+        """Every acknowledged message was delivered from its place; nothing was delivered that was not sent."""
+        missing = [place for place in producer.acknowledged if place not in consumer.delivered]
+        assert not missing, f"{len(missing)} of {len(producer.acknowledged)} acknowledged messages missing: {missing[:3]}"
+        for place, body in producer.acknowledged.items():
+            assert consumer.delivered[place] == body, f"{place} holds another body"
+        for body in consumer.delivered.values():
+            assert body in producer.bodies, "a body that was not sent"
+
+    def _nameserver(self, number: int) -> Callable[[Ports], NameServer]:
+        config = from_values("nameserver", {"kvConfigPath": "kvConfig.json", "configStorePath": "namesrv.properties"})
+        return lambda ports: NameServer(f"ns-{number}", ports, config)
+
+    def _broker(self, name: str, host: str) -> Callable[[Ports], Broker]:
+        values = {
+            "brokerName": name.rpartition("-")[0],
+            "brokerIP1": host,
+            "brokerIP2": host,
+            "listenPort": BROKER_PORT,
+            "namesrvAddr": ";".join(map(str, self.nameservers)),
+            "storePathRootDir": "/",
+            "storePathCommitLog": "commitlog",
+            **self.settings,
+        }
+        config = from_values("broker", values)
+        parts: BrokerParts = SimParts(str(self.settings["storageEngine"]))
+        return lambda ports: Broker(name, ports, config, parts)
+
+
+class SimProducer:
+    """Sends a message each `every_ms` until `stop`."""
+
+    def __init__(self, cluster: SimCluster, name: str, topic: str, every_ms: int, size: int) -> None:
+        self.topic = topic
+        self.acknowledged: dict[Place, bytes] = {}
+        self.unknown: list[RmqkitError] = []
+        self.bodies: dict[bytes, int] = {}
+        self.stopped = False
+        self._every_ms = every_ms
+        self._size = size
+        cluster.client(name, self._begin)
+
+    def stop(self) -> None:
+        self.stopped = True
+
+    def _begin(self, client: Client) -> None:
+        self._client = client
+        self._core = Producer(client, ProducerSettings(group="sim"))
+        ids = UniqueIds(bytes(4), pid=1, salt=client.ports.entropy.getrandbits(31))
+        self._prepare = Prepare(ids)
+        client.timers.after(1000, self._send)
+
+    def _send(self) -> None:
+        if self.stopped:
+            return
+        number = len(self.bodies)
+        body = (b"%010d:" % number).ljust(self._size, b".")
+        self.bodies[body] = number
+
+        def ended(outcome: SendOutcome | None) -> None:
+            if isinstance(outcome, SendResult):
+                place = (outcome.queue.broker_name, outcome.queue.queue_id, outcome.queue_offset)
+                assert self.acknowledged.setdefault(place, body) == body, f"{place} was acknowledged twice"
+            elif outcome is not None:
+                self.unknown.append(outcome)
+
+        self._core.send(
+            self._prepare.message(Message(self.topic, body), self._client.clock.wall_ms), ended, timeout_ms=3000
+        )
+        self._client.timers.after(self._every_ms, self._send)
+
+
+class SimConsumer:
+    """Subscribes in a group and polls for ever; deliveries by their place."""
+
+    def __init__(self, cluster: SimCluster, name: str, topic: str, group: str) -> None:
+        self.topic = topic
+        self.group = group
+        self.delivered: dict[Place, bytes] = {}
+        self.repeated = 0
+        cluster.client(name, self._begin)
+
+    def _begin(self, client: Client) -> None:
+        settings = PullConsumerSettings(group=self.group, consume_from=ConsumeFrom.FIRST)
+        core = PullConsumer(client, settings, RemoteOffsets(client, self.group))
+
+        async def consume() -> None:
+            while True:
+                try:
+                    await core.subscribe(self.topic, "*", "TAG")
+                    break
+                except RmqkitError:
+                    await client.timers.sleep(1000)
+            while not client.stopping:
+                for message in await core.poll(timeout_ms=5000):
+                    place = (message.broker_name, message.queue_id, message.queue_offset)
+                    known = self.delivered.setdefault(place, message.body)
+                    assert known == message.body, f"{place} was delivered with two bodies"
+                    self.repeated += known is not message.body
+
+        client.timers.after(500, lambda: _begin_flow(consume))
+
+
+def _begin_flow(flow: Callable[[], Any]) -> None:
+    start(flow())
