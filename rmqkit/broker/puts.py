@@ -126,10 +126,7 @@ class Puts:
                 continue
             offset_next = result.phy_offset_next
 
-            def finish(durable: bool, call: Call[Any] = call, queue_id: int = queue_id, result: PutResult = result) -> None:
-                status = PutStatus.PUT_OK if durable else PutStatus.FLUSH_DISK_TIMEOUT
-                self._answer(call, queue_id, result, status)
-
+            finish = partial(self._synced_or_late, call, queue_id, unique, result)
             self._syncing.park(offset_next, deadline_ms, finish)
         if offset_next:
             broker.store.sync(offset_next, self._synced)
