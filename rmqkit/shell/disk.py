@@ -51,16 +51,28 @@ class _File:
 
 
 class OsDisk:
-    """The files of one node under `root` (made when absent). `thread` is the driver's; alone, the disk has its own."""
+    """The files of one node under `root` (made when absent). `thread` is the driver's; alone, the disk has its own.
 
-    def __init__(self, root: str, *, thread: DiskThread | None = None, fds_max: int = 512, mappings_max: int = 256) -> None:
+    `fds_max` and `mappings_max` (each mapping holds a descriptor too) are by default an eighth and a sixteenth of what the
+    process may open, at most 512 and 256.
+    """
+
+    def __init__(
+        self,
+        root: str,
+        *,
+        thread: DiskThread | None = None,
+        fds_max: int | None = None,
+        mappings_max: int | None = None,
+    ) -> None:
+        descriptors = osfile.descriptors_max()
         self.root = os.path.abspath(root)
         #: jobs that have ended and were not collected yet; filled by the disk thread
         self.completed: deque[Job] = deque()
         self._thread = thread or DiskThread()
         self._owns_thread = thread is None
-        self._fds_max = fds_max
-        self._mappings_max = mappings_max
+        self._fds_max = fds_max or max(8, min(512, descriptors // 8))
+        self._mappings_max = mappings_max or max(4, min(256, descriptors // 16))
         self._files: OrderedDict[str, _File] = OrderedDict()
         self._mappings: OrderedDict[str, memoryview] = OrderedDict()
         #: per path: folders whose entries must be synced with it
@@ -323,6 +335,7 @@ class OsDisk:
     def _change(self, path: str, work: Callable[[], None], then: Completion) -> None:
         """A job that changes a name or a size: syncs asked for later must not join one from before it."""
         self._syncing.clear()
+        self._forget(path)
         self._give(Job(path, work, then, self.completed))
 
     def _give(self, job: Job) -> None:

@@ -88,6 +88,16 @@ def sync_folder(path: str) -> None:
         os.close(fd)
 
 
+def descriptors_max() -> int:
+    """How many descriptors this process may have open; a large number where that is not known."""
+    if IS_WINDOWS:
+        return 2048
+    import resource
+
+    soft, _hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return 1 << 20 if soft == resource.RLIM_INFINITY else soft
+
+
 def lock_byte(fd: int) -> None:
     """Take the exclusive lock on byte 0 as Java's FileChannel.tryLock(0, 1, false) does. BlockingIOError if taken."""
     if IS_WINDOWS:

@@ -21,6 +21,7 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from types import FrameType
 from typing import NamedTuple
 
@@ -76,8 +77,8 @@ def run_nodes(
     logs = {spec.name: NodeLog(sink, spec.name) for spec in specs}
     try:
         _check_platform()
-        _raise_descriptor_limit()
-        loop = Loop(limits=limits, log=driver_log)
+        loop = Loop(limits=_fitting(limits or NetworkLimits(), driver_log), log=driver_log)
+        _on_signals(loop, sink, driver_log, grace_ms)
         if lifeline_fd is not None:
             loop.watch_lifeline(lifeline_fd)
         started = [_make(loop, spec, logs[spec.name]) for spec in specs]
@@ -89,7 +90,6 @@ def run_nodes(
         except (RmqkitError, OSError) as error:
             loop.close()
             return _cannot_start(driver_log, error)
-        _on_signals(loop, sink, driver_log, grace_ms)
         # What is alive now stays: later collections need not look at it again.
         gc.collect()
         gc.freeze()
@@ -125,16 +125,23 @@ def _check_platform() -> None:
         raise RmqkitError("nodes do not run under python -O: their checks are needed")
 
 
-def _raise_descriptor_limit() -> None:
+def _fitting(limits: NetworkLimits, log: NodeLog) -> NetworkLimits:
+    """Raise the process's limit of descriptors; when it stays low, fewer connections, so that files can still be opened."""
     import resource
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = DESCRIPTORS_WANTED if hard == resource.RLIM_INFINITY else min(DESCRIPTORS_WANTED, hard)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
+    unlimited = resource.RLIM_INFINITY
+    wanted = DESCRIPTORS_WANTED if hard == unlimited else min(DESCRIPTORS_WANTED, hard)
+    if soft != unlimited and soft < wanted:
         try:
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+            soft = wanted
         except (ValueError, OSError):
             pass  # what we have must do
+    if soft == unlimited or limits.connections_max <= soft // 2:
+        return limits
+    log.warning("few descriptors", descriptors=soft, connections_max=soft // 2)
+    return replace(limits, connections_max=soft // 2)
 
 
 def _cannot_start(log: NodeLog, error: RmqkitError | OSError) -> int:

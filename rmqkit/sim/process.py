@@ -137,6 +137,8 @@ class Process:
 
     def post(self, function: Callable[[Any], Any]) -> None:
         """Call a function with the node in its next turn."""
+        if not self.is_alive:
+            raise ValueError(f"{self.name} is not running")
         self._posted.append(function)
         self.plan()
 

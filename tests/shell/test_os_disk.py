@@ -207,9 +207,7 @@ def test_the_first_sync_of_a_new_file_covers_its_folders(make_disk: Callable[...
     assert ended == [None] * 4
 
 
-def test_replace_always_leaves_a_whole_file(
-    make_disk: Callable[..., OsDisk], monkeypatch: pytest.MonkeyPatch
-):
+def test_replace_always_leaves_a_whole_file(make_disk: Callable[..., OsDisk], monkeypatch: pytest.MonkeyPatch):
     """A crash between any two of its calls finds `path` whole, old or new, and durable."""
     disk = make_disk()
     path = f"{disk.root}/config/kept"

@@ -129,7 +129,7 @@ def test_slow_turns_are_named(start: Start):
 
 
 def test_without_descriptors_accepting_rests_and_goes_on(start: Start):
-    child = start("echo", "--descriptors", "24")
+    child = start("echo", "--descriptors-later", "24")
     port = child.port()
     socks = [child.connect(port) for _ in range(30)]
     try:
@@ -145,6 +145,31 @@ def test_without_descriptors_accepting_rests_and_goes_on(start: Start):
         for sock in socks:
             sock.close()
     assert child.log().count("no descriptor") == 1
+
+
+def test_few_descriptors_leave_some_for_files(start: Start):
+    """A flood of connections must not keep the store from opening its next file."""
+    child = start("echo", "--descriptors", "64")
+    port = child.port()
+    socks = [child.connect(port) for _ in range(60)]
+    try:
+        child.wait_for_log("connection refused")
+        child.process.send_signal(signal.SIGTERM)
+        assert child.wait() == 0
+    finally:
+        for sock in socks:
+            sock.close()
+    assert "few descriptors descriptors=64 connections_max=32" in child.log()
+    assert (child.folder / "store" / "last").read_bytes() == b"words"
+    assert "no descriptor" not in child.log()
+
+
+def test_a_signal_during_the_start_is_a_clean_stop_too(start: Start):
+    child = start("starting")
+    child.wait_for_log("starting")
+    child.process.send_signal(signal.SIGINT)
+    assert child.wait() == 0
+    assert child.errors() == ""
 
 
 def test_more_connections_than_allowed_are_closed(start: Start):

@@ -49,6 +49,14 @@ class Refusing(Echo):
         raise RmqkitError("the store is damaged; restore it from a backup")
 
 
+class Starting(Echo):
+    """Takes a while to start."""
+
+    def start(self) -> None:
+        self.ports.log.info("starting")
+        time.sleep(0.3)
+
+
 class Locking(Echo):
     def start(self) -> None:
         try:
@@ -74,7 +82,7 @@ class Slow(Echo):
         time.sleep(0.25)
 
 
-KINDS = {kind.__name__.lower(): kind for kind in (Echo, Stubborn, Broken, Refusing, Locking, Slow)}
+KINDS = {kind.__name__.lower(): kind for kind in (Echo, Stubborn, Broken, Refusing, Starting, Locking, Slow)}
 
 
 def main() -> int:
@@ -85,6 +93,7 @@ def main() -> int:
     parser.add_argument("--lifeline", type=int)
     parser.add_argument("--grace-ms", type=int, default=30_000)
     parser.add_argument("--descriptors", type=int)
+    parser.add_argument("--descriptors-later", type=int)
     parser.add_argument("--connections-max", type=int, default=10_000)
     parser.add_argument("--stderr", action="store_true")
     told = parser.parse_args()
@@ -95,6 +104,8 @@ def main() -> int:
         return KINDS[told.kind]("toy", ports)
 
     def ready(started: Sequence[Started]) -> None:
+        if told.descriptors_later:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (told.descriptors_later, told.descriptors_later))
         print("ready", started[0].ports["toy"], flush=True)
 
     return run_nodes(
