@@ -77,6 +77,9 @@ class Checked:
         self.name = name
         self.module = module
 
+    def __str__(self) -> str:
+        return f"plug-in {self.module}: {CONTRACTS[self.hook].what} {self.name!r}"
+
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         contract = CONTRACTS[self.hook]
         try:
@@ -84,12 +87,10 @@ class Checked:
         except RmqkitError:
             raise
         except Exception as error:
-            raise PluginError(f"plug-in {self.module}: {contract.what} {self.name!r} failed: {_in_a_line(error)}") from error
+            raise PluginError(f"{self} failed: {_in_a_line(error)}") from error
         fault = _fault(made, contract)
         if fault:
-            raise PluginError(
-                f"plug-in {self.module}: {contract.what} {self.name!r} is no {contract.name} of {contract.module}: {fault}"
-            )
+            raise PluginError(f"{self} is no {contract.name} of {contract.module}: {fault}")
         return made
 
 

@@ -1,0 +1,29 @@
+"""For people who test with rmqkit: contract suites for plug-ins, a broker in virtual time, factories of pytest fixtures.
+
+The fixtures themselves (`rmqkit_cluster`, `rmqkit_clean`, `rmqkit_running`) are pytest's to find: installing rmqkit is
+enough. What stands here is loaded when it is first asked for. See `docs/testing.md` and `docs/plugins.md`.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rmqkit.testing.allocators import AllocatorContract
+    from rmqkit.testing.fault_policies import FaultPolicyContract
+
+_HOMES = {
+    "AllocatorContract": "rmqkit.testing.allocators",
+    "FaultPolicyContract": "rmqkit.testing.fault_policies",
+}
+
+__all__ = ["AllocatorContract", "FaultPolicyContract"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(import_module(_HOMES[name]), name)
+    raise AttributeError(f"module 'rmqkit.testing' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

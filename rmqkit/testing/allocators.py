@@ -1,0 +1,112 @@
+"""The contract of an allocator, as tests: what consumer groups rely on.
+
+    from rmqkit.testing import AllocatorContract
+
+    class TestMine(AllocatorContract):
+        make = MyAllocator       # the factory that the plug-in registers
+
+Every member of a group computes its own share by an allocator of its own, from the same two sorted lists. What these tests
+hold against an allocator is what makes that work: the shares fit together without a word between the members. Allocators
+that leave queues out on purpose say so by `shares_all`; those that do not spread evenly leave `uneven_max` at None.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import ClassVar
+
+import pytest
+
+from rmqkit.client.allocators import Allocator, sorted_ids
+from rmqkit.wire.fastjson import MessageQueue
+
+#: queues of a topic, members of the group
+SIZES = ((1, 1), (8, 1), (1, 8), (8, 8), (8, 3), (3, 8), (16, 5), (64, 7))
+
+
+class AllocatorContract:
+    #: the factory under test; called without arguments, once for each member
+    make: ClassVar[Callable[[], Allocator]]
+    #: the brokers of the topic; an allocator that reads their names is given such names
+    broker_names: ClassVar[Sequence[str]] = ("broker-a", "broker-b")
+    #: every queue is somebody's
+    shares_all: ClassVar[bool] = True
+    #: how many queues one member may have more than another; None: any number
+    uneven_max: ClassVar[int | None] = None
+
+    def __init_subclass__(cls) -> None:
+        """Tests of what the allocator does not promise are left out."""
+        super().__init_subclass__()
+        if not cls.shares_all:
+            cls.test_no_queue_is_left_over = cls.test_who_is_no_member_gets_nothing = None  # type: ignore
+        if cls.uneven_max is None:
+            cls.test_shares_are_as_even_as_promised = None  # type: ignore
+
+    def queues(self, count: int, topic: str = "T") -> list[MessageQueue]:
+        """So many queues, over the brokers in turn, sorted as a consumer sorts them."""
+        names = type(self).broker_names
+        made = [
+            MessageQueue(topic=topic, broker_name=names[i % len(names)], queue_id=i // len(names)) for i in range(count)
+        ]
+        return sorted(made, key=lambda queue: (queue.topic, queue.broker_name, queue.queue_id))
+
+    def members(self, count: int) -> list[str]:
+        """So many client ids, sorted as a consumer sorts them."""
+        return sorted_ids([f"10.0.{i % 3}.{i}@{7000 + i}" for i in range(count)])
+
+    def shares(self, queues: Sequence[MessageQueue], members: Sequence[str]) -> list[list[MessageQueue]]:
+        """What each member takes, by an allocator of its own."""
+        return [list(type(self).make().allocate("G", member, queues, members)) for member in members]
+
+    @pytest.mark.parametrize(("queue_count", "member_count"), SIZES)
+    def test_no_queue_is_taken_twice(self, queue_count: int, member_count: int) -> None:
+        queues = self.queues(queue_count)
+        taken = [queue for share in self.shares(queues, self.members(member_count)) for queue in share]
+        assert len(taken) == len(set(taken))
+        assert set(taken) <= set(queues)
+
+    @pytest.mark.parametrize(("queue_count", "member_count"), SIZES)
+    def test_no_queue_is_left_over(self, queue_count: int, member_count: int) -> None:
+        queues = self.queues(queue_count)
+        taken = [queue for share in self.shares(queues, self.members(member_count)) for queue in share]
+        assert set(taken) == set(queues)
+
+    @pytest.mark.parametrize(("queue_count", "member_count"), SIZES)
+    def test_shares_are_as_even_as_promised(self, queue_count: int, member_count: int) -> None:
+        sizes = [len(share) for share in self.shares(self.queues(queue_count), self.members(member_count))]
+        assert max(sizes) - min(sizes) <= (type(self).uneven_max or 0)
+
+    def test_a_member_gets_the_same_share_each_time(self) -> None:
+        queues, members = self.queues(16), self.members(3)
+        allocator = type(self).make()
+        first = [list(allocator.allocate("G", member, queues, members)) for member in members]
+        again = [list(allocator.allocate("G", member, queues, members)) for member in members]
+        assert first == again == self.shares(queues, members)
+
+    def test_what_it_is_given_stays_as_it_is(self) -> None:
+        queues, members = self.queues(8), self.members(3)
+        type(self).make().allocate("G", members[1], queues, members)
+        assert (queues, members) == (self.queues(8), self.members(3))
+
+    def test_who_is_no_member_gets_nothing(self) -> None:
+        """Its heartbeat has not arrived yet: the others do not count with it."""
+        assert list(type(self).make().allocate("G", "10.9.9.9@1", self.queues(8), self.members(3))) == []
+
+    @pytest.mark.parametrize(("queue_count", "member_count"), [(0, 2), (4, 0)])
+    def test_nothing_to_share_is_refused_or_shared_as_nothing(self, queue_count: int, member_count: int) -> None:
+        queues, members = self.queues(queue_count), self.members(member_count)
+        try:
+            share = type(self).make().allocate("G", "10.0.0.0@7000", queues, members)
+        except ValueError:
+            return
+        assert list(share) == []
+
+    def test_topics_are_shared_each_for_itself(self) -> None:
+        members = self.members(2)
+        for topic in ("T", "U"):
+            for share in self.shares(self.queues(4, topic), members):
+                assert {queue.topic for queue in share} <= {topic}
+
+    def test_it_has_a_name(self) -> None:
+        """Shown in a consumer's running info."""
+        name = type(self).make().name
+        assert isinstance(name, str)
+        assert name

@@ -1,0 +1,147 @@
+"""The public contract suites over everything that is built in: plug-in authors run what the built-ins pass."""
+
+import pytest
+
+from rmqkit import plugins
+from rmqkit.client.allocators import MachineRoom
+from rmqkit.client.fault_policy import QueueRing
+from rmqkit.testing import AllocatorContract, FaultPolicyContract
+from rmqkit.testing.fault_policies import queues_of
+
+BUILT_IN = plugins.load(entry_points=False)
+
+
+class TestNone(FaultPolicyContract):
+    make = BUILT_IN.fault_policies["none"]
+
+
+class TestLatency(FaultPolicyContract):
+    make = BUILT_IN.fault_policies["latency"]
+
+
+class TestLatency4x(FaultPolicyContract):
+    make = BUILT_IN.fault_policies["latency-4x"]
+
+
+class TestAverage(AllocatorContract):
+    make = BUILT_IN.allocators["average"]
+    uneven_max = 1
+
+
+class TestCircle(AllocatorContract):
+    make = BUILT_IN.allocators["circle"]
+    uneven_max = 1
+
+
+class TestConsistentHash(AllocatorContract):
+    make = BUILT_IN.allocators["consistent-hash"]
+
+
+class TestMachineRoom(AllocatorContract):
+    """Without rooms, as the factory makes it: it takes nothing."""
+
+    make = BUILT_IN.allocators["machine-room"]
+    shares_all = False
+
+
+class TestMachineRoomWithRooms(AllocatorContract):
+    make = staticmethod(lambda: MachineRoom(["east"]))
+    broker_names = ("east@broker-a", "east@broker-b")
+    uneven_max = 1
+
+
+class TestConfig(AllocatorContract):
+    make = BUILT_IN.allocators["config"]
+    shares_all = False
+
+
+@pytest.mark.parametrize("hook", ["fault_policies", "allocators"])
+def test_every_built_in_has_its_suite(hook):
+    suites = [each for each in globals().values() if isinstance(each, type) and each.__name__.startswith("Test")]
+    tried = {suite.make.name for suite in suites if isinstance(suite.make, plugins.Checked)}
+    assert set(getattr(BUILT_IN, hook)) <= tried
+
+
+# --- the suites find what they are there for
+
+
+class Stuck:
+    """Forgets nothing, ever: a broker that failed once is never picked again."""
+
+    def __init__(self):
+        self.failed = set()
+
+    def pick(self, ring, broker_failed, now_ms):
+        return ring.next_with(lambda queue: queue.broker_name not in self.failed) or ring.next()
+
+    def update(self, broker_name, latency_ms, *, isolate, reachable, now_ms):
+        if isolate:
+            self.failed.add(broker_name)
+
+
+class Shared(Stuck):
+    """Keeps its failures in the class: producers of one process disturb each other."""
+
+    failures = set()  # noqa: RUF012
+
+    def __init__(self):
+        self.failed = self.failures
+
+
+class Greedy:
+    """Everybody takes everything."""
+
+    name = "GREEDY"
+
+    def allocate(self, group, client_id, queues, client_ids):
+        return list(queues)
+
+
+class Forgetful:
+    """Cuts the remainder off."""
+
+    name = "FORGETFUL"
+
+    def allocate(self, group, client_id, queues, client_ids):
+        if client_id not in client_ids:
+            return []
+        share, index = len(queues) // len(client_ids), client_ids.index(client_id)
+        return list(queues[index * share : (index + 1) * share])
+
+
+def suite_of(base, factory):
+    return type("Suite", (base,), {"make": staticmethod(factory)})()
+
+
+def test_a_policy_that_gives_brokers_up_is_found():
+    with pytest.raises(AssertionError):
+        suite_of(FaultPolicyContract, Stuck).test_a_broker_that_failed_is_tried_again_a_day_later(Stuck(), "broker-a")
+
+
+def test_a_policy_with_shared_state_is_found():
+    with pytest.raises(AssertionError):
+        suite_of(FaultPolicyContract, Shared).test_the_factory_makes_policies_that_share_nothing()
+
+
+def test_a_policy_that_picks_what_just_failed_is_found():
+    class Blind(Stuck):
+        def pick(self, ring, broker_failed, now_ms):
+            return ring.queues[0]
+
+    with pytest.raises(AssertionError):
+        suite_of(FaultPolicyContract, Blind).test_the_next_try_is_not_on_the_broker_that_just_failed(Blind(), "broker-a")
+
+
+def test_an_allocator_that_gives_a_queue_twice_is_found():
+    with pytest.raises(AssertionError):
+        suite_of(AllocatorContract, Greedy).test_no_queue_is_taken_twice(8, 3)
+
+
+def test_an_allocator_that_leaves_queues_over_is_found():
+    with pytest.raises(AssertionError):
+        suite_of(AllocatorContract, Forgetful).test_no_queue_is_left_over(8, 3)
+
+
+def test_a_ring_for_the_suite_has_every_broker_in_it():
+    ring = QueueRing(queues_of("broker-a", "broker-b"), 0)
+    assert [queue.broker_name for queue in ring.queues] == ["broker-a", "broker-a", "broker-b", "broker-b"]
