@@ -1,0 +1,3 @@
+from rmqkit.store.engines import ENGINES
+
+__all__ = ["ENGINES"]

@@ -147,6 +147,8 @@ class EngineParts(NamedTuple):
     ports: Ports
     duties: Duties
     config: Any
+    #: bytes of memory of the machine: records nearer to the end of the log than a share of it count as cached
+    memory_size: int = 8 << 30
 
 
 TagMatch = Callable[[int], bool]

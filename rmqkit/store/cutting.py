@@ -1,0 +1,80 @@
+"""Cutting the end of the log off, and closing the store: two pieces of work in steps.
+
+A cut must never leave the checkpoint or the saved ends vouching for what is gone, nor bytes behind the new end that a
+recovery could take for records. So: vouch for nothing, durably; overwrite with zeroes and remove files, durably; only then
+move the end, cut queues and index, and vouch anew.
+
+Closing writes and syncs all there is, then removes `abort`: the sign that all of it was done. It stays when something
+failed or when records wait for dispatch.
+"""
+
+import errno
+from typing import TYPE_CHECKING
+
+from rmqkit.store.steps import Steps, Work
+
+if TYPE_CHECKING:
+    from rmqkit.store.mapped import MappedEngine
+
+_ZEROES_PER_STEP = 8_388_608
+
+
+def cut(engine: "MappedEngine", steps: Steps, phy_offset: int) -> Work:
+    """Let the log end at `phy_offset`, where a record starts. Raises OSError."""
+    log = engine.log
+    files = log.files
+    if not engine.commit():
+        raise OSError(errno.EIO, "records before the cut could not be written")
+    is_record = phy_offset == log.offset_written or log.record(phy_offset) is not None
+    if not (files.start <= phy_offset <= log.offset_written and is_record):
+        raise OSError(errno.EINVAL, f"no record starts at {phy_offset}")
+    old_end = log.offset_written
+    engine.checkpoint.lower(phy_offset)
+    engine.checkpoint.save(steps.awaiting())
+    engine.queue_flush.disclaim(steps.told())
+    yield from steps.wait()
+    keep = files.floor(phy_offset) + files.file_size
+    files.remove_from(keep, steps.awaiting)
+    position = phy_offset
+    end = min(old_end, files.end)
+    while position < end:
+        size = min(_ZEROES_PER_STEP, end - position)
+        engine.disk.write(files.path(position), position % files.file_size, [bytes(size)])
+        position += size
+        yield False
+    if phy_offset < files.end:
+        engine.disk.sync(files.path(phy_offset), steps.awaiting())
+    yield from steps.wait()
+    log.move_to(phy_offset)
+    engine.flush.moved(phy_offset)
+    engine.table.cut(phy_offset)
+    engine.index.cut(phy_offset)
+    engine.dispatched = (min(engine.dispatched[0], phy_offset), min(engine.dispatched[1], phy_offset), engine.dispatched[2])
+    if engine.queue_flush.begin_round(told := steps.told()):
+        yield from steps.wait(lambda: engine.is_broken)
+    else:
+        told()
+    engine.checkpoint.save()
+
+
+def close(engine: "MappedEngine", steps: Steps) -> Work:
+    """Make everything durable and remove `abort`."""
+    log = engine.log
+    if not engine.commit():
+        return
+    while engine.table.removing and not engine.is_broken:
+        # Units of a topic that was made again wait until the old folder is gone.
+        engine.table.on_removed = steps.wake
+        yield True
+    if engine.is_broken or engine.dispatched[1] < log.offset_written:
+        return
+    log.clean_stale()
+    if not engine.queue_flush.begin_round(steps.told()):
+        return
+    engine.index.finish(steps.told())
+    yield from steps.wait(lambda: engine.is_broken)
+    engine.checkpoint.save(steps.awaiting())
+    yield from steps.wait(lambda: engine.is_broken)
+    if not engine.is_broken:
+        engine.disk.remove(f"{engine.root}/abort", steps.awaiting())
+        yield from steps.wait()

@@ -1,0 +1,12 @@
+"""Storage engines by the name that `storageEngine` gives them. Modules are imported when one is made."""
+
+from rmqkit.store.contract import EngineFactory, EngineParts, StorageEngine
+
+
+def _mapped(parts: EngineParts) -> StorageEngine:
+    from rmqkit.store.mapped import MappedEngine
+
+    return MappedEngine(parts)
+
+
+ENGINES: dict[str, EngineFactory] = {"mapped": _mapped}

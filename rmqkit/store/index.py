@@ -1,0 +1,330 @@
+"""The index: finds records by topic and key. Fed behind the puts, in small steps, and complete when it is asked.
+
+Records of a turn only go onto a list (`extend`). The duty takes them in batches: `KEYS_PER_STEP` records are hashed, or
+`BLOCKS_PER_STEP` blocks of the slot table changed, in one step; a step is about a millisecond. A query first works off
+what is on the list, so it finds every record that was readable before it.
+
+When the index is behind the log (after a crash, with damaged or missing files, when its disk was full) it catches up by
+reading the log (`_walk`), from the last record it has, or from the log's start when there are no files. Meanwhile
+`progress` says where it is, and queries know what is indexed so far. A last file that an unclean stop may have left
+half-written is checked and repaired first.
+
+Source: `store/.../index/IndexService.java`; rebuilding everything is ours (upstream begins at the newest file).
+"""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from rmqkit.config import IndexSettings
+from rmqkit.runtime.connection import Buffer
+from rmqkit.runtime.ports import Clock, Disk, Log
+from rmqkit.store.commit_log import CommitLog
+from rmqkit.store.contract import IndexHits
+from rmqkit.store.index_file import IndexFile
+from rmqkit.store.index_files import IndexFiles, Repair
+from rmqkit.store.queue_table import ROLLED_BACK
+from rmqkit.store.queue_table import Put as QueuePut
+from rmqkit.store.scan import Scanned, scan
+from rmqkit.store.walk import LogWalk
+from rmqkit.wire.codes import MessageSysFlag
+from rmqkit.wire.javahash import index_key_hash
+from rmqkit.wire.properties import KEY_SEPARATOR, PROPERTY_KEYS, PROPERTY_UNIQ_KEY, find
+
+#: records that wait before a batch begins early
+BATCH_RECORDS = 16_384
+#: records that wait at most; above, a turn works them off itself
+WAITING_MAX = 65_536
+RECORDS_PER_STEP = 512
+BLOCKS_PER_STEP = 64
+#: steps a query does at most while the index catches up with an old log
+_STEPS_PER_QUERY = 400
+_INTERVAL_MS = 1000
+_SYNC_INTERVAL_MS = 10_000
+_RETRY_MS = 10_000
+
+_UNIQ_KEY = PROPERTY_UNIQ_KEY.encode()
+_KEYS = PROPERTY_KEYS.encode()
+
+#: topic, properties, offset and time of a record
+Row = tuple[str, bytes, int, int]
+
+
+class Index:
+    """`filled(end_ms)` is called when a full file is durable, `broken(reason)` when a sync failed, `wake()` when the duty
+    should run soon. `waiting_max` bounds the records that wait (`putMsgIndexHightWater`)."""
+
+    def __init__(
+        self,
+        *,
+        disk: Disk,
+        clock: Clock,
+        log: CommitLog,
+        folder: str,
+        settings: IndexSettings,
+        notes: Log,
+        filled: Callable[[int], None],
+        broken: Callable[[str], None],
+        wake: Callable[[], None],
+        waiting_max: int = WAITING_MAX,
+    ) -> None:
+        self.enabled = settings.message_index_enable
+        self.files = IndexFiles(disk, folder, settings.max_hash_slot_num, settings.max_index_num)
+        self._hits_max = settings.max_msgs_num_batch
+        self._clock = clock
+        self._log = log
+        self._notes = notes
+        self._filled = filled
+        self._broken = broken
+        self._wake = wake
+        self._waiting_max = min(waiting_max, WAITING_MAX)
+        self._waiting: deque[QueuePut | Row] = deque()
+        #: the last record whose keys were lined up
+        self._last_phy = -1
+        self._walk: LogWalk | None = None
+        self._repair: Repair | None = None
+        #: keys of a record that did not fit into the file before
+        self._rest: list[tuple[int, int, int]] = []
+        self._is_applying = False
+        self._retry_ms = 0
+        self._sync_ms = 0
+
+    @property
+    def progress(self) -> str:
+        """How far it is while it catches up; "" when it is complete."""
+        if self._repair is not None:
+            return "index: checking the last file"
+        if self._walk is not None:
+            return f"index: {self._walk.position} of {self._log.offset_written} bytes of the log"
+        return ""
+
+    # --- what it is fed ---------------------------------------------------------------------------------------------
+
+    def extend(self, puts: Sequence[QueuePut]) -> None:
+        """Records of this turn, in log order."""
+        if self._walk is None and self._repair is None and self.enabled:
+            waiting = self._waiting
+            waiting.extend(puts)
+            if len(waiting) >= BATCH_RECORDS:
+                self._wake()
+                while len(self._waiting) > self._waiting_max:
+                    self._step()
+
+    def add(self, record: Scanned) -> None:
+        """One record read from the log."""
+        if self._walk is None and self._repair is None and self.enabled:
+            self._waiting.append(_row(record))
+            if len(self._waiting) > self._waiting_max:
+                self._step()
+
+    # --- life -------------------------------------------------------------------------------------------------------
+
+    def load(self, *, is_clean: bool, index_ms: int) -> None:
+        """Look at the files and find out where to go on. Removes what cannot be trusted."""
+        if not self.enabled:
+            return
+        whole = self.files.load()
+        if not whole:
+            count = self.files.remove_strangers(lambda: _ignore)
+            self._notes.warning("index-damaged", files_removed=count, files_kept=len(self.files.files))
+        last = self.files.files[-1] if self.files.files else None
+        if last is not None and not is_clean and last.end_ms > index_ms:
+            self._repair = Repair(last)
+        self._catch_up()
+
+    def _catch_up(self) -> None:
+        """Go on behind the last record that is indexed, reading the log."""
+        self._waiting.clear()
+        self._rest.clear()
+        self._last_phy = -1
+        self.files.drop_batch()
+        self._is_applying = False
+        files = self.files.files
+        position = self._log.files.start
+        last = next((file for file in reversed(files) if file.count > 1), None)
+        if last is not None and last.end_phy >= position:
+            position = last.end_phy
+        self._walk = LogWalk(self._log, position)
+        if last is not None and not last.is_full and position == last.end_phy:
+            # All keys of that record are there: it was not cut off by the end of a file.
+            self._walk.next()
+
+    def cut(self, phy_offset: int) -> None:
+        """The log ends at `phy_offset` now. Raises OSError."""
+        if self.enabled:
+            if self._repair is None:
+                self.files.cut(phy_offset)
+            elif self.files.files and self.files.files[-1].end_phy >= phy_offset:
+                self._repair = None
+                self.files.drop_last()
+                self.files.cut(phy_offset)
+            self._catch_up()
+
+    def drop_expired(self, phy_min: int) -> int:
+        return self.files.drop_expired(phy_min) if self.enabled and self._repair is None else 0
+
+    def finish(self, then: Callable[[], None]) -> None:
+        """Work off what waits and make it durable; what has to be read from the log stays for the next start."""
+        if self.enabled:
+            while self._repair is None and self._walk is None and self._has_work and not self._retry_ms:
+                self._step()
+            if self._repair is None:
+                self.files.sync_all(self._file_filled, self._broken, then)
+                return
+        then()
+
+    def _file_filled(self, file: IndexFile) -> None:
+        self._filled(file.end_ms)
+
+    # --- the duty -----------------------------------------------------------------------------------------------------
+
+    def run(self, now_ms: int) -> int:
+        """One step; when to come back, in mono ms."""
+        if not self.enabled:
+            return now_ms + _RETRY_MS
+        if now_ms < self._retry_ms:
+            return self._retry_ms
+        self._retry_ms = 0
+        if now_ms - self._sync_ms >= _SYNC_INTERVAL_MS:
+            self._sync_ms = now_ms
+            self.files.sync_due(self._file_filled, self._broken)
+        self._step()
+        return now_ms if self._has_work else now_ms + _INTERVAL_MS
+
+    @property
+    def _has_work(self) -> bool:
+        if self._repair is not None or self._waiting or self._rest or self.files.batch_size:
+            return True
+        return self._walk is not None and self._walk.position < self._log.offset_written
+
+    def _step(self) -> None:
+        """About a millisecond of work."""
+        try:
+            if self._repair is not None:
+                self._repair_some(self._repair)
+            elif self._is_applying:
+                self._is_applying = self.files.apply_some(BLOCKS_PER_STEP)
+            else:
+                self._line_up_some()
+        except OSError as error:
+            # The slot table may point to entries that were never written.
+            self._notes.warning("index-write-failed", error=str(error))
+            self._retry_ms = self._clock.mono_ms + _RETRY_MS
+            self._repair = Repair(self.files.files[-1]) if self.files.files else None
+            self._catch_up()
+
+    def _repair_some(self, repair: Repair) -> None:
+        whole = repair.step()
+        if whole is None:
+            return
+        self._repair = None
+        if not whole:
+            self._notes.warning("index-damaged", file=self.files.files[-1].path)
+            self.files.drop_last()
+            self._catch_up()
+
+    def _line_up_some(self) -> None:
+        """Hash the keys of some records into the batch; when it is big enough, or nothing more waits, apply it."""
+        rest, self._rest = self._rest, []
+        if self._add(rest):
+            for _ in range(RECORDS_PER_STEP):
+                row = self._next_row()
+                if row is None or not self._add(self._keys(row)):
+                    break
+        drained = not self._rest and not self._waiting and not self._walk_left
+        if self.files.batch_size and (self._rest or drained or self.files.batch_size >= BATCH_RECORDS):
+            self._is_applying = True
+
+    @property
+    def _walk_left(self) -> bool:
+        return self._walk is not None and self._walk.position < self._log.offset_written
+
+    def _next_row(self) -> Row | None:
+        """Topic, properties, offset and time of the next record that has keys to index."""
+        if self._walk is not None:
+            record = self._walk.next()
+            if record is not None:
+                return _row(record)
+            # Caught up: from here on records come by `extend` and `add`.
+            self._walk = None
+        while self._waiting:
+            waiting = self._waiting.popleft()
+            if len(waiting) == 4:
+                row = waiting
+            else:
+                queue, kind, phy_offset, _, _, properties, store_ms = waiting
+                row = (queue.topic, b"" if kind == ROLLED_BACK else properties, phy_offset, store_ms)
+            if row[2] > self._last_phy:
+                return row
+        return None
+
+    def _keys(self, row: Row) -> list[tuple[int, int, int]]:
+        topic, properties, phy_offset, store_ms = row
+        self._last_phy = phy_offset
+        unique = find(properties, _UNIQ_KEY)
+        keys = find(properties, _KEYS)
+        hashed: list[tuple[int, int, int]] = []
+        if unique is not None:
+            hashed.append((index_key_hash(topic, unique.decode("utf-8", "replace")), phy_offset, store_ms))
+        if keys is not None:
+            for key in keys.decode("utf-8", "replace").split(KEY_SEPARATOR):
+                if key:
+                    hashed.append((index_key_hash(topic, key), phy_offset, store_ms))
+        return hashed
+
+    def _add(self, keys: list[tuple[int, int, int]]) -> bool:
+        """Put keys into the batch; False when the file is full: the rest waits until the batch is applied."""
+        for number, key in enumerate(keys):
+            if self.files.room(self._clock.wall_ms) <= 0:
+                self._rest = keys[number:]
+                return False
+            self.files.add(*key)
+        return True
+
+    # --- looking up -----------------------------------------------------------------------------------------------------
+
+    def query(self, topic: str, key: str, *, count_max: int, begin_ms: int, end_ms: int) -> IndexHits:
+        """Records of the topic with that key (UNIQ_KEY or one of KEYS) stored in the time range, in log order; the newest
+        `count_max` of them. Upstream: `DefaultMessageStore.queryMessage`; it leaves sorting out false hits to clients."""
+        for _ in range(_STEPS_PER_QUERY if self._walk is not None or self._repair is not None else self._waiting_max):
+            if not self._has_work or self._retry_ms:
+                break
+            self._step()
+        files = self.files.files
+        if not files:
+            return IndexHits((), 0, 0)
+        key_hash = index_key_hash(topic, key)
+        found: dict[int, Buffer] = {}
+        count_max = min(count_max, self._hits_max)
+        for file in reversed(files):
+            if file.is_in_time(begin_ms, end_ms) and (self._repair is None or file is not files[-1]):
+                for phy_offset in file.find(key_hash, begin_ms, end_ms):
+                    if len(found) >= count_max:
+                        break
+                    record = None if phy_offset in found else self._match(phy_offset, topic, key, begin_ms, end_ms)
+                    if record is not None:
+                        found[phy_offset] = record
+            if len(found) >= count_max or file.begin_ms < begin_ms:
+                break
+        last = files[-1]
+        return IndexHits([found[phy_offset] for phy_offset in sorted(found)], last.end_ms, last.end_phy)
+
+    def _match(self, phy_offset: int, topic: str, key: str, begin_ms: int, end_ms: int) -> Buffer | None:
+        """The record when it is one of the topic with that key, stored in time."""
+        record = self._log.record(phy_offset)
+        scanned = None if record is None else scan(record, 0, phy_offset, check_crc=False)
+        if scanned is None or scanned.topic != topic or not begin_ms <= scanned.store_ms <= end_ms:
+            return None
+        wanted = key.encode("utf-8", "surrogatepass")
+        keys = find(scanned.properties, _KEYS) or b""
+        if find(scanned.properties, _UNIQ_KEY) == wanted or wanted in keys.split(KEY_SEPARATOR.encode()):
+            return record
+        return None
+
+
+def _row(record: Scanned) -> Row:
+    rolled_back = record.sys_flag & MessageSysFlag.TRANSACTION_MASK == MessageSysFlag.TRANSACTION_ROLLBACK
+    return record.topic, b"" if rolled_back else record.properties, record.phy_offset, record.store_ms
+
+
+def _ignore(error: OSError | None) -> None:
+    """An index file that could not be removed is found and removed at the next start."""

@@ -1,0 +1,150 @@
+"""One index file: which records have a key, byte for byte as RocketMQ's.
+
+    header 40     i64 begin time, i64 end time, i64 begin offset, i64 end offset, i32 used slots, i32 count
+    slots         i32 each: number of the newest entry of the slot, 0 for none
+    entries 20    i32 key hash, i64 physical offset, i32 seconds since begin time, i32 the slot's entry before it
+
+Entry 0 is never used, so `count` starts at 1. The header is kept here in memory and written by `IndexFiles` only after
+what it speaks of is on the platter: after any crash entries below the header's count are whole, and slots that point
+beyond it are made again from them.
+
+Source: `store/.../index/IndexFile.java`, `IndexHeader.java`.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator
+from struct import Struct
+from sys import byteorder
+
+from rmqkit.runtime.ports import Disk
+
+HEADER = Struct(">4q2i")
+ENTRY = Struct(">iqii")
+SLOT_SIZE = 4
+ENTRY_SIZE = 20
+#: slots are read and written in blocks of this many bytes
+BLOCK_SIZE = 16_384
+SLOTS_PER_BLOCK = BLOCK_SIZE // SLOT_SIZE
+
+
+class IndexFile:
+    def __init__(self, disk: Disk, path: str, slot_count: int, count_max: int) -> None:
+        self.disk = disk
+        self.path = path
+        self.slot_count = slot_count
+        self.count_max = count_max
+        self.begin_ms = 0
+        self.end_ms = 0
+        self.begin_phy = 0
+        self.end_phy = 0
+        self.used_slots = 0
+        self.count = 1
+
+    @property
+    def size(self) -> int:
+        return HEADER.size + self.slot_count * SLOT_SIZE + self.count_max * ENTRY_SIZE
+
+    @property
+    def is_full(self) -> bool:
+        return self.count >= self.count_max
+
+    @property
+    def header(self) -> bytes:
+        return HEADER.pack(self.begin_ms, self.end_ms, self.begin_phy, self.end_phy, self.used_slots, self.count)
+
+    def load(self) -> bool:
+        """Read the header; False when it cannot be one."""
+        values = HEADER.unpack(self.disk.read(self.path, 0, HEADER.size))
+        self.begin_ms, self.end_ms, self.begin_phy, self.end_phy, self.used_slots, self.count = values
+        self.count = max(self.count, 1)
+        return (
+            self.count <= self.count_max
+            and 0 <= self.used_slots <= self.slot_count
+            and 0 <= self.begin_phy <= self.end_phy
+            and self.begin_ms >= 0
+        )
+
+    # --- entries ------------------------------------------------------------------------------------------------------
+
+    def entry_position(self, number: int) -> int:
+        return HEADER.size + self.slot_count * SLOT_SIZE + number * ENTRY_SIZE
+
+    def entries(self, first: int, count: int) -> Iterator[tuple[int, int, int, int]]:
+        """Hash, physical offset, seconds and previous entry of `count` entries."""
+        found = self.disk.read(self.path, self.entry_position(first), count * ENTRY_SIZE)
+        return ENTRY.iter_unpack(found[: len(found) - len(found) % ENTRY_SIZE])
+
+    def seconds(self, store_ms: int) -> int:
+        """What an entry holds as its time."""
+        if self.begin_ms <= 0:
+            return 0
+        return min(max((store_ms - self.begin_ms) // 1000, 0), 0x7FFFFFFF)
+
+    def noted(self, phy_offset: int, store_ms: int) -> None:
+        """The header's part of adding one entry."""
+        if self.count <= 1:
+            self.begin_phy = phy_offset
+            self.begin_ms = store_ms
+        self.count += 1
+        self.end_phy = phy_offset
+        self.end_ms = store_ms
+
+    # --- slots --------------------------------------------------------------------------------------------------------
+
+    def block(self, number: int) -> bytearray:
+        size = min(BLOCK_SIZE, self.slot_count * SLOT_SIZE - number * BLOCK_SIZE)
+        return bytearray(self.disk.read(self.path, HEADER.size + number * BLOCK_SIZE, size))
+
+    def write_block(self, number: int, content: bytearray) -> None:
+        self.disk.write(self.path, HEADER.size + number * BLOCK_SIZE, [content])
+
+    @property
+    def block_count(self) -> int:
+        return -(-self.slot_count * SLOT_SIZE // BLOCK_SIZE)
+
+    def slot(self, number: int) -> int:
+        found = self.disk.read(self.path, HEADER.size + number * SLOT_SIZE, SLOT_SIZE)
+        return int.from_bytes(found, "big")
+
+    # --- looking up -----------------------------------------------------------------------------------------------------
+
+    def is_in_time(self, begin_ms: int, end_ms: int) -> bool:
+        return begin_ms <= self.end_ms and end_ms >= self.begin_ms and self.count > 1
+
+    def find(self, key_hash: int, begin_ms: int, end_ms: int) -> Iterator[int]:
+        """Physical offsets with that hash, the newest first. Times are known to the second: a match may be just
+        outside."""
+        number = self.slot(key_hash % self.slot_count)
+        while 0 < number < self.count:
+            found = self.disk.read(self.path, self.entry_position(number), ENTRY_SIZE)
+            if len(found) < ENTRY_SIZE:
+                return
+            entry_hash, phy_offset, seconds, previous = ENTRY.unpack(found)
+            if seconds < 0:
+                return
+            # The first entry's seconds count from the end of the file before.
+            stored_ms = self.begin_ms + (seconds * 1000 if number > 1 else 0)
+            if entry_hash == key_hash and stored_ms <= end_ms and stored_ms + 999 >= begin_ms:
+                yield phy_offset
+            if stored_ms + 999 < begin_ms or previous >= number:
+                return
+            number = previous
+
+
+def slots_of(block: bytes | bytearray) -> array[int]:
+    """The slots of a block as native numbers."""
+    slots = array("i")
+    slots.frombytes(bytes(block))
+    if byteorder == "little":
+        slots.byteswap()
+    return slots
+
+
+def block_of(slots: array[int]) -> bytearray:
+    """The bytes of these slots."""
+    swapped = array("i", slots)
+    if byteorder == "little":
+        swapped.byteswap()
+    return bytearray(swapped.tobytes())

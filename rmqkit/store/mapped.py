@@ -1,0 +1,504 @@
+"""Engine `mapped`: a store in RocketMQ's files, put together from its parts.
+
+    append ──► CommitLog (lined up) ──settle──► one write ──► QueueTable (tails) ──► arrivals
+                     │                                            │
+                 LogFlush: sync, group commit               QueueFlush: tails to files, syncs, checkpoint
+
+The store folder: `commitlog/`, `consumequeue/<topic>/<queue id>/`, `index/`, `checkpoint`, `abort` (there while a process
+has the store open: found at a start it means that the last one did not stop cleanly) and `lock`.
+
+Life: `start` takes the lock and looks at the files; recovery runs as a duty until `ready`; `stop` writes and syncs all
+there is, saves the checkpoint and removes `abort`. Puts are refused while `failed` says why: for good after a failed
+sync, for now while the disk is full or queue units cannot be written.
+
+Source: `store/.../DefaultMessageStore.java`.
+"""
+
+import errno
+from collections.abc import Callable, Iterable, Sequence
+
+from rmqkit.config import BrokerRole, NodeConfig
+from rmqkit.errors import RmqkitError
+from rmqkit.runtime.connection import Buffer
+from rmqkit.runtime.kept import KeptFile
+from rmqkit.runtime.ports import Completion
+from rmqkit.store.checkpoint import Checkpoint
+from rmqkit.store.commit_log import CommitLog
+from rmqkit.store.consume_queue import ConsumeQueue
+from rmqkit.store.contract import (
+    Arrival,
+    EngineParts,
+    GetStatus,
+    IndexHits,
+    Put,
+    PutResult,
+    PutStatus,
+    QueueRange,
+    Read,
+    RecordMatch,
+    TagMatch,
+)
+from rmqkit.store.cutting import close, cut
+from rmqkit.store.flush import LogFlush, Told
+from rmqkit.store.index import Index
+from rmqkit.store.log_files import LogFiles
+from rmqkit.store.queue_flush import UNITS_MAX, UNITS_SOON, QueueFlush
+from rmqkit.store.queue_table import QueueTable
+from rmqkit.store.reading import read_queue
+from rmqkit.store.recovery import Recovery
+from rmqkit.store.retention import FIRST_MS, Retention
+from rmqkit.store.scan import store_ms_of
+from rmqkit.store.steps import Steps, Work
+from rmqkit.store.walk import LogWalk
+
+_REFUSED = PutResult(PutStatus.SERVICE_NOT_AVAILABLE)
+
+CHECKPOINT_MS = 1000
+GIB = 1 << 30
+#: what runs while the store is ready
+DUTIES = (
+    "store-flush",
+    "store-queues",
+    "store-checkpoint",
+    "store-dispatch",
+    "store-index",
+    "store-retention",
+    "store-commit",
+)
+#: records a turn reads back from the log to let queues know them (replication, confirmed offsets)
+DISPATCH_PER_TURN = 4096
+#: bytes of the pool of transientStorePoolEnable before a turn writes it itself
+POOL_MAX = 67_108_864
+
+
+class MappedEngine:
+    """`memory_size` is the machine's memory in bytes: what is nearer to the log's end than its share counts as cached."""
+
+    def __init__(self, parts: EngineParts) -> None:
+        config: NodeConfig = parts.config
+        ports = parts.ports
+        self.config = config
+        self.ports = ports
+        self.duties = parts.duties
+        self.ready = False
+        self.progress = "not started"
+        self.failed = ""
+        self.offset_confirmed: int | None = None
+        self.root = config.paths.store_path_root_dir
+        disk, clock = ports.disk, ports.clock
+        self.disk = disk
+        self.table = QueueTable(disk, f"{self.root}/consumequeue", config.consume_queue.mapped_file_size_consume_queue)
+        self.log = CommitLog(
+            disk=disk,
+            clock=clock,
+            files=LogFiles(disk, config.paths.store_path_commit_log, config.commit_log.mapped_file_size_commit_log),
+            queues=self.table.by_key,
+            make_queue=self.table.make,
+            body_size_max=config.send.max_message_size,
+            long_topics=config.send.auto_message_version_on_topic_len,
+            prop_crc=config.commit_log.enabled_append_prop_crc,
+        )
+        self.checkpoint = Checkpoint(disk, f"{self.root}/checkpoint")
+        self.flush = LogFlush(disk, clock, self.log, self._synced, self.broken)
+        self.ends = KeptFile(disk, f"{self.root}/config/consumeQueueEnds.json")
+        self.queue_flush = QueueFlush(
+            disk=disk,
+            table=self.table,
+            checkpoint=self.checkpoint,
+            ends=self.ends,
+            dispatched=lambda: self.dispatched,
+            sync_log=self.flush.sync,
+            broken=self.broken,
+        )
+        self.walk = LogWalk(self.log, 0)
+        #: start, end and store time of the last record the queues know
+        self.dispatched = (0, 0, 0)
+        self.index = Index(
+            disk=disk,
+            clock=clock,
+            log=self.log,
+            folder=f"{self.root}/index",
+            settings=config.index,
+            notes=ports.log,
+            filled=self._index_filled,
+            broken=self.broken,
+            wake=lambda: self.duties.wake("store-index", self.ports.clock.mono_ms),
+            waiting_max=config.consume_queue.put_msg_index_hight_water,
+        )
+        self.retention = Retention(self)
+        self._pool = config.flush.transient_store_pool_enable and config.identity.broker_role is not BrokerRole.SLAVE
+        self._arrivals: list[Arrival] = []
+        #: why puts are refused: for good, or until it is over
+        self._broken = ""
+        self._refused: dict[str, str] = {}
+        self._writeable = False
+        self._steps: Steps | None = None
+        self._stopped: list[Callable[[], None]] = []
+        self._memory_size = parts.memory_size * config.pull.access_message_in_memory_max_ratio // 100
+
+    # --- what the parts say -----------------------------------------------------------------------------------------
+
+    def broken(self, reason: str) -> None:
+        """A sync has failed: nothing more is promised."""
+        if not self._broken:
+            self._broken = reason
+            self.ports.log.error("store-failed", reason=reason)
+            self.flush.fail(reason)
+            self._derive()
+            if self._steps is not None:
+                self._steps.wake()
+
+    @property
+    def is_broken(self) -> bool:
+        return bool(self._broken)
+
+    def refuse(self, cause: str, reason: str) -> None:
+        """Refuse puts for a cause, or no longer when `reason` is empty."""
+        before = self._refused.get(cause, "")
+        if reason:
+            self._refused[cause] = reason
+        else:
+            self._refused.pop(cause, None)
+        if reason != before:
+            self._derive()
+            if reason:
+                self.ports.log.warning("store-refuses-puts", reason=reason)
+            elif before:
+                self.ports.log.info("store-takes-puts", was=before)
+
+    def _derive(self) -> None:
+        self.failed = self._broken or next(iter(self._refused.values()), "")
+        self._writeable = self.ready and not self._broken and not self._refused
+
+    def _index_filled(self, end_ms: int) -> None:
+        self.checkpoint.index_ms = max(self.checkpoint.index_ms, end_ms)
+
+    def _synced(self) -> None:
+        self.checkpoint.physic_ms = max(self.checkpoint.physic_ms, self.flush.synced_ms)
+
+    # --- life -------------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        steps = self._steps = Steps("store-recovery", self.duties, self.ports.clock)
+        recovery = Recovery(self, steps)
+        recovery.look()
+        self.progress = "recovering"
+        steps.begin(recovery.run(), self._recovered)
+
+    def _recovered(self, error: OSError | None) -> None:
+        if error is not None:
+            what = f"{error.filename or self.root}: {error.strerror or error}"
+            raise RmqkitError(f"the store cannot be recovered: {what}; look at the disk, then start again")
+        self._steps = None
+        self.ready = True
+        self.progress = ""
+        self._derive()
+        now_ms = self.ports.clock.mono_ms
+        flush = self.config.flush
+        self.duties.add("store-flush", lambda _: self.flush.flush_due(self.config.flush), now_ms + 1)
+        self.duties.add("store-queues", self._write_queues, now_ms + flush.flush_interval_consume_queue_ms)
+        self.duties.add("store-checkpoint", self._save_checkpoint, now_ms + CHECKPOINT_MS)
+        self.duties.add("store-dispatch", self._go_on_dispatching, None)
+        self.duties.add("store-index", self.index.run, now_ms)
+        self.duties.add("store-retention", self.retention.run, now_ms + FIRST_MS)
+        if self._pool:
+            self.duties.add("store-commit", self._commit_pool, now_ms + flush.commit_interval_commit_log_ms)
+
+    def stop(self, then: Callable[[], None]) -> None:
+        self._stopped.append(then)
+        if len(self._stopped) > 1:
+            return
+        was_ready, self.ready = self.ready, False
+        self._derive()
+        for name in DUTIES:
+            self.duties.remove(name)
+        if self._steps is not None:
+            self._steps.cancel()
+        steps = self._steps = Steps("store-stop", self.duties, self.ports.clock)
+        # Records of this turn are still to be written by its `settle`.
+        steps.begin(close(self, steps) if was_ready else _nothing(), self._closed)
+
+    def _closed(self, error: OSError | None) -> None:
+        if error is not None:
+            self.ports.log.error("store-not-closed", error=str(error))
+        for then in self._stopped:
+            then()
+
+    # --- duties -----------------------------------------------------------------------------------------------------
+
+    def _write_queues(self, now_ms: int) -> int:
+        due_ms = self.queue_flush.run(now_ms, self.config.flush)
+        self._derive_queues()
+        return due_ms
+
+    def _save_checkpoint(self, now_ms: int) -> int:
+        self.checkpoint.save(self._checkpoint_saved)
+        return now_ms + CHECKPOINT_MS
+
+    def _checkpoint_saved(self, error: OSError | None) -> None:
+        if error is not None:
+            self.ports.log.warning("checkpoint-not-saved", error=str(error))
+
+    def _go_on_dispatching(self, now_ms: int) -> None:
+        self._dispatch_from_log()
+
+    def _commit_pool(self, now_ms: int) -> int:
+        if self.flush.commit_wanted(self.config.flush):
+            self.commit()
+        return now_ms + max(self.config.flush.commit_interval_commit_log_ms, 1)
+
+    # --- the turn -----------------------------------------------------------------------------------------------------
+
+    def append(self, put: Put) -> PutResult:
+        return self.log.append(put) if self._writeable else _REFUSED
+
+    def append_batch(self, put: Put, messages: Sequence[tuple[int, bytes, bytes, int]]) -> PutResult:
+        return self.log.append_batch(put, messages) if self._writeable else _REFUSED
+
+    def settle(self) -> Sequence[Arrival]:
+        log = self.log
+        if log.offset_max > log.offset_written and (not self._pool or log.offset_max - log.offset_written > POOL_MAX):
+            caught_up = self.dispatched[1] == log.offset_written
+            log.write()
+            self._dispatch(caught_up)
+        elif self.offset_confirmed is not None:
+            self._dispatch(False)
+        arrivals, self._arrivals = self._arrivals, []
+        return arrivals
+
+    def commit(self) -> bool:
+        """Write what the pool holds; False when that failed and is tried again later."""
+        log = self.log
+        if log.offset_max == log.offset_written:
+            return True
+        caught_up = self.dispatched[1] == log.offset_written
+        try:
+            log.commit()
+        except OSError as error:
+            self.refuse("pool", f"the commit log could not be written: {error.strerror or error}")
+            return False
+        self.refuse("pool", "")
+        self._dispatch(caught_up)
+        return True
+
+    def _dispatch(self, caught_up: bool) -> None:
+        """Let queues and index know what was written. `caught_up`: they knew all that was there before."""
+        puts, is_whole = self.log.take_puts()
+        if puts and is_whole and caught_up and self.offset_confirmed is None:
+            self.table.extend(puts, self._arrivals)
+            self.index.extend(puts)
+            _, _, phy_offset, size, _, _, store_ms = puts[-1]
+            self.dispatched = (phy_offset, phy_offset + size, store_ms)
+            self.flush.written_ms = store_ms
+        elif self.log.offset_written > self.dispatched[1]:
+            self._dispatch_from_log()
+        if self.table.waiting > UNITS_SOON:
+            self.duties.wake("store-queues", self.ports.clock.mono_ms)
+            if self.table.waiting > UNITS_MAX:
+                self.write_queues()
+
+    def _dispatch_from_log(self) -> None:
+        """Read back records that came as bytes, or that were not yet confirmed; a bounded number a turn."""
+        walk = self.walk
+        confirmed = self.offset_confirmed
+        end = self.log.offset_written if confirmed is None else min(confirmed, self.log.offset_written)
+        walk.position = self.dispatched[1]
+        for _ in range(DISPATCH_PER_TURN):
+            if walk.position >= end:
+                return
+            record = walk.next()
+            if record is None or walk.position > end:
+                return
+            try:
+                arrival = self.table.put(record)
+            except OSError as error:
+                self.ports.log.warning("queue-write-failed", topic=record.topic, error=str(error))
+                break
+            if arrival is not None:
+                self._arrivals.append(arrival)
+            self.index.add(record)
+            self.dispatched = (record.phy_offset, walk.position, record.store_ms)
+            self.flush.written_ms = record.store_ms
+        self.duties.wake("store-dispatch", self.ports.clock.mono_ms + 1)
+
+    def write_queues(self) -> None:
+        """Write every tail now."""
+        while self.table.write_some(len(self.table.dirty)):
+            pass
+        self._derive_queues()
+
+    def _derive_queues(self) -> None:
+        """Puts are refused while tails cannot be written and too many units wait."""
+        too_many = self.table.waiting > UNITS_MAX and bool(self.table.error)
+        self.refuse("queues", f"consume queues cannot be written ({self.table.error})" if too_many else "")
+
+    def configure(self, config: NodeConfig) -> None:
+        self.config = config
+
+    # --- the log ------------------------------------------------------------------------------------------------------
+
+    @property
+    def offset_min(self) -> int:
+        return self.log.offset_min
+
+    @property
+    def offset_max(self) -> int:
+        return self.log.offset_max
+
+    @property
+    def offset_written(self) -> int:
+        """With the pool of transientStorePoolEnable: what puts are answered for, not yet what can be read."""
+        return self.log.offset_max if self._pool else self.log.offset_written
+
+    @property
+    def offset_synced(self) -> int:
+        return self.flush.offset_synced
+
+    def sync(self, offset: int, then: Told) -> None:
+        if self._pool and offset > self.log.offset_written and not self.commit():
+            then(False)
+            return
+        self.flush.sync(offset, then)
+
+    def record(self, phy_offset: int) -> Buffer | None:
+        return self.log.record(phy_offset)
+
+    def read_log(self, phy_offset: int, size_max: int) -> Buffer:
+        return self.log.view(phy_offset, size_max)
+
+    def append_log(self, phy_offset: int, data: Buffer) -> bool:
+        return self.ready and self._steps is None and not self._broken and self.log.append_raw(phy_offset, data)
+
+    def truncate(self, phy_offset: int, then: Completion) -> None:
+        if not self.ready or self._steps is not None:
+            then(OSError(errno.EBUSY, "the store is not ready, or being cut"))
+            return
+        steps = self._steps = Steps("store-cut", self.duties, self.ports.clock)
+        self.refuse("cut", f"the log is being cut to {phy_offset}")
+
+        def ended(error: OSError | None) -> None:
+            self._steps = None
+            self.refuse("cut", "")
+            then(error)
+
+        steps.begin(cut(self, steps, phy_offset), ended)
+
+    # --- queues -------------------------------------------------------------------------------------------------------
+
+    def read(
+        self,
+        topic: str,
+        queue_id: int,
+        offset: int,
+        *,
+        count_max: int,
+        size_max: int,
+        tag_match: TagMatch | None = None,
+        record_match: RecordMatch | None = None,
+    ) -> Read:
+        is_slave = self.config.identity.broker_role is BrokerRole.SLAVE
+        queue = self.table.by_key.get((topic, queue_id))
+        if queue is None:
+            return Read(GetStatus.NO_MATCHED_LOGIC_QUEUE, offset if is_slave else 0, 0, 0)
+        return read_queue(
+            self.log,
+            queue,
+            offset,
+            offset_max=self._visible(queue),
+            count_max=count_max,
+            size_max=size_max,
+            settings=self.config.pull,
+            memory_size=self._memory_size,
+            is_slave=is_slave,
+            tag_match=tag_match,
+            record_match=record_match,
+        )
+
+    def _visible(self, queue: ConsumeQueue) -> int:
+        """One past the last number that readers may see."""
+        confirmed = self.offset_confirmed
+        if confirmed is None or queue.phy_end <= confirmed:
+            return queue.offset_max
+        offset = queue.first_at(confirmed, queue.offset_min)
+        last = queue.unit(offset - 1)
+        return offset - 1 if last is not None and last[0] + last[1] > confirmed else offset
+
+    def queue_range(self, topic: str, queue_id: int) -> QueueRange:
+        queue = self.table.by_key.get((topic, queue_id))
+        if queue is None:
+            return QueueRange(topic, queue_id, 0, 0)
+        offset_max = self._visible(queue)
+        return QueueRange(topic, queue_id, min(queue.offset_min, offset_max), offset_max)
+
+    def queue_is_in_memory(self, topic: str, queue_id: int, offset: int) -> bool:
+        queue = self.table.by_key.get((topic, queue_id))
+        unit = None if queue is None else queue.unit(offset)
+        return unit is not None and unit[0] >= self.log.offset_max - self._memory_size
+
+    def offset_by_time(self, topic: str, queue_id: int, timestamp_ms: int, *, upper: bool = False) -> int:
+        """The first offset stored at or after the time; with `upper` the last one stored at or before it.
+
+        Within the queue's range always: `offset_max` when all are older, `offset_min` when all are newer. Upstream:
+        `ConsumeQueue.binarySearchInQueueByTime`.
+        """
+        queue = self.table.by_key.get((topic, queue_id))
+        if queue is None:
+            return 0
+        offset_max = self._visible(queue)
+        offset_min = min(queue.offset_min, offset_max)
+        low, high = offset_min, offset_max
+        while low < high:
+            middle = (low + high) // 2
+            store_ms = self.store_time(topic, queue_id, middle)
+            if store_ms < timestamp_ms or (upper and store_ms == timestamp_ms):
+                low = middle + 1
+            else:
+                high = middle
+        return max(low - 1, offset_min) if upper else low
+
+    def store_time(self, topic: str, queue_id: int, offset: int) -> int:
+        queue = self.table.by_key.get((topic, queue_id))
+        unit = None if queue is None else queue.unit(offset)
+        record = None if unit is None else self.log.record(unit[0])
+        return -1 if record is None else store_ms_of(record)
+
+    def queues(self) -> Iterable[QueueRange]:
+        return [self.queue_range(*key) for key in sorted(self.table.by_key)]
+
+    def delete_topics(self, topics: Sequence[str]) -> int:
+        names = list(dict.fromkeys(topics))
+        count = self.table.detach(names)
+        if count:
+            self.queue_flush.delete(names, self.log.offset_max)
+        return count
+
+    # --- index and facts ------------------------------------------------------------------------------------------------
+
+    def query(self, topic: str, key: str, *, count_max: int, begin_ms: int, end_ms: int) -> IndexHits:
+        return self.index.query(topic, key, count_max=count_max, begin_ms=begin_ms, end_ms=end_ms)
+
+    def facts(self) -> dict[str, str]:
+        folder = self.log.files.folder
+        log_ratio = self.retention.used_percent(folder) / 100
+        usage = self.disk.usage(folder)
+        first = self.log.record(self.log.offset_min)
+        behind = self.log.offset_max - self.dispatched[1]
+        return {
+            "commitLogMinOffset": str(self.log.offset_min),
+            "commitLogMaxOffset": str(self.log.offset_max),
+            "commitLogDiskRatio": str(log_ratio),
+            f"commitLogDiskRatio_{folder}": str(log_ratio),
+            "consumeQueueDiskRatio": str(self.retention.used_percent(self.table.folder) / 100),
+            "commitLogDirCapacity": f"Total : {usage.total / GIB:.1f} GiB, Free : {usage.free / GIB:.1f} GiB.",
+            "dispatchBehindBytes": str(behind),
+            "earliestMessageTimeStamp": str(-1 if first is None else store_ms_of(first)),
+            "remainHowManyDataToCommit": str(self.log.offset_max - self.log.offset_written),
+            "remainHowManyDataToFlush": str(self.log.offset_max - self.flush.offset_synced),
+            "storeProgress": self.progress or self.index.progress,
+            "storeFailed": self.failed,
+        }
+
+
+def _nothing() -> Work:
+    """The work of closing a store that was never ready: `abort` stays."""
+    yield False

@@ -1,0 +1,285 @@
+"""Recovery: from the files that are there to a store that can be used, in bounded steps.
+
+`look` runs at once, inside `start`: lock, names and sizes of the log's files, checkpoint. It changes nothing and raises
+when the store is taken or damaged. The rest is a generator that a duty steps through:
+
+1. `abort` is written and synced: from here on the store counts as open.
+2. The queues are loaded. What is known of them for certain is found: up to the record T, the later of those that the
+   checkpoint (`logicsPhysicalOffset`) and `consumeQueueEnds.json` vouch for, every unit is on the platter. Without
+   either: after a clean stop the last record that has a unit; else the start of the first file that upstream's rule
+   (store times of the checkpoint) allows.
+3. After an unclean stop units of records behind T are forgotten; they may be a mixture of old and new pages.
+4. The log is read from T to its end: sizes, offsets and CRCs checked, units added. The end is where no whole record
+   stands. A queue that misses units before T means that units are lost: then the whole log is read again.
+5. Behind the end: when whole records are found there that had been synced, the log is damaged and the start fails. Else
+   it is a torn tail. After an unclean stop it is overwritten with zeroes and later files are removed, so that no later
+   recovery takes its bytes for records (upstream leaves them there: #10666).
+6. The log's last files are synced, the queues' ranges corrected; the store is ready. The index catches up behind.
+
+Source: `store/.../DefaultMessageStore.java` (`load`, `recover`), `store/.../CommitLog.java` (`recoverNormally`,
+`recoverAbnormally`).
+"""
+
+from collections.abc import Generator
+from typing import TYPE_CHECKING
+
+from rmqkit.errors import RmqkitError
+from rmqkit.runtime.kept import KeptFileDamaged
+from rmqkit.store.consume_queue import UNIT_SIZE, ConsumeQueue
+from rmqkit.store.log_files import Loaded
+from rmqkit.store.queue_flush import QueueEnds, load_ends
+from rmqkit.store.queue_load import QueueLoad
+from rmqkit.store.scan import BLANK_SIZE, Scanned, scan
+from rmqkit.store.steps import Steps, Work
+from rmqkit.store.walk import LogWalk
+
+if TYPE_CHECKING:
+    from rmqkit.store.mapped import MappedEngine
+
+#: work of one step: bytes of the log read, records checked, queues handled
+BYTES_PER_STEP = 8_388_608
+RECORDS_PER_STEP = 4096
+QUEUES_PER_STEP = 256
+_CHUNK_SIZE = 1_048_576
+_RECORD_SIZE_MAX = 64 * _CHUNK_SIZE
+_ZEROES = bytes(_CHUNK_SIZE)
+_ADVICE = "restore it from a backup or copy the store of a replica; nothing was changed"
+
+
+class Recovery:
+    def __init__(self, engine: "MappedEngine", steps: Steps) -> None:
+        self._engine = engine
+        self._steps = steps
+        self._log = engine.log
+        self._disk = engine.disk
+        self._abort = f"{engine.root}/abort"
+        self._is_clean = True
+        self._loaded = Loaded()
+        self._ends = QueueEnds()
+        self._last: Scanned | None = None
+
+    # --- at once ------------------------------------------------------------------------------------------------------
+
+    def look(self) -> None:
+        """Take the lock and look whether this can be a store. Raises RmqkitError; nothing is changed."""
+        engine, files = self._engine, self._log.files
+        if "," in files.folder:
+            raise RmqkitError(f"storePathCommitLog = {files.folder}: several folders are not supported, name one")
+        try:
+            self._disk.lock(f"{engine.root}/lock", b"lock")
+        except BlockingIOError:
+            raise RmqkitError(f"{engine.root} is in use by another process: stop it or choose another folder") from None
+        except OSError as error:
+            raise RmqkitError(f"{engine.root} cannot be used: {error.strerror or error}") from error
+        self._is_clean = self._disk.size(self._abort) is None
+        engine.checkpoint.load()
+        try:
+            self._ends = load_ends(engine.ends)
+        except KeptFileDamaged as error:
+            engine.ports.log.warning("queue-ends-damaged", error=str(error))
+        self._loaded = files.load()
+        if self._loaded.problem and (self._is_clean or self._was_synced(self._loaded)):
+            raise RmqkitError(f"the commit log is damaged: {self._loaded.problem}; {_ADVICE}")
+        if self._loaded.problem:
+            engine.ports.log.warning("commit-log-torn", problem=self._loaded.problem)
+        known = max(engine.checkpoint.logics_phy_offset, self._ends.phy_offset)
+        end = files.end + (files.file_size if self._loaded.short else 0)
+        if known >= end and (known > 0 or engine.checkpoint.physic_ms > 0):
+            missing = files.path(known)
+            raise RmqkitError(f"the commit log is damaged: {missing} is missing, it held synced records; {_ADVICE}")
+
+    def _was_synced(self, loaded: Loaded) -> bool:
+        """Whether a file behind a broken place begins with a record that had been synced: then it is no torn tail."""
+        for path in loaded.strangers[1:]:
+            name = path.rpartition("/")[2]
+            if name.isascii() and name.isdigit():
+                size = int.from_bytes(self._disk.read(path, 0, 4), "big")
+                head = self._disk.read(path, 0, min(size, _RECORD_SIZE_MAX))
+                if self._is_synced(scan(head, 0, int(name), check_crc=False)):
+                    return True
+        return False
+
+    def _is_synced(self, record: Scanned | None) -> bool:
+        return record is not None and 0 < record.store_ms < self._engine.checkpoint.physic_ms
+
+    def _record_at(self, offset: int) -> Scanned | None:
+        record = LogWalk(self._log, offset).next()
+        return record if record is not None and record.phy_offset == offset else None
+
+    # --- in steps -----------------------------------------------------------------------------------------------------
+
+    def run(self) -> Work:
+        """The steps. Raises RmqkitError for damage, OSError when the disk fails."""
+        engine, log = self._engine, self._log
+        yield from self._open()
+        load = QueueLoad(engine.table)
+        for _ in load.run():
+            engine.progress = load.text
+            yield False
+        yield from self._remove(load.strangers)
+        log.move_to(log.files.end)
+        start, is_known = self._trusted(load.phy_max)
+        missing = yield from self._prune(start, is_known)
+        end = -1
+        if not missing and not (load.strangers and self._ends.phy_offset < 0):
+            end = yield from self._read_log(start, strict=start > log.files.start)
+        if end < 0:
+            self._last = None
+            engine.ports.log.warning("queues-rebuilt", reason="units are missing", log_start=log.files.start)
+            end = yield from self._read_log(log.files.start, strict=False)
+        self._check_end(end, load.phy_max)
+        yield from self._end_at(start, end)
+        for done, queue in enumerate(engine.table):
+            if queue.phy_end > end:
+                queue.cut(end)
+            queue.correct_min(log.files.start)
+            queue.offset_next = queue.offset_max
+            if done % QUEUES_PER_STEP == 0:
+                yield False
+        last = self._last
+        if last is not None:
+            engine.dispatched = (last.phy_offset, end, last.store_ms)
+        else:
+            engine.dispatched = (start if is_known else end, end, engine.checkpoint.logics_ms)
+        engine.flush.recovered(end, engine.dispatched[2])
+        engine.queue_flush.vouched = self._ends
+        engine.index.load(is_clean=self._is_clean, index_ms=engine.checkpoint.index_ms)
+
+    def _open(self) -> Work:
+        """Write `abort`, and make the log's chain whole."""
+        engine, files = self._engine, self._log.files
+        # Upstream writes its process id; the time of the start says as much and a node has no process.
+        self._disk.write(self._abort, 0, [str(engine.ports.clock.wall_ms).encode()])
+        self._disk.sync(self._abort, self._steps.awaiting())
+        yield from self._steps.wait()
+        strangers = list(self._loaded.strangers)
+        if self._loaded.short and strangers[0] == files.path(files.end):
+            # A power loss took the size of a file that was never synced.
+            files.extend()
+            del strangers[0]
+        yield from self._remove(strangers)
+
+    def _trusted(self, phy_max: int) -> tuple[int, bool]:
+        """From where the log has to be read, and whether a record is known to stand there whose unit is on disk."""
+        engine, log = self._engine, self._log
+        start = log.files.start
+        for offset in sorted({self._ends.phy_offset, engine.checkpoint.logics_phy_offset}, reverse=True):
+            if offset >= start and (offset > 0 or self._ends.phy_offset == 0) and log.record(offset) is not None:
+                return offset, True
+        if self._is_clean and phy_max >= start and log.record(phy_max) is not None:
+            return phy_max, True
+        # Upstream's isMappedFileMatchedRecover; without a checkpoint everything is read.
+        ms_min = engine.checkpoint.ms_min
+        first = log.files.end
+        while ms_min and first > start:
+            first -= log.files.file_size
+            record = self._record_at(first)
+            if record is not None and 0 < record.store_ms <= ms_min:
+                return first, False
+        return start, False
+
+    def _prune(self, start: int, is_known: bool) -> Generator[bool, None, bool]:
+        """Forget units that nobody vouches for; returns whether units are missing that were vouched for."""
+        engine = self._engine
+        counts = self._ends.counts
+        is_exact = is_known and self._ends.phy_offset == start
+        missing = False
+        for done, queue in enumerate(engine.table):
+            count = counts.pop((queue.topic, queue.queue_id), 0)
+            missing = missing or queue.offset_max < count
+            if is_exact and queue.offset_max > count:
+                queue.cut_to(max(count, queue.offset_min))
+            if not self._is_clean:
+                # The unit of a known record is on the platter itself.
+                if queue.phy_end > start:
+                    queue.cut(start + is_known)
+                self._clear_behind(queue)
+            if done % QUEUES_PER_STEP == 0:
+                engine.progress = f"consume queues {done}/{len(engine.table)}"
+                yield False
+        return missing or any(counts.values())
+
+    def _clear_behind(self, queue: ConsumeQueue) -> None:
+        """Zero what stands behind a queue's end, up to 64 KiB of zeroes: units of a life that a power loss undid."""
+        files = queue.files
+        position = queue.offset_max * UNIT_SIZE
+        while position < files.end:
+            size = min(65_536, files.file_size - position % files.file_size)
+            if self._disk.read(files.path(position), position % files.file_size, size) == _ZEROES[:size]:
+                return
+            self._disk.write(files.path(position), position % files.file_size, [_ZEROES[:size]])
+            queue.unsynced[files.floor(position)] = None
+            position += size
+
+    def _read_log(self, start: int, *, strict: bool) -> Generator[bool, None, int]:
+        """Read records from `start` to the end of the log and let the queues know them. Returns the end, or -1 when
+        `strict` and a queue lacks units before a record."""
+        engine, log = self._engine, self._log
+        settings = engine.config.commit_log
+        walk = LogWalk(log, start, check_crc=settings.check_crc_on_recover)
+        deleted = self._ends.deleted
+        table = engine.table
+        records, stepped = 0, start
+        while (record := walk.next()) is not None:
+            self._last = record
+            if record.phy_offset >= deleted.get(record.topic, 0):
+                queue = table.by_key.get((record.topic, record.queue_id))
+                has = 0 if queue is None else queue.offset_max
+                if strict and record.sys_flag & 0x4 == 0 and record.queue_offset > has:
+                    return -1
+                table.put(record)
+            records += 1
+            if records % RECORDS_PER_STEP == 0 or walk.position - stepped > BYTES_PER_STEP:
+                stepped = walk.position
+                engine.progress = f"commit log: {walk.position - start} of at most {log.files.end - start} bytes"
+                engine.write_queues()
+                yield False
+        return walk.position
+
+    def _check_end(self, end: int, phy_max: int) -> None:
+        """Refuse a log that ends in front of records which had been synced."""
+        log = self._log
+        files = log.files
+        behind = list(range(files.floor(end) + files.file_size, files.end, files.file_size))
+        if phy_max >= end:
+            behind.append(phy_max)
+        for offset in behind:
+            if self._is_synced(self._record_at(offset)):
+                path, position = files.path(end), end % files.file_size
+                raise RmqkitError(
+                    f"the commit log is damaged: {path} holds no valid record at byte {position}, but synced records "
+                    f"follow; {_ADVICE}"
+                )
+
+    def _end_at(self, start: int, end: int) -> Work:
+        """Let the log end there, durably."""
+        engine, log = self._engine, self._log
+        files = log.files
+        if end < files.end and (not self._is_clean or any(bytes(log.view(end, BLANK_SIZE)))):
+            files.remove_from(files.floor(end) + files.file_size, self._steps.awaiting)
+            yield from self._steps.wait()
+            position, cut = end, 0
+            while position < files.end:
+                engine.progress = f"commit log: clearing {files.end - position} bytes behind its end"
+                step_end = min(files.end, position + BYTES_PER_STEP)
+                while position < step_end:
+                    size = min(_CHUNK_SIZE, step_end - position)
+                    path, in_file = files.path(position), position % files.file_size
+                    if self._disk.read(path, in_file, size) != _ZEROES[:size]:
+                        self._disk.write(path, in_file, [_ZEROES[:size]])
+                        cut = position + size - end
+                    position += size
+                yield False
+            if cut:
+                engine.ports.log.warning("commit-log-cut", offset=end, at_most_bytes=cut)
+        log.move_to(end)
+        if len(files):
+            for offset in range(files.floor(start), min(end + 1, files.end), files.file_size):
+                self._disk.sync(files.path(offset), self._steps.awaiting())
+            yield from self._steps.wait()
+
+    def _remove(self, paths: list[str]) -> Work:
+        for path in paths:
+            self._engine.ports.log.warning("removed", path=path)
+            self._disk.remove(path, self._steps.awaiting())
+        yield from self._steps.wait()

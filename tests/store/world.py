@@ -1,0 +1,176 @@
+"""One engine on a simulated disk, driven turn by turn: what the store's tests stand on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from heapq import heappop, heappush
+from random import Random
+from typing import Any
+
+from rmqkit.config import NameserverSettings, NodeConfig, StorePaths
+from rmqkit.runtime.duties import Duties
+from rmqkit.runtime.ports import Clock, Ports
+from rmqkit.sim.disk import SimDisk
+from rmqkit.sim.folder import SimFolder
+from rmqkit.store import ENGINES
+from rmqkit.store.contract import Arrival, EngineParts, Put
+
+START_MS = 1_750_000_000_000
+HOST = bytes([10, 0, 0, 1]) + (10911).to_bytes(4, "big")
+BORN = bytes([10, 0, 0, 9]) + (40001).to_bytes(4, "big")
+
+
+class Notes:
+    """Keeps log lines."""
+
+    def __init__(self) -> None:
+        self.lines: list[tuple[str, str, dict[str, Any]]] = []
+
+    def info(self, event: str, **fields: Any) -> None:
+        self.lines.append(("info", event, fields))
+
+    def warning(self, event: str, **fields: Any) -> None:
+        self.lines.append(("warning", event, fields))
+
+    def error(self, event: str, **fields: Any) -> None:
+        self.lines.append(("error", event, fields))
+
+    @property
+    def events(self) -> list[str]:
+        return [event for _, event, _ in self.lines]
+
+
+def node_config(**sections: dict[str, Any]) -> NodeConfig:
+    """A broker's configuration with small files; `sections` overrides fields: `flush={"least_pages": 1}`."""
+    config = NodeConfig(
+        kind="broker",
+        paths=StorePaths(store_path_root_dir="/store", store_path_commit_log="/store/commitlog"),
+        nameserver=NameserverSettings(kv_config_path="/kv.json", config_store_path="/ns.conf"),
+    )
+    defaults: dict[str, dict[str, Any]] = {
+        "commit_log": {"mapped_file_size_commit_log": 4096},
+        "consume_queue": {"mapped_file_size_consume_queue": 200},
+        "index": {"max_hash_slot_num": 50, "max_index_num": 40},
+    }
+    for name, fields in sections.items():
+        defaults.setdefault(name, {}).update(fields)
+    return replace(config, **{name: replace(getattr(config, name), **fields) for name, fields in defaults.items()})
+
+
+class StoreWorld:
+    """`turn` runs what is due and settles; `restart`, `kill` and `crash` begin new lives on the same files."""
+
+    def __init__(self, config: NodeConfig | None = None, *, engine: str = "mapped", seed: int = 1) -> None:
+        self.config = config or node_config()
+        self.random = Random(f"{seed}/disk")
+        self.folder = SimFolder()
+        self.clock = Clock(mono_ms=1000, wall_ms=START_MS)
+        self.now_us = 1_000_000
+        self.notes = Notes()
+        self.arrivals: list[Arrival] = []
+        self._name = engine
+        self._events: list[tuple[int, int, Callable[[], None]]] = []
+        self._sequence = 0
+        self.begin()
+
+    # --- lives ------------------------------------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """A new process; the engine is made, not started."""
+        self._events.clear()
+        self.duties = Duties()
+        self.disk = SimDisk(self.folder, clock=self.clock, random=self.random, after_us=self._after_us)
+        ports = Ports(self.clock, self.disk, Random(7), self.notes)
+        self.engine: Any = ENGINES[self._name](EngineParts(ports, self.duties, self.config))
+
+    def start(self) -> Any:
+        """Start and run until the engine is ready."""
+        self.engine.start()
+        for _ in range(10_000):
+            if self.engine.ready:
+                return self.engine
+            self.turn()
+        raise AssertionError(f"not ready: {self.engine.progress}")
+
+    def stop(self) -> None:
+        """A clean stop, to its end."""
+        done: list[bool] = []
+        self.engine.stop(lambda: done.append(True))
+        for _ in range(10_000):
+            if done:
+                break
+            self.turn()
+        assert done, "the engine did not stop"
+        self.disk.close()
+
+    def restart(self) -> Any:
+        self.stop()
+        self.begin()
+        return self.start()
+
+    def kill(self) -> None:
+        """kill -9: what was written stays."""
+        self.disk.die()
+        self.folder.kill()
+        self.begin()
+
+    def crash(self) -> None:
+        """Power loss: unsynced pages are kept, lost or torn."""
+        self.disk.die(self.random)
+        self.folder.crash(self.random)
+        self.begin()
+
+    # --- turns --------------------------------------------------------------------------------------------------------
+
+    def _after_us(self, delay_us: int, function: Callable[[], None]) -> None:
+        self._sequence += 1
+        heappush(self._events, (self.now_us + delay_us, self._sequence, function))
+
+    def turn(self, ms: int = 1) -> Sequence[Arrival]:
+        """Let `ms` pass, then one turn: completions, duties, settle."""
+        self.now_us += ms * 1000
+        self.clock.mono_ms += ms
+        self.clock.wall_ms += ms
+        while self._events and self._events[0][0] <= self.now_us:
+            heappop(self._events)[2]()
+        for then, error in list(self.disk.take_completed()):
+            then(error)
+        self.duties.run_due(self.clock.mono_ms)
+        return self.settle()
+
+    def settle(self) -> Sequence[Arrival]:
+        arrivals = self.engine.settle()
+        self.arrivals += arrivals
+        return arrivals
+
+    def run(self, ms: int, step_ms: int = 10) -> None:
+        for _ in range(-(-ms // step_ms)):
+            self.turn(step_ms)
+
+    def until(self, wanted: Callable[[], object], limit_ms: int = 100_000) -> None:
+        for _ in range(limit_ms):
+            if wanted():
+                return
+            self.turn()
+        raise AssertionError("it did not come to pass")
+
+
+def put(topic: str = "T", queue_id: int = 0, body: bytes = b"body", *, properties: bytes = b"", **fields: Any) -> Put:
+    """One message with everything else plain."""
+    values: dict[str, Any] = {
+        "topic": topic,
+        "queue_id": queue_id,
+        "flag": 0,
+        "sys_flag": 0,
+        "born_ms": START_MS - 5,
+        "born_host": BORN,
+        "store_host": HOST,
+        "reconsume_times": 0,
+        "prepared_offset": 0,
+        "body": body,
+        "properties": properties,
+        "tags_code": 0,
+    }
+    values.update(fields)
+    return Put(**values)
