@@ -15,9 +15,15 @@ from tests.helpers.script import Script
 MakeScript = Callable[..., Script[Broker]]
 
 
-def broker_of(*overrides: str, engine: str = "memory") -> Callable[[Ports], Broker]:
+def broker_of(*overrides: str, engine: str = "mapped") -> Callable[[Ports], Broker]:
     small = ["mappedFileSizeCommitLog=1048576", "mappedFileSizeConsumeQueue=6000", "maxHashSlotNum=100", "maxIndexNum=400"]
-    values = ["brokerName=broker-a", "brokerIP1=127.0.0.1", "storePathRootDir=/s", f"storageEngine={engine}"]
+    values = [
+        "brokerName=broker-a",
+        "brokerIP1=127.0.0.1",
+        "brokerIP2=127.0.0.1",
+        "storePathRootDir=/s",
+        f"storageEngine={engine}",
+    ]
     config = load([], [*values, *small, *overrides], "broker")
     return lambda ports: Broker("broker-a-0", ports, config, BrokerParts(ENGINES[engine]))
 
@@ -27,7 +33,7 @@ def make() -> Iterator[MakeScript]:
     """Makes a started, serving broker; at the end each broker's invariants are checked."""
     scripts: list[Script[Broker]] = []
 
-    def make_script(*overrides: str, engine: str = "memory", **script: Any) -> Script[Broker]:
+    def make_script(*overrides: str, engine: str = "mapped", **script: Any) -> Script[Broker]:
         made = Script(broker_of(*overrides, engine=engine), **script)
         made.turn()
         scripts.append(made)

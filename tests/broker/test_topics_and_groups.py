@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from rmqkit.wire import fastjson
+from rmqkit.wire.bodies import TopicStatsTable
 from rmqkit.wire.codes import RequestCode, ResponseCode
 from tests.broker.conftest import broker_of
 from tests.broker.requests import pull, send, with_topic
@@ -77,8 +77,8 @@ def test_system_topics_cannot_be_deleted(broker):
 def test_stats_have_a_row_for_every_queue_of_an_empty_topic(broker):
     client = with_topic(broker, "T", 2)
     send(client)
-    rows = fastjson.loads(client.ask(RequestCode.GET_TOPIC_STATS_INFO, {"topic": "T"}).body)["offsetTable"]
-    assert sorted((queue.queue_id, row["maxOffset"]) for queue, row in rows.items()) == [(0, 1), (1, 0)]
+    rows = TopicStatsTable.decode(client.ask(RequestCode.GET_TOPIC_STATS_INFO, {"topic": "T"}).body).offset_table
+    assert sorted((queue.queue_id, row.max_offset) for queue, row in rows.items()) == [(0, 1), (1, 0)]
 
 
 def test_all_topics_whole_and_by_pages(broker):

@@ -41,11 +41,10 @@ def query(broker: "Broker", call: Call[QueryConsumerOffsetRequest]) -> Response:
     if offset >= 0:
         return call.ok(QueryConsumerOffsetResponse(offset=offset))
     known = broker.store.queue_range(args.topic, args.queue_id)
-    if (
-        args.set_zero_if_not_found is not False
-        and known.offset_min <= 0
-        and broker.store.queue_is_in_memory(args.topic, args.queue_id, 0)
-    ):
+    # Upstream says QUERY_NOT_FOUND for an empty queue; its clients then ask for the end, and a message stored between
+    # the two is skipped by the group. From 0 the group has it.
+    is_at_hand = known.offset_max <= 0 or broker.store.queue_is_in_memory(args.topic, args.queue_id, 0)
+    if args.set_zero_if_not_found is not False and known.offset_min <= 0 and is_at_hand:
         return call.ok(QueryConsumerOffsetResponse(offset=0))
     return call.error(ResponseCode.QUERY_NOT_FOUND, "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first")
 

@@ -1,0 +1,123 @@
+"""Headers in both forms. Source: `RemotingCommand.java`, `RocketMQSerializable.java`."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rmqkit.errors import RemoteProtocolError
+from rmqkit.wire.codes import VERSION, RequestCode
+from rmqkit.wire.frames import CODEC_ROCKETMQ, Frame
+from rmqkit.wire.headers import (
+    BadHeader,
+    RequestDecoder,
+    decode_head,
+    encode_request,
+    encode_response,
+    peek_code,
+)
+from rmqkit.wire.schemas.offsets import GetMaxOffsetRequest
+from rmqkit.wire.schemas.pull import PullMessageRequest
+
+JAVA = (
+    b'{"code":30,"extFields":{"queueId":"3","committed":"true","topic":"T"},"flag":0,"language":"JAVA",'
+    b'"opaque":17,"serializeTypeCurrentRPC":"JSON","version":479}'
+)
+DECODER = RequestDecoder(GetMaxOffsetRequest)
+
+
+def test_a_request_as_java_writes_it():
+    assert peek_code(JAVA) == 30
+    head = DECODER.decode(Frame(0, JAVA, b""))
+    assert (head.code, head.opaque, head.flag, head.version, head.language) == (30, 17, 0, 479, "JAVA")
+    assert head.ext == GetMaxOffsetRequest(topic="T", queue_id=3, committed=True)
+
+
+def test_our_headers_are_what_java_writes():
+    """Sorted keys, one line, nulls left out; all extFields are strings."""
+    assert encode_request(105, 0, {"topic": "T"}) == (
+        b'{"code":105,"extFields":{"topic":"T"},"flag":0,"language":"PYTHON","opaque":0,'
+        b'"serializeTypeCurrentRPC":"JSON","version":%d}' % VERSION
+    )
+    assert encode_request(34, 5, oneway=True) == (
+        b'{"code":34,"flag":2,"language":"PYTHON","opaque":5,"serializeTypeCurrentRPC":"JSON","version":%d}' % VERSION
+    )
+    assert encode_response(1, 9, {}, "né") == (
+        '{"code":1,"flag":1,"language":"PYTHON","opaque":9,"remark":"né","serializeTypeCurrentRPC":"JSON",'
+        f'"version":{VERSION}}}'.encode()
+    )
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"queueId": 3, "topic": "T", "committed": True},
+        {"topic": "T", "queueId": "3", "committed": "TRUE", "somethingNew": "x", "Signature": "y"},
+        {"queueId": " 3", "topic": "T", "committed": "true"},
+    ],
+)
+def test_other_clients_ways_of_writing_mean_the_same(fields):
+    """ali-ons and C++ send numbers and bools in extFields; hooks add fields (protocol facts, trap 2)."""
+    header = json.dumps({"extFields": fields, "opaque": 4, "code": 30, "language": 9}).encode()
+    head = DECODER.decode(Frame(0, header, b""))
+    assert head.ext == GetMaxOffsetRequest(topic="T", queue_id=3, committed=True)
+    assert head.opaque == 4
+
+
+def test_a_missing_or_wrong_field_can_be_answered():
+    for fields, name in (({"topic": "T"}, "queueId"), ({"topic": "T", "queueId": "three"}, "queueId")):
+        header = json.dumps({"code": 30, "extFields": fields, "opaque": 77}).encode()
+        with pytest.raises(BadHeader, match=name) as caught:
+            DECODER.decode(Frame(0, header, b""))
+        assert caught.value.head.opaque == 77
+
+
+def test_the_binary_form():
+    """code i16, language i8, version i16, opaque i32, flag i32, remark, extFields (`rocketMQProtocolEncode`)."""
+    golden = bytes.fromhex("001e 03 01df 00000011 00000000 00000000")
+    golden += (12).to_bytes(4, "big") + b"\x00\x05topic\x00\x00\x00\x01T"
+    assert encode_request(30, 17, {"topic": "T"}, codec=CODEC_ROCKETMQ) == golden
+    head = decode_head(Frame(CODEC_ROCKETMQ, golden, b""))
+    assert (head.code, head.opaque, head.version, head.ext_fields) == (30, 17, 479, {"topic": "T"})
+    typed = RequestDecoder(PullMessageRequest)
+    with pytest.raises(BadHeader):
+        typed.decode(Frame(CODEC_ROCKETMQ, golden, b""))
+
+
+@given(
+    st.integers(0, 32767),
+    st.integers(0, 2**31 - 1),
+    st.dictionaries(st.text(min_size=1, max_size=20), st.text(min_size=1, max_size=50), max_size=5),
+    st.sampled_from([0, 1]),
+)
+def test_round_trip_in_both_forms(code, opaque, ext, codec):
+    head = decode_head(Frame(codec, encode_request(code, opaque, ext, codec=codec), b""))
+    assert (head.code, head.opaque, head.ext_fields or {}) == (code, opaque, ext)
+
+
+@given(st.binary(max_size=200), st.sampled_from([0, 1, 2, 7]))
+def test_garbage_raises_the_remote_error_only(data, codec):
+    try:
+        decode_head(Frame(codec, data, b""))
+        DECODER.decode(Frame(codec, data, b""))
+    except (RemoteProtocolError, BadHeader):
+        pass
+
+
+@given(
+    st.recursive(st.none() | st.booleans() | st.integers() | st.text(max_size=5), lambda inner: st.lists(inner, max_size=3))
+)
+def test_json_of_any_shape_raises_the_remote_error_only(value):
+    for shape in (value, {"code": value}, {"code": 30, "extFields": value}, {"code": 30, "extFields": {"queueId": value}}):
+        try:
+            DECODER.decode(Frame(0, json.dumps(shape).encode(), b""))
+        except (RemoteProtocolError, BadHeader):
+            pass
+
+
+def test_peeking_a_code_gives_up_on_anything_odd():
+    assert peek_code(b'{"code": 30}') in (30, -1)
+    for header in (b"", b"{}", b'{"code":"30",', b'{"code":30}', b'{"flag":0,"code":30,'):
+        assert peek_code(header) in (-1, 30)
+    assert RequestCode(peek_code(JAVA)) is RequestCode.GET_MAX_OFFSET
