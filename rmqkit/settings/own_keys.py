@@ -36,6 +36,14 @@ BROKER = in_area(
         pattern=r"[A-Za-z0-9_.-]{1,64}",
         allowed="the name of a storage engine",
     ),
+    works(
+        "memoryEngineSizeMax",
+        Type.INT,
+        268_435_456,
+        "commit_log.memory_engine_size_max",
+        "bytes that the storage engine `memory` keeps; the oldest messages go first",
+        low=16_777_216,
+    ),
     *later("slave acting master", 'lockMode: enum(loose|strict) = loose\nescapeStrategy: str = ""'),
     *no_effect(
         "the producer chooses: set it on the client",

@@ -146,12 +146,14 @@ class CommitLogSettings:
     """The commit log. `mapped_file_size_commit_log` is the size of one file, in bytes.
 
     With `enabled_append_prop_crc` the properties of each record end with a checksum over the whole of it.
+    `memory_engine_size_max` bounds what the engine `memory` keeps, in bytes.
     """
 
     storage_engine: str = "mapped"
     mapped_file_size_commit_log: int = 1_073_741_824
     check_crc_on_recover: bool = True
     enabled_append_prop_crc: bool = False
+    memory_engine_size_max: int = 268_435_456
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,7 +166,6 @@ class FlushSettings:
 
     flush_disk_type: FlushDiskType = FlushDiskType.ASYNC_FLUSH
     flush_interval_commit_log_ms: int = 500
-    flush_commit_log_timed: bool = True
     flush_commit_log_least_pages: int = 4
     flush_commit_log_thorough_interval_ms: int = 10_000
     transient_store_pool_enable: bool = False
@@ -197,7 +198,6 @@ class IndexSettings:
     """
 
     message_index_enable: bool = True
-    message_index_safe: bool = False
     max_hash_slot_num: int = 5_000_000
     max_index_num: int = 20_000_000
     max_msgs_num_batch: int = 64
@@ -220,7 +220,6 @@ class RetentionSettings:
     clean_file_forcibly_enable: bool = True
     clean_resource_interval_ms: int = 10_000
     delete_commit_log_files_interval_ms: int = 100
-    delete_consume_queue_files_interval_ms: int = 100
     delete_file_batch_max: int = 10
 
 

@@ -59,13 +59,7 @@ FILES = in_area(
         low=1,
     ),
     works("messageIndexEnable", Type.BOOL, True, "index.message_index_enable", "messages can be found by key"),
-    works(
-        "messageIndexSafe",
-        Type.BOOL,
-        False,
-        "index.message_index_safe",
-        "recovery goes back as far as the index needs, not only as far as the consume queues need",
-    ),
+    *no_effect("the index always catches up with the log from where it ends", "messageIndexSafe: bool = false"),
     works(
         "maxHashSlotNum",
         Type.INT,
@@ -178,14 +172,7 @@ FLUSHING = in_area(
         live=True,
         low=1,
     ),
-    works(
-        "flushCommitLogTimed",
-        Type.BOOL,
-        True,
-        "flush.flush_commit_log_timed",
-        "flush at that interval only; off: a put may wake the flush earlier",
-        live=True,
-    ),
+    *no_effect("puts never wake the periodic flush, it keeps its interval", "flushCommitLogTimed: bool = true"),
     works(
         "flushCommitLogLeastPages",
         Type.INT,
@@ -412,15 +399,7 @@ RETENTION = in_area(
         live=True,
         low=0,
     ),
-    works(
-        "deleteConsumeQueueFilesInterval",
-        Type.INT,
-        100,
-        "retention.delete_consume_queue_files_interval_ms",
-        "pause between two consume-queue files that go, in ms",
-        live=True,
-        low=0,
-    ),
+    *no_effect("removing queue files does not hold anything up", "deleteConsumeQueueFilesInterval: int = 100"),
     works(
         "deleteFileBatchMax",
         Type.INT,

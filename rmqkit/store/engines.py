@@ -9,4 +9,10 @@ def _mapped(parts: EngineParts) -> StorageEngine:
     return MappedEngine(parts)
 
 
-ENGINES: dict[str, EngineFactory] = {"mapped": _mapped}
+def _memory(parts: EngineParts) -> StorageEngine:
+    from rmqkit.store.memory import memory_engine
+
+    return memory_engine(parts)
+
+
+ENGINES: dict[str, EngineFactory] = {"mapped": _mapped, "memory": _memory}

@@ -51,7 +51,7 @@ Row = tuple[str, bytes, int, int]
 
 class Index:
     """`filled(end_ms)` is called when a full file is durable, `broken(reason)` when a sync failed, `wake()` when the duty
-    should run soon. `waiting_max` bounds the records that wait (`putMsgIndexHightWater`)."""
+    should run soon. `waiting_max` bounds the records that wait, below our own bound (`putMsgIndexHightWater`)."""
 
     def __init__(
         self,
@@ -65,7 +65,6 @@ class Index:
         filled: Callable[[int], None],
         broken: Callable[[str], None],
         wake: Callable[[], None],
-        waiting_max: int = WAITING_MAX,
     ) -> None:
         self.enabled = settings.message_index_enable
         self.files = IndexFiles(disk, folder, settings.max_hash_slot_num, settings.max_index_num)
@@ -76,7 +75,7 @@ class Index:
         self._filled = filled
         self._broken = broken
         self._wake = wake
-        self._waiting_max = min(waiting_max, WAITING_MAX)
+        self.waiting_max = WAITING_MAX
         self._waiting: deque[QueuePut | Row] = deque()
         #: the last record whose keys were lined up
         self._last_phy = -1
@@ -106,15 +105,17 @@ class Index:
             waiting.extend(puts)
             if len(waiting) >= BATCH_RECORDS:
                 self._wake()
-                while len(self._waiting) > self._waiting_max:
-                    self._step()
+            self._bound()
 
     def add(self, record: Scanned) -> None:
         """One record read from the log."""
         if self._walk is None and self._repair is None and self.enabled:
             self._waiting.append(_row(record))
-            if len(self._waiting) > self._waiting_max:
-                self._step()
+            self._bound()
+
+    def _bound(self) -> None:
+        while len(self._waiting) > self.waiting_max:
+            self._step()
 
     # --- life -------------------------------------------------------------------------------------------------------
 
@@ -285,7 +286,7 @@ class Index:
     def query(self, topic: str, key: str, *, count_max: int, begin_ms: int, end_ms: int) -> IndexHits:
         """Records of the topic with that key (UNIQ_KEY or one of KEYS) stored in the time range, in log order; the newest
         `count_max` of them. Upstream: `DefaultMessageStore.queryMessage`; it leaves sorting out false hits to clients."""
-        for _ in range(_STEPS_PER_QUERY if self._walk is not None or self._repair is not None else self._waiting_max):
+        for _ in range(_STEPS_PER_QUERY if self._walk is not None or self._repair is not None else WAITING_MAX):
             if not self._has_work or self._retry_ms:
                 break
             self._step()

@@ -40,7 +40,7 @@ from rmqkit.store.contract import (
 )
 from rmqkit.store.cutting import close, cut
 from rmqkit.store.flush import LogFlush, Told
-from rmqkit.store.index import Index
+from rmqkit.store.index import WAITING_MAX, Index
 from rmqkit.store.log_files import LogFiles
 from rmqkit.store.queue_flush import UNITS_MAX, UNITS_SOON, QueueFlush
 from rmqkit.store.queue_table import QueueTable
@@ -72,10 +72,12 @@ POOL_MAX = 67_108_864
 
 
 class MappedEngine:
-    """`memory_size` is the machine's memory in bytes: what is nearer to the log's end than its share counts as cached."""
+    """`parts.memory_size` is the machine's memory in bytes: what is nearer to the log's end than its share counts as
+    cached. `adapt` changes every configuration before it is used."""
 
-    def __init__(self, parts: EngineParts) -> None:
-        config: NodeConfig = parts.config
+    def __init__(self, parts: EngineParts, *, adapt: Callable[[NodeConfig], NodeConfig] = lambda config: config) -> None:
+        config = adapt(parts.config)
+        self._adapt = adapt
         ports = parts.ports
         self.config = config
         self.ports = ports
@@ -123,8 +125,8 @@ class MappedEngine:
             filled=self._index_filled,
             broken=self.broken,
             wake=lambda: self.duties.wake("store-index", self.ports.clock.mono_ms),
-            waiting_max=config.consume_queue.put_msg_index_hight_water,
         )
+        self.index.waiting_max = min(config.consume_queue.put_msg_index_hight_water, WAITING_MAX)
         self.retention = Retention(self)
         self._pool = config.flush.transient_store_pool_enable and config.identity.broker_role is not BrokerRole.SLAVE
         self._arrivals: list[Arrival] = []
@@ -200,7 +202,11 @@ class MappedEngine:
         self.duties.add("store-checkpoint", self._save_checkpoint, now_ms + CHECKPOINT_MS)
         self.duties.add("store-dispatch", self._go_on_dispatching, None)
         self.duties.add("store-index", self.index.run, now_ms)
-        self.duties.add("store-retention", self.retention.run, now_ms + FIRST_MS)
+        self.duties.add(
+            "store-retention",
+            self.retention.run,
+            now_ms + min(FIRST_MS, 6 * self.config.retention.clean_resource_interval_ms),
+        )
         if self._pool:
             self.duties.add("store-commit", self._commit_pool, now_ms + flush.commit_interval_commit_log_ms)
 
@@ -333,7 +339,9 @@ class MappedEngine:
         self.refuse("queues", f"consume queues cannot be written ({self.table.error})" if too_many else "")
 
     def configure(self, config: NodeConfig) -> None:
-        self.config = config
+        self.config = config = self._adapt(config)
+        self.log.body_size_max = config.send.max_message_size
+        self.index.waiting_max = min(config.consume_queue.put_msg_index_hight_water, WAITING_MAX)
 
     # --- the log ------------------------------------------------------------------------------------------------------
 

@@ -11,27 +11,7 @@ from rmqkit.settings.build import field_names
 ROOT = Path(rmqkit.__file__).parent
 
 # Fields whose reader is still being built. This list only gets shorter.
-NOT_YET = {
-    "commit_log.check_crc_on_recover",
-    "consume_queue.put_msg_index_hight_water",
-    "flush.commit_interval_commit_log_ms",
-    "flush.flush_commit_log_timed",
-    "index.max_hash_slot_num",
-    "index.max_index_num",
-    "index.max_msgs_num_batch",
-    "index.message_index_enable",
-    "index.message_index_safe",
-    "retention.clean_file_forcibly_enable",
-    "retention.clean_resource_interval_ms",
-    "retention.delete_commit_log_files_interval_ms",
-    "retention.delete_consume_queue_files_interval_ms",
-    "retention.delete_file_batch_max",
-    "retention.delete_when",
-    "retention.disk_max_used_space_ratio",
-    "retention.disk_space_clean_forcibly_ratio",
-    "retention.disk_space_warning_level_ratio",
-    "retention.file_reserved_time_hours",
-}
+NOT_YET: set[str] = set()
 
 
 def attributes_read() -> set[str]:
