@@ -208,6 +208,7 @@ final class AdminChecks {
 
     private static Map<String, Object> consumeStats(Scene scene) throws Exception {
         scene.createTopic(2);
+        scene.beginGroup();
         scene.send(scene.producer(), "m", 10);
         ConsumeChecks.Member member = new ConsumeChecks.Member(scene, "*", MessageModel.CLUSTERING);
         await("all messages", () -> new HashSet<>(member.got).size() == 10);

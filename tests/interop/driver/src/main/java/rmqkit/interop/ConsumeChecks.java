@@ -146,6 +146,7 @@ final class ConsumeChecks {
 
     private static Map<String, Object> resume(Scene scene) throws Exception {
         scene.createTopic(4);
+        scene.beginGroup();
         DefaultMQProducer producer = scene.producer();
         Member before = new Member(scene, "*", MessageModel.CLUSTERING);
         scene.send(producer, "early", 40);

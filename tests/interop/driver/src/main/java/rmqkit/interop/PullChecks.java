@@ -157,6 +157,7 @@ final class PullChecks {
 
     private static Map<String, Object> liteSubscribeResume(Scene scene) throws Exception {
         scene.createTopic(2);
+        scene.beginGroup();
         DefaultMQProducer producer = scene.producer();
         scene.send(producer, "early", 10);
         DefaultLitePullConsumer first = scene.litePullConsumer();

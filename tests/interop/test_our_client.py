@@ -1,0 +1,278 @@
+"""Our client against Apache's name server and broker 5.5.0: what a producer, a pull consumer and an administrator do.
+
+Messages are read back by our own client; that Apache's stores and reads them as meant is seen by its own answers: topic
+stats, offsets, queries by key, and its tag filter, which works on what our client wrote.
+"""
+
+import itertools
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from rmqkit import Admin, Message, MessageExt, MessageQueue, Producer, PullConsumer, SendStatus
+from rmqkit.errors import BrokerError, NoRoute, SendFailed
+from tests.interop.apache import ApacheCluster
+from tests.interop.until import until
+
+_NUMBERS = itertools.count()
+
+
+@pytest.fixture(scope="module")
+def admin(apache_cluster: ApacheCluster) -> Iterator[Admin]:
+    with Admin(apache_cluster.namesrv) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def producer(apache_cluster: ApacheCluster) -> Iterator[Producer]:
+    with Producer("our-producers", namesrv=apache_cluster.namesrv, send_msg_timeout_ms=10_000) as made:
+        yield made
+
+
+@pytest.fixture
+def topic(admin: Admin) -> str:
+    """A new topic of four queues."""
+    return make_topic(admin, 4)
+
+
+def make_topic(admin: Admin, queue_nums: int) -> str:
+    name = f"ours_{next(_NUMBERS)}"
+    admin.create_topic(name, queue_nums=queue_nums)
+    until(f"a route of {name}", lambda: has_route(admin, name))
+    return name
+
+
+def has_route(admin: Admin, topic: str) -> bool:
+    try:
+        return bool(admin.route(topic).queue_datas)
+    except BrokerError:
+        return False
+
+
+def read_all(cluster: ApacheCluster, topic: str, count: int) -> list[MessageExt]:
+    """`count` messages of the topic from its beginning, and then no more."""
+    with PullConsumer(namesrv=cluster.namesrv) as consumer:
+        queues = consumer.queues(topic)
+        consumer.assign(queues)
+        for queue in queues:
+            consumer.seek_to_begin(queue)
+        found: list[MessageExt] = []
+        until(f"{count} messages of {topic}", lambda: len(found.__iadd__(consumer.poll(500))) >= count)
+        assert len(found) == count, [message.body for message in found]
+        return found
+
+
+@pytest.fixture
+def stored(apache_cluster: ApacheCluster, topic: str) -> Callable[[int], list[MessageExt]]:
+    return lambda count: read_all(apache_cluster, topic, count)
+
+
+def bodies(messages: list[MessageExt]) -> list[bytes]:
+    return sorted(message.body for message in messages)
+
+
+def numbered(prefix: str, count: int) -> list[bytes]:
+    return sorted(f"{prefix}{i}".encode() for i in range(count))
+
+
+# --- sending
+
+
+def test_sync_send(producer: Producer, topic: str, stored: Callable[[int], list[MessageExt]]) -> None:
+    results = [producer.send(Message(topic, f"m{i}")) for i in range(40)]
+    assert {result.status for result in results} == {SendStatus.SEND_OK}
+    assert {result.queue.queue_id for result in results} == {0, 1, 2, 3}
+    messages = stored(40)
+    assert bodies(messages) == numbered("m", 40)
+    places = {(m.queue_id, m.queue_offset, m.msg_id, m.offset_msg_id) for m in messages}
+    assert places == {(r.queue.queue_id, r.queue_offset, r.msg_id, r.offset_msg_id) for r in results}
+
+
+def test_async_send_with_many_under_way(producer: Producer, topic: str, stored: Callable[[int], list[MessageExt]]) -> None:
+    futures = [producer.send_async(Message(topic, f"a{i}")) for i in range(500)]
+    results = [future.result(30) for future in futures]
+    assert len({(r.queue.queue_id, r.queue_offset) for r in results}) == 500
+    assert bodies(stored(500)) == numbered("a", 500)
+
+
+def test_oneway_send(producer: Producer, topic: str, stored: Callable[[int], list[MessageExt]]) -> None:
+    for i in range(20):
+        producer.send_oneway(Message(topic, f"o{i}"))
+    assert bodies(stored(20)) == numbered("o", 20)
+
+
+def test_batch_send(producer: Producer, topic: str, stored: Callable[[int], list[MessageExt]]) -> None:
+    batch = [Message(topic, f"b{i}", tags="TagB", keys=f"key{i}", properties={"n": str(i)}) for i in range(5)]
+    result = producer.send_batch(batch)
+    assert result.is_ok
+    assert len(result.msg_id.split(",")) == len(result.offset_msg_id.split(",")) == 5
+    messages = stored(5)
+    assert [(m.body, m.queue_offset, m.tags, m.keys, m.properties["n"]) for m in messages] == [
+        (f"b{i}".encode(), i, "TagB", f"key{i}", str(i)) for i in range(5)
+    ]
+    assert {m.queue_id for m in messages} == {result.queue.queue_id}
+
+
+def test_keys_tags_properties_and_unicode(
+    producer: Producer, topic: str, stored: Callable[[int], list[MessageExt]]
+) -> None:
+    text = 'grüße, 世界, мир, 🚀 {"quote\\":"}'
+    result = producer.send(
+        Message(topic, text, tags="标签", keys=["eins", "клÿч"], properties={"名前": text, "color": "red"}, flag=77)
+    )
+    (message,) = stored(1)
+    assert message.body.decode() == text
+    assert (message.tags, message.keys, message.flag) == ("标签", "eins клÿч", 77)
+    assert (message.properties["名前"], message.properties["color"]) == (text, "red")
+    assert message.msg_id == result.msg_id
+
+
+def test_large_bodies(producer: Producer, topic: str, stored: Callable[[int], list[MessageExt]]) -> None:
+    regular = b"0123456789abcdef" * (1 << 16)
+    varied = b"".join((i * 2654435761 % (1 << 32)).to_bytes(4, "big") for i in range(1 << 18))
+    for body in (regular, varied):
+        producer.send(Message(topic, body))
+    messages = stored(2)
+    assert {message.body for message in messages} == {regular, varied}
+    assert min(message.record.size for message in messages) < 64 << 10  # it is stored as it was compressed here
+
+
+def test_ordering_key_keeps_to_one_queue(producer: Producer, topic: str) -> None:
+    for key in ("one", "two", "three"):
+        assert len({producer.send(Message(topic, "x"), ordering_key=key).queue for _ in range(6)}) == 1
+
+
+def test_send_to_an_unknown_topic_creates_it(apache_cluster: ApacheCluster, producer: Producer, admin: Admin) -> None:
+    name = f"ours_{next(_NUMBERS)}"
+    assert producer.send(Message(name, "first")).is_ok
+    until(f"a route of {name}", lambda: has_route(admin, name))
+    assert len(admin.queues(name)) == 4
+    assert bodies(read_all(apache_cluster, name, 1)) == [b"first"]
+
+
+def test_a_refused_send_says_why(producer: Producer, admin: Admin) -> None:
+    topic = make_topic(admin, 1)
+    with pytest.raises(SendFailed) as caught:
+        producer.send(Message(topic, "x"), MessageQueue(topic, "broker-a", 99))
+    assert "queueId[99] is illegal" in str(caught.value)
+    assert not caught.value.maybe_stored
+
+
+# --- pulling
+
+
+def test_tag_filter(apache_cluster: ApacheCluster, producer: Producer, admin: Admin) -> None:
+    topic = make_topic(admin, 2)
+    tags = ["TagA", "TagB", "TagC", "TagD", None, "Aa", "BB"]
+    for i in range(70):
+        producer.send(Message(topic, f"{tags[i % 7]}-{i}", tags=tags[i % 7]))
+    wanted = sorted(f"{tags[i % 7]}-{i}".encode() for i in range(70) if tags[i % 7] in ("TagA", "TagC"))
+    got: list[bytes] = []
+    with PullConsumer("ours-tags", namesrv=apache_cluster.namesrv, consume_from="first") as consumer:
+        consumer.subscribe(topic, "TagA || TagC")
+        until("the chosen tags", lambda: len(got.__iadd__(m.body for m in consumer.poll(500))) >= len(wanted))
+    assert sorted(got) == wanted
+
+
+def test_assign_and_seek(apache_cluster: ApacheCluster, producer: Producer, admin: Admin) -> None:
+    topic = make_topic(admin, 1)
+    for i in range(10):
+        producer.send(Message(topic, f"m{i}"))
+    with PullConsumer(namesrv=apache_cluster.namesrv) as consumer:
+        (queue,) = consumer.queues(topic)
+        consumer.assign([queue])
+        consumer.seek(queue, 7)
+        got: list[MessageExt] = []
+        until("three messages", lambda: len(got.__iadd__(consumer.poll(500))) >= 3)
+        assert [message.queue_offset for message in got] == [7, 8, 9]
+        assert (consumer.offset_min(queue), consumer.offset_max(queue), consumer.position(queue)) == (0, 10, 10)
+        assert consumer.offset_for_time(queue, got[0].store_timestamp_ms + 1_000_000) == 10
+        assert consumer.offset_for_time(queue, 1) == 0
+
+
+def test_a_group_resumes_where_it_was(apache_cluster: ApacheCluster, producer: Producer, topic: str) -> None:
+    def take(count: int) -> list[bytes]:
+        got: list[bytes] = []
+        with PullConsumer("ours-resume", namesrv=apache_cluster.namesrv, consume_from="first") as consumer:
+            consumer.subscribe(topic)
+            until(f"{count} messages", lambda: len(got.__iadd__(m.body for m in consumer.poll(500))) >= count)
+        return sorted(got)
+
+    for i in range(20):
+        producer.send(Message(topic, f"early{i}"))
+    assert take(20) == numbered("early", 20)
+    for i in range(20):
+        producer.send(Message(topic, f"late{i}"))
+    assert take(20) == numbered("late", 20)
+
+
+def test_a_waiting_poll_is_woken(apache_cluster: ApacheCluster, producer: Producer, admin: Admin) -> None:
+    topic = make_topic(admin, 1)
+    with PullConsumer(namesrv=apache_cluster.namesrv) as consumer:
+        consumer.assign(consumer.queues(topic))
+        assert consumer.poll(200) == []
+        producer.send(Message(topic, "woken"))
+        assert [message.body for message in consumer.poll(10_000)] == [b"woken"]
+
+
+# --- administration
+
+
+def test_topics_and_routes(admin: Admin, topic: str) -> None:
+    with pytest.raises(NoRoute):
+        admin.queues("ours_nobody_made_this")
+    assert topic in admin.topics()
+    assert [queue.queue_id for queue in sorted(admin.queues(topic))] == [0, 1, 2, 3]
+    config = admin.topic_config(topic, "broker-a")
+    assert config is not None
+    assert (config.read_queue_nums, config.write_queue_nums, config.perm) == (4, 4, 6)
+    assert admin.topic_config("ours_nobody_made_this", "broker-a") is None
+    admin.delete_topic(topic)
+    until("the topic is gone", lambda: topic not in admin.topics())
+
+
+def test_topic_stats_and_offsets(admin: Admin, producer: Producer, topic: str) -> None:
+    for i in range(12):
+        producer.send(Message(topic, f"m{i}"))
+    stats = admin.topic_stats(topic)
+    assert sum(offsets.max_offset - offsets.min_offset for offsets in stats.values()) == 12
+    for queue in admin.queues(topic):
+        assert (admin.offset_min(queue), admin.offset_max(queue)) == (0, stats[queue].max_offset)
+
+
+def test_messages_are_found_again(admin: Admin, producer: Producer, topic: str) -> None:
+    result = producer.send(Message(topic, "see me", keys=["view-key", "other"], tags="TagV"))
+    assert admin.view_message(result.offset_msg_id).body == b"see me"
+    until("the index has it", lambda: bool(admin.query_messages(topic, "view-key")))
+    (found,) = admin.query_messages(topic, "view-key")
+    assert (found.body, found.tags, found.msg_id) == (b"see me", "TagV", result.msg_id)
+
+
+def test_group_offsets(admin: Admin, topic: str) -> None:
+    queue = sorted(admin.queues(topic))[0]
+    admin.create_group("ours-group")
+    assert admin.group_offset("ours-group", queue) in (None, 0)
+    admin.set_group_offset("ours-group", queue, 0)
+    assert admin.group_offset("ours-group", queue) == 0
+    assert "ours-group" in admin.groups()
+
+
+def test_broker_settings_and_facts(admin: Admin) -> None:
+    before = admin.broker_config("broker-a")["shortPollingTimeMills"]
+    admin.update_broker_config("broker-a", {"shortPollingTimeMills": "1234"})
+    assert admin.broker_config("broker-a")["shortPollingTimeMills"] == "1234"
+    admin.update_broker_config("broker-a", {"shortPollingTimeMills": before})
+    assert admin.broker_runtime("broker-a")["brokerVersionDesc"] == "V5_5_0"
+    assert admin.cluster_info().cluster_addr_table == {"DefaultCluster": ["broker-a"]}
+    assert "listenPort" in next(iter(admin.nameserver_config().values()))
+
+
+def test_kv_and_write_permission(admin: Admin, topic: str) -> None:
+    admin.put_kv("ours", "k", "value 1")
+    assert (admin.get_kv("ours", "k"), admin.kv_list("ours")) == ("value 1", {"k": "value 1"})
+    admin.delete_kv("ours", "k")
+    assert admin.get_kv("ours", "k") is None
+    assert admin.wipe_write_perm("broker-a") > 0
+    assert admin.route(topic).queue_datas[0].perm == 4
+    admin.add_write_perm("broker-a")
+    assert admin.route(topic).queue_datas[0].perm == 6
