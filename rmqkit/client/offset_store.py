@@ -19,6 +19,7 @@ from msgspec import field
 from rmqkit.client.client import Client, fields
 from rmqkit.client.flow import Promise
 from rmqkit.errors import ClientError, PeerUnreachable
+from rmqkit.runtime.calls import Reply
 from rmqkit.runtime.kept import KeptFile
 from rmqkit.runtime.ports import Disk
 from rmqkit.wire.bodies import Body
@@ -56,6 +57,8 @@ class RemoteOffsets:
         self._group = group
         self._offsets: dict[MessageQueue, int] = {}
         self._stored: dict[MessageQueue, int] = {}
+        #: topics and brokers that have an offset of this group
+        self._begun: set[tuple[str, str]] = set()
 
     def update(self, queue: MessageQueue, offset: int, *, increase_only: bool = True) -> None:
         if not increase_only or offset > self._offsets.get(queue, -1):
@@ -75,7 +78,7 @@ class RemoteOffsets:
 
     async def persist(self, queues: Iterable[MessageQueue]) -> list[ClientError]:
         errors: list[ClientError] = []
-        calls = []
+        calls: list[tuple[MessageQueue, int, Promise[Reply]]] = []
         for queue in queues:
             offset = self._offsets.get(queue)
             if offset is None or self._stored.get(queue) == offset:
@@ -88,14 +91,25 @@ class RemoteOffsets:
                 consumer_group=self._group, topic=queue.topic, queue_id=queue.queue_id, commit_offset=offset
             )
             code = RequestCode.UPDATE_CONSUMER_OFFSET
-            calls.append((queue, offset, self._client.ask(reader.address, code, request, timeout_ms=PERSIST_TIMEOUT_MS)))
+            call = self._client.ask(reader.address, code, request, timeout_ms=PERSIST_TIMEOUT_MS)
+            if (queue.topic, queue.broker_name) in self._begun:
+                calls.append((queue, offset, call))
+                continue
+            # The first goes alone: of several first commits of a group and topic that come at once, Apache's broker
+            # keeps one and loses the others (`ConsumerOffsetManager.commitOffset` makes their table without a lock).
+            await self._settle([(queue, offset, call)], errors)
+            if self._stored.get(queue) == offset:
+                self._begun.add((queue.topic, queue.broker_name))
+        await self._settle(calls, errors)
+        return errors
+
+    async def _settle(self, calls: Iterable[tuple[MessageQueue, int, Promise[Reply]]], errors: list[ClientError]) -> None:
         for queue, offset, call in calls:
             try:
                 await call
                 self._stored[queue] = offset
             except ClientError as error:
                 errors.append(error)
-        return errors
 
     def forget(self, queue: MessageQueue) -> None:
         self._offsets.pop(queue, None)
