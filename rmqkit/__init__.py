@@ -15,6 +15,7 @@ if TYPE_CHECKING:
         MessageQueue,
         Producer,
         PullConsumer,
+        PushConsumer,
         SendResult,
         SendStatus,
     )
@@ -28,6 +29,7 @@ __all__ = [
     "MessageQueue",
     "Producer",
     "PullConsumer",
+    "PushConsumer",
     "SendResult",
     "SendStatus",
     "__version__",

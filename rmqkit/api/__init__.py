@@ -3,6 +3,7 @@
 from rmqkit.api.admin import Admin
 from rmqkit.api.producer import Producer
 from rmqkit.api.pull_consumer import PullConsumer
+from rmqkit.api.push_consumer import PushConsumer
 from rmqkit.client.message import Message, MessageExt, SendResult, SendStatus
 from rmqkit.wire.fastjson import MessageQueue
 
@@ -13,6 +14,7 @@ __all__ = [
     "MessageQueue",
     "Producer",
     "PullConsumer",
+    "PushConsumer",
     "SendResult",
     "SendStatus",
 ]

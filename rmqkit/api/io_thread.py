@@ -53,7 +53,7 @@ class IoThread:
         self.client_id = f"{ip}@{instance_name}"
         self.pid = os.getpid()
         self.log = StdlibLog()
-        self.loop = Loop(log=self.log)
+        self.loop = Loop(log=StdlibLog(quiet=True))
         # The only files of a client are offsets of broadcasting consumers, which have absolute paths; with the root of
         # the file system as its folder the disk creates nothing before that.
         ports = self.loop.ports(os.path.abspath(os.sep), self.log)
@@ -98,6 +98,8 @@ class IoThread:
         future: Future[T] = Future()
 
         def begin() -> None:
+            if not future.set_running_or_notify_cancel():
+                return
             if self.ended is not None:
                 future.set_exception(self.ended)
                 return

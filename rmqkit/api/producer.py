@@ -33,6 +33,8 @@ from rmqkit.errors import ClientClosed, ClientError, InvalidMessage, RmqkitError
 from rmqkit.wire.fastjson import MessageQueue
 
 PENDING_MAX = 20_000
+#: a thread that sends faster than the I/O thread works must not keep it from reading answers
+JOBS_A_TURN = 500
 
 
 class _Job(NamedTuple):
@@ -240,8 +242,8 @@ class Producer:
         self._check()
         if queue is not None and queue.topic != outgoing.topic:
             raise InvalidMessage(f"queue {queue} is not one of topic {outgoing.topic}")
-        if len(self._jobs) + len(self._unfinished) >= self._pending_max:
-            self._wait_for_room()
+        if not self.has_room:
+            self.wait_for_room()
         future: Future[SendResult | None] = Future()
         options = {
             "timeout_ms": timeout_ms or self._timeout_ms,
@@ -261,13 +263,18 @@ class Producer:
         if self._closed:
             raise ClientClosed(f"producer {self.group} is closed")
 
-    def _wait_for_room(self) -> None:
+    @property
+    def has_room(self) -> bool:
+        """Whether `send_async` would not wait."""
+        return len(self._jobs) + len(self._unfinished) < self._pending_max
+
+    def wait_for_room(self) -> None:
         if self._io.is_current:
             return
         with self._room:
             self._held += 1
             try:
-                while len(self._jobs) + len(self._unfinished) >= self._pending_max and self._io.ended is None:
+                while not self.has_room and self._io.ended is None:
                     self._room.wait(0.1)
             finally:
                 self._held -= 1
@@ -287,7 +294,7 @@ class Producer:
         # Cleared first: a job that is put from here on asks again.
         self._asked = False
         jobs, producer = self._jobs, self._core
-        while jobs:
+        for _ in range(JOBS_A_TURN):
             try:
                 outgoing, future, options = jobs.popleft()
             except IndexError:
@@ -299,6 +306,9 @@ class Producer:
             else:
                 self._unfinished[future] = None
                 producer.send(outgoing, partial(self._ended, future), **options)
+        if not self._asked:
+            self._asked = True
+            self._io.post(self._take_jobs)
 
     def _ended(self, future: "Future[SendResult | None]", outcome: core.SendOutcome | None) -> None:
         self._unfinished.pop(future, None)
@@ -319,7 +329,8 @@ class Producer:
         for future in list(self._unfinished):
             del self._unfinished[future]
             future.set_exception(error)
-        self._take_jobs()
+        while self._jobs:
+            self._take_jobs()
 
 
 def _forget_error(future: "Future[Any]") -> None:

@@ -31,8 +31,9 @@ from rmqkit.runtime.connection import Address, Connection
 from rmqkit.runtime.node import BaseNode
 from rmqkit.runtime.ports import Ports
 from rmqkit.runtime.remoting import TAG, Peer, Remoting
-from rmqkit.wire.bodies import ConsumerData
+from rmqkit.wire.bodies import ConsumerData, ConsumerRunningInfo
 from rmqkit.wire.codes import RequestCode, ResponseCode
+from rmqkit.wire.fastjson import MessageQueue
 from rmqkit.wire.schema import Ext
 from rmqkit.wire.schemas.groups import UnregisterClientRequest
 
@@ -80,7 +81,9 @@ class ConsumerPart(Protocol):
         """What heartbeats say of it; None when the group is not to be known to brokers."""
 
     def members_changed(self) -> None: ...
-
+    async def reset_offsets(self, offsets: Mapping[MessageQueue, int]) -> None: ...
+    def consumed_offsets(self) -> dict[MessageQueue, int]: ...
+    def running_info(self) -> ConsumerRunningInfo: ...
     async def close(self) -> None: ...
 
 

@@ -1,26 +1,91 @@
 """Calls that brokers make to a client, on the client's own connections.
 
-40 a group has changed: rebalance now. 220 somebody reset the group's offsets. 221 and 307 what a consumer is doing.
-309 consume this one message now. Anything else, transaction checks (39) included, is answered with code 3 by remoting.
+    40   the members of a group have changed: rebalance now
+    220  somebody has reset the group's offsets: go on there
+    221  how far is each queue?
+    307  what is going on in this consumer?
+    309  consume this one message now, and say what came of it
+
+Anything else, transaction checks (39) among them, is answered with code 3 by remoting.
 
 Source: `client/.../impl/ClientRemotingProcessor.java`.
 """
 
 from typing import TYPE_CHECKING
 
-from rmqkit.runtime.calls import Call, Handlers, Response
-from rmqkit.wire.codes import RequestCode
-from rmqkit.wire.schemas.calls import NotifyConsumerIdsChangedRequest
+from rmqkit.client.flow import start
+from rmqkit.client.message import MessageExt
+from rmqkit.errors import CorruptRecord
+from rmqkit.runtime.calls import LATER, Call, Handlers, Refused, Response
+from rmqkit.wire.bodies import ConsumeMessageDirectlyResult, ConsumerStatus, ResetOffsetBody
+from rmqkit.wire.codes import RequestCode, ResponseCode
+from rmqkit.wire.record import iter_records
+from rmqkit.wire.schemas.calls import (
+    ConsumeMessageDirectlyRequest,
+    GetConsumerRunningInfoRequest,
+    NotifyConsumerIdsChangedRequest,
+)
+from rmqkit.wire.schemas.groups import GetConsumerStatusRequest
+from rmqkit.wire.schemas.offsets import ResetOffsetRequest
 
 if TYPE_CHECKING:
-    from rmqkit.client.client import Client
+    from rmqkit.client.client import Client, ConsumerPart
 
 PEER_CALLS = Handlers()
 
 
+def _consumer(client: "Client", group: str) -> "ConsumerPart":
+    consumer = client.consumers.get(group)
+    if consumer is None:
+        raise Refused(ResponseCode.SYSTEM_ERROR, f"The Consumer Group <{group}> not exist in this consumer")
+    return consumer
+
+
 @PEER_CALLS.handles(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, NotifyConsumerIdsChangedRequest)
 def members_changed(client: "Client", call: Call[NotifyConsumerIdsChangedRequest]) -> Response:
-    consumer = client.consumers.get(call.args.consumer_group)
-    if consumer is not None:
-        consumer.members_changed()
+    _consumer(client, call.args.consumer_group).members_changed()
     return call.ok()
+
+
+@PEER_CALLS.handles(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, ResetOffsetRequest)
+def reset_offsets(client: "Client", call: Call[ResetOffsetRequest]) -> Response:
+    consumer = _consumer(client, call.args.group)
+    table = ResetOffsetBody.decode_any(call.body).offset_table
+    start(consumer.reset_offsets({queue: offset for queue, offset in table.items() if queue.topic == call.args.topic}))
+    return call.ok()
+
+
+@PEER_CALLS.handles(RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, GetConsumerStatusRequest)
+def consumer_status(client: "Client", call: Call[GetConsumerStatusRequest]) -> Response:
+    offsets = _consumer(client, call.args.group).consumed_offsets()
+    table = {queue: offset for queue, offset in offsets.items() if call.args.topic in ("", queue.topic)}
+    return call.ok(body=ConsumerStatus(message_queue_table=table).encode())
+
+
+@PEER_CALLS.handles(RequestCode.GET_CONSUMER_RUNNING_INFO, GetConsumerRunningInfoRequest)
+def running_info(client: "Client", call: Call[GetConsumerRunningInfoRequest]) -> Response:
+    return call.ok(body=_consumer(client, call.args.consumer_group).running_info().encode())
+
+
+@PEER_CALLS.handles(RequestCode.CONSUME_MESSAGE_DIRECTLY, ConsumeMessageDirectlyRequest)
+def consume_directly(client: "Client", call: Call[ConsumeMessageDirectlyRequest]) -> Response:
+    consumer = _consumer(client, call.args.consumer_group)
+    deliver = getattr(consumer, "deliver_directly", None)
+    if deliver is None:
+        raise Refused(ResponseCode.SYSTEM_ERROR, f"group {call.args.consumer_group} has no listener here")
+    try:
+        record = next(iter_records(call.body))
+    except (CorruptRecord, StopIteration):
+        raise Refused(ResponseCode.SYSTEM_ERROR, "the message cannot be read") from None
+    began_ms = client.clock.mono_ms
+
+    def answer(ok: bool, error: str) -> None:
+        result = ConsumeMessageDirectlyResult(
+            consume_result="CR_SUCCESS" if ok else "CR_THROW_EXCEPTION" if error else "CR_LATER",
+            remark=error or None,
+            spent_time_mills=client.clock.mono_ms - began_ms,
+        )
+        call.finish(call.ok(body=result.encode()))
+
+    deliver(MessageExt(record, call.args.broker_name or ""), answer)
+    return LATER

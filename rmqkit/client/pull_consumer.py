@@ -22,6 +22,7 @@ from rmqkit.client.client import Client
 from rmqkit.client.consuming import (
     CONSUME_FROM_WIRE,
     FLOW_CONTROL_MS,
+    MIB,
     RETRY_AFTER_BUSY_MS,
     RETRY_AFTER_ERROR_MS,
     ConsumerSettings,
@@ -34,7 +35,14 @@ from rmqkit.client.offset_store import OffsetStore
 from rmqkit.client.pulling import SUSPEND_MS, Pulled, PullStatus, pull
 from rmqkit.client.rebalance import Rebalance
 from rmqkit.errors import ClientClosed, ClientError, RmqkitError
-from rmqkit.wire.bodies import EXPRESSION_TAG, SUB_ALL, ConsumerData, SubscriptionData
+from rmqkit.wire.bodies import (
+    EXPRESSION_TAG,
+    SUB_ALL,
+    ConsumerData,
+    ConsumerRunningInfo,
+    ProcessQueueInfo,
+    SubscriptionData,
+)
 from rmqkit.wire.codes import ResponseCode
 from rmqkit.wire.fastjson import MessageQueue
 
@@ -354,6 +362,32 @@ class PullConsumer:
             part.buffer_size += sum(len(message.record.body) for message in pulled.messages)
             if not part.paused:
                 self._wake_poll()
+
+    # --- asked by brokers
+
+    async def reset_offsets(self, offsets: Mapping[MessageQueue, int]) -> None:
+        """Go on at these offsets (220)."""
+        for queue, offset in offsets.items():
+            if queue in self._parts:
+                self.seek(queue, offset)
+
+    def consumed_offsets(self) -> dict[MessageQueue, int]:
+        """How far each queue is (221)."""
+        return {queue: part.position for queue, part in sorted(self._parts.items()) if part.pull_offset is not None}
+
+    def running_info(self) -> ConsumerRunningInfo:
+        """What is going on here (307)."""
+        info = ConsumerRunningInfo(subscription_set=list(self.subscriptions.values()))
+        info.properties = {"PROP_CONSUME_TYPE": "CONSUME_ACTIVELY"}
+        for queue, part in sorted(self._parts.items()):
+            info.mq_table[queue] = ProcessQueueInfo(
+                commit_offset=self.offsets.get(queue) or 0,
+                cached_msg_count=len(part.buffer),
+                cached_msg_min_offset=part.buffer[0].queue_offset if part.buffer else 0,
+                cached_msg_max_offset=part.buffer[-1].queue_offset if part.buffer else 0,
+                cached_msg_size_in_mib=part.buffer_size // MIB,
+            )
+        return info
 
     # --- end
 
