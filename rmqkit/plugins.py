@@ -160,7 +160,8 @@ class Plugins:
         switchable = {**self.handlers, **self.duties}
         for name in config.plugins.values:
             # A plug-in that is installed and not switched on may have its settings; a misspelt one may not.
-            pick({**switchable, **self.storage_engines}, name, "plugin")
+            if name not in switchable and name not in self.storage_engines:
+                raise _unknown(f"plugin.{name}", name, {**switchable, **self.storage_engines})
         handlers = []
         duties = []
         for name in dict.fromkeys(config.plugins.plugins):
@@ -176,11 +177,16 @@ class Plugins:
 def pick(factories: Mapping[str, Factory], name: str, setting: str) -> Factory:
     """The factory of that name. Raises ConfigError with the nearest valid one."""
     factory = factories.get(name)
-    if factory is not None:
-        return factory
-    near = get_close_matches(name, factories, n=1)
-    hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(sorted(factories)) or 'none'}"
-    raise ConfigError(f"{setting}={name}: no plug-in of that name; {hint}")
+    if factory is None:
+        raise _unknown(f"{setting}={name}", name, factories)
+    return factory
+
+
+def _unknown(where: str, name: str, known: Iterable[str]) -> ConfigError:
+    names = sorted(known)
+    near = get_close_matches(name, names, n=1)
+    hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(names) or 'none'}"
+    return ConfigError(f"{where}: no plug-in of that name; {hint}")
 
 
 def read_settings(plugin: str, settings: Mapping[str, str], schema: type[S]) -> S:

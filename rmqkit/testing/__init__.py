@@ -9,14 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rmqkit.testing.allocators import AllocatorContract
+    from rmqkit.testing.brokers import SimBroker
     from rmqkit.testing.fault_policies import FaultPolicyContract
 
 _HOMES = {
     "AllocatorContract": "rmqkit.testing.allocators",
     "FaultPolicyContract": "rmqkit.testing.fault_policies",
+    "SimBroker": "rmqkit.testing.brokers",
 }
 
-__all__ = ["AllocatorContract", "FaultPolicyContract"]
+__all__ = ["AllocatorContract", "FaultPolicyContract", "SimBroker"]
 
 
 def __getattr__(name: str) -> Any:

@@ -1,0 +1,179 @@
+"""Each hook with a plug-in from outside, installed as pip does it, and with the code that calls it.
+
+A hook without a `test_hook_*` here is a hook nobody has tried: the first test fails then.
+"""
+
+import subprocess
+import sys
+
+from rmqkit import plugins
+from rmqkit.api import choices
+from rmqkit.client.fault_policy import QueueRing
+from rmqkit.testing import SimBroker
+from rmqkit.testing.fault_policies import queues_of
+from rmqkit.wire.codes import ResponseCode
+
+
+def test_every_hook_has_its_test():
+    tested = {name.removeprefix("test_hook_") for name in globals() if name.startswith("test_hook_")}
+    assert tested == {hook.removeprefix("rmqkit_") for hook in plugins.HOOKS}
+
+
+def test_every_hook_has_its_contract():
+    assert set(plugins.CONTRACTS) == set(plugins.HOOKS)
+
+
+def test_hook_storage_engines(install):
+    install(
+        "box_engine",
+        """
+        from rmqkit.store import ENGINES
+
+        def make(parts):
+            engine = ENGINES["mapped"](parts)
+            engine.boxed = parts.config.plugins.values["box"]["label"]
+            return engine
+
+        @hookimpl
+        def rmqkit_storage_engines():
+            return {"box": make}
+        """,
+    )
+    broker = SimBroker("storageEngine=box", "plugin.box.label=mine")
+    assert broker.node.store.boxed == "mine"
+    assert broker.send("T", b"hello").ext["queueOffset"] == "0"
+    assert not hasattr(SimBroker("storageEngine=mapped").node.store, "boxed")
+
+
+def test_hook_fault_policies(install):
+    install(
+        "box_policy",
+        """
+        class First:
+            def pick(self, ring, broker_failed, now_ms):
+                return ring.queues[0]
+
+            def update(self, broker_name, latency_ms, *, isolate, reachable, now_ms):
+                pass
+
+        @hookimpl
+        def rmqkit_fault_policies():
+            return {"first": First}
+        """,
+    )
+    policy = choices.choose_fault_policy("first")
+    ring = QueueRing(queues_of("broker-a", "broker-b"), 0)
+    assert [policy.pick(ring, None, 0) for _ in range(3)] == [ring.queues[0]] * 3
+
+
+def test_hook_allocators(install):
+    install(
+        "box_allocator",
+        """
+        class Eldest:
+            name = "ELDEST"
+
+            def allocate(self, group, client_id, queues, client_ids):
+                return list(queues) if client_id == client_ids[0] else []
+
+        @hookimpl
+        def rmqkit_allocators():
+            return {"eldest": Eldest}
+        """,
+    )
+    allocator = choices.choose_allocator("eldest")
+    queues = queues_of("broker-a")
+    assert allocator.allocate("G", "a", queues, ["a", "b"]) == queues
+    assert allocator.allocate("G", "b", queues, ["a", "b"]) == []
+
+
+HANDLERS = """
+    from rmqkit.runtime.calls import Handlers
+    from rmqkit.wire.schema import Ext
+
+    class Question(Ext, kw_only=True):
+        topic: str
+
+    def make(settings):
+        rows = Handlers()
+
+        @rows.handles(71_999, Question)
+        def answer(broker, call):
+            return call.ok({"known": str(call.args.topic in broker.topics.by_name), "word": settings.get("word", "")})
+
+        return rows
+
+    @hookimpl
+    def rmqkit_handlers():
+        return {"asker": make}
+"""
+
+
+def test_hook_handlers(install):
+    install("box_handlers", HANDLERS)
+    broker = SimBroker("plugins=asker", "plugin.asker.word=please")
+    answer = broker.ask(71_999, {"topic": "TBW102"})
+    assert answer.ext == {"known": "True", "word": "please"}
+    assert broker.ask(71_999).code == ResponseCode.SYSTEM_ERROR, "a mandatory field is missing"
+    silent = SimBroker("plugin.asker.word=please")
+    assert silent.ask(71_999, {"topic": "T"}).code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+
+
+def test_hook_duties(install):
+    install(
+        "box_duty",
+        """
+        def make(broker, settings):
+            beats = broker.plugins["heart"] = []
+
+            def run(now_ms):
+                beats.append((now_ms, broker.store.offset_max))
+                return now_ms + int(settings["everyMillis"])
+
+            return run
+
+        @hookimpl
+        def rmqkit_duties():
+            return {"heart": make}
+        """,
+    )
+    broker = SimBroker("plugins=heart", "plugin.heart.everyMillis=500")
+    broker.send("T", b"hello")
+    before = len(broker.node.plugins["heart"])
+    broker.advance(5_000)
+    beats = broker.node.plugins["heart"]
+    assert len(beats) - before == 10
+    assert beats[-1][1] == broker.node.store.offset_max > 0
+    assert SimBroker().node.plugins == {}, "installed, but nobody names it"
+
+
+COMMAND = """
+    def make():
+        import typer
+
+        app = typer.Typer()
+
+        @app.command()
+        def hello(name: str):
+            print(f"hello {name}")
+
+        return app
+
+    @hookimpl
+    def rmqkit_commands():
+        return {"greet": make}
+"""
+
+
+def rmqkit(*words: str) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, "-m", "rmqkit.cli.main", *words]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_hook_commands(install):
+    install("box_command", COMMAND)
+    done = rmqkit("greet", "you")
+    assert (done.stdout, done.stderr, done.returncode) == ("hello you\n", "", 0)
+    assert "greet" in rmqkit("--help").stdout
+    listed = rmqkit("plugin", "list").stdout.splitlines()
+    assert ["commands", "greet", "box_command", "box_command-dist"] in [line.split() for line in listed]
