@@ -55,6 +55,7 @@ class Admin:
     broker_config = _waits(Core.broker_config)
     update_broker_config = _waits(Core.update_broker_config)
     broker_runtime = _waits(Core.broker_runtime)
+    ask_broker = _waits(Core.ask_broker)
     ha_status = _waits(Core.ha_status)
 
     nameserver_config = _waits(Core.nameserver_config)

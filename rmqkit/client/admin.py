@@ -195,6 +195,12 @@ class AdminBrokers:
         reply = await self.client.ask(await self.broker_address(broker), RequestCode.GET_BROKER_RUNTIME_INFO)
         return decoded(reply, KVTable.decode).table
 
+    async def ask_broker(
+        self, broker: str, code: int, ext: Ext | Mapping[str, str] | None = None, body: bytes = b""
+    ) -> Reply:
+        """Any request to a broker, as for codes that plug-ins add; its answer. Raises BrokerError for an error answer."""
+        return await self.client.ask(await self.broker_address(broker), code, ext, body)
+
     async def ha_status(self, broker: str) -> HARuntimeInfo:
         reply = await self.client.ask(await self.broker_address(broker), RequestCode.GET_BROKER_HA_STATUS)
         return decoded(reply, HARuntimeInfo.decode)
