@@ -1,7 +1,9 @@
 """Small files a node keeps: a whole text, replaced as one, with the last one beside it as `.bak`.
 
 `KeptFile.save` takes a function that makes the content and may be called at any time: while a replacement is under way
-the calls add up to one more replacement after it, whose content is made then. A thousand changes cost two files. Loading follows upstream's rule: a missing, empty or unreadable file falls back to `.bak`; when neither
+the calls add up to one more replacement after it, whose content is made then. A thousand changes cost two files.
+
+Loading follows upstream's rule: a missing, empty or unreadable file falls back to `.bak`; when neither
 exists that is an empty start; when both are there and neither can be read the start fails and both are left alone.
 
 Source: `common/.../ConfigManager.java`, `common/.../MixAll.java`.
@@ -10,7 +12,7 @@ Source: `common/.../ConfigManager.java`, `common/.../MixAll.java`.
 from collections.abc import Callable
 from typing import TypeVar
 
-from rmqkit.errors import RmqkitError
+from rmqkit.errors import RemoteProtocolError, RmqkitError
 from rmqkit.runtime.ports import Disk
 
 T = TypeVar("T")
@@ -35,7 +37,7 @@ class KeptFile:
         return self._saving
 
     def load(self, parse: Callable[[bytes], T]) -> T | None:
-        """The parsed content, or None when nothing was ever saved. `parse` raises ValueError on damage."""
+        """The parsed content, or None when nothing was ever saved. `parse` raises RemoteProtocolError or ValueError."""
         damage = ""
         for path in (self.path, f"{self.path}.bak"):
             size = self._disk.size(path)
@@ -43,7 +45,7 @@ class KeptFile:
                 continue
             try:
                 return parse(self._disk.read(path, 0, size))
-            except ValueError as error:
+            except (RemoteProtocolError, ValueError) as error:
                 damage = f"{path} cannot be read ({error})"
         if damage:
             raise KeptFileDamaged(f"{damage}, and there is no good copy; restore it from a backup or move it away")

@@ -204,8 +204,8 @@ class Remoting:
             return
         try:
             if not peer.calls and not self.unavailable:
-                row = peer.rows.get(peek_code(each.header))
-                if row is not None and not each.codec:
+                row = peer.rows.get(peek_code(each))
+                if row is not None:
                     self._request(conn, row, each)
                     return
             head = decode_head(each)

@@ -23,6 +23,8 @@ from rmqkit.errors import RemoteProtocolError
 from rmqkit.wire.codes import VERSION, Language
 from rmqkit.wire.frames import CODEC_JSON, CODEC_ROCKETMQ, Frame
 from rmqkit.wire.schema import Ext, from_ext
+from rmqkit.wire.schemas.send import SendMessageRequestV2
+from rmqkit.wire.sends import read_send
 
 FLAG_RESPONSE = 1
 FLAG_ONEWAY = 2
@@ -81,8 +83,11 @@ _decode_head = msgspec.json.Decoder(Head, strict=False).decode
 _encode_head = msgspec.json.Encoder().encode
 
 
-def peek_code(header: bytes) -> int:
-    """The code of a JSON header that starts as clients write it, else -1."""
+def peek_code(frame: Frame) -> int:
+    """The code of a header that starts as clients write it, else -1."""
+    header = frame.header
+    if frame.codec == CODEC_ROCKETMQ:
+        return header[0] << 8 | header[1] if len(header) > 1 else -1
     if header[:8] == b'{"code":':
         comma = header.find(b",", 8, 20)
         if comma > 0:
@@ -125,6 +130,10 @@ class RequestDecoder(Generic[E]):
 
     def decode(self, frame: Frame) -> TypedHead[E]:
         """Raises BadHeader (answer it) or RemoteProtocolError (close the connection)."""
+        if frame.codec == CODEC_ROCKETMQ and self.schema is SendMessageRequestV2:
+            send = read_send(frame.header)
+            if send is not None:
+                return cast(TypedHead[E], send)
         if frame.codec == CODEC_JSON:
             try:
                 head: Any = self._fast(frame.header)

@@ -17,8 +17,11 @@ from rmqkit.wire.headers import (
     encode_response,
     peek_code,
 )
+from rmqkit.wire.schema import from_ext
 from rmqkit.wire.schemas.offsets import GetMaxOffsetRequest
 from rmqkit.wire.schemas.pull import PullMessageRequest
+from rmqkit.wire.schemas.send import SendMessageRequestV2
+from rmqkit.wire.sends import read_send
 
 JAVA = (
     b'{"code":30,"extFields":{"queueId":"3","committed":"true","topic":"T"},"flag":0,"language":"JAVA",'
@@ -28,7 +31,7 @@ DECODER = RequestDecoder(GetMaxOffsetRequest)
 
 
 def test_a_request_as_java_writes_it():
-    assert peek_code(JAVA) == 30
+    assert peek_code(Frame(0, JAVA, b"")) == 30
     head = DECODER.decode(Frame(0, JAVA, b""))
     assert (head.code, head.opaque, head.flag, head.version, head.language) == (30, 17, 0, 479, "JAVA")
     assert head.ext == GetMaxOffsetRequest(topic="T", queue_id=3, committed=True)
@@ -117,7 +120,55 @@ def test_json_of_any_shape_raises_the_remote_error_only(value):
 
 
 def test_peeking_a_code_gives_up_on_anything_odd():
-    assert peek_code(b'{"code": 30}') in (30, -1)
-    for header in (b"", b"{}", b'{"code":"30",', b'{"code":30}', b'{"flag":0,"code":30,'):
-        assert peek_code(header) in (-1, 30)
-    assert RequestCode(peek_code(JAVA)) is RequestCode.GET_MAX_OFFSET
+    assert RequestCode(peek_code(Frame(0, JAVA, b""))) is RequestCode.GET_MAX_OFFSET
+    for header in (b"", b"{}", b'{"code":"30",', b'{"code":30}', b'{"flag":0,"code":30,', b'{"code":x,'):
+        assert peek_code(Frame(0, header, b"")) == -1
+    assert peek_code(Frame(CODEC_ROCKETMQ, b"\x01\x36\x00", b"")) == 310
+    assert peek_code(Frame(CODEC_ROCKETMQ, b"\x01", b"")) == -1
+
+
+NUMBER = st.one_of(st.integers(0, 99), st.integers(-(2**63), 2**63)).map(str) | st.sampled_from(
+    ["", "+1", "1_0", " 2", "x"]
+)
+SEND_FIELDS = st.fixed_dictionaries(
+    {"a": st.text(min_size=1, max_size=8), "b": st.text(min_size=1, max_size=8), "c": st.just("TBW102"), "d": NUMBER},
+) | st.just({"a": "PG", "b": "T", "c": "TBW102", "d": "4"})
+
+
+@given(
+    SEND_FIELDS, NUMBER, NUMBER, NUMBER, NUMBER, PROPERTIES, st.booleans(), st.permutations("jkmn")
+)
+def test_binary_sends_read_fast_are_read_the_same(first, e, f, g, h, properties, with_rest, rest):
+    """`wire/sends.py` gives what the general way gives, or leaves it to it."""
+    fields = {**first, "e": e, "f": f, "g": g, "h": h}
+    if properties is not None:
+        fields["i"] = properties
+    if with_rest:
+        values = {"j": "3", "k": "false", "m": "true", "n": "broker-a"}
+        fields |= {key: values[key] for key in rest}
+    header = encode_request(310, 9, fields, codec=CODEC_ROCKETMQ)
+    fast = read_send(header)
+    if fast is not None:
+        general = from_ext(SendMessageRequestV2, decode_head(Frame(CODEC_ROCKETMQ, header, b"")).ext_fields)
+        assert fast.ext == general
+        assert (fast.code, fast.opaque, fast.flag, fast.version) == (310, 9, 0, VERSION)
+
+
+def test_the_ordinary_binary_send_is_read_fast():
+    fields = {"a": "PG", "b": "T", "c": "TBW102", "d": "4", "e": "3", "f": "0", "g": "1795273018160", "h": "0"}
+    fields |= {"i": "UNIQ_KEY\x01ABC\x02", "j": "0", "k": "false", "m": "false", "n": "broker-a"}
+    header = encode_request(310, 1, fields, codec=CODEC_ROCKETMQ)
+    for _ in range(2):
+        fast = read_send(header)
+        assert fast is not None
+        assert fast.ext.queue_id == 3
+        assert fast.ext.properties == fields["i"]
+
+
+@given(st.integers(0, 200), st.binary(max_size=3))
+def test_a_damaged_binary_send_never_raises_anything_else(position, junk):
+    fields = {"a": "PG", "b": "T", "c": "TBW102", "d": "4", "e": "3", "f": "0", "g": "1795273018160", "h": "0", "i": "x"}
+    header = encode_request(310, 1, fields, codec=CODEC_ROCKETMQ)
+    damaged = header[:position] + junk + header[position + len(junk) :]
+    read_send(damaged)
+    read_send(header[:position])
