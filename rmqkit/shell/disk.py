@@ -53,7 +53,7 @@ class _File:
 class OsDisk:
     """The files of one node under `root` (made when absent). `thread` is the driver's; alone, the disk has its own.
 
-    `fds_max` and `mappings_max` (each mapping holds a descriptor too) are by default an eighth and a sixteenth of what the
+    `fds_max` and `mappings_max` (each mapping holds a descriptor too) are by default a quarter and a sixteenth of what the
     process may open, at most 512 and 256.
     """
 
@@ -71,7 +71,7 @@ class OsDisk:
         self.completed: deque[Job] = deque()
         self._thread = thread or DiskThread()
         self._owns_thread = thread is None
-        self._fds_max = fds_max or max(8, min(512, descriptors // 8))
+        self._fds_max = fds_max or max(8, min(4096, descriptors // 4))
         self._mappings_max = mappings_max or max(4, min(256, descriptors // 16))
         self._files: OrderedDict[str, _File] = OrderedDict()
         self._mappings: OrderedDict[str, memoryview] = OrderedDict()
@@ -286,7 +286,8 @@ class OsDisk:
         if file is not None and file.writable:
             self._files.move_to_end(path)
             return file
-        self._forget(path)
+        if file is not None:
+            self._forget(path)
         full = self._full(path)
         try:
             fd = os.open(full, os.O_RDWR | osfile.OPEN_FLAGS)

@@ -130,14 +130,13 @@ def test_peeking_a_code_gives_up_on_anything_odd():
 NUMBER = st.one_of(st.integers(0, 99), st.integers(-(2**63), 2**63)).map(str) | st.sampled_from(
     ["", "+1", "1_0", " 2", "x"]
 )
+PROPERTIES = st.none() | st.text(max_size=30)
 SEND_FIELDS = st.fixed_dictionaries(
     {"a": st.text(min_size=1, max_size=8), "b": st.text(min_size=1, max_size=8), "c": st.just("TBW102"), "d": NUMBER},
 ) | st.just({"a": "PG", "b": "T", "c": "TBW102", "d": "4"})
 
 
-@given(
-    SEND_FIELDS, NUMBER, NUMBER, NUMBER, NUMBER, PROPERTIES, st.booleans(), st.permutations("jkmn")
-)
+@given(SEND_FIELDS, NUMBER, NUMBER, NUMBER, NUMBER, PROPERTIES, st.booleans(), st.permutations("jkmn"))
 def test_binary_sends_read_fast_are_read_the_same(first, e, f, g, h, properties, with_rest, rest):
     """`wire/sends.py` gives what the general way gives, or leaves it to it."""
     fields = {**first, "e": e, "f": f, "g": g, "h": h}
