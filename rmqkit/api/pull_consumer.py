@@ -138,36 +138,55 @@ class PullConsumer:
 
     def poll(self, timeout_ms: int = 1000, count_max: int = core.POLL_MAX) -> list[MessageExt]:
         """Messages that are there, at most `count_max`; waits up to `timeout_ms` for the first, or gives none."""
-        if self._ready:
-            return [self._ready.popleft() for _ in range(min(count_max, len(self._ready)))]
-        self._current = None
-        self._check()
         if self._io.is_current:
             raise ClientError("poll() inside a callback of the I/O thread would wait for itself")
-        future = self._io.run("PullConsumer", lambda: start(self._core.poll(count_max, timeout_ms)))
+        future = self.poll_async(timeout_ms, count_max)
         try:
             return future.result()
         except KeyboardInterrupt:
-            future.add_done_callback(self._put_back)
+            future.add_done_callback(self.put_back)
             raise
 
-    def _put_back(self, polled: "Future[list[MessageExt]]") -> None:
-        """Nobody took these: whoever waited was interrupted. In the I/O thread."""
-        if polled.exception() is None:
-            self._core.put_back(polled.result())
+    def poll_async(self, timeout_ms: int = 1000, count_max: int = core.POLL_MAX) -> "Future[list[MessageExt]]":
+        """As `poll`, with a future for what it would give. One at a time."""
+        self._check()
+        self._current = None
+        if self._ready:
+            future: Future[list[MessageExt]] = Future()
+            future.set_result([self._ready.popleft() for _ in range(min(count_max, len(self._ready)))])
+            return future
+        return self._io.run("PullConsumer", lambda: start(self._core.poll(count_max, timeout_ms)))
+
+    def put_back(self, polled: "Future[list[MessageExt]]") -> None:
+        """Nobody took what this poll gave: whoever waited was interrupted. The next one gives it again."""
+        if not polled.cancelled() and polled.exception() is None:
+            messages = polled.result()
+            self._io.post(lambda: self._core.put_back(messages))
 
     def __iter__(self) -> Iterator[MessageExt]:
         """Messages one by one, for ever; ends when the consumer is closed."""
         while not self._closed:
-            if not self._ready:
-                try:
-                    self._ready.extend(self.poll())
-                except ClientClosed:
-                    return
+            message = self.next_ready()
+            if message is not None:
+                yield message
                 continue
-            self._current = self._ready.popleft()
-            yield self._current
-        self._current = None
+            try:
+                self.fill(self.poll())
+            except ClientClosed:
+                return
+
+    def fill(self, messages: Iterable[MessageExt]) -> None:
+        """For iterators: what a poll gave, to be handed out one by one."""
+        self._ready.extend(messages)
+
+    def next_ready(self) -> MessageExt | None:
+        """For iterators: the next message of `fill`; the one before it counts as done from now on."""
+        self._current = self._ready.popleft() if self._ready else None
+        return self._current
+
+    @property
+    def closed(self) -> bool:
+        return self._closed
 
     def position(self, queue: MessageQueue) -> int:
         """The offset of the message that comes next."""

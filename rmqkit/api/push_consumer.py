@@ -116,7 +116,7 @@ class PushConsumer:
         self._closed = threading.Event()
         self._close_guard = threading.Lock()
         threads = ORDERLY_THREADS_MAX if orderly else consume_threads
-        self._runner: Runner = ListenerPool(f"rmqkit-{group}", threads, self._consume, self._discard)
+        self._runner: Runner = ListenerPool(f"rmqkit-{group}", threads, self._consume, self.discard)
         self._io = acquire(self, namesrv, instance_name, consumer_group=group)
         folder = local_offset_folder(offset_folder)
         try:
@@ -165,15 +165,20 @@ class PushConsumer:
             self._listener = listener
         if self._listener is None:
             raise ClientError("start() needs a listener; pass one, or mark a function with @consumer.listener")
+        self.start_with(self._runner)
+        return self
+
+    def start_with(self, runner: Runner) -> None:
+        """Join the group, with another place for listeners to run (`rmqkit.aio`)."""
         self._check()
         if not self._started:
             self._started = True
+            self._runner = runner
             try:
                 self._io.wait("PushConsumer.start()", lambda: start(self._core.start()))
             except BaseException:
                 self._started = False
                 raise
-        return self
 
     def suspend(self) -> None:
         """Pull nothing until `resume`; messages that are here already are still delivered."""
@@ -243,22 +248,28 @@ class PushConsumer:
     def _consume(self, batch: Batch) -> None:
         """In a thread of the pool."""
         if batch.work.is_idle and batch.answer is None:
-            self._discard(batch)
+            self.discard(batch)
             return
         ok, error = self._call(batch.messages)
+        self.finished(batch, ok, error)
+
+    def finished(self, batch: Batch, ok: bool, error: str) -> None:
         self._io.post(lambda: self._core.finished(batch, ok, error))
 
-    def _discard(self, batch: Batch) -> None:
+    def discard(self, batch: Batch) -> None:
         """The listener will not see it."""
         self._io.post(lambda: self._core.undelivered(batch))
 
     def _call(self, messages: list[MessageExt]) -> tuple[bool, str]:
         listener = self._listener
         assert listener is not None, "started with a listener"
-        single = self._settings.consume_message_batch_max_size == 1
         try:
-            return listener(messages[0] if single else messages) is not False, ""
+            return listener(self.argument(messages)) is not False, ""
         except Exception as error:
             ids = ", ".join(each.msg_id for each in messages)
             logger.exception("group %s: the listener failed; %s will come again", self.group, ids)
             return False, f"{type(error).__name__}: {error}"
+
+    def argument(self, messages: list[MessageExt]) -> MessageExt | list[MessageExt]:
+        """What the listener is called with."""
+        return messages[0] if self._settings.consume_message_batch_max_size == 1 else messages
