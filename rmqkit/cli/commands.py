@@ -9,6 +9,7 @@ A wrong sub-command is answered with the nearest right one, at every level (`Gro
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
 from functools import cache
@@ -20,7 +21,7 @@ from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
 from rmqkit.cli.output import note
-from rmqkit.cli.usage import UsageError
+from rmqkit.cli.usage import Interrupted, ReaderGone, UsageError
 from rmqkit.errors import RmqkitError
 
 
@@ -64,6 +65,15 @@ def group(help: str) -> typer.Typer:
 class RootGroup(Group):
     """`rmqkit` itself."""
 
+    def invoke(self, ctx: Any) -> Any:
+        """Ctrl-C and a closed pipe, which typer would end in its own way, leave as exceptions that it does not know."""
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            raise ReaderGone from None
+        except KeyboardInterrupt:
+            raise Interrupted(signal.SIGINT) from None
+
     def list_commands(self, ctx: Any) -> list[str]:
         return [*TABLE, *(name for name in plugin_commands() if name not in TABLE)]
 
@@ -83,7 +93,14 @@ class RootGroup(Group):
 
 @cache
 def plugin_commands() -> Mapping[str, Callable[[], Any]]:
-    """The commands that installed plug-ins add. A broken plug-in is told of, and takes no other command with it."""
+    """The commands that installed plug-ins add. A broken plug-in is told of, and takes no other command with it.
+
+    What is built in adds none, so nothing is loaded where nothing else is installed.
+    """
+    from importlib.metadata import entry_points
+
+    if all(point.value.startswith("rmqkit.") for point in entry_points(group="rmqkit")):
+        return {}
     from rmqkit import plugins
 
     try:

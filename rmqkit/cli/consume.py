@@ -39,7 +39,9 @@ Topic = Annotated[str, typer.Argument(metavar="TOPIC", autocompletion=topics)]
 Group = Annotated[str | None, typer.Option("--group", "-g", help="Be a member of this group, and commit.")]
 From = Annotated[
     str,
-    typer.Option("--from", metavar="earliest|latest|OFFSET|TIME", help="Where to begin; TIME: 2026-01-31T12:30, -10m."),
+    typer.Option(
+        "--from", metavar="earliest|latest|OFFSET|TIME", help="Where to begin; TIME: 2026-01-31T12:30, or 10m (ago)."
+    ),
 ]
 To = Annotated[
     str | None, typer.Option("--to", metavar="OFFSET|TIME", help="Where to end: before this message.", show_default=False)
@@ -66,7 +68,7 @@ class Place:
         self.offset = int(text) if text.isdigit() and len(text) < 13 else None
         self.time_ms = None if self.word or self.offset is not None else parse_time(text, time.time_ns() // 1_000_000)
         if not self.word and self.offset is None and self.time_ms is None:
-            expected = ", ".join([*words, "an offset", "a time such as 2026-01-31T12:30 or -10m"])
+            expected = ", ".join([*words, "an offset", "a time such as 2026-01-31T12:30 or 10m"])
             raise UsageError(f"{option} {text}: must be {expected}")
 
     def in_queue(self, consumer: PullConsumer, queue: MessageQueue, first: int, end: int) -> int:

@@ -16,7 +16,7 @@ import typer
 from typer.main import get_command
 
 from rmqkit.cli.commands import RootGroup
-from rmqkit.cli.usage import FAILED, USAGE, exit_code_of, usage_line
+from rmqkit.cli.usage import DONE, FAILED, USAGE, Interrupted, ReaderGone, exit_code_of, usage_line
 from rmqkit.errors import RmqkitError
 
 app = typer.Typer(
@@ -27,13 +27,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-
-
-class Terminated(BaseException):
-    """SIGTERM or SIGHUP arrived; `number` is which."""
-
-    def __init__(self, number: int) -> None:
-        self.number = number
 
 
 def _say_version(asked: bool) -> None:
@@ -74,7 +67,7 @@ def run(argv: list[str] | None = None) -> None:
 
 def _terminated(number: int, _frame: FrameType | None) -> None:
     signal.signal(number, signal.SIG_IGN)
-    raise Terminated(number)
+    raise Interrupted(number)
 
 
 def run_command(argv: list[str]) -> int:
@@ -83,15 +76,13 @@ def run_command(argv: list[str]) -> int:
         done: Any = get_command(app).main(args=argv, prog_name="rmqkit", standalone_mode=False)
     except RmqkitError as error:
         return _tell(error)
-    except BrokenPipeError:
+    except ReaderGone:
         _forget_stdout()
-        return 0
+        return DONE
     except KeyboardInterrupt:
         return _interrupted(signal.SIGINT)
-    except Terminated as end:
+    except Interrupted as end:
         return _interrupted(end.number)
-    except typer.Abort:
-        return _interrupted(signal.SIGINT)
     except OSError as error:
         print(f"error: {error.filename or ''}{': ' if error.filename else ''}{error.strerror or error}", file=sys.stderr)
         return FAILED

@@ -19,7 +19,7 @@ from rmqkit.cli.usage import UsageError
 app = group("Offsets of groups.")
 
 Topic = Annotated[str, typer.Argument(metavar="TOPIC", autocompletion=topics)]
-TIME_WORDS = "such as 2026-01-31, 2026-01-31T12:30, -10m, or Unix time in ms"
+TIME_WORDS = "such as 2026-01-31, 2026-01-31T12:30, 10m (ago), or Unix time in ms"
 
 
 @app.callback()

@@ -11,7 +11,7 @@ import re
 from datetime import datetime
 
 UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-AGO = re.compile(r"-(\d+(?:\.\d+)?)(ms|s|m|h|d)")
+AGO = re.compile(r"-?(\d+(?:\.\d+)?)(ms|s|m|h|d)")
 
 
 def parse_time(text: str, now_ms: int) -> int | None:

@@ -37,6 +37,17 @@ class Unreachable(RmqkitError):
     exit_code = UNREACHABLE
 
 
+class Interrupted(BaseException):
+    """Ctrl-C, SIGTERM or SIGHUP; `number` is the signal. Unwinds a command as KeyboardInterrupt would."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+
+class ReaderGone(Exception):
+    """Nobody reads stdout any more: the command ends, quietly and well."""
+
+
 def exit_code_of(error: RmqkitError) -> int:
     code = getattr(error, "exit_code", None)
     if isinstance(code, int):

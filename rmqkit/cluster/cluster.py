@@ -236,8 +236,10 @@ class Cluster:
     def wait(self, timeout_s: float = UP_TIMEOUT_S) -> None:
         """Until every node answers. Raises ClusterError naming one that does not run, or that does not answer in time."""
         alive = alive_of(self.folder, state.load(self.folder))
+        targets = self.targets()
+        nameservers = [target for target in targets if not target.plan.is_broker]
         try:
-            readiness.wait_ready(self.targets(), alive, time.monotonic() + timeout_s, {})
+            readiness.wait_ready(targets, nameservers, alive, time.monotonic() + timeout_s, {})
         except readiness.NodeDied as died:
             raise ClusterError(
                 f"{died.node} does not run; start it with `rmqkit cluster start{self._name_word} {died.node}`"

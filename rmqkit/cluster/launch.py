@@ -54,7 +54,7 @@ def launch(
     keep_ports: bool,
     note: Note,
 ) -> None:
-    """Start `plans`, none of which runs, and return when the whole cluster answers.
+    """Start `plans`, none of which runs, and return when they answer and the name servers that run know them.
 
     `keep_ports`: a node that had a port takes it again. Raises ClusterError; nothing that was started here is left then.
     """
@@ -114,14 +114,26 @@ def _start(
                     made.append((plan.node, psutil.Process(started.pid)))
                 known.nodes[plan.node] = started
                 state.save(folder, known)
+        nameservers = [plan for plan in description.nodes() if not plan.is_broker and answers(folder, known, plan.node)]
         readiness.wait_ready(
-            targets(folder, description, description.nodes()), alive_of(folder, known), deadline_s, log_from
+            targets(folder, description, plans),
+            targets(folder, description, nameservers),
+            alive_of(folder, known),
+            deadline_s,
+            log_from,
         )
     except BaseException:
         with signals_held():
             processes.kill(made)
             state.save(folder, state.State(before))
         raise
+
+
+def answers(folder: Path, known: state.State, node: str) -> bool:
+    """Whether the process of a node is there and not paused."""
+    started = known.nodes.get(node)
+    process = processes.find(started, node_folder(folder, node)) if started else None
+    return process is not None and not processes.is_paused(process)
 
 
 def alive_of(folder: Path, known: state.State) -> Callable[[str], bool]:

@@ -72,10 +72,16 @@ class NodeDied(Exception):
 
 
 def wait_ready(
-    targets: Sequence[Target], alive: Callable[[str], bool], deadline_s: float, log_from: Mapping[str, int]
+    targets: Sequence[Target],
+    nameservers: Sequence[Target],
+    alive: Callable[[str], bool],
+    deadline_s: float,
+    log_from: Mapping[str, int],
 ) -> None:
-    """Return when every target is ready. Raises NodeDied, or ClusterError with what the last one still lacks."""
-    nameservers = [target for target in targets if not target.plan.is_broker]
+    """Return when every target is ready, and every one of the `nameservers` routes to it.
+
+    Raises NodeDied, or ClusterError with what the last one still lacks.
+    """
     waiting = list(targets)
     pause_s = PAUSE_S
     while waiting:

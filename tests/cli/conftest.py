@@ -5,16 +5,20 @@ however it went, the nodes end. Homes are temporary and ports the system's.
 """
 
 import contextlib
+import io
 import json
 import os
 import socket
 import subprocess
 import sys
 from pathlib import Path
+from unittest import mock
 
 import pexpect.fdpexpect
 import ptyprocess
 import pytest
+
+from rmqkit.cli import main
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMAND = [sys.executable, "-m", "rmqkit.cli.main"]
@@ -105,9 +109,34 @@ class Shell:
         return lines[0]
 
 
-def make_shell(home, lifeline):
+class Inside(Shell):
+    """The same commands inside this process, which spares starting an interpreter for each; `outside` is the real thing."""
+
+    @property
+    def outside(self):
+        return Shell(self.home, self.lifeline)
+
+    def run(self, *words, code=0, input=None, env=None):
+        given = io.TextIOWrapper(io.BytesIO((input or "").encode()))
+        out, err = (io.TextIOWrapper(io.BytesIO(), write_through=True) for _ in range(2))
+        with (
+            mock.patch.dict(os.environ, {**self.environment, **(env or {})}),
+            mock.patch.object(sys, "stdin", given),
+            contextlib.redirect_stdout(out),
+            contextlib.redirect_stderr(err),
+            contextlib.chdir(self.home),
+        ):
+            if not (env or {}).get("NAMESRV_ADDR"):
+                os.environ.pop("NAMESRV_ADDR", None)
+            done = main.run_command([str(word) for word in words])
+        stdout, stderr = (each.buffer.getvalue().decode() for each in (out, err))
+        assert code is None or done == code, f"{words}: {done}\n{stdout}\n{stderr}"
+        return subprocess.CompletedProcess(words, done, stdout, stderr)
+
+
+def make_shell(home, lifeline, kind=Shell):
     home.mkdir(exist_ok=True)
-    return Shell(home, lifeline)
+    return kind(home, lifeline)
 
 
 @pytest.fixture
@@ -126,7 +155,7 @@ def purge(shell):
 @pytest.fixture(scope="session")
 def up(tmp_path_factory, lifeline):
     """A home with the cluster `default` running, for all tests that do not harm it."""
-    made = make_shell(tmp_path_factory.mktemp("up") / "home", lifeline)
-    made.run("cluster", "up", "--any-port", "--base-port", free_base())
+    made = make_shell(tmp_path_factory.mktemp("up") / "home", lifeline, Inside)
+    made.outside.run("cluster", "up", "--any-port", "--base-port", free_base())
     yield made
     purge(made)

@@ -1,0 +1,253 @@
+"""Whole clusters as processes: up, down, and everything that may happen to them in between."""
+
+import json
+import os
+import signal
+import socket
+
+import psutil
+import pytest
+
+from rmqkit.cluster import processes
+from tests.cli.conftest import Inside, free_base, make_shell, purge
+
+#: an address that nobody answers at: a cluster that advertises it never gets ready
+NOWHERE = ("--bind", "0.0.0.0", "--advertise", "192.0.2.1")
+
+
+def states(shell, name="default"):
+    return {node["node"]: node["state"] for node in shell.json("cluster", "status", name)["nodes"]}
+
+
+def no_process_is_left(shell):
+    return processes.strays(shell.home) == []
+
+
+def test_status_has_the_shape_that_scripts_depend_on(up):
+    status = up.json("cluster", "status")
+    assert list(status) == ["name", "namesrv", "home", "nodes"]
+    nameserver, broker = status["nodes"]
+    assert list(nameserver) == ["node", "kind", "address", "pid", "state"]
+    assert (nameserver["node"], nameserver["kind"], nameserver["state"]) == ("ns-0", "nameserver", "up")
+    assert nameserver["address"] == status["namesrv"]
+    assert list(broker) == [
+        "node", "kind", "broker_name", "broker_id", "role", "acting", "address", "ha_address", "pid", "state", "store",
+        "offset_max", "in_sync",
+    ]  # fmt: skip
+    host, port = broker["address"].split(":")
+    assert broker["ha_address"] == f"{host}:{int(port) + 1}"
+    assert (broker["broker_name"], broker["broker_id"], broker["role"], broker["acting"]) == (
+        "broker-a",
+        0,
+        "SYNC_MASTER",
+        False,
+    )
+    assert (broker["state"], broker["in_sync"]) == ("up", 1)
+    assert broker["offset_max"] > 0
+    assert os.path.isdir(broker["store"])
+    for node in status["nodes"]:
+        assert psutil.pid_exists(node["pid"])
+    assert status["home"] == str(up.home / "default")
+
+
+def test_a_running_cluster_is_up_already(up):
+    before = up.json("cluster", "status")
+    assert "cluster default is up already" in up.run("cluster", "up").stdout
+    again = up.json("cluster", "up", "--any-port")
+    assert [node["pid"] for node in again["nodes"]] == [node["pid"] for node in before["nodes"]]
+
+
+def test_another_shape_of_a_running_cluster_is_refused_with_what_to_do(up):
+    told = up.error("cluster", "up", "--groups", "2", code=1)
+    assert "groups = 1" in told
+    assert "rmqkit cluster down" in told
+
+
+def test_list_env_logs_and_wait(up):
+    status = up.json("cluster", "status")
+    assert [(each["name"], each["state"], each["running"]) for each in up.json("cluster", "list")] == [("default", "up", 2)]
+    assert up.run("cluster", "env").stdout == f"export NAMESRV_ADDR='{status['namesrv']}'\n"
+    assert up.json("cluster", "env") == {"NAMESRV_ADDR": status["namesrv"]}
+    assert "ready" in up.run("cluster", "logs", "ns-0").stdout
+    assert "==> broker-a-0 <==" in up.run("cluster", "logs").stdout
+    assert up.run("cluster", "wait", "--for", "ready").stdout == "cluster default is ready\n"
+    up.error("cluster", "logs", "broker-b", code=2)
+
+
+@pytest.fixture(scope="module")
+def own(tmp_path_factory, lifeline):
+    """A cluster of two groups, for tests that leave it running."""
+    made = make_shell(tmp_path_factory.mktemp("own") / "home", lifeline, Inside)
+    made.run("cluster", "up", "--any-port", "--base-port", free_base(), "--groups", "2")
+    yield made
+    purge(made)
+
+
+def test_killed_nodes_are_started_again_by_up(own):
+    assert own.run("cluster", "kill", "master").stdout == "killed: broker-a-0, broker-b-0\n"
+    assert states(own) == {"ns-0": "up", "broker-a-0": "down", "broker-b-0": "down"}
+    assert own.run("cluster", "kill", "master").stdout == "killed: nothing to do\n"
+    assert "does not run" in own.error("cluster", "wait", code=1)
+    assert own.json("cluster", "start", "broker-a") == {"name": "default", "action": "started", "nodes": ["broker-a-0"]}
+    assert states(own) == {"ns-0": "up", "broker-a-0": "up", "broker-b-0": "down"}
+    assert "cluster default is up\n" in own.run("cluster", "up").stdout
+    assert set(states(own).values()) == {"up"}
+
+
+def test_a_node_that_died_by_itself_is_told_from_one_that_was_stopped(own):
+    crash(own.json("cluster", "status")["nodes"][1:2])
+    own.run("cluster", "stop", "broker-b:0")
+    assert states(own) == {"ns-0": "up", "broker-a-0": "died", "broker-b-0": "down"}
+    own.run("cluster", "up")
+
+
+def test_a_paused_node_stays_and_says_nothing(own):
+    assert own.run("cluster", "pause", "broker-a-0").stdout == "paused: broker-a-0\n"
+    assert states(own)["broker-a-0"] == "paused"
+    assert own.run("cluster", "resume").stdout == "resumed: broker-a-0\n"
+    assert set(states(own).values()) == {"up"}
+
+
+def test_restart_gives_new_processes_at_the_same_addresses(own):
+    before = own.json("cluster", "status")["nodes"]
+    assert own.json("cluster", "restart", "ns,broker-b")["nodes"] == ["ns-0", "broker-b-0"]
+    after = own.json("cluster", "status")["nodes"]
+    assert [node["address"] for node in after] == [node["address"] for node in before]
+    assert [node["pid"] == old["pid"] for node, old in zip(after, before, strict=True)] == [False, True, False]
+    assert {node["state"] for node in after} == {"up"}
+
+
+def test_a_pid_of_another_process_is_not_taken_for_a_node(own):
+    path = own.home / "default" / "state.json"
+    before = path.read_text()
+    content = json.loads(before)
+    content["nodes"]["broker-a-0"]["pid"] = os.getpid()
+    path.write_text(json.dumps(content))
+    assert states(own)["broker-a-0"] == "died"
+    assert own.run("cluster", "kill", "broker-a-0").stdout == "killed: nothing to do\n"
+    path.write_text(before)
+    assert set(states(own).values()) == {"up"}
+
+
+def test_down_keeps_the_data_and_purge_removes_it(shell):
+    base = free_base()
+    shell.run("cluster", "up", "shop", "--any-port", "--base-port", base)
+    namesrv = shell.json("cluster", "status", "shop")["namesrv"]
+    shell.run("send", "t", "kept", "--namesrv", namesrv)
+    assert "its data stays in" in shell.run("cluster", "down", "shop").stdout
+    assert set(states(shell, "shop").values()) == {"down"}
+    assert no_process_is_left(shell)
+    assert shell.json("cluster", "down", "shop")["stopped"] == []
+    again = shell.json("cluster", "up", "shop")
+    assert again["namesrv"] == namesrv
+    assert shell.run("consume", "t", "--namesrv", namesrv).stdout == "kept\n"
+    (shell.home / "shop" / "mine.txt").write_text("not of the cluster")
+    assert shell.json("cluster", "down", "shop", "--purge") == {
+        "name": "shop",
+        "stopped": ["ns-0", "broker-a-0"],
+        "purged": True,
+    }
+    assert [path.name for path in (shell.home / "shop").iterdir()] == ["mine.txt"]
+    assert no_process_is_left(shell)
+    shell.error("cluster", "status", "shop", code=3)
+
+
+def test_settings_reach_the_nodes_and_are_remembered(shell):
+    shell.run("cluster", "up", "--any-port", "--base-port", free_base(), "--set", "flushDiskType=SYNC_FLUSH")
+    assert shell.run("config", "get", "flushDiskType").stdout == "SYNC_FLUSH\n"
+    shell.run("cluster", "down")
+    shell.run("cluster", "up", "--set", "fileReservedTime=5")
+    assert shell.json("config", "get", "flushDiskType")["nodes"] == {"broker-a": "SYNC_FLUSH"}
+    assert shell.json("config", "get", "fileReservedTime")["nodes"] == {"broker-a": "5"}
+
+
+def test_a_taken_port_is_an_error_that_names_the_owner(shell):
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        told = shell.error("cluster", "up", "--base-port", port, code=1)
+        assert f"port {port}, which ns-0 needs, is taken by pid {os.getpid()}" in told
+        assert "--any-port" in told
+        assert list(shell.home.iterdir()) == []
+
+
+def test_any_port_moves_on(shell):
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = min(listener.getsockname()[1], 65000)
+        if port != listener.getsockname()[1]:
+            pytest.skip("the system chose a port at the very end")
+        status = shell.json("cluster", "up", "--any-port", "--base-port", port)
+        assert int(status["namesrv"].split(":")[1]) >= port + 10
+
+
+def test_ctrl_c_during_up_leaves_nothing_behind(shell):
+    with shell.terminal("cluster", "up", "--any-port", "--base-port", free_base(), *NOWHERE) as screen:
+        wait_for(lambda: (shell.home / "default" / "nodes" / "broker-a-0" / "log").exists())
+        screen.process.sendintr()
+        screen.expect("interrupted")
+        assert screen.process.wait() == 130
+    assert no_process_is_left(shell)
+    assert list(shell.home.iterdir()) == []
+
+
+def test_a_terminated_up_of_an_old_cluster_leaves_it_as_it_was(shell):
+    shell.run("cluster", "up", "--any-port", "--base-port", free_base())
+    shell.run("cluster", "down")
+    folder = shell.home / "default"
+    before = {name: (folder / name).read_text() for name in ("cluster.toml", "state.json")}
+    log = folder / "nodes" / "broker-a-0" / "log"
+    size = log.stat().st_size
+    with shell.start("cluster", "up", *NOWHERE) as process:
+        wait_for(lambda: log.stat().st_size > size)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 143
+    assert no_process_is_left(shell)
+    assert {name: (folder / name).read_text() for name in before} == before
+
+
+def test_a_node_that_ends_at_once_is_told_with_its_last_lines(shell):
+    done = shell.run("cluster", "up", "--any-port", "--base-port", free_base(), "--set", "storageEngine=maped", code=1)
+    first, *last = done.stderr.splitlines()
+    assert first.startswith("error: broker-a-0 ended while it started; its log is ")
+    assert any("storageEngine=maped" in line and "mapped" in line for line in last)
+    assert no_process_is_left(shell)
+    assert shell.json("cluster", "list") == []
+
+
+def test_a_cluster_that_does_not_answer_in_time_is_taken_back(shell):
+    told = shell.run("cluster", "up", "--any-port", "--base-port", free_base(), *NOWHERE, "--timeout", "0.5", code=1)
+    assert "is not ready in time" in told.stderr
+    assert no_process_is_left(shell)
+
+
+def test_everything_that_was_killed_behind_its_back_comes_up_again(shell):
+    status = shell.json("cluster", "up", "--any-port", "--base-port", free_base())
+    crash(status["nodes"])
+    assert "ns-0, broker-a-0 should run and does not" in shell.run("doctor", code=None).stdout
+    assert {node["state"] for node in shell.json("cluster", "up")["nodes"]} == {"up"}
+
+
+def test_a_description_from_a_file(shell):
+    (shell.home / "f.toml").write_text(f"name = 'other'\nbase_port = {free_base()}\nany_port = true\nnameservers = 2\n")
+    status = shell.json("cluster", "up", "shop", "--file", "f.toml")
+    assert (status["name"], [node["node"] for node in status["nodes"]]) == ("shop", ["ns-0", "ns-1", "broker-a-0"])
+    assert len(status["namesrv"].split(";")) == 2
+    shell.run("cluster", "stop", "shop", "ns-0")
+    shell.run("send", "t", "x", "--namesrv", status["namesrv"])
+
+
+def crash(nodes):
+    """Kill processes without telling rmqkit."""
+    victims = [psutil.Process(node["pid"]) for node in nodes if node["state"] == "up"]
+    assert len(victims) == len(nodes)
+    for victim in victims:
+        victim.kill()
+    psutil.wait_procs(victims, 10)
+
+
+def wait_for(condition, seconds=20.0):
+    import time
+
+    until_s = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < until_s
+        time.sleep(0.02)

@@ -1,0 +1,179 @@
+"""A node process alone: `python -m rmqkit.node`, `rmqkit nameserver run`, `rmqkit broker run`."""
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+
+import pytest
+
+NODE = [sys.executable, "-m", "rmqkit.node"]
+
+
+class Running:
+    """A node in the foreground, with its log on stderr."""
+
+    def __init__(self, shell, *words, command=NODE, pass_fds=None):
+        self.process = subprocess.Popen(
+            [*command, *map(str, words)],
+            stderr=subprocess.PIPE,
+            text=True,
+            env=shell.environment,
+            cwd=shell.home,
+            pass_fds=(shell.lifeline,) if pass_fds is None else pass_fds,
+        )
+        self.lines = []
+
+    def ready(self):
+        """The ready line."""
+        for line in self.process.stderr:
+            self.lines.append(line)
+            if " ready " in line or '"ready"' in line:
+                return line
+        raise AssertionError("".join(self.lines))
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *failure):
+        self.process.kill()
+        self.process.wait()
+        self.process.stderr.close()
+
+
+def nameserver_words(shell):
+    store = shell.home / "ns"
+    return (
+        "--kind",
+        "nameserver",
+        *settings(
+            listenPort=0, bindAddress="127.0.0.1", kvConfigPath=store / "kv.json", configStorePath=store / "c.properties"
+        ),
+    )
+
+
+def broker_words(shell, **more):
+    return settings(
+        **{
+            "listenPort": 0,
+            "bindAddress": "127.0.0.1",
+            "brokerIP1": "127.0.0.1",
+            "storePathRootDir": shell.home / "store",
+            **more,
+        }
+    )
+
+
+def settings(**values):
+    return tuple(word for key, value in values.items() for word in ("--set", f"{key}={value}"))
+
+
+def test_a_node_is_ready_and_stops_cleanly(shell):
+    with Running(shell, *nameserver_words(shell)) as node:
+        port = int(re.search(r"remoting_port=(\d+)", node.ready())[1])
+        socket.create_connection(("127.0.0.1", port), 5).close()
+        node.process.send_signal(signal.SIGTERM)
+        assert node.process.wait(20) == 0
+
+
+def test_a_broker_that_may_choose_takes_two_ports_that_belong_together(shell):
+    with Running(shell, *broker_words(shell), "--log-format", "json") as node:
+        ready = json.loads(node.ready())
+        assert ready["vip_port"] == ready["remoting_port"] - 2
+        for port in (ready["remoting_port"], ready["vip_port"]):
+            socket.create_connection(("127.0.0.1", port), 5).close()
+        node.process.send_signal(signal.SIGTERM)
+        assert node.process.wait(20) == 0
+
+
+def test_a_node_loads_nothing_of_the_command_line(shell):
+    command = [sys.executable, "-X", "importtime", "-m", "rmqkit.node"]
+    with Running(shell, *broker_words(shell), command=command) as node:
+        node.ready()
+        node.process.send_signal(signal.SIGTERM)
+        lines = [*node.lines, *node.process.stderr]
+    modules = {line.rpartition("|")[2].strip().split(".")[0] for line in lines if line.startswith("import time:")}
+    assert "rmqkit" in modules
+    assert modules & {"typer", "rich", "psutil", "click", "pydantic", "tomli_w"} == set()
+
+
+def test_the_console_commands_run_the_same_node(shell):
+    from tests.cli.conftest import COMMAND
+
+    for words in (("nameserver", "run", *nameserver_words(shell)[2:]), ("broker", "run", *broker_words(shell))):
+        with Running(shell, *words, command=COMMAND) as node:
+            node.ready()
+            node.process.send_signal(signal.SIGINT)
+            assert node.process.wait(20) == 0
+
+
+def test_a_node_ends_when_its_lifeline_does(shell):
+    reading, writing = os.pipe()
+    os.set_inheritable(reading, True)
+    with Running(shell, *nameserver_words(shell), "--lifeline", reading, pass_fds=(reading,)) as node:
+        os.close(reading)
+        node.ready()
+        os.close(writing)
+        node.process.wait(20)
+
+
+def refused(shell, *words, code, command=NODE):
+    return shell.error(*words, code=code, command=command)
+
+
+def test_python_o_is_refused(shell):
+    told = refused(shell, code=1, command=[sys.executable, "-O", "-m", "rmqkit.node"])
+    assert "python -O" in told
+
+
+def test_a_taken_port_is_told_with_its_owner(shell):
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        told = refused(shell, *broker_words(shell, listenPort=port), code=1)
+    assert f"127.0.0.1:{port} is taken by pid {os.getpid()}" in told
+
+
+def test_a_store_in_use_is_told(shell):
+    with Running(shell, *broker_words(shell)) as node:
+        node.ready()
+        told = refused(shell, *broker_words(shell), code=1)
+    assert str(shell.home / "store") in told
+    assert "in use" in told
+
+
+def test_a_store_that_cannot_be_made_is_told(shell):
+    (shell.home / "file").write_text("")
+    told = refused(shell, *broker_words(shell, storePathRootDir=shell.home / "file" / "store"), code=1)
+    assert str(shell.home / "file") in told
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("--set", "lisenPort=1"), "did you mean 'listenPort'?"),
+        (("--set", "listenPort"), "key=value"),
+        (("--set", "listenPort=x"), "listenPort"),
+        (("--set", "aclEnable=true"), "aclEnable"),
+        (("-c", "absent.toml"), "absent.toml"),
+        (("-c", "broken.toml"), "broken.toml"),
+        (("--set", "storageEngine=maped"), "did you mean 'mapped'?"),
+        (("--kind", "proxy"), "--kind"),
+        (("--nonsense",), "--nonsense"),
+    ],
+)
+def test_wrong_settings_are_one_line_and_exit_code_2(shell, words, says):
+    (shell.home / "broken.toml").write_text("a = = 1")
+    assert says in refused(shell, *words, code=2)
+
+
+def test_an_apache_conf_is_taken_as_it_is(shell):
+    (shell.home / "broker.conf").write_text(
+        "brokerClusterName = DefaultCluster\nbrokerName=broker-x\nbrokerId = 0\ndeleteWhen = 04\nfileReservedTime = 48\n"
+        "brokerRole = ASYNC_MASTER\nflushDiskType = ASYNC_FLUSH\nlistenPort=0\nbrokerIP1=127.0.0.1\n"
+        f"storePathRootDir={shell.home / 'store'}\n"
+    )
+    with Running(shell, "-c", "broker.conf") as node:
+        assert "broker-x-0 ready" in node.ready()
