@@ -175,6 +175,11 @@ class ConsumeQueue:
             self.unsynced[files.floor(position)] = None
             position += size
 
+    @property
+    def needs_file(self) -> bool:
+        """Whether writing the tail makes a file."""
+        return self.offset_written * UNIT_SIZE + len(self.tail) > self.files.end
+
     def write_tail(self) -> None:
         """Write the tail to the files, each file once. Raises OSError; what was written before it stays known."""
         files = self.files

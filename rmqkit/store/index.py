@@ -43,7 +43,9 @@ _SYNC_INTERVAL_MS = 10_000
 _RETRY_MS = 10_000
 
 _UNIQ_KEY = PROPERTY_UNIQ_KEY.encode()
+_UNIQ_KEY_PAIR = _UNIQ_KEY + b"\x01"
 _KEYS = PROPERTY_KEYS.encode()
+_KEYS_PAIR = _KEYS + b"\x01"
 
 #: topic, properties, offset and time of a record
 Row = tuple[str, bytes, int, int]
@@ -225,22 +227,42 @@ class Index:
 
     def _line_up_some(self) -> None:
         """Hash the keys of some records into the batch; when it is big enough, or nothing more waits, apply it."""
+        files = self.files
         rest, self._rest = self._rest, []
         if self._add(rest):
+            room = files.room(self._clock.wall_ms)
             for _ in range(RECORDS_PER_STEP):
                 row = self._next_row()
-                if row is None or not self._add(self._keys(row)):
+                if row is None:
                     break
+                topic, properties, phy_offset, store_ms = row
+                self._last_phy = phy_offset
+                hashes = key_hashes(topic, properties)
+                room -= len(hashes)
+                if room < 0:
+                    self._add([(key_hash, phy_offset, store_ms) for key_hash in hashes])
+                    break
+                for key_hash in hashes:
+                    files.add(key_hash, phy_offset, store_ms)
         drained = not self._rest and not self._waiting and not self._walk_left
-        if self.files.batch_size and (self._rest or drained or self.files.batch_size >= BATCH_RECORDS):
+        if files.batch_size and (self._rest or drained or files.batch_size >= BATCH_RECORDS):
             self._is_applying = True
+
+    def _add(self, keys: list[tuple[int, int, int]]) -> bool:
+        """Put entries into the batch; False when the file is full: the rest waits until the batch is applied."""
+        for number, key in enumerate(keys):
+            if self.files.room(self._clock.wall_ms) <= 0:
+                self._rest = keys[number:]
+                return False
+            self.files.add(*key)
+        return True
 
     @property
     def _walk_left(self) -> bool:
         return self._walk is not None and self._walk.position < self._log.offset_written
 
     def _next_row(self) -> Row | None:
-        """Topic, properties, offset and time of the next record that has keys to index."""
+        """Topic, properties, offset and time of the next record."""
         if self._walk is not None:
             record = self._walk.next()
             if record is not None:
@@ -257,29 +279,6 @@ class Index:
             if row[2] > self._last_phy:
                 return row
         return None
-
-    def _keys(self, row: Row) -> list[tuple[int, int, int]]:
-        topic, properties, phy_offset, store_ms = row
-        self._last_phy = phy_offset
-        unique = find(properties, _UNIQ_KEY)
-        keys = find(properties, _KEYS)
-        hashed: list[tuple[int, int, int]] = []
-        if unique is not None:
-            hashed.append((index_key_hash(topic, unique.decode("utf-8", "replace")), phy_offset, store_ms))
-        if keys is not None:
-            for key in keys.decode("utf-8", "replace").split(KEY_SEPARATOR):
-                if key:
-                    hashed.append((index_key_hash(topic, key), phy_offset, store_ms))
-        return hashed
-
-    def _add(self, keys: list[tuple[int, int, int]]) -> bool:
-        """Put keys into the batch; False when the file is full: the rest waits until the batch is applied."""
-        for number, key in enumerate(keys):
-            if self.files.room(self._clock.wall_ms) <= 0:
-                self._rest = keys[number:]
-                return False
-            self.files.add(*key)
-        return True
 
     # --- looking up -----------------------------------------------------------------------------------------------------
 
@@ -320,6 +319,26 @@ class Index:
         if find(scanned.properties, _UNIQ_KEY) == wanted or wanted in keys.split(KEY_SEPARATOR.encode()):
             return record
         return None
+
+
+def key_hashes(topic: str, properties: bytes) -> list[int]:
+    """Hashes of what a record can be found by: its unique id and each of its keys."""
+    hashes = []
+    start = properties.find(_UNIQ_KEY_PAIR)
+    if start >= 0:
+        start += len(_UNIQ_KEY_PAIR)
+        end = properties.find(2, start)
+        unique: bytes | None = properties[start:end]
+        if end <= start or properties.find(_UNIQ_KEY_PAIR, end) > 0 or (start > 9 and properties[start - 10] != 2):
+            unique = find(properties, _UNIQ_KEY)
+        if unique is not None:
+            hashes.append(index_key_hash(topic, unique.decode("utf-8", "replace")))
+    if _KEYS_PAIR in properties:
+        keys = find(properties, _KEYS) or b""
+        for key in keys.decode("utf-8", "replace").split(KEY_SEPARATOR):
+            if key:
+                hashes.append(index_key_hash(topic, key))
+    return hashes
 
 
 def _row(record: Scanned) -> Row:

@@ -31,9 +31,9 @@ class IndexFiles:
         self.files: list[IndexFile] = []
         self._slot_count = slot_count
         self._count_max = count_max
-        #: the batch: entries as [hash, offset, time], their slots by block
+        #: the batch: entries as (hash, offset, time), their places in it by block
         self._entries: list[tuple[int, int, int]] = []
-        self._blocks: dict[int, list[tuple[int, int]]] = {}
+        self._blocks: dict[int, list[int]] = {}
         self._previous: list[int] = []
         self._used = 0
         #: files with entries that no header on disk speaks of, oldest first
@@ -93,14 +93,14 @@ class IndexFiles:
 
     def add(self, key_hash: int, phy_offset: int, store_ms: int) -> None:
         """Line up one entry; there must be room."""
-        file = self.files[-1]
-        slot = key_hash % file.slot_count
-        number = len(self._entries)
-        block = self._blocks.get(slot // SLOTS_PER_BLOCK)
-        if block is None:
-            block = self._blocks[slot // SLOTS_PER_BLOCK] = []
-        block.append((slot % SLOTS_PER_BLOCK, number))
-        self._entries.append((key_hash, phy_offset, store_ms))
+        block = key_hash % self._slot_count // SLOTS_PER_BLOCK
+        entries = self._entries
+        numbers = self._blocks.get(block)
+        if numbers is None:
+            self._blocks[block] = [len(entries)]
+        else:
+            numbers.append(len(entries))
+        entries.append((key_hash, phy_offset, store_ms))
 
     @property
     def batch_size(self) -> int:
@@ -110,15 +110,16 @@ class IndexFiles:
         """Bring a part of the batch to the file; whether more is left. After an OSError the file needs a `Repair`."""
         if not self._entries:
             return False
-        file = self.files[-1]
+        file, entries, slot_count = self.files[-1], self._entries, self._slot_count
         first = file.count
         if not self._previous:
             self._previous = [0] * len(self._entries)
             self._used = 0
         for _ in range(min(block_count, len(self._blocks))):
-            number, changes = self._blocks.popitem()
+            number, numbers = self._blocks.popitem()
             slots = slots_of(file.block(number))
-            for slot, entry in changes:
+            for entry in numbers:
+                slot = entries[entry][0] % slot_count % SLOTS_PER_BLOCK
                 before = slots[slot]
                 if not 0 < before < first + entry:
                     before = 0

@@ -16,6 +16,7 @@ Source: `store/.../DefaultMessageStore.java`.
 
 import errno
 from collections.abc import Callable, Iterable, Sequence
+from sys import maxsize
 
 from rmqkit.config import BrokerRole, NodeConfig
 from rmqkit.errors import RmqkitError
@@ -329,8 +330,7 @@ class MappedEngine:
 
     def write_queues(self) -> None:
         """Write every tail now."""
-        while self.table.write_some(len(self.table.dirty)):
-            pass
+        self.table.write_some(maxsize)
         self._derive_queues()
 
     def _derive_queues(self) -> None:

@@ -1,6 +1,6 @@
 """When queue units reach their files, and when the checkpoint may say so.
 
-Every `flushIntervalConsumeQueue` the tails that wait are written, one write per queue, at most `QUEUES_PER_RUN` queues a
+Every `flushIntervalConsumeQueue` the tails that wait are written, one write per queue, about `WRITES_PER_RUN` writes a
 turn (sooner when many units wait). A queue with `flushConsumeQueueLeastPages` unsynced pages is synced then. Every
 `flushConsumeQueueThoroughInterval` a **round** syncs everything: all tails are written, the log's last dispatched record
 is noted, all written files are synced, a few at a time so that commit-log syncs do not queue behind them; then the ends
@@ -17,6 +17,7 @@ Source: `store/.../queue/ConsumeQueueStore.java` (`FlushConsumeQueueService`).
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
+from sys import maxsize
 
 import msgspec
 
@@ -28,7 +29,7 @@ from rmqkit.store.consume_queue import UNIT_SIZE, ConsumeQueue
 from rmqkit.store.flush import PAGE_SIZE
 from rmqkit.store.queue_table import QueueTable
 
-QUEUES_PER_RUN = 256
+WRITES_PER_RUN = 256
 #: units waiting in tails that bring the next write forward, and that stop puts until it succeeds
 UNITS_SOON = 65_536
 UNITS_MAX = 262_144
@@ -101,7 +102,7 @@ class QueueFlush:
         if now_ms - self._round_ms >= settings.flush_consume_queue_thorough_interval_ms and not self._in_round:
             self._round_ms = now_ms
             self.begin_round()
-        more = table.write_some(QUEUES_PER_RUN)
+        more = table.write_some(WRITES_PER_RUN)
         least_pages = settings.flush_consume_queue_least_pages
         written, table.written = table.written, []
         for queue in written:
@@ -114,8 +115,7 @@ class QueueFlush:
     def begin_round(self, then: Callable[[], None] | None = None) -> bool:
         """Make every unit of now durable and say so in the checkpoint; False when a tail cannot be written now."""
         table = self._table
-        while table.write_some(len(table.dirty)):
-            pass
+        table.write_some(maxsize)
         if table.dirty:
             return False
         if then is not None:

@@ -20,6 +20,8 @@ from rmqkit.store.contract import Arrival
 from rmqkit.store.log_files import LogFiles
 from rmqkit.store.scan import Scanned, is_queued
 
+#: how many plain writes the making of a file is worth
+FILE_COST = 16
 #: what stands for the queue offset of records without a unit
 PREPARED, ROLLED_BACK = -1, -2
 #: queue, queue offset, physical offset, size, tags code, properties, store time: one record of a turn
@@ -94,20 +96,22 @@ class QueueTable:
             self.dirty.append(queue)
         return Arrival(record.topic, record.queue_id, record.queue_offset, record.tags_code)
 
-    def write_some(self, count_max: int) -> bool:
-        """Write the tails of at most `count_max` queues; whether more wait. After an error all stay where they are."""
+    def write_some(self, cost_max: int) -> bool:
+        """Write the tails of some queues; whether more wait. A write costs 1, a new file `FILE_COST`. After an error all
+        stay where they are."""
         dirty = self.dirty
         if not dirty:
             return False
         kept: list[ConsumeQueue] = []
-        done = 0
+        done = cost = 0
         self.error = ""
-        while done < len(dirty) and done < count_max and not self.error:
+        while done < len(dirty) and cost < cost_max and not self.error:
             queue = dirty[done]
             done += 1
             if queue.topic in self.removing:
                 kept.append(queue)
                 continue
+            cost += FILE_COST if queue.needs_file else 1
             try:
                 queue.write_tail()
             except OSError as error:
