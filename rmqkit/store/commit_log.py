@@ -47,9 +47,7 @@ _NOT_QUEUED = MessageSysFlag.TRANSACTION_PREPARED
 _new = tuple.__new__
 _PUT_OK = PutStatus.PUT_OK
 _TOO_BIG = PutResult(PutStatus.MESSAGE_ILLEGAL)
-_PROPERTIES_new = tuple.__new__
-_PUT_OK = PutStatus.PUT_OK
-_TOO_BIG = PutResult(PutStatus.PROPERTIES_SIZE_EXCEEDED)
+_PROPERTIES_TOO_BIG = PutResult(PutStatus.PROPERTIES_SIZE_EXCEEDED)
 
 QueueOf = Callable[[str, int], ConsumeQueue | None]
 
