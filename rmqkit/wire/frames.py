@@ -16,7 +16,8 @@ Source: `remoting/.../netty/NettyDecoder.java`, `remoting/.../protocol/RemotingC
 """
 
 from struct import Struct
-from typing import NamedTuple
+
+import msgspec
 
 from rmqkit.errors import RemoteProtocolError
 
@@ -28,7 +29,7 @@ _HEAD = Struct(">iI")
 _LENGTH = Struct(">i")
 
 
-class Frame(NamedTuple):
+class Frame(msgspec.Struct, frozen=True, gc=False):
     codec: int
     header: bytes
     body: bytes

@@ -12,10 +12,10 @@ but lacks a field is a `BadHeader`: the peer is answered, since its opaque is kn
 Source: `remoting/.../protocol/RemotingCommand.java`, `remoting/.../protocol/RocketMQSerializable.java`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from struct import Struct as Packer
 from struct import error as PackError
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
@@ -114,10 +114,11 @@ def decode_head(frame: Frame) -> Head:
 class RequestDecoder(Generic[E]):
     """Reads the headers of one request code."""
 
-    __slots__ = ("_fast", "schema")
+    __slots__ = ("_fast", "_is_send", "schema")
 
     def __init__(self, schema: type[E]) -> None:
         self.schema = schema
+        self._is_send = schema is SendMessageRequestV2
         fields: list[Any] = [("code", int)]
         required = any(f.required for f in msgspec.structs.fields(schema))
         if required:
@@ -126,19 +127,19 @@ class RequestDecoder(Generic[E]):
             fields.append(("ext", schema, msgspec.field(default_factory=schema)))
         fields += [("flag", int, 0), ("opaque", int, 0), ("version", int, 0), ("language", str | int | None, "JAVA")]
         typed = msgspec.defstruct(f"{schema.__name__}Head", fields, rename={"ext": "extFields"})
-        self._fast = msgspec.json.Decoder(typed, strict=False).decode
+        self._fast: Callable[[bytes], TypedHead[E]] = msgspec.json.Decoder(typed, strict=False).decode  # type: ignore[assignment]
 
     def decode(self, frame: Frame) -> TypedHead[E]:
         """Raises BadHeader (answer it) or RemoteProtocolError (close the connection)."""
-        if frame.codec == CODEC_ROCKETMQ and self.schema is SendMessageRequestV2:
+        if self._is_send and frame.codec == CODEC_ROCKETMQ:
             send = read_send(frame.header)
             if send is not None:
-                return cast(TypedHead[E], send)
-        if frame.codec == CODEC_JSON:
+                return send  # type: ignore[return-value]
+        elif frame.codec == CODEC_JSON:
             try:
-                head: Any = self._fast(frame.header)
+                head = self._fast(frame.header)
                 if -_INT32_MAX <= head.opaque <= _INT32_MAX:
-                    return cast(TypedHead[E], head)
+                    return head
             except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
                 pass
         return self._slow(decode_head(frame))

@@ -12,14 +12,16 @@ Source: `remoting/.../header/SendMessageRequestHeaderV2.java` (`encode`), `Rocke
 
 from struct import Struct
 from struct import error as PackError
-from typing import Any, NamedTuple
+
+import msgspec
 
 from rmqkit.errors import RemoteProtocolError
 from rmqkit.wire.schema import from_ext
 from rmqkit.wire.schemas.send import SendMessageRequestV2
 
-#: tables are emptied when they hold so many entries
+#: the table is emptied when it holds so many beginnings, and one of them when it has so many ends
 SEEN_MAX = 4096
+ENDS_MAX = 64
 #: a header longer than this is not worth remembering parts of
 PART_SIZE_MAX = 1024
 
@@ -30,11 +32,11 @@ _I32 = Struct(">i")
 _E, _F, _G, _H = (b"\x00\x01%b\x00\x00\x00" % name for name in (b"e", b"f", b"g", b"h"))
 _I = b"\x00\x01i"
 
-_before: dict[bytes, tuple[str, str, str, int]] = {}
-_after: dict[bytes, tuple[int | None, bool | None, int | None, bool | None, str | None]] = {}
+#: by the bytes before e and the bytes after the properties: a value of which a send is a copy with five fields changed
+_patterns: dict[bytes, dict[bytes, SendMessageRequestV2]] = {}
 
 
-class SendHead(NamedTuple):
+class SendHead(msgspec.Struct, gc=False):
     code: int
     ext: SendMessageRequestV2
     flag: int
@@ -45,98 +47,72 @@ class SendHead(NamedTuple):
 
 def read_send(header: bytes) -> SendHead | None:
     """The head of a binary SEND_MESSAGE_V2, or None when it is written in another way."""
-    if len(header) < _FIRST:
+    size = len(header)
+    if size < _FIRST:
         return None
     code, language, version, opaque, flag, remark_size, ext_size = _HEAD.unpack_from(header)
     at = header.find(_E, _FIRST)
-    if remark_size or at < 0 or ext_size != len(header) - _FIRST:
+    if remark_size or at < 0 or ext_size != size - _FIRST:
         return None
-    part = header[_FIRST:at]
-    before = _before.get(part) or _read_before(part)
-    position = at + 7 + header[at + 6]
-    queue_id = header[at + 7 : position]
-    if not queue_id.isdigit():
-        return None
-    numbers = []
-    for key in (_F, _G, _H):
-        start = position + 7
-        if header[position : start - 1] != key or start > len(header):
-            return None
-        position = start + header[start - 1]
-        number = header[start:position]
-        if not number.isdigit():
-            return None
-        numbers.append(number)
-    properties: str | None = None
     try:
-        if header[position : position + 3] == _I:
-            start = position + 7
-            position = start + _I32.unpack_from(header, position + 3)[0]
-            if position < start:
-                return None
-            properties = header[start:position].decode()
-        part = header[position:]
-        after = _after.get(part) or _read_after(part)
-        if before is None or after is None or position > len(header):
+        position = at + 7 + header[at + 6]
+        queue_id = header[at + 7 : position]
+        start = position + 7
+        sys_flag = header[start : (end := start + header[start - 1])]
+        is_plain = header[position : start - 1] == _F
+        start = end + 7
+        born_ms = header[start : (position := start + header[start - 1])]
+        is_plain = is_plain and header[end : start - 1] == _G
+        start = position + 7
+        flag_bits = header[start : (end := start + header[start - 1])]
+        is_plain = is_plain and header[position : start - 1] == _H
+        # Nine digits are within 32 bits for sure; longer numbers, and negative ones, are checked by the general way.
+        if not (is_plain and queue_id.isdigit() and sys_flag.isdigit() and born_ms.isdigit() and flag_bits.isdigit()):
             return None
-        group, topic, default_topic, default_nums = before
-        reconsume_times, unit_mode, max_reconsume_times, batch, broker_name = after
-        ext = SendMessageRequestV2(
-            producer_group=group,
-            topic=topic,
-            default_topic=default_topic,
-            default_topic_queue_nums=default_nums,
-            queue_id=int(queue_id),
-            sys_flag=int(numbers[0]),
-            born_timestamp=int(numbers[1]),
-            flag=int(numbers[2]),
-            properties=properties,
-            reconsume_times=reconsume_times,
-            unit_mode=unit_mode,
-            max_reconsume_times=max_reconsume_times,
-            batch=batch,
-            broker_name=broker_name,
-        )
-    except (PackError, ValueError):
+        if len(queue_id) > 9 or len(sys_flag) > 9 or len(flag_bits) > 9 or len(born_ms) > 18:
+            return None
+        properties: str | None = None
+        if header[end : end + 3] == _I:
+            start = end + 7
+            end = start + _I32.unpack_from(header, end + 3)[0]
+            if end < start:
+                return None
+            properties = header[start:end].decode()
+    except (IndexError, PackError, UnicodeDecodeError):
         return None
-    # Nine digits are within 32 bits for sure; longer numbers, and negative ones, are checked by the general way.
-    if len(queue_id) > 9 or len(numbers[0]) > 9 or len(numbers[2]) > 9 or len(numbers[1]) > 18:
-        return None
+    before, after = header[_FIRST:at], header[end:]
+    known = _patterns.get(before)
+    pattern = known.get(after) if known is not None else None
+    if pattern is None:
+        pattern = _read_pattern(before, after)
+        if pattern is None or end > size:
+            return None
+    ext: SendMessageRequestV2 = pattern.__copy__()  # type: ignore[attr-defined]
+    ext.queue_id = int(queue_id)
+    ext.sys_flag = int(sys_flag)
+    ext.born_timestamp = int(born_ms)
+    ext.flag = int(flag_bits)
+    ext.properties = properties
     return SendHead(code, ext, flag, opaque, version, language)
 
 
-def _read_before(part: bytes) -> tuple[str, str, str, int] | None:
-    fields = _fields(part)
-    if fields is None or set(fields) != {"a", "b", "c", "d"}:
+def _read_pattern(before: bytes, after: bytes) -> SendMessageRequestV2 | None:
+    """What a send with these bytes around its changing fields says in them; None unless both are whole fields."""
+    first, last = _fields(before), _fields(after)
+    if first is None or last is None or list(first) != ["a", "b", "c", "d"] or not set(last) <= set("jklmn"):
         return None
     try:
-        ext = from_ext(SendMessageRequestV2, {**fields, "e": "0", "f": "0", "g": "0", "h": "0"})
+        pattern = from_ext(SendMessageRequestV2, {**first, **last, "e": "0", "f": "0", "g": "0", "h": "0"})
     except RemoteProtocolError:
         return None
-    found = (ext.producer_group, ext.topic, ext.default_topic, ext.default_topic_queue_nums)
-    _remember(_before, part, found)
-    return found
-
-
-def _read_after(part: bytes) -> tuple[int | None, bool | None, int | None, bool | None, str | None] | None:
-    fields = _fields(part)
-    if fields is None or set(fields) & {"a", "b", "c", "d", "e", "f", "g", "h", "i"}:
-        return None
-    needed = {"a": "", "b": "", "c": "", "d": "0", "e": "0", "f": "0", "g": "0", "h": "0"}
-    try:
-        ext = from_ext(SendMessageRequestV2, {**needed, **fields})
-    except RemoteProtocolError:
-        return None
-    found = (ext.reconsume_times, ext.unit_mode, ext.max_reconsume_times, ext.batch, ext.broker_name)
-    _remember(_after, part, found)
-    return found
-
-
-def _remember(table: dict[bytes, Any], part: bytes, found: Any) -> None:
-    if len(part) <= PART_SIZE_MAX:
-        if len(table) >= SEEN_MAX:
-            table.clear()
-        table[part] = found
+    if len(before) + len(after) <= PART_SIZE_MAX:
+        if len(_patterns) >= SEEN_MAX:
+            _patterns.clear()
+        ends = _patterns.setdefault(before, {})
+        if len(ends) >= ENDS_MAX:
+            ends.clear()
+        ends[after] = pattern
+    return pattern
 
 
 def _fields(part: bytes) -> dict[str, str] | None:
