@@ -235,7 +235,8 @@ class StorageEngine(Protocol):
     def store_time(self, topic: str, queue_id: int, offset: int) -> int:
         """Store timestamp of a queue entry, -1 when there is none."""
 
-    def queues(self) -> Iterable[QueueRange]: ...
+    def queues(self) -> Iterable[QueueRange]:
+        """The queues that have, or had, messages, by topic and queue id."""
 
     def delete_topics(self, topics: Sequence[str]) -> int:
         """Remove the queues of these topics; how many queues went."""

@@ -471,7 +471,8 @@ class MappedEngine:
         return -1 if record is None else store_ms_of(record)
 
     def queues(self) -> Iterable[QueueRange]:
-        return [self.queue_range(*key) for key in sorted(self.table.by_key)]
+        by_key = self.table.by_key
+        return [self.queue_range(*key) for key in sorted(by_key) if by_key[key].offset_max]
 
     def delete_topics(self, topics: Sequence[str]) -> int:
         names = list(dict.fromkeys(topics))

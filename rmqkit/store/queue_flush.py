@@ -83,7 +83,7 @@ class QueueFlush:
         self._dispatched = dispatched
         self._sync_log = sync_log
         self._broken = broken
-        self._round_ms = 0
+        self._round_ms = -1
         self._jobs: deque[tuple[ConsumeQueue, int, int]] = deque()
         self._running = 0
         #: whether a round runs, and the record it will vouch for; None when the log was cut meanwhile
@@ -99,6 +99,8 @@ class QueueFlush:
     def run(self, now_ms: int, settings: FlushSettings) -> int:
         """Write what waits, sync what is due; when to come back, in mono ms."""
         table = self._table
+        if self._round_ms < 0:
+            self._round_ms = now_ms
         if now_ms - self._round_ms >= settings.flush_consume_queue_thorough_interval_ms and not self._in_round:
             self._round_ms = now_ms
             self.begin_round()

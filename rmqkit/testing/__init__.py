@@ -11,14 +11,18 @@ if TYPE_CHECKING:
     from rmqkit.testing.allocators import AllocatorContract
     from rmqkit.testing.brokers import SimBroker
     from rmqkit.testing.fault_policies import FaultPolicyContract
+    from rmqkit.testing.storage import StorageEngineContract
+    from rmqkit.testing.store_world import StoreWorld
 
 _HOMES = {
     "AllocatorContract": "rmqkit.testing.allocators",
     "FaultPolicyContract": "rmqkit.testing.fault_policies",
     "SimBroker": "rmqkit.testing.brokers",
+    "StorageEngineContract": "rmqkit.testing.storage",
+    "StoreWorld": "rmqkit.testing.store_world",
 }
 
-__all__ = ["AllocatorContract", "FaultPolicyContract", "SimBroker"]
+__all__ = ["AllocatorContract", "FaultPolicyContract", "SimBroker", "StorageEngineContract", "StoreWorld"]
 
 
 def __getattr__(name: str) -> Any:

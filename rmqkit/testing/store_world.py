@@ -1,4 +1,14 @@
-"""One engine on a simulated disk, driven turn by turn: what the store's tests stand on."""
+"""One storage engine on a simulated disk, driven turn by turn in virtual time.
+
+    world = StoreWorld(my_engine_factory)
+    engine = world.start()
+    engine.append(put("T", 0, b"hello"))
+    world.settle()
+    world.crash()                 # power loss: unsynced pages are kept, lost or torn
+    engine = world.start()
+
+`world.disk.fail("write")` plans errors, `world.folder` has the files, `world.notes` the log lines.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +23,7 @@ from rmqkit.runtime.duties import Duties
 from rmqkit.runtime.ports import Clock, Ports
 from rmqkit.sim.disk import SimDisk
 from rmqkit.sim.folder import SimFolder
-from rmqkit.store import ENGINES
-from rmqkit.store.contract import Arrival, EngineParts, Put
+from rmqkit.store.contract import Arrival, EngineFactory, EngineParts, Put, StorageEngine
 
 START_MS = 1_750_000_000_000
 HOST = bytes([10, 0, 0, 1]) + (10911).to_bytes(4, "big")
@@ -22,7 +31,7 @@ BORN = bytes([10, 0, 0, 9]) + (40001).to_bytes(4, "big")
 
 
 class Notes:
-    """Keeps log lines."""
+    """Keeps log lines as (level, event, fields)."""
 
     def __init__(self) -> None:
         self.lines: list[tuple[str, str, dict[str, Any]]] = []
@@ -41,8 +50,9 @@ class Notes:
         return [event for _, event, _ in self.lines]
 
 
-def node_config(**sections: dict[str, Any]) -> NodeConfig:
-    """A broker's configuration with small files; `sections` overrides fields: `flush={"least_pages": 1}`."""
+def store_config(**sections: dict[str, Any]) -> NodeConfig:
+    """A broker's configuration with small files. `sections` overrides fields:
+    `store_config(retention={"delete_when": "05"})`."""
     config = NodeConfig(
         kind="broker",
         paths=StorePaths(store_path_root_dir="/store", store_path_commit_log="/store/commitlog"),
@@ -61,15 +71,15 @@ def node_config(**sections: dict[str, Any]) -> NodeConfig:
 class StoreWorld:
     """`turn` runs what is due and settles; `restart`, `kill` and `crash` begin new lives on the same files."""
 
-    def __init__(self, config: NodeConfig | None = None, *, engine: str = "mapped", seed: int = 1) -> None:
-        self.config = config or node_config()
+    def __init__(self, make: EngineFactory, config: NodeConfig | None = None, *, seed: int = 1) -> None:
+        self.config = config or store_config()
         self.random = Random(f"{seed}/disk")
         self.folder = SimFolder()
         self.clock = Clock(mono_ms=1000, wall_ms=START_MS)
         self.now_us = 1_000_000
         self.notes = Notes()
         self.arrivals: list[Arrival] = []
-        self._name = engine
+        self._make = make
         self._events: list[tuple[int, int, Callable[[], None]]] = []
         self._sequence = 0
         self.begin()
@@ -82,9 +92,9 @@ class StoreWorld:
         self.duties = Duties()
         self.disk = SimDisk(self.folder, clock=self.clock, random=self.random, after_us=self._after_us)
         ports = Ports(self.clock, self.disk, Random(7), self.notes)
-        self.engine: Any = ENGINES[self._name](EngineParts(ports, self.duties, self.config))
+        self.engine = self._make(EngineParts(ports, self.duties, self.config))
 
-    def start(self) -> Any:
+    def start(self) -> StorageEngine:
         """Start and run until the engine is ready."""
         self.engine.start()
         for _ in range(10_000):
@@ -104,7 +114,7 @@ class StoreWorld:
         assert done, "the engine did not stop"
         self.disk.close()
 
-    def restart(self) -> Any:
+    def restart(self) -> StorageEngine:
         self.stop()
         self.begin()
         return self.start()
