@@ -1,4 +1,4 @@
-"""Our client against Apache's name server and broker 5.5.0: what a producer, a pull consumer and an administrator do.
+"""Our client against Apache's name server and broker 5.5.0: what a producer, consumers and an administrator do.
 
 Messages are read back by our own client; that Apache's stores and reads them as meant is seen by its own answers: topic
 stats, offsets, queries by key, and its tag filter, which works on what our client wrote.
@@ -6,10 +6,12 @@ stats, offsets, queries by key, and its tag filter, which works on what our clie
 
 import itertools
 from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from rmqkit import Admin, Message, MessageExt, MessageQueue, Producer, PullConsumer, SendStatus
+from rmqkit import Admin, Message, MessageExt, MessageQueue, Producer, PullConsumer, PushConsumer, SendStatus
 from rmqkit.errors import BrokerError, NoRoute, SendFailed
 from tests.interop.apache import ApacheCluster
 from tests.interop.until import until
@@ -213,6 +215,139 @@ def test_a_waiting_poll_is_woken(apache_cluster: ApacheCluster, producer: Produc
         assert consumer.poll(200) == []
         producer.send(Message(topic, "woken"))
         assert [message.body for message in consumer.poll(10_000)] == [b"woken"]
+
+
+# --- pushing
+
+
+class Member:
+    """A member of a group that notes what it was given."""
+
+    def __init__(self, cluster: ApacheCluster, group: str, topic: str, filter_: str = "*", **options: Any) -> None:
+        self.topic = topic
+        self.got: list[bytes] = []
+        self.consumer = PushConsumer(
+            group,
+            namesrv=cluster.namesrv,
+            instance_name=f"member-{next(_NUMBERS)}",
+            consume_from="first",
+            **options,
+        )
+        self.consumer.subscribe(topic, filter_)
+        self.consumer.start(self._take)
+
+    def _take(self, message: MessageExt) -> None:
+        self.got.append(message.body)
+
+    def queues(self) -> set[int]:
+        return {queue.queue_id for queue in self.consumer.assignment if queue.topic == self.topic}
+
+    def has(self, wanted: list[bytes]) -> bool:
+        return set(self.got) >= set(wanted)
+
+
+@pytest.fixture
+def join(apache_cluster: ApacheCluster) -> Iterator[Callable[..., Member]]:
+    """Makes members, which all leave at the end of the test."""
+    members: list[Member] = []
+
+    def make(group: str, topic: str, *arguments: Any, **options: Any) -> Member:
+        members.append(Member(apache_cluster, group, topic, *arguments, **options))
+        return members[-1]
+
+    yield make
+    for member in members:
+        member.consumer.close()
+
+
+def send_all(producer: Producer, topic: str, prefix: str, count: int) -> list[bytes]:
+    for i in range(count):
+        producer.send(Message(topic, f"{prefix}{i}"))
+    return numbered(prefix, count)
+
+
+def test_two_members_share_the_queues(producer: Producer, admin: Admin, join: Callable[..., Member]) -> None:
+    topic = make_topic(admin, 8)
+    first = join("ours-shared", topic)
+    until("the first has all queues", lambda: len(first.queues()) == 8)
+    alone = send_all(producer, topic, "alone", 40)
+    until("messages for one", lambda: first.has(alone))
+
+    second = join("ours-shared", topic)
+    until("four queues each", lambda: len(first.queues()) == len(second.queues()) == 4)
+    assert first.queues() | second.queues() == set(range(8))
+    shared = send_all(producer, topic, "shared", 80)
+    until("messages for two", lambda: {*first.got, *second.got} >= set(shared))
+    assert 0 < sum(body in set(shared) for body in second.got) < 80
+
+    second.consumer.close()
+    until("the queues return", lambda: len(first.queues()) == 8)
+    again = send_all(producer, topic, "again", 40)
+    until("messages for one again", lambda: first.has(again))
+    assert {*first.got, *second.got} == {*alone, *shared, *again}
+
+
+def test_broadcasting_gives_each_member_everything(
+    producer: Producer, topic: str, join: Callable[..., Member], tmp_path: Path
+) -> None:
+    members = [join("ours-broadcast", topic, model="broadcasting", offset_folder=str(tmp_path)) for _ in range(2)]
+    until("all queues for each", lambda: all(len(member.queues()) == 4 for member in members))
+    wanted = send_all(producer, topic, "m", 30)
+    until("all messages for each", lambda: all(member.has(wanted) for member in members))
+    assert [len(member.got) for member in members] == [30, 30]
+
+
+def test_push_with_a_tag_filter(producer: Producer, topic: str, join: Callable[..., Member]) -> None:
+    member = join("ours-push-tags", topic, "TagA || TagC")
+    for i in range(40):
+        producer.send(Message(topic, f"{i}", tags=["TagA", "TagB", "TagC", "Aa"][i % 4]))
+    wanted = sorted(f"{i}".encode() for i in range(40) if i % 4 in (0, 2))
+    until("the chosen tags", lambda: member.has(wanted))
+    assert sorted(member.got) == wanted
+
+
+def test_a_push_group_resumes_where_it_was(producer: Producer, topic: str, join: Callable[..., Member]) -> None:
+    before = join("ours-push-resume", topic)
+    early = send_all(producer, topic, "early", 40)
+    until("the early ones", lambda: before.has(early))
+    before.consumer.close()
+    late = send_all(producer, topic, "late", 40)
+    after = join("ours-push-resume", topic)
+    until("the late ones", lambda: after.has(late))
+    assert sorted(after.got) == late
+
+
+def test_orderly_consumption_keeps_the_order_of_each_queue(
+    producer: Producer, admin: Admin, join: Callable[..., Member]
+) -> None:
+    topic = make_topic(admin, 2)
+    queues = sorted(admin.queues(topic))
+    member = join("ours-orderly", topic, orderly=True)
+    for i in range(40):
+        producer.send(Message(topic, f"{i % 2}-{i:02}"), queues[i % 2])
+    until("40 messages", lambda: len(member.got) >= 40)
+    for side in (b"0-", b"1-"):
+        assert [body for body in member.got if body.startswith(side)] == sorted(
+            body for body in member.got if body.startswith(side)
+        )
+
+
+def test_a_failed_message_comes_again(apache_cluster: ApacheCluster, producer: Producer, topic: str) -> None:
+    """Sent back (36), delayed by the broker (10 s at first), pulled from the retry topic."""
+    seen: list[tuple[bytes, int, str]] = []
+
+    consumer = PushConsumer("ours-retry", namesrv=apache_cluster.namesrv, consume_from="first")
+    consumer.subscribe(topic)
+
+    @consumer.listener
+    def handle(message: MessageExt) -> bool:
+        seen.append((message.body, message.reconsume_times, message.topic))
+        return message.reconsume_times > 0
+
+    with consumer:
+        producer.send(Message(topic, "again"))
+        until("the second delivery", lambda: len(seen) >= 2)
+    assert seen == [(b"again", 0, topic), (b"again", 1, topic)]
 
 
 # --- administration
