@@ -10,13 +10,16 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rmqkit.testing.allocators import AllocatorContract
     from rmqkit.testing.brokers import SimBroker
+    from rmqkit.testing.clusters import Clean, RunningCluster
     from rmqkit.testing.fault_policies import FaultPolicyContract
     from rmqkit.testing.storage import StorageEngineContract
     from rmqkit.testing.store_world import StoreWorld
 
 _HOMES = {
     "AllocatorContract": "rmqkit.testing.allocators",
+    "Clean": "rmqkit.testing.clusters",
     "FaultPolicyContract": "rmqkit.testing.fault_policies",
+    "RunningCluster": "rmqkit.testing.clusters",
     "SimBroker": "rmqkit.testing.brokers",
     "StorageEngineContract": "rmqkit.testing.storage",
     "StoreWorld": "rmqkit.testing.store_world",
