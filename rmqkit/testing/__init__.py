@@ -25,7 +25,14 @@ _HOMES = {
     "StoreWorld": "rmqkit.testing.store_world",
 }
 
-__all__ = ["AllocatorContract", "FaultPolicyContract", "SimBroker", "StorageEngineContract", "StoreWorld"]
+__all__ = [
+    "AllocatorContract",
+    "Clean",
+    "FaultPolicyContract",
+    "RunningCluster",
+    "SimBroker",
+    "StorageEngineContract",
+]
 
 
 def __getattr__(name: str) -> Any:
