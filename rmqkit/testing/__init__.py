@@ -32,6 +32,7 @@ __all__ = [
     "RunningCluster",
     "SimBroker",
     "StorageEngineContract",
+    "StoreWorld",
 ]
 
 
