@@ -208,7 +208,7 @@ class PushConsumer(_Closing):
 
     def __init__(self, group: str, *, consume_tasks: int = CONSUME_TASKS, **settings: Any) -> None:
         self.inner = api.PushConsumer(group, **settings)
-        self._inner = self.inner
+        self._inner: api.PushConsumer = self.inner
         self.group = group
         self._tasks_max = consume_tasks
         self._listener: AsyncListener | None = None

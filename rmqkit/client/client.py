@@ -10,7 +10,8 @@ How calls are made: `call` with a callback is for sends, where every microsecond
 Half-open connections. A call that times out in silence closes its connection (remoting does that), but by then the time
 of a send is over. So while sends wait for an answer and nothing at all has arrived on their connection for
 `PROBE_AFTER_MS`, a heartbeat goes out with a short deadline: a broker that is merely waiting for its disk or its slaves
-answers it at once; one that is gone loses the connection, and its sends go elsewhere while they still have time.
+answers it at once; one that is gone loses the connection, and its sends go elsewhere while they still have time. A
+connection that does not come about in that time (packets go nowhere) is given up in the same way.
 
 Source: `client/.../impl/factory/MQClientInstance.java`, `impl/MQClientAPIImpl.java`.
 """
@@ -41,6 +42,8 @@ T = TypeVar("T")
 E = TypeVar("E", bound=Ext)
 
 PROBE_AFTER_MS = 1000
+#: how often that is looked at
+PROBE_LOOK_MS = 250
 PROBE_TIMEOUT_MS = 500
 CLOSE_TIMEOUT_MS = 3000
 #: codes on which upstream's producers send again (`DefaultMQProducer.retryResponseCodes`)
@@ -245,7 +248,7 @@ class Client(BaseNode):
         if not count:
             now_ms = self.clock.mono_ms
             self._heard[conn] = conn.state.received_count, now_ms
-            self.duties.wake("client-probes", now_ms + PROBE_AFTER_MS)
+            self.duties.wake("client-probes", now_ms + PROBE_LOOK_MS)
 
     def send_ended(self, conn: Connection) -> None:
         left = self._sends.get(conn, 0) - 1
@@ -258,12 +261,15 @@ class Client(BaseNode):
     def _probe(self, now_ms: int) -> int | None:
         for conn in list(self._sends):
             count, since_ms = self._heard[conn]
-            if conn.state.received_count != count or not conn.is_open:
+            if not conn.is_open:
+                if now_ms - since_ms >= PROBE_AFTER_MS + PROBE_TIMEOUT_MS:
+                    self.outbox.abort(conn, "no connection in time")
+            elif conn.state.received_count != count:
                 self._heard[conn] = conn.state.received_count, now_ms
             elif now_ms - since_ms >= PROBE_AFTER_MS and not conn.closing:
                 body = self.heartbeats.body()
                 self.remoting.call(conn, RequestCode.HEART_BEAT, None, body, timeout_ms=PROBE_TIMEOUT_MS, then=_ignore)
-        return now_ms + PROBE_AFTER_MS // 2 if self._sends else None
+        return now_ms + PROBE_LOOK_MS if self._sends else None
 
     def _link_closed(self, conn: Connection, peer: Peer) -> None:
         self._sends.pop(conn, None)

@@ -238,10 +238,7 @@ class _Sending:
         if self.queue_wanted is not None:
             return self.queue_wanted
         if self.ordering_key is not None:
-            # Math.abs of Java's int has one negative result, which upstream's selector takes for queue 0.
-            hashed = java_hash(self.ordering_key)
-            place = 0 if hashed == -0x80000000 else abs(hashed) % len(route.publish)
-            return route.publish[place]
+            return route.publish[abs(java_hash(self.ordering_key)) % len(route.publish)]
         producer = self.producer
         return producer.settings.fault_policy.pick(producer.ring(route), self.broker_failed, now_ms)
 
