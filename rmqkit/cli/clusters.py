@@ -6,10 +6,12 @@ clusters cannot be called like selectors.
 
 from __future__ import annotations
 
+import contextlib
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -19,11 +21,17 @@ from rmqkit.cli.complete import cluster_names, clusters_and_selectors, setting_k
 from rmqkit.cli.finding import Json
 from rmqkit.cli.usage import Failed, UsageError
 
+if TYPE_CHECKING:
+    from rmqkit.cluster import Cluster
+
 app = typer.Typer(
     cls=Group, no_args_is_help=True, add_completion=False, rich_markup_mode=None, help="Whole clusters on this machine."
 )
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The cluster.", autocompletion=cluster_names)]
+UpName = Annotated[
+    str | None, typer.Argument(metavar="NAME", help="The cluster: default, or that of --file.", show_default=False)
+]
 Words = Annotated[
     list[str] | None,
     typer.Argument(
@@ -42,6 +50,23 @@ def refuse_on_windows() -> None:
         raise Failed("clusters run on Linux and macOS; on Windows rmqkit is a client only")
 
 
+@contextlib.contextmanager
+def patient(name: str) -> Iterator[Cluster]:
+    """A cluster that says on the terminal what it waits for."""
+    from rmqkit.cluster import Cluster
+
+    line = output.Waiting()
+
+    def note(text: str) -> None:
+        line.clear()
+        output.note(text)
+
+    try:
+        yield Cluster(name, note=note, waiting=line.tell)
+    finally:
+        line.clear()
+
+
 def name_and_selector(words: list[str] | None) -> tuple[str, str]:
     from rmqkit.cluster.names import DEFAULT, looks_like_selector
 
@@ -50,14 +75,19 @@ def name_and_selector(words: list[str] | None) -> tuple[str, str]:
         raise UsageError(f"too many words: {' '.join(words)}; give [NAME] [SELECTOR]")
     if len(words) == 2:
         return words[0], words[1]
-    if words and all(looks_like_selector(part.strip()) for part in words[0].split(",")):
+    if not words:
+        return DEFAULT, "all"
+    if all(looks_like_selector(part.strip()) for part in words[0].split(",")):
         return DEFAULT, words[0]
-    return (words[0] if words else DEFAULT), "all"
+    known = clusters_and_selectors("")
+    if words[0] not in known and (near := get_close_matches(words[0], known, n=1)):
+        raise UsageError(f"{words[0]} is neither a cluster nor a node; did you mean {near[0]}?")
+    return words[0], "all"
 
 
 @app.command()
 def up(
-    name: Name = "default",
+    name: UpName = None,
     file: Annotated[Path | None, typer.Option("--file", "-f", help="A description as in cluster.toml.")] = None,
     groups: Annotated[int | None, typer.Option("--groups", help="Broker groups (1).", show_default=False)] = None,
     replicas: Annotated[
@@ -87,25 +117,28 @@ def up(
 ) -> None:
     """Start a cluster and return when it answers. Run again, it starts what is down."""
     refuse_on_windows()
-    from rmqkit.cluster import Cluster
-    from rmqkit.cluster.description import parse_settings
+    from rmqkit.cluster.description import parse_settings, read
+    from rmqkit.cluster.names import DEFAULT
     from rmqkit.cluster.status import document
 
-    cluster = Cluster(name, note=output.note)
-    started = cluster.up(
-        file=file,
-        timeout_s=timeout,
-        groups=groups,
-        replicas=replicas,
-        nameservers=nameservers,
-        settings=parse_settings(settings) if settings else None,
-        base_port=base_port,
-        any_port=any_port or None,
-        bind=bind,
-        advertise=advertise,
-    )
+    with patient(name or (read(file).name if file else DEFAULT)) as cluster:
+        started = cluster.up(
+            file=file,
+            timeout_s=timeout,
+            groups=groups,
+            replicas=replicas,
+            nameservers=nameservers,
+            settings=parse_settings(settings) if settings else None,
+            base_port=base_port,
+            any_port=any_port or None,
+            bind=bind,
+            advertise=advertise,
+        )
     warn_of_open_doors(cluster.description.bind)
     status = document(cluster)
+    for node in status["nodes"]:
+        if node["state"] != "up":
+            output.note(f"{node['node']} is {node['state']}")
     if json:
         output.document(status)
     else:
@@ -178,11 +211,15 @@ def down(
 @app.command(name="list")
 def list_clusters(json: Json = False) -> None:
     """All clusters of this user."""
-    from rmqkit.cluster import clusters
+    from rmqkit.cluster import ClusterError, clusters
 
     found = []
     for cluster in clusters():
-        nodes = cluster.description.nodes()
+        try:
+            nodes = cluster.description.nodes()
+        except ClusterError as error:
+            output.note(f"cluster {cluster.name} is left out: {error}")
+            continue
         running = cluster.running(nodes)
         found.append(
             {
@@ -228,6 +265,7 @@ def logs(
     words: Words = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with new lines until Ctrl-C.")] = False,
     lines: Annotated[int, typer.Option("--lines", "-l", min=0, help="How many of the last lines.")] = 50,
+    json: Json = False,
 ) -> None:
     """The nodes' logs."""
     from rmqkit.cli.watch import print_logs
@@ -235,7 +273,8 @@ def logs(
 
     name, selector = name_and_selector(words)
     cluster = Cluster(name)
-    print_logs([(plan.node, cluster.node_folder(plan.node)) for plan in cluster.select(selector)], lines, follow)
+    nodes = [(plan.node, cluster.node_folder(plan.node)) for plan in cluster.select(selector)]
+    print_logs(nodes, lines, follow=follow, json=json)
 
 
 @app.command()
@@ -246,13 +285,12 @@ def wait(
     json: Json = False,
 ) -> None:
     """Wait until a cluster is as asked."""
-    from rmqkit.cluster import Cluster
     from rmqkit.cluster.status import document
 
     if until != "ready":
         raise UsageError(f"--for {until}: a cluster can be waited for to be ready")
-    cluster = Cluster(name, note=output.note)
-    cluster.wait(timeout)
+    with patient(name) as cluster:
+        cluster.wait(timeout)
     if json:
         output.document(document(cluster))
     else:
@@ -262,10 +300,9 @@ def wait(
 def act(words: list[str] | None, verb: str, json: bool, how: Callable[..., list[str]]) -> None:
     """Do something to nodes and say to which; it is no error when there was nothing to do."""
     refuse_on_windows()
-    from rmqkit.cluster import Cluster
-
     name, selector = name_and_selector(words)
-    done = how(Cluster(name, note=output.note), selector)
+    with patient(name) as cluster:
+        done = how(cluster, selector)
     if json:
         output.document({"name": name, "action": verb, "nodes": done})
     else:

@@ -158,7 +158,7 @@ def ports() -> Iterator[Finding]:
 
 def leftovers() -> Iterator[Finding]:
     """Nodes that should run and do not, processes nobody knows of, folders of starts that failed."""
-    from rmqkit.cluster import clusters, processes, state
+    from rmqkit.cluster import ClusterError, clusters, processes
     from rmqkit.cluster.home import NODES
     from rmqkit.cluster.home import home_folder as home
 
@@ -166,9 +166,14 @@ def leftovers() -> Iterator[Finding]:
     found = 0
     for cluster in clusters():
         word = "" if cluster.name == "default" else f" {cluster.name}"
-        running = cluster.running()
+        try:
+            running = cluster.running()
+        except ClusterError as error:
+            found += 1
+            yield Finding("leftovers", "bad", str(error), "correct the file, or remove the folder")
+            continue
         known |= {process.pid for process in running.values()}
-        records = state.load(cluster.folder).nodes
+        records = processes.known(cluster.folder).nodes
         died = [node for node, record in records.items() if record.asked == "up" and node not in running]
         if died:
             found += 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from typing import Annotated
 
@@ -28,12 +29,15 @@ def find_namesrv(given: str | None) -> str:
     for source, text in (("--namesrv", given), ("NAMESRV_ADDR", os.environ.get("NAMESRV_ADDR"))):
         if text and text.strip():
             return _checked(text, source)
-    from rmqkit.cluster import Cluster, clusters
+    from rmqkit.cluster import Cluster, ClusterError, clusters
 
     cluster = Cluster()
     if cluster.is_running:
         return cluster.namesrv
-    running = [other.name for other in clusters() if other.is_running]
+    running = []
+    for other in clusters():
+        with contextlib.suppress(ClusterError):  # a broken description of another cluster is not our matter
+            running += [other.name] if other.is_running else []
     if running:
         raise Unreachable(
             f"no cluster `default` is running, but {', '.join(running)}: use it with"

@@ -15,6 +15,7 @@ from typing import Annotated, Any
 import typer
 from typer.main import get_command
 
+from rmqkit import __version__
 from rmqkit.cli.commands import RootGroup
 from rmqkit.cli.usage import DONE, FAILED, USAGE, Interrupted, ReaderGone, exit_code_of, usage_line
 from rmqkit.errors import RmqkitError
@@ -31,12 +32,7 @@ app = typer.Typer(
 
 def _say_version(asked: bool) -> None:
     if asked:
-        from importlib.metadata import PackageNotFoundError, version
-
-        try:
-            print(f"rmqkit {version('rmqkit')}")
-        except PackageNotFoundError:
-            print("rmqkit (not installed)")
+        print(f"rmqkit {__version__}")
         raise typer.Exit
 
 

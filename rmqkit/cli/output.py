@@ -7,6 +7,7 @@ Rich on a terminal; elsewhere aligned words without colour, never cut, so that g
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from collections.abc import Sequence
@@ -65,6 +66,30 @@ def rich_table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, titl
     for row in rows:
         drawn.add_row(*(Text(str(cell), style=COLOURS.get(str(cell), "")) for cell in row))
     return drawn
+
+
+class Waiting:
+    """The line that says what a command waits for, on a terminal, once that has taken a second."""
+
+    AFTER_S = 1.0
+
+    def __init__(self) -> None:
+        self._live = sys.stderr.isatty()
+        self._show_s = time.monotonic() + self.AFTER_S
+        self._drawn = False
+
+    def tell(self, text: str) -> None:
+        if self._live and time.monotonic() >= self._show_s:
+            width = os.get_terminal_size(2).columns - 1
+            sys.stderr.write(f"\r\x1b[K{text[:width]}")
+            sys.stderr.flush()
+            self._drawn = True
+
+    def clear(self) -> None:
+        if self._drawn:
+            sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()
+            self._drawn = False
 
 
 class Progress:

@@ -65,22 +65,28 @@ def _watch_on_terminal(cluster: Cluster, status: dict[str, Any]) -> None:
             live.update(drawn(), refresh=True)
 
 
-def print_logs(nodes: Sequence[tuple[str, Path]], count: int, follow: bool) -> None:
+def print_logs(nodes: Sequence[tuple[str, Path]], count: int, *, follow: bool, json: bool) -> None:
     """The last lines of each node, then with `follow` new ones as they come, until Ctrl-C."""
-    heads = len(nodes) > 1
+    several = len(nodes) > 1
+
+    def show(node: str, line: str) -> None:
+        if json:
+            output.line({"node": node, "line": line})
+        else:
+            print(f"{node}: {line}" if several else line)
+
     for node, folder in nodes:
-        if heads:
-            print(f"==> {node} <==")
         for line in last_lines(folder, count) if count else ():
-            print(line)
+            show(node, line)
     sys.stdout.flush()
     if not follow:
         return
-    tails = [Tail(f"{node}: " if heads else "", folder / LOG) for node, folder in nodes]
+    tails = [(node, Tail(folder / LOG)) for node, folder in nodes]
     try:
         while True:
-            for tail in tails:
-                tail.print_new()
+            for node, tail in tails:
+                for line in tail.new_lines():
+                    show(node, line)
             sys.stdout.flush()
             time.sleep(LOG_POLL_S)
     except KeyboardInterrupt:
@@ -90,8 +96,7 @@ def print_logs(nodes: Sequence[tuple[str, Path]], count: int, follow: bool) -> N
 class Tail:
     """New whole lines of a log file, also after it was rotated (a shorter file begins anew)."""
 
-    def __init__(self, prefix: str, path: Path) -> None:
-        self._prefix = prefix
+    def __init__(self, path: Path) -> None:
         self._path = path
         self._position = self._size()
         self._rest = b""
@@ -102,16 +107,15 @@ class Tail:
         except OSError:
             return 0
 
-    def print_new(self) -> None:
+    def new_lines(self) -> list[str]:
         size = self._size()
         if size < self._position:
             self._position, self._rest = 0, b""
         if size == self._position:
-            return
+            return []
         with open(self._path, "rb") as log:
             log.seek(self._position)
             data = log.read()
         self._position += len(data)
         *lines, self._rest = (self._rest + data).split(b"\n")
-        for line in lines:
-            print(self._prefix + line.decode("utf-8", "replace"))
+        return [line.decode("utf-8", "replace") for line in lines]

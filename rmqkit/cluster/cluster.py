@@ -38,8 +38,9 @@ def quiet(text: str) -> None:
 class Cluster:
     """The cluster `name` under `home` (`$RMQKIT_HOME` unless given), whether it exists or not.
 
-    `note` is given a line whenever there is something to say while a command runs; `lifeline` is a descriptor to hand
-    down to nodes (see `processes`), by default the one this process was given.
+    `note` is given a line whenever there is something to say while a command runs, `waiting` one again and again while
+    nodes start: for whom, and why. `lifeline` is a descriptor to hand down to nodes (see `processes`), by default the one
+    this process was given.
     """
 
     def __init__(
@@ -48,12 +49,14 @@ class Cluster:
         *,
         home: Path | None = None,
         note: Callable[[str], None] = quiet,
+        waiting: Callable[[str], None] = quiet,
         lifeline: int | None = None,
     ) -> None:
         self.name = check_cluster_name(name)
         self.home = home or homes.home_folder()
         self.folder = self.home / name
         self.note = note
+        self.waiting = waiting
         self.lifeline = processes.lifeline_fd() if lifeline is None else lifeline
 
     # --- reading
@@ -88,7 +91,7 @@ class Cluster:
 
     def running(self, plans: Iterable[NodePlan] | None = None) -> dict[str, psutil.Process]:
         """The processes of the nodes that run, paused ones included."""
-        known = state.load(self.folder).nodes
+        known = processes.known(self.folder).nodes
         found = {}
         for plan in self.description.nodes() if plans is None else plans:
             started = known.get(plan.node)
@@ -170,6 +173,7 @@ class Cluster:
             timeout_s=timeout_s,
             keep_ports=keep_ports,
             note=self.note,
+            waiting=self.waiting,
         )
 
     def down(self, *, purge: bool = False, grace_s: float = GRACE_S) -> list[str]:
@@ -235,11 +239,15 @@ class Cluster:
 
     def wait(self, timeout_s: float = UP_TIMEOUT_S) -> None:
         """Until every node answers. Raises ClusterError naming one that does not run, or that does not answer in time."""
-        alive = alive_of(self.folder, state.load(self.folder))
+        alive = alive_of(self.folder, processes.known(self.folder))
         targets = self.targets()
         nameservers = [target for target in targets if not target.plan.is_broker]
+        reached = {target.plan.node for target in targets}
         try:
-            readiness.wait_ready(targets, nameservers, alive, time.monotonic() + timeout_s, {})
+            for plan in self.description.nodes():
+                if plan.node not in reached:
+                    raise readiness.NodeDied(plan.node, 0)
+            readiness.wait_ready(targets, nameservers, alive, time.monotonic() + timeout_s, {}, self.waiting)
         except readiness.NodeDied as died:
             raise ClusterError(
                 f"{died.node} does not run; start it with `rmqkit cluster start{self._name_word} {died.node}`"
@@ -267,7 +275,7 @@ class Cluster:
         return list(running)
 
     def _asked(self, plans: Iterable[NodePlan], asked: str) -> None:
-        known = state.load(self.folder)
+        known = processes.known(self.folder)
         for plan in plans:
             if plan.node in known.nodes:
                 started = known.nodes[plan.node]

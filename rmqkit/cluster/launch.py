@@ -53,6 +53,7 @@ def launch(
     timeout_s: float,
     keep_ports: bool,
     note: Note,
+    waiting: Note,
 ) -> None:
     """Start `plans`, none of which runs, and return when they answer and the name servers that run know them.
 
@@ -63,7 +64,7 @@ def launch(
     for attempt in range(PORT_TRIES):
         _write_node_files(folder, description, plans, moved, keep_ports=keep_ports)
         try:
-            _start(folder, description, plans, lifeline, deadline_s)
+            _start(folder, description, plans, lifeline, deadline_s, waiting)
             return
         except readiness.NodeDied as died:
             moved = _taken_since(folder, description, plans) if description.any_port else {}
@@ -100,9 +101,14 @@ def _write_node_files(
 
 
 def _start(
-    folder: Path, description: Description, plans: Sequence[NodePlan], lifeline: int | None, deadline_s: float
+    folder: Path,
+    description: Description,
+    plans: Sequence[NodePlan],
+    lifeline: int | None,
+    deadline_s: float,
+    waiting: Note,
 ) -> None:
-    known = state.load(folder)
+    known = processes.known(folder)
     before = dict(known.nodes)
     made: list[tuple[str, psutil.Process]] = []
     log_from = {plan.node: processes.log_size(node_folder(folder, plan.node)) for plan in plans}
@@ -121,6 +127,7 @@ def _start(
             alive_of(folder, known),
             deadline_s,
             log_from,
+            waiting,
         )
     except BaseException:
         with signals_held():

@@ -21,8 +21,9 @@ from pathlib import Path
 
 import psutil
 
-from rmqkit.cluster.home import LOG, NODE_FILE
-from rmqkit.cluster.state import Started
+from rmqkit.cluster import state
+from rmqkit.cluster.home import LOG, NODE_FILE, NODES
+from rmqkit.cluster.state import Started, State
 
 #: name of the environment variable with the number of an inherited file descriptor
 LIFELINE_VARIABLE = "RMQKIT_LIFELINE_FD"
@@ -120,6 +121,15 @@ def strays(home: Path) -> list[tuple[int, Path]]:
             files = [Path(word) for word in words if word.endswith(NODE_FILE)]
             found += [(process.pid, file.parent) for file in files if file.is_relative_to(home)]
     return found
+
+
+def known(folder: Path) -> State:
+    """The state of the cluster in `folder`. When its file is gone or broken, the nodes that run are taken up again."""
+    loaded = state.load(folder)
+    if loaded is not None:
+        return loaded
+    found = strays(folder) if (folder / NODES).is_dir() else []
+    return State({node.name: Started(pid, _start_s(pid)) for pid, node in found})
 
 
 def send_signal(process: psutil.Process, number: signal.Signals) -> None:

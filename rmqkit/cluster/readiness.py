@@ -77,10 +77,12 @@ def wait_ready(
     alive: Callable[[str], bool],
     deadline_s: float,
     log_from: Mapping[str, int],
+    tell: Callable[[str], None],
 ) -> None:
     """Return when every target is ready, and every one of the `nameservers` routes to it.
 
-    Raises NodeDied, or ClusterError with what the last one still lacks.
+    `tell` is given a line after each round of questions: for whom this waits, and why. Raises NodeDied, or ClusterError
+    with what the last one still lacks.
     """
     waiting = list(targets)
     pause_s = PAUSE_S
@@ -95,10 +97,11 @@ def wait_ready(
             except (NoAnswer, RemoteProtocolError) as error:
                 lacks[target.plan.node] = str(error)
         waiting = [target for target in waiting if target.plan.node in lacks]
-        if waiting and time.monotonic() > deadline_s:
-            node, lack = next(iter(lacks.items()))
-            raise ClusterError(f"{node} is not ready in time: {lack}")
         if waiting:
+            node, lack = next(iter(lacks.items()))
+            if time.monotonic() > deadline_s:
+                raise ClusterError(f"{node} is not ready in time: {lack}")
+            tell(f"waiting for {', '.join(lacks)}: {lack}")
             time.sleep(pause_s)
             pause_s = min(pause_s * 1.5, PAUSE_MAX_S)
 

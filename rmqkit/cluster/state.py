@@ -1,7 +1,7 @@
 """`state.json`: which processes were started for a cluster, and what was asked of them last.
 
 A pid alone says nothing after a reboot or after the number was used again, so the start time of the process stands
-beside it (`processes.is_running` compares both). A node without a record was never started.
+beside it (`processes.find` compares both). A node without a record was never started.
 
 `asked` is "up" while the node should run, "stopped" or "killed" after a command ended it; a node that should be up and
 has no process has died by itself.
@@ -33,14 +33,14 @@ class State:
     nodes: dict[str, Started] = field(default_factory=dict)
 
 
-def load(folder: Path) -> State:
-    """What the file says. An absent or unreadable one is an empty state; nodes that run are then met by their locks."""
+def load(folder: Path) -> State | None:
+    """What the file says; None when it is absent or unreadable."""
     try:
         content = json.loads((folder / STATE).read_text(encoding="utf-8"))
         nodes = content["nodes"]
         return State({node: _started(record) for node, record in nodes.items()})
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return State()
+        return None
 
 
 def save(folder: Path, state: State) -> None:

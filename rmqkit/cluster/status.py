@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rmqkit.cluster import nodefile, processes, readiness, state
+from rmqkit.cluster import nodefile, processes, readiness
 from rmqkit.cluster.cluster import Cluster
 from rmqkit.cluster.description import NodePlan
 from rmqkit.cluster.home import STORE
@@ -31,7 +31,7 @@ def document(cluster: Cluster, *, timeout_s: float = LOOK_TIMEOUT_S) -> dict[str
     targets = {target.plan.node: target for target in cluster.targets()}
     asked = [target for node, target in targets.items() if node in running and node not in paused]
     seen = readiness.look(asked, timeout_s)
-    records = state.load(cluster.folder).nodes
+    records = processes.known(cluster.folder).nodes
     nodes = []
     for plan in plans:
         record = records.get(plan.node)

@@ -134,9 +134,9 @@ class Inside(Shell):
         return subprocess.CompletedProcess(words, done, stdout, stderr)
 
 
-def make_shell(home, lifeline, kind=Shell):
+def make_shell(home, lifeline):
     home.mkdir(exist_ok=True)
-    return kind(home, lifeline)
+    return Inside(home, lifeline)
 
 
 @pytest.fixture
@@ -155,7 +155,7 @@ def purge(shell):
 @pytest.fixture(scope="session")
 def up(tmp_path_factory, lifeline):
     """A home with the cluster `default` running, for all tests that do not harm it."""
-    made = make_shell(tmp_path_factory.mktemp("up") / "home", lifeline, Inside)
+    made = make_shell(tmp_path_factory.mktemp("up") / "home", lifeline)
     made.outside.run("cluster", "up", "--any-port", "--base-port", free_base())
     yield made
     purge(made)

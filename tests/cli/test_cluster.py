@@ -4,13 +4,16 @@ import json
 import os
 import signal
 import socket
+import subprocess
 
 import psutil
 import pytest
 
 from rmqkit.cluster import processes
-from tests.cli.conftest import Inside, free_base, make_shell, purge
+from tests.cli.conftest import free_base, make_shell, purge
 
+#: files of the log that are read through quickly after a crash
+SMALL = ("--set", "mappedFileSizeCommitLog=16777216")
 #: an address that nobody answers at: a cluster that advertises it never gets ready
 NOWHERE = ("--bind", "0.0.0.0", "--advertise", "192.0.2.1")
 
@@ -69,7 +72,8 @@ def test_list_env_logs_and_wait(up):
     assert up.run("cluster", "env").stdout == f"export NAMESRV_ADDR='{status['namesrv']}'\n"
     assert up.json("cluster", "env") == {"NAMESRV_ADDR": status["namesrv"]}
     assert "ready" in up.run("cluster", "logs", "ns-0").stdout
-    assert "==> broker-a-0 <==" in up.run("cluster", "logs").stdout
+    assert "\nbroker-a-0: " in up.run("cluster", "logs").stdout
+    assert {line["node"] for line in up.lines("cluster", "logs")} == {"ns-0", "broker-a-0"}
     assert up.run("cluster", "wait", "--for", "ready").stdout == "cluster default is ready\n"
     up.error("cluster", "logs", "broker-b", code=2)
 
@@ -77,8 +81,8 @@ def test_list_env_logs_and_wait(up):
 @pytest.fixture(scope="module")
 def own(tmp_path_factory, lifeline):
     """A cluster of two groups, for tests that leave it running."""
-    made = make_shell(tmp_path_factory.mktemp("own") / "home", lifeline, Inside)
-    made.run("cluster", "up", "--any-port", "--base-port", free_base(), "--groups", "2")
+    made = make_shell(tmp_path_factory.mktemp("own") / "home", lifeline)
+    made.run("cluster", "up", "--any-port", "--base-port", free_base(), "--groups", "2", *SMALL)
     yield made
     purge(made)
 
@@ -108,6 +112,49 @@ def test_a_paused_node_stays_and_says_nothing(own):
     assert set(states(own).values()) == {"up"}
 
 
+def test_a_send_without_an_answer_is_unknown_and_not_lost(own):
+    own.run("cluster", "pause", "master")
+    try:
+        told = own.error("send", "broker-a", "x", "--timeout", "0.5", code=1)
+        assert "unknown, it may have been stored" in told
+        lines = own.run("send", "broker-a", "--count", "2", "--timeout", "0.5", "--json", code=1).stdout.splitlines()
+        assert [json.loads(line)["status"] for line in lines] == ["UNKNOWN", "UNKNOWN"]
+    finally:
+        own.run("cluster", "resume")
+
+
+def test_nodes_are_found_again_when_their_state_is_lost(own):
+    path = own.home / "default" / "state.json"
+    before = path.read_text()
+    for text in ("{", None):
+        if text is None:
+            path.unlink()
+        else:
+            path.write_text(text)
+        assert set(states(own).values()) == {"up"}
+        assert "up already" in own.run("cluster", "up").stdout
+    path.write_text(before)
+
+
+def test_a_word_that_is_neither_cluster_nor_node_is_answered_with_the_nearest(own):
+    assert "did you mean master?" in own.error("cluster", "kill", "mastr", code=2)
+    assert "did you mean broker-b-0?" in own.error("cluster", "kill", "default", "broker-b-1", code=2)
+
+
+def test_a_broken_description_is_named_and_hides_no_other_cluster(own):
+    broken = own.home / "broken"
+    broken.mkdir()
+    (broken / "cluster.toml").write_text("groups = 'x'")
+    try:
+        done = own.run("cluster", "list")
+        assert "default" in done.stdout
+        assert "broken/cluster.toml: groups must be a whole number" in done.stderr
+        assert "groups must be a whole number" in own.error("cluster", "status", "broken", code=2)
+    finally:
+        (broken / "cluster.toml").unlink()
+        broken.rmdir()
+
+
 def test_restart_gives_new_processes_at_the_same_addresses(own):
     before = own.json("cluster", "status")["nodes"]
     assert own.json("cluster", "restart", "ns,broker-b")["nodes"] == ["ns-0", "broker-b-0"]
@@ -129,12 +176,19 @@ def test_a_pid_of_another_process_is_not_taken_for_a_node(own):
     assert set(states(own).values()) == {"up"}
 
 
+def test_two_ups_at_once_make_one_cluster(shell):
+    words = ("cluster", "up", "--any-port", "--base-port", free_base(), "--json")
+    with shell.start(*words, stdout=subprocess.PIPE) as one, shell.start(*words, stdout=subprocess.PIPE) as other:
+        pids = [[node["pid"] for node in json.load(each.stdout)["nodes"]] for each in (one, other)]
+        assert (one.wait(), other.wait()) == (0, 0)
+    assert pids[0] == pids[1]
+
+
 def test_down_keeps_the_data_and_purge_removes_it(shell):
-    base = free_base()
-    shell.run("cluster", "up", "shop", "--any-port", "--base-port", base)
+    shell.outside.run("cluster", "up", "shop", "--any-port", "--base-port", free_base())
     namesrv = shell.json("cluster", "status", "shop")["namesrv"]
     shell.run("send", "t", "kept", "--namesrv", namesrv)
-    assert "its data stays in" in shell.run("cluster", "down", "shop").stdout
+    assert "its data stays in" in shell.outside.run("cluster", "down", "shop").stdout
     assert set(states(shell, "shop").values()) == {"down"}
     assert no_process_is_left(shell)
     assert shell.json("cluster", "down", "shop")["stopped"] == []
@@ -220,7 +274,7 @@ def test_a_cluster_that_does_not_answer_in_time_is_taken_back(shell):
 
 
 def test_everything_that_was_killed_behind_its_back_comes_up_again(shell):
-    status = shell.json("cluster", "up", "--any-port", "--base-port", free_base())
+    status = shell.json("cluster", "up", "--any-port", "--base-port", free_base(), *SMALL)
     crash(status["nodes"])
     assert "ns-0, broker-a-0 should run and does not" in shell.run("doctor", code=None).stdout
     assert {node["state"] for node in shell.json("cluster", "up")["nodes"]} == {"up"}
@@ -228,10 +282,10 @@ def test_everything_that_was_killed_behind_its_back_comes_up_again(shell):
 
 def test_a_description_from_a_file(shell):
     (shell.home / "f.toml").write_text(f"name = 'other'\nbase_port = {free_base()}\nany_port = true\nnameservers = 2\n")
-    status = shell.json("cluster", "up", "shop", "--file", "f.toml")
-    assert (status["name"], [node["node"] for node in status["nodes"]]) == ("shop", ["ns-0", "ns-1", "broker-a-0"])
+    status = shell.json("cluster", "up", "--file", "f.toml")
+    assert (status["name"], [node["node"] for node in status["nodes"]]) == ("other", ["ns-0", "ns-1", "broker-a-0"])
     assert len(status["namesrv"].split(";")) == 2
-    shell.run("cluster", "stop", "shop", "ns-0")
+    shell.run("cluster", "stop", "other", "ns-0")
     shell.run("send", "t", "x", "--namesrv", status["namesrv"])
 
 

@@ -121,7 +121,7 @@ def test_a_node_ends_when_its_lifeline_does(shell):
 
 
 def refused(shell, *words, code, command=NODE):
-    return shell.error(*words, code=code, command=command)
+    return shell.outside.error(*words, code=code, command=command)
 
 
 def test_python_o_is_refused(shell):

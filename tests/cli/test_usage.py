@@ -21,7 +21,7 @@ def here(tmp_path, monkeypatch):
     [("nameserver run -c absent.toml", "absent.toml"), ("broker run --set lisenPort=1", "did you mean 'listenPort'?")],
 )
 def test_a_node_with_wrong_settings_does_not_start(shell, words, says):
-    assert says in shell.error(*words.split(), code=2)
+    assert says in shell.outside.error(*words.split(), code=2)
 
 
 @pytest.mark.parametrize(
@@ -75,9 +75,8 @@ def test_a_wrong_command_line_is_exit_code_2_and_one_line(words, says, here, cap
 
 
 def test_errors_of_the_parser_reach_the_shell(shell):
-    assert (
-        shell.error("cluster", "up", "--gruops", "2", code=2) == "error: no such option: --gruops; did you mean --groups?"
-    )
+    told = shell.outside.error("cluster", "up", "--gruops", "2", code=2)
+    assert told == "error: no such option: --gruops; did you mean --groups?"
 
 
 @pytest.mark.parametrize(
@@ -109,8 +108,8 @@ def test_no_cluster_is_exit_code_3_and_says_how_to_start_one(words, here, capsys
 
 @pytest.mark.parametrize("words", ["send t x"])
 def test_nobody_at_the_address_is_exit_code_3(shell, words):
-    assert "127.0.0.1:1" in shell.error(*words.split(), "--namesrv", "127.0.0.1:1", code=3)
-    assert "127.0.0.1:1" in shell.error(*words.split(), code=3, env={"NAMESRV_ADDR": "127.0.0.1:1"})
+    assert "127.0.0.1:1" in shell.outside.error(*words.split(), "--namesrv", "127.0.0.1:1", code=3)
+    assert "127.0.0.1:1" in shell.outside.error(*words.split(), code=3, env={"NAMESRV_ADDR": "127.0.0.1:1"})
 
 
 @pytest.mark.parametrize("words", ["", "cluster", "topic", "cluster up", "send", "broker run", "doctor"])
@@ -134,13 +133,13 @@ def test_help_loads_neither_rich_nor_psutil_nor_the_client(shell):
         "unwanted = ('rich', 'psutil', 'rmqkit.api', 'rmqkit.broker', 'rmqkit.cluster', 'rmqkit.cli.send')\n"
         "print([name for name in unwanted if name in sys.modules])"
     )
-    assert shell.run(command=[sys.executable, "-c", program]).stdout.splitlines()[-1] == "[]"
+    assert shell.outside.run(command=[sys.executable, "-c", program]).stdout.splitlines()[-1] == "[]"
 
 
 def test_the_version(shell):
     import rmqkit
 
-    assert shell.run("--version").stdout in (f"rmqkit {rmqkit.__version__}\n", "rmqkit (not installed)\n")
+    assert shell.run("--version").stdout == f"rmqkit {rmqkit.__version__}\n"
 
 
 def test_clusters_without_any(shell):

@@ -34,11 +34,12 @@ def test_what_is_saved_is_loaded(tmp_path):
 )
 def test_a_broken_file_is_no_state(tmp_path, text):
     (tmp_path / "state.json").write_text(text)
-    assert state.load(tmp_path) == State()
+    assert state.load(tmp_path) is None
 
 
 def test_no_file_is_no_state(tmp_path):
-    assert state.load(tmp_path) == State()
+    assert state.load(tmp_path) is None
+    assert processes.known(tmp_path) == State()
 
 
 @pytest.fixture
