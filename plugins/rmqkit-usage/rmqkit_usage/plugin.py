@@ -1,0 +1,57 @@
+"""What the plug-in registers, all under the name `usage`.
+
+Every node process and every `rmqkit` command imports this module, so it imports no more than the hooks' marker; the rest
+is loaded when a factory is called, which is only where `usage` was asked for.
+"""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from rmqkit.hookspecs import Factory, hookimpl
+
+if TYPE_CHECKING:
+    from rmqkit.broker.node import Broker
+    from rmqkit.runtime.calls import Handlers
+    from rmqkit.runtime.duties import Run
+
+NAME = "usage"
+
+
+@hookimpl
+def rmqkit_handlers() -> Mapping[str, Factory]:
+    return {NAME: _handlers}
+
+
+@hookimpl
+def rmqkit_duties() -> Mapping[str, Factory]:
+    return {NAME: _duty}
+
+
+@hookimpl
+def rmqkit_commands() -> Mapping[str, Factory]:
+    return {NAME: _command}
+
+
+def _handlers(settings: Mapping[str, str]) -> "Handlers":
+    from rmqkit.plugins import read_settings
+    from rmqkit_usage.answering import rows
+    from rmqkit_usage.sampling import UsageSettings
+
+    # They are the duty's; looked at here, a wrong one ends the start before anything is opened.
+    read_settings(NAME, settings, UsageSettings)
+    return rows
+
+
+def _duty(broker: "Broker", settings: Mapping[str, str]) -> "Run":
+    from rmqkit.plugins import read_settings
+    from rmqkit_usage.sampling import Sampling, UsageSettings
+
+    sampling = Sampling(broker, read_settings(NAME, settings, UsageSettings))
+    broker.plugins[NAME] = sampling
+    return sampling.run
+
+
+def _command() -> Any:
+    from rmqkit_usage.command import app
+
+    return app
