@@ -15,6 +15,7 @@ import java.util.Set;
 import java.util.TreeSet;
 import org.apache.rocketmq.client.QueryResult;
 import org.apache.rocketmq.client.exception.MQClientException;
+import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.client.producer.SendResult;
 import org.apache.rocketmq.common.TopicConfig;
 import org.apache.rocketmq.common.message.Message;
@@ -236,8 +237,9 @@ final class AdminChecks {
 
     private static Map<String, Object> queryByKey(Scene scene) throws Exception {
         scene.createTopic(2);
+        DefaultMQProducer producer = scene.producer();
         for (int i = 0; i < 9; i++) {
-            scene.producer().send(new Message(scene.topic, "T", "common key" + i, utf8("m" + i)));
+            producer.send(new Message(scene.topic, "T", "common key" + i, utf8("m" + i)));
         }
         long from = System.currentTimeMillis() - 600_000;
         QueryResult all = scene.admin().queryMessage(scene.topic, "common", 64, from, System.currentTimeMillis() + 600_000);
