@@ -8,6 +8,7 @@ a cluster is purged, so whoever gets the lock looks whether the file it has lock
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -43,11 +44,16 @@ def cluster_names(home: Path) -> list[str]:
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Give a file new content at once: a reader sees the old or the new one."""
+    """Give a file new content at once: a reader sees the old or the new one. Raises ClusterError."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         temporary.write_text(text, encoding="utf-8")
         os.replace(temporary, path)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        advice = "; make room, or set RMQKIT_HOME to another disk" if error.errno == errno.ENOSPC else ""
+        raise ClusterError(f"cannot write {path}: {error.strerror}{advice}") from None
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
@@ -79,8 +85,9 @@ def locked(folder: Path, note: Callable[[str], None]) -> Iterator[None]:
                 continue
             if not _is_still(lock, folder / LOCK):
                 continue
-            os.truncate(lock, 0)
-            os.pwrite(lock, str(os.getpid()).encode(), 0)
+            with contextlib.suppress(OSError):  # only a note for others, and stopping must work on a full disk
+                os.truncate(lock, 0)
+                os.pwrite(lock, str(os.getpid()).encode(), 0)
             yield
             return
         finally:

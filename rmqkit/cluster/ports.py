@@ -79,20 +79,20 @@ def taken_text(node: str, port: int) -> str:
 
 
 def owner_of(port: int) -> str:
-    """Who listens on the port, in words; "" when this user may not know."""
+    """Who listens on the port or has it as its end of a connection, in words; "" when this user may not know."""
     import psutil
 
     try:
         connections = psutil.net_connections("tcp")
     except (psutil.Error, OSError):
         return ""
-    for connection in connections:
-        if connection.status != psutil.CONN_LISTEN or connection.laddr.port != port:
-            continue
-        if connection.pid is None:
+    holders = [each for each in connections if each.laddr and each.laddr.port == port]
+    for holder in sorted(holders, key=lambda each: each.status != psutil.CONN_LISTEN):
+        if holder.pid is not None:
+            return process_in_words(holder.pid)
+        if holder.status == psutil.CONN_LISTEN:
             return "a process of another user"
-        return process_in_words(connection.pid)
-    return ""
+    return "a connection that is being closed" if holders else ""
 
 
 def process_in_words(pid: int) -> str:

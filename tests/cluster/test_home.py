@@ -1,5 +1,6 @@
 """Folders and locks."""
 
+import errno
 import os
 import threading
 from pathlib import Path
@@ -100,3 +101,15 @@ def test_asking_for_a_cluster_that_is_not_there_makes_nothing(tmp_path):
             ask()
     assert not cluster.is_running
     assert os.listdir(tmp_path) == []
+
+
+def test_a_full_disk_is_one_line_that_says_what_to_do(tmp_path, monkeypatch):
+    def full(*_names):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    (tmp_path / "f").write_text("old")
+    monkeypatch.setattr(os, "replace", full)
+    with pytest.raises(ClusterError, match=r"/f: No space left on device; make room"):
+        home.write_whole(tmp_path / "f", "new")
+    assert (tmp_path / "f").read_text() == "old"
+    assert os.listdir(tmp_path) == ["f"]

@@ -58,3 +58,8 @@ def test_a_listener_makes_its_port_taken_and_is_named_as_owner():
 def test_an_address_of_another_machine_cannot_be_bound():
     with pytest.raises(ClusterError, match=r"192\.0\.2\.1"):
         ports.is_free("192.0.2.1", 20000)
+
+
+def test_the_end_of_a_connection_takes_its_port_too():
+    with socket.create_server(("127.0.0.1", 0)) as listener, socket.create_connection(listener.getsockname()) as client:
+        assert f"pid {os.getpid()} (" in ports.owner_of(client.getsockname()[1])
