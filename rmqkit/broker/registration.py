@@ -2,12 +2,15 @@
 
 Each name server is told on its own; one that is down or slow delays none of the others. A name server refuses an id's
 first registration when it carries exactly one topic, so the whole table always goes first (a changed topic that cannot
-be told alone is told by the next whole registration). The connection stays open: closing it is what tells the name
-server at once that this broker is gone.
+be told alone is told by the next whole registration). Who creates a topic is answered once the name servers know it
+(`when_told`), as upstream does: its clients ask for the route next and look again only after 30 s.
+
+The connection stays open: closing it is what tells the name server at once that this broker is gone.
 
 Source: `broker/.../out/BrokerOuterAPI.registerBrokerAll`, `broker/.../BrokerController.registerBrokerAll`.
 """
 
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -27,7 +30,8 @@ PERIOD_MS_MIN = 10_000
 PERIOD_MS_MAX = 60_000
 #: a name server that could not be told is tried again after this
 RETRY_MS = 1000
-UNREGISTER_TIMEOUT_MS = 3000
+#: how long the creator of a topic waits for the name servers at most
+TOLD_MS_MAX = 2000
 
 
 class Registration:
@@ -38,6 +42,9 @@ class Registration:
         self.registered: dict[Address, None] = {}
         self.failures: dict[Address, str] = {}
         self._running = False
+        self._untold = 0
+        self._waiting: list[Callable[[], None]] = []
+        broker.duties.add("registration-told", self._stop_waiting, None)
 
     def start(self) -> None:
         self._running = True
@@ -51,7 +58,21 @@ class Registration:
             return
         body = self._body(self._broker.topics.snapshot(names))
         for address in list(self.registered):
+            self._untold += 1
             self._send(address, body)
+
+    def when_told(self, then: Callable[[], None]) -> None:
+        """Call `then` when the changes so far have been answered by the name servers, or after `TOLD_MS_MAX`."""
+        if not self._untold:
+            then()
+            return
+        self._waiting.append(then)
+        self._broker.duties.wake("registration-told", self._broker.clock.mono_ms + TOLD_MS_MAX)
+
+    def _stop_waiting(self, now_ms: int) -> None:
+        waiting, self._waiting = self._waiting, []
+        for then in waiting:
+            then()
 
     def stop(self) -> None:
         """Say goodbye; best effort, the closing connection says the same."""
@@ -134,6 +155,10 @@ class Registration:
         broker.remoting.call(address, RequestCode.REGISTER_BROKER, request, body, timeout_ms=timeout_ms, then=answered)
 
     def _answered(self, address: Address, whole: bool, outcome: Outcome) -> None:
+        if not whole:
+            self._untold -= 1
+            if not self._untold:
+                self._stop_waiting(self._broker.clock.mono_ms)
         if not isinstance(outcome, CallFailed) and outcome.is_ok:
             if address not in self.registered and whole:
                 self.registered[address] = None

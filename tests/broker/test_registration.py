@@ -32,8 +32,12 @@ def test_the_whole_table_goes_first_then_changed_topics(make):
     assert len(topics) > 1
     assert {"DefaultCluster", "broker-a", "BenchmarkTest"} <= set(topics)
 
-    with_topic(broker, "New")
+    client = broker.connect()
+    create = {"topic": "New", "defaultTopic": "TBW102", "readQueueNums": "1", "writeQueueNums": "1", "perm": "6"}
+    opaque = client.tell(RequestCode.UPDATE_AND_CREATE_TOPIC, {**create, "topicFilterType": "SINGLE_TAG", "order": "false"})
+    assert client.answer_to(opaque) is None, "the creator asks for the route next: the name server must know it"
     (request,) = answer_all(broker, first)
+    assert client.answer_to(opaque).code == 0
     assert list(json.loads(request.body)["topicConfigSerializeWrapper"]["topicConfigTable"]) == ["New"]
 
     broker.advance(1_500)
@@ -70,3 +74,16 @@ def test_sends_are_served_without_any_name_server(make):
     broker = make("namesrvAddr=10.9.9.1:9876")
     broker.refuse(broker.dialled[0])
     assert send(with_topic(broker)).code == 0
+
+
+def test_a_silent_name_server_does_not_keep_the_creator_of_a_topic(make):
+    broker = make("namesrvAddr=10.9.9.1:9876")
+    (nameserver,) = broker.dialled
+    broker.accept(nameserver)
+    answer_all(broker, nameserver)
+    client = broker.connect()
+    body = b'{"clientID":"c","consumerDataSet":[{"groupName":"G","subscriptionDataSet":[]}]}'
+    opaque = client.tell(RequestCode.HEART_BEAT, {}, body)
+    assert client.answer_to(opaque) is None
+    broker.advance(2_000)
+    assert client.answer_to(opaque).code == 0

@@ -61,7 +61,7 @@ def test_sigterm_under_load_loses_nothing_acknowledged(start):
 
 
 def test_transient_store_pool_keeps_what_it_had_written(start):
-    """With the pool an acknowledged message may be lost by a kill; the ones that are there must still be whole and dense."""
+    """With the pool a kill may lose acknowledged messages; those that are there must still be whole and dense."""
     cluster = start(transientStorePoolEnable=True)
     with Workload(cluster.namesrv, "crash") as work:
         work.wait_for(1000)

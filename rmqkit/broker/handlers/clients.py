@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from rmqkit.broker.clients import CLIENTS_MAX, Member
 from rmqkit.broker.names import group_fault, retry_topic
-from rmqkit.runtime.calls import Call, Handlers, Refused, Response
+from rmqkit.runtime.calls import LATER, Call, Handlers, Refused, Response
 from rmqkit.wire.bodies import (
     CheckClientBody,
     Connection,
@@ -63,7 +63,10 @@ def heartbeat(broker: "Broker", call: Call[NoFields]) -> Response:
     if changed:
         broker.notify_groups()
     # Java's clients look at these two; the version of the header tells them that SQL92 may be asked for.
-    return call.ok({"IS_SUPPORT_HEART_BEAT_V2": "true", "IS_SUB_CHANGE": "true" if changed else "false"})
+    answer = call.ok({"IS_SUPPORT_HEART_BEAT_V2": "true", "IS_SUB_CHANGE": "true" if changed else "false"})
+    # The consumer asks for the route of its retry topic next.
+    broker.registration.when_told(lambda: call.finish(answer))
+    return LATER
 
 
 @rows.handles(RequestCode.UNREGISTER_CLIENT, UnregisterClientRequest)

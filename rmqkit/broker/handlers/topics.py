@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from rmqkit.broker.names import is_system_topic, topic_fault
 from rmqkit.broker.topics import QUEUE_COUNT_MAX, TOPICS_MAX
-from rmqkit.runtime.calls import Call, Handlers, Refused, Response
+from rmqkit.runtime.calls import LATER, Call, Handlers, Refused, Response
 from rmqkit.wire.bodies import GroupList, MessageQueue, TopicConfig, TopicList, TopicOffset, TopicStatsTable
 from rmqkit.wire.codes import RequestCode, ResponseCode
 from rmqkit.wire.schemas.topics import (
@@ -57,7 +57,8 @@ def create(broker: "Broker", call: Call[CreateTopicRequest]) -> Response:
     if config != known:
         call.changing()
         broker.topics.put(config)
-    return call.ok()
+    broker.registration.when_told(lambda: call.finish(call.ok()))
+    return LATER
 
 
 def _fault(args: CreateTopicRequest) -> str | None:
