@@ -4,7 +4,7 @@
     8 logicsMsgTimestamp     store time of the last record whose queue unit is
     16 indexMsgTimestamp     end time of the last index file that is full and on the platter
     24 masterFlushedOffset   a slave's: how far its master had flushed
-    32 confirmPhyOffset      where the last record starts, as upstream keeps it outside of controller mode
+    32 confirmPhyOffset      the log is on the platter up to there; upstream keeps its confirm offset here
     40 logicsPhysicalOffset  where the last record starts whose queue unit is on the platter
 
 Recovery begins there: what a field says must already be true on disk when the file says it. So fields only move after

@@ -114,6 +114,12 @@ class ConsumeQueue:
                 low = middle + 1
         return low
 
+    @property
+    def phy_last(self) -> int:
+        """Where the record of the last unit starts; -1 without units."""
+        found = self.units(self.offset_max - 1, 1) if self.offset_max > self.offset_min else b""
+        return int(UNIT.unpack(found)[0]) if len(found) == UNIT_SIZE else -1
+
     # --- growing --------------------------------------------------------------------------------------------------------
 
     def put(self, queue_offset: int, phy_offset: int, size: int, tags_code: int) -> bool:
@@ -123,10 +129,8 @@ class ConsumeQueue:
         """
         if phy_offset < self.phy_end:
             return False
-        if queue_offset != self.offset_max:
-            if queue_offset < self.offset_max and queue_offset != 0:
-                return False
-            self._jump(queue_offset)
+        if queue_offset != self.offset_max and not self._jump(queue_offset):
+            return False
         self.tail += UNIT.pack(phy_offset, size, tags_code)
         self.offset_max = queue_offset + 1
         if self.offset_next < self.offset_max:
@@ -134,16 +138,23 @@ class ConsumeQueue:
         self.phy_end = phy_offset + size
         return True
 
-    def _jump(self, queue_offset: int) -> None:
-        """Go on at another number: an empty queue begins there, a gap is filled with pre-blank units."""
+    def _jump(self, queue_offset: int) -> bool:
+        """Go on at another number; False when the record cannot be one of this queue.
+
+        An empty queue begins at any number, and at 0 a queue begins anew. A small gap is filled. A number that is a file
+        or more away is a damaged one.
+        """
         gap = queue_offset - self.offset_max
-        if self.offset_max == self.offset_min or gap < 0 or gap * UNIT_SIZE >= self.files.file_size:
+        if self.offset_max == self.offset_min or queue_offset == 0:
             self.restart(queue_offset)
-        else:
-            last = self.units(self.offset_max - 1, 1)
-            phy_last = UNIT.unpack(last)[0] if len(last) == UNIT_SIZE else 0
-            self.tail += UNIT.pack(phy_last, PRE_BLANK_SIZE, 0) * gap
-            self.offset_max = queue_offset
+            return True
+        if not 0 < gap * UNIT_SIZE < self.files.file_size:
+            return False
+        last = self.units(self.offset_max - 1, 1)
+        phy_last = UNIT.unpack(last)[0] if len(last) == UNIT_SIZE else 0
+        self.tail += UNIT.pack(phy_last, PRE_BLANK_SIZE, 0) * gap
+        self.offset_max = queue_offset
+        return True
 
     def restart(self, queue_offset: int) -> None:
         """Forget all units; the next one will be number `queue_offset`. Raises OSError.

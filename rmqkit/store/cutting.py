@@ -11,6 +11,7 @@ failed or when records wait for dispatch.
 import errno
 from typing import TYPE_CHECKING
 
+from rmqkit.store.scan import store_ms_of
 from rmqkit.store.steps import Steps, Work
 
 if TYPE_CHECKING:
@@ -49,7 +50,10 @@ def cut(engine: "MappedEngine", steps: Steps, phy_offset: int) -> Work:
     engine.flush.moved(phy_offset)
     engine.table.cut(phy_offset)
     engine.index.cut(phy_offset)
-    engine.dispatched = (min(engine.dispatched[0], phy_offset), min(engine.dispatched[1], phy_offset), engine.dispatched[2])
+    last = log.record(max(engine.table.phy_last, 0))
+    last_ms = 0 if last is None else store_ms_of(last)
+    engine.dispatched = (engine.table.phy_last, min(engine.dispatched[1], phy_offset), last_ms)
+    engine.flush.synced_ms = engine.flush.written_ms = last_ms
     if engine.queue_flush.begin_round(told := steps.told()):
         yield from steps.wait(lambda: engine.is_broken)
     else:

@@ -79,7 +79,7 @@ class LogFlush:
             self.fail(f"{self._log.files.path(self.offset_synced)} could not be synced ({error.strerror or error})")
             return
         self.offset_synced = max(self.offset_synced, target)
-        self.synced_ms = max(self.synced_ms, self._target_ms)
+        self.synced_ms = self._target_ms or self.synced_ms
         waiting = self._waiting
         while waiting and waiting[0][0] <= target:
             heappop(waiting)[2](True)

@@ -14,6 +14,7 @@ Source: `store/.../index/IndexService.java`; rebuilding everything is ours (upst
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 
 from rmqkit.config import IndexSettings
 from rmqkit.runtime.connection import Buffer
@@ -28,7 +29,7 @@ from rmqkit.store.scan import Scanned, scan
 from rmqkit.store.walk import LogWalk
 from rmqkit.wire.codes import MessageSysFlag
 from rmqkit.wire.javahash import index_key_hash
-from rmqkit.wire.properties import KEY_SEPARATOR, PROPERTY_KEYS, PROPERTY_UNIQ_KEY, find
+from rmqkit.wire.properties import KEY_SEPARATOR, PROPERTY_KEYS, PROPERTY_TAGS, PROPERTY_UNIQ_KEY, find
 
 #: records that wait before a batch begins early
 BATCH_RECORDS = 16_384
@@ -46,6 +47,10 @@ _UNIQ_KEY = PROPERTY_UNIQ_KEY.encode()
 _UNIQ_KEY_PAIR = _UNIQ_KEY + b"\x01"
 _KEYS = PROPERTY_KEYS.encode()
 _KEYS_PAIR = _KEYS + b"\x01"
+_TAGS = PROPERTY_TAGS.encode()
+_TAGS_PAIR = _TAGS + b"\x01"
+#: what stands before tags to make a key of them (upstream's INDEX_TAG_TYPE, since 5.4)
+TAG_KEY = "T#"
 
 #: topic, properties, offset and time of a record
 Row = tuple[str, bytes, int, int]
@@ -283,8 +288,9 @@ class Index:
     # --- looking up -----------------------------------------------------------------------------------------------------
 
     def query(self, topic: str, key: str, *, count_max: int, begin_ms: int, end_ms: int) -> IndexHits:
-        """Records of the topic with that key (UNIQ_KEY or one of KEYS) stored in the time range, in log order; the newest
-        `count_max` of them. Upstream: `DefaultMessageStore.queryMessage`; it leaves sorting out false hits to clients."""
+        """Records of the topic with that key (UNIQ_KEY, one of KEYS, or TAGS after "T#") stored in the time range, in log
+        order; the newest `count_max` of them. Upstream's `DefaultMessageStore.queryMessage` leaves false hits to clients.
+        """
         for _ in range(_STEPS_PER_QUERY if self._walk is not None or self._repair is not None else WAITING_MAX):
             if not self._has_work or self._retry_ms:
                 break
@@ -318,11 +324,12 @@ class Index:
         keys = find(scanned.properties, _KEYS) or b""
         if find(scanned.properties, _UNIQ_KEY) == wanted or wanted in keys.split(KEY_SEPARATOR.encode()):
             return record
-        return None
+        tags = find(scanned.properties, _TAGS)
+        return record if tags is not None and key == TAG_KEY + tags.decode("utf-8", "replace") else None
 
 
 def key_hashes(topic: str, properties: bytes) -> list[int]:
-    """Hashes of what a record can be found by: its unique id and each of its keys."""
+    """Hashes of what a record can be found by: its unique id, each of its keys, its tags."""
     hashes = []
     start = properties.find(_UNIQ_KEY_PAIR)
     if start >= 0:
@@ -338,7 +345,16 @@ def key_hashes(topic: str, properties: bytes) -> list[int]:
         for key in keys.decode("utf-8", "replace").split(KEY_SEPARATOR):
             if key:
                 hashes.append(index_key_hash(topic, key))
+    if _TAGS_PAIR in properties:
+        tags = find(properties, _TAGS)
+        if tags is not None:
+            hashes.append(_tag_hash(topic, tags))
     return hashes
+
+
+@lru_cache(maxsize=4096)
+def _tag_hash(topic: str, tags: bytes) -> int:
+    return index_key_hash(topic, TAG_KEY + tags.decode("utf-8", "replace"))
 
 
 def _row(record: Scanned) -> Row:

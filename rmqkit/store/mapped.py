@@ -177,7 +177,9 @@ class MappedEngine:
         self.checkpoint.index_ms = max(self.checkpoint.index_ms, end_ms)
 
     def _synced(self) -> None:
-        self.checkpoint.physic_ms = max(self.checkpoint.physic_ms, self.flush.synced_ms)
+        self.checkpoint.physic_ms = self.flush.synced_ms
+        # A replica's log may end within a record: the last whole one counts.
+        self.checkpoint.confirm_phy_offset = min(self.flush.offset_synced, self.dispatched[1])
 
     # --- life -------------------------------------------------------------------------------------------------------
 

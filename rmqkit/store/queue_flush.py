@@ -205,8 +205,7 @@ class QueueFlush:
             if noted is not None and generation == self._generation and self._ends.error is None:
                 phy_offset, _, store_ms = noted
                 self._checkpoint.logics_phy_offset = phy_offset
-                self._checkpoint.confirm_phy_offset = phy_offset
-                self._checkpoint.logics_ms = max(self._checkpoint.logics_ms, store_ms)
+                self._checkpoint.logics_ms = store_ms
             tell()
 
         def log_synced(durable: bool) -> None:

@@ -167,9 +167,9 @@ class QueueTable:
         self.waiting = sum([len(queue.tail) for queue in self.dirty]) // UNIT_SIZE
 
     @property
-    def phy_end(self) -> int:
-        """One past the last record that has a unit in any queue; -1 when there is none."""
-        return max([queue.phy_end for queue in self.by_key.values()], default=-1)
+    def phy_last(self) -> int:
+        """Where the last record starts that has a unit in any queue; -1 when there is none."""
+        return max([queue.phy_last for queue in self.by_key.values()], default=-1)
 
 
 def is_topic_name(topic: str) -> bool:

@@ -10,10 +10,11 @@ when the store is taken or damaged. The rest is a generator that a duty steps th
    (store times of the checkpoint) allows.
 3. After an unclean stop units of records behind T are forgotten; they may be a mixture of old and new pages.
 4. The log is read from T to its end: sizes, offsets and CRCs checked, units added. The end is where no whole record
-   stands. A queue that misses units before T means that units are lost: then the whole log is read again.
-5. Behind the end: when whole records are found there that had been synced, the log is damaged and the start fails. Else
-   it is a torn tail. After an unclean stop it is overwritten with zeroes and later files are removed, so that no later
-   recovery takes its bytes for records (upstream leaves them there: #10666).
+   stands; a last record with a hole in its properties, which no CRC covers, is not whole. A queue that misses units
+   before T means that units are lost: then the whole log is read again.
+5. An end before what was synced once (`confirmPhyOffset`) is damage, and the start fails. Else it is a torn tail. After an
+   unclean stop what is behind is overwritten with zeroes and later files are removed, so that no later recovery takes
+   its bytes for records (upstream leaves them there: #10666).
 6. The log's last files are synced, the queues' ranges corrected; the store is ready. The index catches up behind.
 
 Source: `store/.../DefaultMessageStore.java` (`load`, `recover`), `store/.../CommitLog.java` (`recoverNormally`,
@@ -29,7 +30,7 @@ from rmqkit.store.consume_queue import UNIT_SIZE, ConsumeQueue
 from rmqkit.store.log_files import Loaded
 from rmqkit.store.queue_flush import QueueEnds, load_ends
 from rmqkit.store.queue_load import QueueLoad
-from rmqkit.store.scan import BLANK_SIZE, Scanned, scan
+from rmqkit.store.scan import BLANK_SIZE, Scanned, may_be_torn
 from rmqkit.store.steps import Steps, Work
 from rmqkit.store.walk import LogWalk
 
@@ -41,7 +42,6 @@ BYTES_PER_STEP = 8_388_608
 RECORDS_PER_STEP = 4096
 QUEUES_PER_STEP = 256
 _CHUNK_SIZE = 1_048_576
-_RECORD_SIZE_MAX = 64 * _CHUNK_SIZE
 _ZEROES = bytes(_CHUNK_SIZE)
 _ADVICE = "restore it from a backup or copy the store of a replica; nothing was changed"
 
@@ -56,6 +56,8 @@ class Recovery:
         self._is_clean = True
         self._loaded = Loaded()
         self._ends = QueueEnds()
+        #: everything below was on the platter once
+        self._synced = 0
         self._last: Scanned | None = None
 
     # --- at once ------------------------------------------------------------------------------------------------------
@@ -78,29 +80,15 @@ class Recovery:
         except KeptFileDamaged as error:
             engine.ports.log.warning("queue-ends-damaged", error=str(error))
         self._loaded = files.load()
-        if self._loaded.problem and (self._is_clean or self._was_synced(self._loaded)):
-            raise RmqkitError(f"the commit log is damaged: {self._loaded.problem}; {_ADVICE}")
-        if self._loaded.problem:
-            engine.ports.log.warning("commit-log-torn", problem=self._loaded.problem)
-        known = max(engine.checkpoint.logics_phy_offset, self._ends.phy_offset)
-        end = files.end + (files.file_size if self._loaded.short else 0)
-        if known >= end and (known > 0 or engine.checkpoint.physic_ms > 0):
-            missing = files.path(known)
-            raise RmqkitError(f"the commit log is damaged: {missing} is missing, it held synced records; {_ADVICE}")
-
-    def _was_synced(self, loaded: Loaded) -> bool:
-        """Whether a file behind a broken place begins with a record that had been synced: then it is no torn tail."""
-        for path in loaded.strangers[1:]:
-            name = path.rpartition("/")[2]
-            if name.isascii() and name.isdigit():
-                size = int.from_bytes(self._disk.read(path, 0, 4), "big")
-                head = self._disk.read(path, 0, min(size, _RECORD_SIZE_MAX))
-                if self._is_synced(scan(head, 0, int(name), check_crc=False)):
-                    return True
-        return False
-
-    def _is_synced(self, record: Scanned | None) -> bool:
-        return record is not None and 0 < record.store_ms < self._engine.checkpoint.physic_ms
+        checkpoint = engine.checkpoint
+        self._synced = max(checkpoint.confirm_phy_offset, checkpoint.logics_phy_offset, self._ends.phy_offset)
+        problem = self._loaded.problem
+        if problem and not self._is_clean and files.end >= self._synced:
+            # A power loss may leave so the files that were never synced.
+            engine.ports.log.warning("commit-log-torn", problem=problem)
+        elif problem or files.end < self._synced or (not len(files) and checkpoint.physic_ms):
+            problem = problem or f"{files.path(files.end)} is missing, it held synced records"
+            raise RmqkitError(f"the commit log is damaged: {problem}; {_ADVICE}")
 
     def _record_at(self, offset: int) -> Scanned | None:
         record = LogWalk(self._log, offset).next()
@@ -127,7 +115,7 @@ class Recovery:
             self._last = None
             engine.ports.log.warning("queues-rebuilt", reason="units are missing", log_start=log.files.start)
             end = yield from self._read_log(log.files.start, strict=False)
-        self._check_end(end, load.phy_max)
+        self._check_end(end)
         yield from self._end_at(start, end)
         for done, queue in enumerate(engine.table):
             if queue.phy_end > end:
@@ -221,6 +209,8 @@ class Recovery:
         table = engine.table
         records, stepped = 0, start
         while (record := walk.next()) is not None:
+            if may_be_torn(record) and LogWalk(log, walk.position, check_crc=True).next() is None:
+                return record.phy_offset
             self._last = record
             if record.phy_offset >= deleted.get(record.topic, 0):
                 queue = table.by_key.get((record.topic, record.queue_id))
@@ -236,20 +226,15 @@ class Recovery:
                 yield False
         return walk.position
 
-    def _check_end(self, end: int, phy_max: int) -> None:
-        """Refuse a log that ends in front of records which had been synced."""
-        log = self._log
-        files = log.files
-        behind = list(range(files.floor(end) + files.file_size, files.end, files.file_size))
-        if phy_max >= end:
-            behind.append(phy_max)
-        for offset in behind:
-            if self._is_synced(self._record_at(offset)):
-                path, position = files.path(end), end % files.file_size
-                raise RmqkitError(
-                    f"the commit log is damaged: {path} holds no valid record at byte {position}, but synced records "
-                    f"follow; {_ADVICE}"
-                )
+    def _check_end(self, end: int) -> None:
+        """Refuse a log that ends in front of what is known to have been synced."""
+        files = self._log.files
+        if end < self._synced:
+            path, position = files.path(end), end % files.file_size
+            raise RmqkitError(
+                f"the commit log is damaged: {path} holds no valid record at byte {position}, but the log was synced up to "
+                f"{self._synced}; {_ADVICE}"
+            )
 
     def _end_at(self, start: int, end: int) -> Work:
         """Let the log end there, durably."""

@@ -41,6 +41,8 @@ _BODY_SIZE = Struct(">i")
 _SHORT = Struct(">h")
 _BLANK = Struct(">II")
 _START_SIZE = 48
+#: no text has so many in a row
+_HOLE = bytes(16)
 _DELAYS_S = (1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
 #: delay level -> ms (`messageDelayLevel`)
 DELAY_LEVELS: Mapping[int, int] = {level: seconds * 1000 for level, seconds in enumerate(_DELAYS_S, 1)}
@@ -117,8 +119,16 @@ def scan(
         topic = str(buffer[topic_at:topic_end], "utf-8")
     except UnicodeDecodeError:
         return None
+    if "\0" in topic:
+        return None
     code = queue_tags_code(topic, properties, store_ms, delay_levels)
     return Scanned(size, topic, queue_id, queue_offset, phy, sys_flag, store_ms, code, properties)
+
+
+def may_be_torn(record: Scanned) -> bool:
+    """Whether zeroes stand in the properties as a lost page would leave them: no checksum covers them. A record like that
+    is whole when another one follows it."""
+    return record.properties.endswith(b"\0") or _HOLE in record.properties
 
 
 def queue_tags_code(topic: str, properties: bytes, store_ms: int, delay_levels: Mapping[int, int]) -> int:

@@ -32,6 +32,8 @@ class LogWalk:
         self._window_at = -1
 
     def next(self) -> Scanned | None:
+        # What retention has taken away is passed over.
+        self.position = max(self.position, self._log.files.start)
         while True:
             at = self.position - self._window_at
             found = None
