@@ -73,15 +73,38 @@ def run(options: Options) -> int:
 
 
 def _config(path: str | None, options: Options) -> NodeConfig:
-    """The settings of one node. A broker that may choose its port has it chosen here: it needs two that belong together."""
+    """The settings of one node, with what only the machine can say put in.
+
+    A broker that may choose its port has it chosen here, since it needs two that belong together; a broker address that
+    was given by name becomes a number, since it is a part of message ids.
+    """
     from rmqkit import config
 
     paths = [path] if path else []
     loaded = config.load(paths, options.settings, options.kind)
-    if options.kind == "broker" and loaded.network.listen_port == 0:
-        port = _free_port(loaded.network.bind_address)
-        loaded = config.load(paths, [*options.settings, f"listenPort={port}"], options.kind)
-    return loaded
+    if options.kind != "broker":
+        return loaded
+    network = loaded.network
+    found = {}
+    if network.listen_port == 0:
+        found["listenPort"] = str(_free_port(network.bind_address))
+    for key, host in (("brokerIP1", network.broker_ip1), ("brokerIP2", network.broker_ip2)):
+        if (number := _numeric(key, host)) != host:
+            found[key] = number
+    if not found:
+        return loaded
+    return config.load(paths, [*options.settings, *(f"{key}={value}" for key, value in found.items())], options.kind)
+
+
+def _numeric(key: str, host: str) -> str:
+    """The address of a host, IPv4 first. Raises ConfigError when it has none."""
+    import socket
+
+    try:
+        found = socket.getaddrinfo(host, None, 0, socket.SOCK_STREAM)
+    except (OSError, UnicodeError):
+        raise ConfigError(f"config: {key} = {host!r}: no such host") from None
+    return str(min(found, key=lambda each: each[0] != socket.AF_INET)[4][0])
 
 
 def _free_port(host: str) -> int:

@@ -19,10 +19,12 @@ its `node.toml`.
 
 from __future__ import annotations
 
+import socket
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from difflib import get_close_matches
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -77,8 +79,15 @@ class Description:
 
     @property
     def advertised(self) -> str:
-        """The host that clients are told."""
-        return self.advertise or ("127.0.0.1" if self.bind in ("0.0.0.0", "::") else self.bind)
+        """The address that clients are told, as a number: it becomes a part of message ids. Raises UsageProblem."""
+        if self.advertise:
+            return numeric("advertise", self.advertise)
+        return "127.0.0.1" if self.bind in ("0.0.0.0", "::") else self.bound
+
+    @property
+    def bound(self) -> str:
+        """The address to listen on, as a number. Raises UsageProblem."""
+        return numeric("bind", self.bind)
 
     def changed(self, **given: Any) -> Description:
         """With the values that are not None put in; `settings` are added to those there are. Raises UsageProblem."""
@@ -117,6 +126,16 @@ class Description:
 
         content = {item.name: getattr(self, item.name) for item in fields(self)}
         return tomli_w.dumps({**content, "settings": dict(self.settings)})
+
+
+@cache
+def numeric(what: str, host: str) -> str:
+    """A host's address, IPv4 first. Raises UsageProblem when it has none."""
+    try:
+        found = socket.getaddrinfo(host, None, 0, socket.SOCK_STREAM)
+    except (OSError, UnicodeError):
+        raise UsageProblem(f"{what} = {host!r}: no such host") from None
+    return str(min(found, key=lambda each: each[0] != socket.AF_INET)[4][0])
 
 
 def parse(text: str, where: str) -> Description:

@@ -90,7 +90,7 @@ def _write_node_files(
         kept = nodefile.port_of(there[plan.node]) if keep_ports else None
         return moved.get(plan.node) or kept or plan.port
 
-    chosen |= ports.choose(plans, wanted, description.bind, any_port=description.any_port, reserved=reserved)
+    chosen |= ports.choose(plans, wanted, description.bound, any_port=description.any_port, reserved=reserved)
     nameservers = [Target(plan, description.advertised, chosen[plan.node]) for plan in nodes if plan.node in chosen]
     namesrv = ";".join(target.address for target in nameservers if not target.plan.is_broker)
     for plan in plans:
@@ -158,7 +158,7 @@ def _taken_since(folder: Path, description: Description, plans: Sequence[NodePla
     moved = {}
     for plan in plans:
         port = nodefile.port_of(nodefile.load(node_folder(folder, plan.node)))
-        if port is not None and not all(ports.is_free(description.bind, each) for each in plan.ports(port)):
+        if port is not None and not all(ports.is_free(description.bound, each) for each in plan.ports(port)):
             moved[plan.node] = port + PORT_STEP
     return moved
 

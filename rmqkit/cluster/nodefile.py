@@ -59,7 +59,7 @@ def contents(
             "brokerName": plan.broker_name,
             "brokerId": plan.broker_id,
             "listenPort": port,
-            "bindAddress": description.bind,
+            "bindAddress": description.bound,
             "brokerIP1": description.advertised,
             "brokerIP2": description.advertised,
             "namesrvAddr": namesrv,
@@ -68,7 +68,7 @@ def contents(
     else:
         ties = {
             "listenPort": port,
-            "bindAddress": description.bind,
+            "bindAddress": description.bound,
             "kvConfigPath": str(store / "kvConfig.json"),
             "configStorePath": str(store / "namesrv.properties"),
         }

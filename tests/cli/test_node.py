@@ -160,6 +160,7 @@ def test_a_store_that_cannot_be_made_is_told(shell):
         (("-c", "absent.toml"), "absent.toml"),
         (("-c", "broken.toml"), "broken.toml"),
         (("--set", "storageEngine=maped"), "did you mean 'mapped'?"),
+        (("--set", "brokerIP1=nohost.invalid"), "brokerIP1 = 'nohost.invalid': no such host"),
         (("--kind", "proxy"), "--kind"),
         (("--nonsense",), "--nonsense"),
     ],
@@ -167,6 +168,20 @@ def test_a_store_that_cannot_be_made_is_told(shell):
 def test_wrong_settings_are_one_line_and_exit_code_2(shell, words, says):
     (shell.home / "broken.toml").write_text("a = = 1")
     assert says in refused(shell, *words, code=2)
+
+
+def test_a_broker_address_may_be_a_name(shell):
+    with Running(shell, *broker_words(shell, brokerIP1="localhost")) as node:
+        node.ready()
+        assert any("address=127.0.0.1:" in line for line in node.lines)
+
+
+def test_damaged_files_are_named_and_left_as_they_are(shell):
+    log = shell.home / "store" / "commitlog" / "00000000000000000000"
+    log.parent.mkdir(parents=True)
+    log.write_text("hello")
+    assert str(log) in refused(shell, *broker_words(shell), code=1)
+    assert log.read_text() == "hello"
 
 
 def test_an_apache_conf_is_taken_as_it_is(shell):

@@ -89,7 +89,19 @@ def test_settings_are_key_equals_value():
 
 @pytest.mark.parametrize(
     ("bind", "advertise", "told"),
-    [("127.0.0.1", "", "127.0.0.1"), ("0.0.0.0", "", "127.0.0.1"), ("10.0.0.7", "", "10.0.0.7"), ("0.0.0.0", "db1", "db1")],
+    [
+        ("127.0.0.1", "", "127.0.0.1"),
+        ("0.0.0.0", "", "127.0.0.1"),
+        ("10.0.0.7", "", "10.0.0.7"),
+        ("0.0.0.0", "localhost", "127.0.0.1"),
+        ("::1", "", "::1"),
+        ("localhost", "", "127.0.0.1"),
+    ],
 )
 def test_clients_are_told_an_address_they_can_use(bind, advertise, told):
     assert Description(bind=bind, advertise=advertise).advertised == told
+
+
+def test_a_host_that_is_not_known_is_named():
+    with pytest.raises(UsageProblem, match=r"advertise = 'db1\.invalid': no such host"):
+        _ = Description(advertise="db1.invalid").advertised
