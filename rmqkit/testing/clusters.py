@@ -196,10 +196,11 @@ class Clean:
             admin.close()
 
     def _remove(self, admin: Admin) -> None:
+        # Topics first: a pull that still waits at the broker ends with its topic, and would bring its group back.
         owned = (self.prefix, *(marker + self.prefix for marker in GROUP_TOPICS))
+        _each([topic for topic in admin.topics() if topic.startswith(owned)], admin.delete_topic)
         groups = [group for group in admin.groups() if group.startswith(self.prefix)]
         _each(groups, lambda group: admin.delete_group(group, clean_offset=True))
-        _each([topic for topic in admin.topics() if topic.startswith(owned)], admin.delete_topic)
 
 
 def _each(names: Sequence[str], remove: Callable[[str], None]) -> None:

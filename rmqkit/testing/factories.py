@@ -15,7 +15,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Literal, NoReturn
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 
@@ -43,7 +44,6 @@ def cluster(
         request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     ) -> Iterator[RunningCluster]:
         """A cluster on this machine: its own home, any free ports, gone at the end (rmqkit.testing.RunningCluster)."""
-        from rmqkit.errors import RmqkitError
         from rmqkit.testing import clusters
 
         config = request.config
@@ -56,18 +56,16 @@ def cluster(
             }
         )
         timeout_s = float(_number(config, "rmqkit_up_timeout") or 60)
-        try:
+        with _told_plainly():
             running = clusters.start(tmp_path_factory.mktemp("rmqkit"), timeout_s=timeout_s, **asked)
-        except RmqkitError as error:
-            _fail(error)
         failed_before = request.session.testsfailed
         try:
             yield running
             deaths = running.deaths()
         finally:
             running.down(keep=request.session.testsfailed > failed_before)
-        if deaths:
-            pytest.fail("\n".join(deaths), pytrace=False)
+        with _told_plainly(*deaths):
+            pass
 
     return rmqkit_cluster
 
@@ -78,7 +76,6 @@ def running(namesrv: str | None = None, *, scope: Scope = "session") -> Callable
     @pytest.fixture(scope=scope)
     def rmqkit_running(request: pytest.FixtureRequest) -> RunningCluster:
         """A cluster that runs already, at --rmqkit-namesrv, else ini rmqkit_namesrv, else NAMESRV_ADDR."""
-        from rmqkit.errors import RmqkitError
         from rmqkit.testing import clusters
 
         found = namesrv or _text(request.config, "rmqkit_namesrv") or os.environ.get("NAMESRV_ADDR")
@@ -86,10 +83,9 @@ def running(namesrv: str | None = None, *, scope: Scope = "session") -> Callable
             pytest.fail(
                 "which cluster? give --rmqkit-namesrv, rmqkit_namesrv in the ini file, or NAMESRV_ADDR", pytrace=False
             )
-        try:
-            return clusters.attach(found)
-        except (RmqkitError, ValueError) as error:
-            _fail(error)
+        with _told_plainly():
+            attached = clusters.attach(found)
+        return attached
 
     return rmqkit_running
 
@@ -100,25 +96,17 @@ def clean(of: str = "rmqkit_cluster") -> Callable[..., Any]:
     @pytest.fixture
     def rmqkit_clean(request: pytest.FixtureRequest) -> Iterator[Clean]:
         """One test's own part of the cluster: names of its own, clients closed and topics removed after it (Clean)."""
-        from rmqkit.errors import RmqkitError
         from rmqkit.testing.clusters import Clean
 
         running: RunningCluster = request.getfixturevalue(of)
-        try:
+        with _told_plainly():
             running.put_right()
-        except RmqkitError as error:
-            _fail(error)
         part = Clean(running, request.node.name)
         yield part
         deaths = running.deaths()
-        try:
+        with _told_plainly(*deaths):
             running.put_right()
             part.end()
-        except RmqkitError as error:
-            if not deaths:
-                _fail(error)
-        if deaths:
-            pytest.fail("\n".join(deaths), pytrace=False)
 
     return rmqkit_clean
 
@@ -167,6 +155,16 @@ def _settings(config: pytest.Config) -> dict[str, Any]:
     return dict(parse_settings(pair for pair in pairs if pair.strip()))
 
 
-def _fail(error: Exception) -> NoReturn:
-    """What is wrong, without a traceback through rmqkit."""
-    pytest.fail("\n  ".join([f"rmqkit: {error}", *getattr(error, "details", ())]), pytrace=False)
+@contextmanager
+def _told_plainly(*already: str) -> Iterator[None]:
+    """Fail with what is wrong, and with what was wrong already, without a traceback through rmqkit."""
+    from rmqkit.errors import RmqkitError
+
+    told = list(already)
+    try:
+        yield
+    except (RmqkitError, ValueError) as error:
+        told.append("\n  ".join([f"rmqkit: {error}", *getattr(error, "details", ())]))
+    if told:
+        # `from None`: pytest would show what was caught as well.
+        raise pytest.fail.Exception("\n".join(told), pytrace=False) from None
