@@ -40,6 +40,8 @@ BLOCKS_PER_STEP = 64
 #: steps a query does at most while the index catches up with an old log
 _STEPS_PER_QUERY = 400
 _INTERVAL_MS = 1000
+#: how long records are collected before they are brought to the file
+_COLLECT_MS = 100
 _SYNC_INTERVAL_MS = 10_000
 _RETRY_MS = 10_000
 
@@ -196,7 +198,10 @@ class Index:
             self._sync_ms = now_ms
             self.files.sync_due(self._file_filled, self._broken)
         self._step()
-        return now_ms if self._has_work else now_ms + _INTERVAL_MS
+        if self._is_applying or self._repair is not None or self._walk_left or len(self._waiting) >= RECORDS_PER_STEP:
+            return now_ms
+        # A trickle is collected: a batch of few records costs a block of slots each. Queries do not wait for it.
+        return now_ms + (_COLLECT_MS if self._has_work else _INTERVAL_MS)
 
     @property
     def _has_work(self) -> bool:
