@@ -72,6 +72,12 @@ class Disk(Protocol):
     def size(self, path: str) -> int | None:
         """Bytes, or None when there is no such file."""
 
+    def data_end(self, path: str) -> int:
+        """Where the hole at the end of a sparse file begins, or later: behind it everything reads as zeroes.
+
+        The size of the file where the disk cannot tell; FileNotFoundError if absent.
+        """
+
     def list(self, folder: str) -> Sequence[FileInfo]:
         """Files of a folder sorted by name, folders left out; empty when there is none."""
 

@@ -121,6 +121,9 @@ class OsDisk:
             return None
         return found.st_size if stat.S_ISREG(found.st_mode) else None
 
+    def data_end(self, path: str) -> int:
+        return osfile.data_end(self._readable(path).fd)
+
     def list(self, folder: str) -> Sequence[FileInfo]:
         infos: list[FileInfo] = []
         for entry in self._scan(folder):

@@ -108,3 +108,18 @@ def lock_byte(fd: int) -> None:
         fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
     except PermissionError as error:  # POSIX lets a system say EACCES for a taken lock
         raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN)) from error
+
+
+def data_end(fd: int) -> int:
+    """Where the last hole of a file begins; its size when the file system knows of no holes."""
+    size = os.fstat(fd).st_size
+    if not hasattr(os, "SEEK_DATA"):
+        return size
+    position = 0
+    try:
+        while position < size:
+            position = os.lseek(fd, os.lseek(fd, position, os.SEEK_DATA), os.SEEK_HOLE)
+    except OSError as error:
+        if error.errno != errno.ENXIO:
+            return size
+    return position

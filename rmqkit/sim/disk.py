@@ -128,6 +128,9 @@ class SimDisk:
         file = self.folder.files.get(self.folder.full(path))
         return None if file is None else file.size
 
+    def data_end(self, path: str) -> int:
+        return self._existing(path).data_end
+
     def list(self, folder: str) -> Sequence[FileInfo]:
         full = self.folder.full(folder)
         infos: list[FileInfo] = []

@@ -61,6 +61,11 @@ class SimFile:
             done += part
         self.size = max(self.size, position + size)
 
+    @property
+    def data_end(self) -> int:
+        """One past the last page that was ever written."""
+        return min(self.size, (max(self.pages, default=-1) + 1) * PAGE_SIZE)
+
     def new_pages(self, position: int, size: int) -> int:
         """How many pages a write would have to allocate."""
         if size == 0:

@@ -84,6 +84,12 @@ class HeapDisk:
         file = self._files.get(path)
         return None if file is None else file.size
 
+    def data_end(self, path: str) -> int:
+        file = self._files.get(path)
+        if file is None:
+            raise FileNotFoundError(path)
+        return min(file.size, (max(file.pages, default=-1) + 1) * PAGE_SIZE)
+
     def list(self, folder: str) -> Sequence[FileInfo]:
         before = f"{folder}/"
         return sorted(

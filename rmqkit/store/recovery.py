@@ -131,6 +131,10 @@ class Recovery:
             engine.dispatched = (start if is_known else end, end, engine.checkpoint.logics_ms)
         engine.flush.recovered(end, engine.dispatched[2])
         engine.queue_flush.vouched = self._ends
+        if any(deleted > end for deleted in self._ends.deleted.values()):
+            # The deletion came through, the last of what it deleted did not: what comes there next is new.
+            engine.queue_flush.disclaim(end, self._steps.told())
+            yield from self._steps.wait()
         engine.index.load(is_clean=self._is_clean, index_ms=engine.checkpoint.index_ms)
 
     def _open(self) -> Work:
@@ -250,6 +254,9 @@ class Recovery:
                 while position < step_end:
                     size = min(_CHUNK_SIZE, step_end - position)
                     path, in_file = files.path(position), position % files.file_size
+                    if in_file >= self._disk.data_end(path):
+                        position += files.file_size - in_file
+                        break
                     if self._disk.read(path, in_file, size) != _ZEROES[:size]:
                         self._disk.write(path, in_file, [_ZEROES[:size]])
                         cut = position + size - end

@@ -110,6 +110,20 @@ def test_create_makes_a_sparse_file_and_never_cuts(disks: DiskLab):
     assert disk.size("small") == 20
 
 
+def test_the_end_of_the_data_of_a_sparse_file(disks: DiskLab):
+    """Nothing but zeroes stands behind it; a disk that knows its holes says less than the size."""
+    disk = disks.open()
+    disk.create("f", 1 << 24)
+    assert disk.data_end("f") < 1 << 24
+    disk.write("f", 100_000, [b"x" * 10])
+    end = disk.data_end("f")
+    assert 100_010 <= end < 1 << 20
+    disk.write("f", (1 << 24) - 1, [b"x"])
+    assert disk.data_end("f") == 1 << 24
+    with pytest.raises(FileNotFoundError):
+        disk.data_end("absent")
+
+
 @pytest.mark.parametrize("size", [100, 1 << 20])
 def test_a_view_is_the_file_as_it_is(disks: DiskLab, size: int):
     disk = disks.open()

@@ -290,6 +290,9 @@ class ScriptDisk:
     def size(self, path: str) -> int | None:
         return len(self.files[path]) if path in self.files else None
 
+    def data_end(self, path: str) -> int:
+        return len(self.files[path])
+
     def list(self, folder: str) -> list[FileInfo]:
         inside = [path for path in sorted(self.files) if path.rpartition("/")[0] == folder]
         return [FileInfo(path.rpartition("/")[2], len(self.files[path]), 0) for path in inside]
