@@ -2,9 +2,8 @@
 
 import asyncio
 
-from rmqkit.aio import Producer, PullConsumer
-
 from rmqkit import Message
+from rmqkit.aio import Producer, PullConsumer
 
 TOPIC = "example-aio"
 COUNT = 100

@@ -12,13 +12,6 @@ def main() -> None:
     seen: list[str] = []
     done = threading.Event()
 
-    def listener(messages):
-        for message in messages:
-            seen.append(message.body.decode())
-            print(f"queue {message.queue_id} offset {message.queue_offset}: {message.body.decode()}")
-        if len(seen) >= COUNT:
-            done.set()
-
     with Producer(group="example-producer") as producer:
         for number in range(COUNT):
             # Messages with the same ordering key go to the same queue, in order.
@@ -28,8 +21,16 @@ def main() -> None:
 
     consumer = PushConsumer("example-consumer", consume_from="first")
     consumer.subscribe(TOPIC, "created")
+
+    @consumer.listener
+    def handle(message):
+        # An exception, or False, brings the message again later.
+        seen.append(message.body.decode())
+        print(f"queue {message.queue_id} offset {message.queue_offset}: {message.body.decode()}")
+        if len(seen) >= COUNT:
+            done.set()
+
     with consumer:
-        consumer.start(listener)
         assert done.wait(30), f"only {len(seen)} of {COUNT} messages came"
     assert sorted(seen) == sorted(f"order {number}" for number in range(COUNT))
     print(f"{len(seen)} messages consumed")

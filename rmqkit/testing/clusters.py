@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 #: a topic has 127 characters at most; this leaves room for what the test calls it, and for %RETRY%
 PREFIX_SIZE_MAX = 48
 LOG_LINES = 12
+#: where clusters of tests begin to look for free ports: below the ports that systems give to outgoing connections
+FIRST_PORT, PORT_STRIDE, STRIDES = 12_000, 200, 100
 #: what brokers put before a group's name for topics of their own making
 GROUP_TOPICS = ("%RETRY%", "%DLQ%")
 
@@ -103,6 +105,8 @@ def start(home: Path, *, timeout_s: float, **asked: Any) -> RunningCluster:
     """A cluster of our own under `home`; `asked` are fields of `rmqkit.cluster.Description`. Raises RmqkitError."""
     from rmqkit.cluster import Cluster
 
+    # Sessions side by side keep out of each other's way: a node that is started again wants the port it had.
+    asked = {"base_port": FIRST_PORT + PORT_STRIDE * secrets.randbelow(STRIDES), **asked}
     reading, writing = os.pipe()
     try:
         cluster = Cluster("pytest", home=home, lifeline=reading)

@@ -1,0 +1,62 @@
+"""Every file under `examples/` is run as its reader would run it, and must end well.
+
+A script runs against the session's cluster, which NAMESRV_ADDR names; a folder is a pytest project and is run as one. What
+is neither is a file that nobody runs: it fails the first test.
+"""
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLES = ROOT / "examples"
+LIMIT_S = 90
+
+SCRIPTS = sorted(path for path in EXAMPLES.glob("*.py"))
+PROJECTS = sorted(path for path in EXAMPLES.iterdir() if path.is_dir() and any(path.glob("test_*.py")))
+
+
+def files(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
+
+
+def test_every_example_is_run():
+    left = [path for path in files(EXAMPLES) if path not in SCRIPTS and not any(path.is_relative_to(p) for p in PROJECTS)]
+    assert not left, f"nothing runs {left}"
+    for project in PROJECTS:
+        names = {
+            path.stem for path in files(project) if path.suffix == ".py" and not path.stem.startswith(("test_", "conftest"))
+        }
+        tests = "".join(path.read_text() for path in project.glob("test_*.py"))
+        unused = [name for name in names if f"from {name} import" not in tests and f"import {name}\n" not in tests]
+        assert not unused, f"no test of {project.name} uses {unused}"
+
+
+def run(command: list[str], env: dict[str, str]) -> None:
+    """Must end with 0. One that hangs gets Ctrl-C first, so that it stops what it has started."""
+    process = subprocess.Popen(command, cwd=ROOT, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    try:
+        told, _ = process.communicate(timeout=LIMIT_S)
+    except subprocess.TimeoutExpired:
+        process.send_signal(signal.SIGINT)
+        try:
+            told, _ = process.communicate(timeout=LIMIT_S)
+        finally:
+            process.kill()
+            process.wait()
+        pytest.fail(f"{command} did not end within {LIMIT_S} s:\n{told}")
+    assert process.returncode == 0, f"{command} ended with {process.returncode}:\n{told}"
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.name)
+def test_script(script, rmqkit_cluster):
+    rmqkit_cluster.put_right()
+    run([sys.executable, "-W", "error", str(script)], rmqkit_cluster.env)
+
+
+@pytest.mark.parametrize("project", PROJECTS, ids=lambda path: path.name)
+def test_project(project, rmqkit_cluster):
+    run([sys.executable, "-m", "pytest", "-W", "error", "-p", "no:cacheprovider", "-q", str(project)], rmqkit_cluster.env)
