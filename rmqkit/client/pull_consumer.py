@@ -257,8 +257,9 @@ class PullConsumer:
     def seek(self, queue: MessageQueue, offset: int) -> None:
         """Go on at `offset`; what is held of the queue is dropped."""
         old = self._part(queue)
-        old.drop()
         self._begin(queue, offset, paused=old.paused)
+        # After the new one is there: who waits for the position looks again at once.
+        old.drop()
 
     def pause(self, queues: Iterable[MessageQueue], paused: bool) -> None:
         """While paused, `poll` gives nothing of these queues."""

@@ -1,4 +1,4 @@
-"""Group: one push consumer under test, with the batches its listener would get and answers of brokers as Java writes them."""
+"""Group: one push consumer under test, the batches its listener would get, and answers of brokers as Java writes them."""
 
 import json
 
