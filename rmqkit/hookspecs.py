@@ -1,9 +1,10 @@
 """The hooks: where other behaviour snaps in.
 
-A plug-in is a module (or object) with functions of these names, marked with `hookimpl`, named by an entry point of the group
-`rmqkit`. Each hook returns a mapping of name → factory; it registers and does nothing else. Configuration picks by name
-(`storageEngine=…`, `faultPolicy=…`, `plugins=…`), so an installed plug-in that nobody names changes nothing. Hooks are
-called once, when a node, client or command starts: never per message.
+A plug-in is a module (or object) with functions of these names, marked with `hookimpl`, named by an entry point of the
+group `rmqkit`. Each hook returns a mapping of name → factory; it registers and does nothing else. Configuration picks by
+name (`storageEngine=…`, `plugins=…`, a producer's `fault_policy`), so an installed plug-in that nobody names changes
+nothing. Hooks are called once, when a node, client or command starts: never per message. `docs/plugins.md` has each hook
+with its factory's signature and contract.
 
     from rmqkit.hookspecs import hookimpl
 
@@ -27,7 +28,7 @@ Factory = Callable[..., Any]
 
 @hookspec
 def rmqkit_storage_engines() -> Mapping[str, Factory]:  # type: ignore[empty-body]
-    """Storage engines, chosen by `storageEngine`. Factory: `(rmqkit.store.contract.EngineParts) -> StorageEngine`."""
+    """Storage engines, chosen by `storageEngine`. Factory: `(parts: EngineParts) -> StorageEngine`."""
 
 
 @hookspec
@@ -42,12 +43,18 @@ def rmqkit_allocators() -> Mapping[str, Factory]:  # type: ignore[empty-body]
 
 @hookspec
 def rmqkit_handlers() -> Mapping[str, Factory]:  # type: ignore[empty-body]
-    """Request codes of a broker, switched on by naming them in `plugins`. Factory: `(settings) -> Handlers`."""
+    """Request codes of a broker, switched on by naming them in `plugins`.
+
+    Factory: `(settings: Mapping[str, str]) -> Handlers`.
+    """
 
 
 @hookspec
 def rmqkit_duties() -> Mapping[str, Factory]:  # type: ignore[empty-body]
-    """Background work of a broker, switched on by naming it in `plugins`. Factory: `(broker, settings) -> Run`."""
+    """Background work of a broker, switched on by naming it in `plugins`.
+
+    Factory: `(broker: Broker, settings: Mapping[str, str]) -> Run`.
+    """
 
 
 @hookspec
