@@ -297,6 +297,10 @@ class CommitLog:
         is_whole, self._is_raw = not self._is_raw, False
         return puts, is_whole
 
+    def forget_queues(self, topics: set[str]) -> None:
+        """The queues of these topics are gone: records that are lined up will not be told to them."""
+        self._puts = [(put[0], PREPARED, *put[2:]) if put[0].topic in topics else put for put in self._puts]
+
     def move_to(self, offset: int) -> None:
         """Let the log end at `offset`; nothing may be lined up."""
         waiting = len(self._run) + len(self._runs)

@@ -30,10 +30,12 @@ def cut(engine: "MappedEngine", steps: Steps, phy_offset: int) -> Work:
     if not (files.start <= phy_offset <= log.offset_written and is_record):
         raise OSError(errno.EINVAL, f"no record starts at {phy_offset}")
     old_end = log.offset_written
+    engine.flush.hold(phy_offset)
     engine.checkpoint.lower(phy_offset)
     engine.checkpoint.save(steps.awaiting())
-    engine.queue_flush.disclaim(steps.told())
-    yield from steps.wait()
+    engine.queue_flush.disclaim(phy_offset, steps.told())
+    engine.index.cut(phy_offset, steps.told())
+    yield from steps.wait(lambda: engine.is_broken)
     keep = files.floor(phy_offset) + files.file_size
     files.remove_from(keep, steps.awaiting)
     position = phy_offset
@@ -47,13 +49,12 @@ def cut(engine: "MappedEngine", steps: Steps, phy_offset: int) -> Work:
         engine.disk.sync(files.path(phy_offset), steps.awaiting())
     yield from steps.wait()
     log.move_to(phy_offset)
-    engine.flush.moved(phy_offset)
     engine.table.cut(phy_offset)
-    engine.index.cut(phy_offset)
+    engine.index.go_on()
     last = log.record(max(engine.table.phy_last, 0))
     last_ms = 0 if last is None else store_ms_of(last)
     engine.dispatched = (engine.table.phy_last, min(engine.dispatched[1], phy_offset), last_ms)
-    engine.flush.synced_ms = engine.flush.written_ms = last_ms
+    engine.flush.release(last_ms)
     if engine.queue_flush.begin_round(told := steps.told()):
         yield from steps.wait(lambda: engine.is_broken)
     else:

@@ -43,6 +43,7 @@ class LogFlush:
         self._target = -1
         self._target_ms = 0
         self._round = 0
+        self.is_held = False
         self._full_ms = clock.mono_ms
         self._committed_ms = clock.mono_ms
         #: store time of the last record written
@@ -61,7 +62,7 @@ class LogFlush:
     def begin(self) -> None:
         """Start a sync of everything written unless one runs."""
         log = self._log
-        if self._target >= 0 or self.failed or log.offset_written <= self.offset_synced:
+        if self._target >= 0 or self.is_held or self.failed or log.offset_written <= self.offset_synced:
             return
         files = log.files
         self.offset_synced = max(self.offset_synced, files.start)
@@ -101,10 +102,22 @@ class LogFlush:
         self.offset_synced = offset
         self.synced_ms = self.written_ms = store_ms
 
-    def moved(self, offset: int) -> None:
-        """The log was cut to `offset`, which is on the platter: a sync under way says nothing about what comes."""
+    def hold(self, offset: int) -> None:
+        """The log will be cut to `offset`: a sync under way says nothing, none begins until `release`, and who waits for
+        what is behind hears that it never will be durable."""
         self._target = -1
+        self.is_held = True
         self.offset_synced = min(self.offset_synced, offset)
+        gone = sorted(waiting for waiting in self._waiting if waiting[0] > offset)
+        self._waiting = sorted(waiting for waiting in self._waiting if waiting[0] <= offset)
+        for _, _, then in gone:
+            then(False)
+
+    def release(self, store_ms: int) -> None:
+        """The log was cut; its last record was stored at `store_ms`."""
+        self.is_held = False
+        self.synced_ms = self.written_ms = store_ms
+        self.begin()
 
     # --- by interval --------------------------------------------------------------------------------------------------
 

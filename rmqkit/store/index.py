@@ -93,6 +93,7 @@ class Index:
         #: keys of a record that did not fit into the file before
         self._rest: list[tuple[int, int, int]] = []
         self._is_applying = False
+        self._is_held = False
         self._retry_ms = 0
         self._sync_ms = 0
 
@@ -109,7 +110,7 @@ class Index:
 
     def extend(self, puts: Sequence[QueuePut]) -> None:
         """Records of this turn, in log order."""
-        if self._walk is None and self._repair is None and self.enabled:
+        if self._is_live:
             waiting = self._waiting
             waiting.extend(puts)
             if len(waiting) >= BATCH_RECORDS:
@@ -118,9 +119,14 @@ class Index:
 
     def add(self, record: Scanned) -> None:
         """One record read from the log."""
-        if self._walk is None and self._repair is None and self.enabled:
+        if self._is_live:
             self._waiting.append(_row(record))
             self._bound()
+
+    @property
+    def _is_live(self) -> bool:
+        """Whether records come by `extend` and `add`; else they are read from the log later."""
+        return self._walk is None and self._repair is None and self.enabled and not self._is_held
 
     def _bound(self) -> None:
         while len(self._waiting) > self.waiting_max:
@@ -129,7 +135,7 @@ class Index:
     # --- life -------------------------------------------------------------------------------------------------------
 
     def load(self, *, is_clean: bool, index_ms: int) -> None:
-        """Look at the files and find out where to go on. Removes what cannot be trusted."""
+        """Look at the files. Removes what cannot be trusted. Recovery calls `cut` with the log's end then."""
         if not self.enabled:
             return
         whole = self.files.load()
@@ -139,7 +145,12 @@ class Index:
         last = self.files.files[-1] if self.files.files else None
         if last is not None and not is_clean and last.end_ms > index_ms:
             self._repair = Repair(last)
-        self._catch_up()
+
+    def go_on(self) -> None:
+        """The log has been cut."""
+        self._is_held = False
+        if self.enabled:
+            self._catch_up()
 
     def _catch_up(self) -> None:
         """Go on behind the last record that is indexed, reading the log."""
@@ -158,16 +169,19 @@ class Index:
             # All keys of that record are there: it was not cut off by the end of a file.
             self._walk.next()
 
-    def cut(self, phy_offset: int) -> None:
-        """The log ends at `phy_offset` now. Raises OSError."""
-        if self.enabled:
-            if self._repair is None:
-                self.files.cut(phy_offset)
-            elif self.files.files and self.files.files[-1].end_phy >= phy_offset:
-                self._repair = None
-                self.files.drop_last()
-                self.files.cut(phy_offset)
-            self._catch_up()
+    def cut(self, phy_offset: int, then: Callable[[], None]) -> None:
+        """Forget what is about records at or after `phy_offset`; `then` is called when that is durable. Nothing is added
+        until `go_on`. Raises OSError.
+
+        Has to come before the log goes on from there: an index that knows more than the log would leave keys out.
+        """
+        if not self.enabled:
+            then()
+            return
+        self._is_held = True
+        if self.files.shorten(phy_offset):
+            self._repair = Repair(self.files.files[-1]) if self.files.files else None
+        self.files.sync_all(self._file_filled, self._broken, then)
 
     def drop_expired(self, phy_min: int) -> int:
         return self.files.drop_expired(phy_min) if self.enabled and self._repair is None else 0
@@ -197,7 +211,9 @@ class Index:
         if now_ms - self._sync_ms >= _SYNC_INTERVAL_MS:
             self._sync_ms = now_ms
             self.files.sync_due(self._file_filled, self._broken)
-        self._step()
+        # A walk that has nothing left ends with one more step.
+        if self._has_work or (self._walk is not None and not self._is_held):
+            self._step()
         if self._is_applying or self._repair is not None or self._walk_left or len(self._waiting) >= RECORDS_PER_STEP:
             return now_ms
         # A trickle is collected: a batch of few records costs a block of slots each. Queries do not wait for it.
@@ -205,6 +221,8 @@ class Index:
 
     @property
     def _has_work(self) -> bool:
+        if self._is_held:
+            return False
         if self._repair is not None or self._waiting or self._rest or self.files.batch_size:
             return True
         return self._walk is not None and self._walk.position < self._log.offset_written

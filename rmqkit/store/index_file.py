@@ -13,6 +13,7 @@ Source: `store/.../index/IndexFile.java`, `IndexHeader.java`.
 
 from __future__ import annotations
 
+import errno
 from array import array
 from collections.abc import Iterator
 from struct import Struct
@@ -75,6 +76,14 @@ class IndexFile:
         """Hash, physical offset, seconds and previous entry of `count` entries."""
         found = self.disk.read(self.path, self.entry_position(first), count * ENTRY_SIZE)
         return ENTRY.iter_unpack(found[: len(found) - len(found) % ENTRY_SIZE])
+
+    def entry(self, number: int) -> tuple[int, int, int, int]:
+        """One entry. Raises OSError when the file lacks it."""
+        found = self.disk.read(self.path, self.entry_position(number), ENTRY_SIZE)
+        if len(found) < ENTRY_SIZE:
+            raise OSError(errno.EIO, "an index entry is missing", self.path)
+        entry: tuple[int, int, int, int] = ENTRY.unpack(found)
+        return entry
 
     def seconds(self, store_ms: int) -> int:
         """What an entry holds as its time."""

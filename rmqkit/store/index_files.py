@@ -220,33 +220,32 @@ class IndexFiles:
         self._unsynced = [other for other in self._unsynced if other is not file]
         self.disk.remove(file.path, _ignore)
 
-    def cut(self, phy_offset: int) -> None:
-        """Forget the entries of records at or after `phy_offset`. Raises OSError."""
+    def shorten(self, phy_offset: int) -> bool:
+        """Forget the entries of records at or after `phy_offset`; whether there were any. The slots of the last file
+        need a `Repair` then. Raises OSError."""
         self.drop_batch()
+        changed = False
         while self.files and self.files[-1].count > 1 and self.files[-1].end_phy >= phy_offset:
+            changed = True
             file = self.files[-1]
             if file.begin_phy >= phy_offset:
                 self.drop_last()
                 continue
-            keep = file.count
-            slots: dict[int, int] = {}
-            for key_hash, phy, _, before in reversed(list(file.entries(1, file.count - 1))):
-                if phy < phy_offset:
-                    break
-                keep -= 1
-                slots[key_hash % file.slot_count] = before
-            for slot, before in slots.items():
-                block = slots_of(file.block(slot // SLOTS_PER_BLOCK))
-                block[slot % SLOTS_PER_BLOCK] = before
-                file.write_block(slot // SLOTS_PER_BLOCK, block_of(block))
-                file.used_slots -= before == 0
-            ((_, end_phy, seconds, _),) = file.entries(keep - 1, 1)
-            file.count = keep
+            low, high = 1, file.count
+            while low < high:
+                middle = (low + high) // 2
+                if file.entry(middle)[1] >= phy_offset:
+                    high = middle
+                else:
+                    low = middle + 1
+            _, end_phy, seconds, _ = file.entry(low - 1)
+            file.count = low
             file.end_phy = end_phy
-            file.end_ms = file.begin_ms + (seconds * 1000 if keep > 2 else 0)
+            file.end_ms = file.begin_ms + (seconds * 1000 if low > 2 else 0)
             self.disk.write(file.path, 0, [file.header])
             if file not in self._unsynced:
                 self._unsynced.append(file)
+        return changed
 
 
 class Repair:

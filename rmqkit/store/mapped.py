@@ -388,6 +388,8 @@ class MappedEngine:
 
         def ended(error: OSError | None) -> None:
             self._steps = None
+            if self.flush.is_held:
+                self.broken(f"the log could not be cut to {phy_offset}: {error}")
             self.refuse("cut", "")
             then(error)
 
@@ -480,6 +482,7 @@ class MappedEngine:
         names = list(dict.fromkeys(topics))
         count = self.table.detach(names)
         if count:
+            self.log.forget_queues(set(names))
             self.queue_flush.delete(names, self.log.offset_max)
         return count
 

@@ -145,9 +145,11 @@ class QueueFlush:
         self.forget_round()
         self._save(lambda: self._table.remove(topics))
 
-    def disclaim(self, then: Callable[[], None]) -> None:
-        """The log will be cut: vouch for nothing until the next round. `then` is called when that is durable."""
-        self.vouched = QueueEnds(deleted=self.vouched.deleted)
+    def disclaim(self, log_end: int, then: Callable[[], None]) -> None:
+        """The log ends, or will end, at `log_end`: vouch for nothing until the next round, and know of nothing deleted
+        behind it. `then` is called when that is durable."""
+        deleted = {topic: min(end, log_end) for topic, end in self.vouched.deleted.items()}
+        self.vouched = QueueEnds(deleted=deleted)
         self.forget_round()
         self._save(then)
 

@@ -136,6 +136,9 @@ class Recovery:
             engine.queue_flush.disclaim(end, self._steps.told())
             yield from self._steps.wait()
         engine.index.load(is_clean=self._is_clean, index_ms=engine.checkpoint.index_ms)
+        engine.index.cut(end, self._steps.told())
+        yield from self._steps.wait(lambda: engine.is_broken)
+        engine.index.go_on()
 
     def _open(self) -> Work:
         """Write `abort`, and make the log's chain whole."""
