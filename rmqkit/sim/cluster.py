@@ -98,6 +98,7 @@ class SimCluster:
 
     def check(self, producer: "SimProducer", consumer: "SimConsumer") -> None:
         """Every acknowledged message was delivered from its place; nothing was delivered that was not sent."""
+        assert not consumer.changed, f"another body than before was delivered at {consumer.changed[:3]}"
         missing = [place for place in producer.acknowledged if place not in consumer.delivered]
         assert not missing, f"{len(missing)} of {len(producer.acknowledged)} acknowledged messages missing: {missing[:3]}"
         for place, body in producer.acknowledged.items():
@@ -169,13 +170,18 @@ class SimProducer:
 
 
 class SimConsumer:
-    """Subscribes in a group and polls for ever; deliveries by their place."""
+    """Subscribes in a group and polls for ever; deliveries by their place.
+
+    `changed`: places where another body came than before. That may be only after a power cut: what a consumer saw before
+    it was synced can be gone with the power, and another message then takes its place.
+    """
 
     def __init__(self, cluster: SimCluster, name: str, topic: str, group: str) -> None:
         self.topic = topic
         self.group = group
         self.delivered: dict[Place, bytes] = {}
         self.repeated = 0
+        self.changed: list[Place] = []
         cluster.client(name, self._begin)
 
     def _begin(self, client: Client) -> None:
@@ -192,9 +198,11 @@ class SimConsumer:
             while not client.stopping:
                 for message in await core.poll(timeout_ms=5000):
                     place = (message.broker_name, message.queue_id, message.queue_offset)
-                    known = self.delivered.setdefault(place, message.body)
-                    assert known == message.body, f"{place} was delivered with two bodies"
-                    self.repeated += known is not message.body
+                    known = self.delivered.get(place)
+                    self.repeated += known is not None
+                    if known is not None and known != message.body:
+                        self.changed.append(place)
+                    self.delivered[place] = message.body
 
         client.timers.after(500, lambda: _begin_flow(consume))
 

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from rmqkit.errors import RemoteProtocolError
 from rmqkit.wire.frames import CODEC_JSON, CODEC_ROCKETMQ, Frame, FrameBuffer
@@ -57,8 +58,8 @@ def test_headers_of_another_shape(data: bytes) -> None:
 def test_a_damaged_header_of_real_traffic(frame: Frame, data: st.DataObject) -> None:
     start = data.draw(st.integers(0, len(frame.header)))
     noise = data.draw(st.binary(max_size=6))
-    survives(frame._replace(header=frame.header[:start] + noise + frame.header[start + len(noise) :]))
-    survives(frame._replace(header=frame.header[:start]))
+    survives(replace(frame, header=frame.header[:start] + noise + frame.header[start + len(noise) :]))
+    survives(replace(frame, header=frame.header[:start]))
 
 
 @given(st.binary(max_size=80), st.integers(0, 2))
