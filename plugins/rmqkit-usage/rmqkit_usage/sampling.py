@@ -30,7 +30,7 @@ class UsageSettings(msgspec.Struct, rename="camel", kw_only=True, frozen=True):
     #: time between two rounds, in ms
     interval_millis: Annotated[int, msgspec.Meta(ge=100, le=86_400_000)] = 60_000
     #: points kept for each topic; a busy topic's history reaches back this many intervals
-    points_max: Annotated[int, msgspec.Meta(ge=2, le=10_000)] = 360
+    points_max: Annotated[int, msgspec.Meta(ge=2, le=10_000)] = 120
     #: topics that are followed; those that come later are only counted
     topics_max: Annotated[int, msgspec.Meta(ge=1, le=100_000)] = 1_000
 

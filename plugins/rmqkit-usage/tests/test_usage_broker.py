@@ -5,6 +5,7 @@ import sys
 
 import pytest
 
+from rmqkit import plugins
 from rmqkit.errors import ConfigError
 from rmqkit.testing import SimBroker
 from rmqkit.wire.codes import ResponseCode
@@ -12,8 +13,6 @@ from rmqkit_usage import sampling
 from rmqkit_usage.protocol import GET_USAGE, UsageBody
 
 MINUTE = 60_000
-#: what a record is beside its body: 91 bytes, topic `T` or `U`, properties
-OVERHEAD = 91 + 1
 
 
 def broker_with(*settings: str) -> SimBroker:
@@ -154,9 +153,11 @@ def test_a_topic_that_is_made_again_between_two_rounds(broker):
     broker.advance(MINUTE)
     broker.delete_topic("T")
     broker.create_topic("T", 1)
+    end = broker.node.store.offset_max
     broker.send("T", b"x")
     broker.advance(MINUTE)
     assert grown(broker) == {"T": 1}
+    assert ask(broker).topics[0].size_added == broker.node.store.offset_max - end
 
 
 def test_fewer_queues_lose_nothing(broker):
@@ -222,6 +223,12 @@ def test_a_setting_that_makes_no_sense_keeps_the_broker_from_starting(setting, w
         broker_with(setting)
     assert words in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_settings_are_looked_at_before_anything_is_opened():
+    make = plugins.load(["rmqkit_usage.plugin"]).handlers["usage"]
+    with pytest.raises(ConfigError):
+        make({"intervalMillis": "soon"})
 
 
 def test_a_damaged_history_is_said_and_begun_anew(broker):
