@@ -1,7 +1,8 @@
 """Calls to name servers: one is chosen and kept; when it does not answer, the others are tried in turn.
 
-Name servers share nothing, so the answer of any of them counts, an error code too. A call fails only when none of them
-answered, and then says so for each.
+The answer of any of them counts, an error code too. But they share nothing, and one that has just been started knows
+nothing until the brokers tell it (30 s), so for some questions "I do not know" counts only when all say so (`unless`). A
+call fails only when none of them answered, and then says so for each.
 
 Source: `remoting/.../netty/NettyRemotingClient.java` (`getAndCreateNameserverChannel`).
 """
@@ -27,8 +28,18 @@ class NameServers:
         self._client = client
         self._chosen = client.ports.entropy.randrange(len(addresses)) if addresses else 0
 
-    async def ask(self, code: int, ext: Ext | None = None, body: bytes = b"", *, timeout_ms: int | None = None) -> Reply:
-        """The answer of the first that answers, whatever its code. Raises PeerUnreachable when none does."""
+    async def ask(
+        self,
+        code: int,
+        ext: Ext | None = None,
+        body: bytes = b"",
+        *,
+        timeout_ms: int | None = None,
+        unless: int | None = None,
+    ) -> Reply:
+        """The answer of the first that answers, whatever its code; one with the code `unless` only when no other has more
+        to say. Raises PeerUnreachable when none answers.
+        """
         if not self.addresses:
             raise PeerUnreachable(
                 "no name server is configured; pass namesrv= or set NAMESRV_ADDR", kind="connect", address=""
@@ -37,14 +48,20 @@ class NameServers:
         count = len(self.addresses)
         try_ms = max(min(TRY_MS_MIN, whole_ms), whole_ms // count)
         failures: list[CallFailed] = []
+        unsure: Reply | None = None
         first = self._chosen
         for step in range(count):
             index = (first + step) % count
             outcome = await self._client.try_call(self.addresses[index], code, ext, body, timeout_ms=try_ms)
-            if isinstance(outcome, Reply):
+            if isinstance(outcome, CallFailed):
+                failures.append(outcome)
+            elif outcome.code == unless:
+                unsure = unsure or outcome
+            else:
                 self._chosen = index
                 return outcome
-            failures.append(outcome)
+        if unsure is not None:
+            return unsure
         self._chosen = (first + 1) % count
         told = ", ".join(f"{each.address}: {each.text}" for each in failures)
         raise PeerUnreachable(

@@ -156,7 +156,9 @@ class Routes:
         known = self.routes.get(topic)
         try:
             reply = await self._client.name_servers.ask(
-                RequestCode.GET_ROUTEINFO_BY_TOPIC, GetRouteInfoRequest(topic=topic, accept_standard_json_only=True)
+                RequestCode.GET_ROUTEINFO_BY_TOPIC,
+                GetRouteInfoRequest(topic=topic, accept_standard_json_only=True),
+                unless=ResponseCode.TOPIC_NOT_EXIST,
             )
             route = self._read(topic, reply)
         except ClientError as error:

@@ -97,6 +97,16 @@ def test_name_servers_are_tried_in_turn_and_the_one_that_answers_is_kept():
     assert peers.times(ROUTE, alive) == 2
 
 
+def test_a_name_server_that_knows_nothing_yet_is_not_the_last_word():
+    peers = Peers(namesrv=(NS_1, NS_2), routes={"T": ON_A})
+    empty = (NS_1, NS_2)[peers.client.name_servers._chosen]
+    got = peers._got
+    peers._got = lambda asked: peers._reply(asked, 17) if asked.address == empty else got(asked)
+    assert find(peers).result().publish
+    with pytest.raises(NoRoute):
+        find(peers, "unknown to all").result()
+
+
 def test_a_silent_name_server_costs_its_share_of_the_time():
     peers = Peers(namesrv=(NS_1, NS_2), routes={"T": ON_A})
     first = peers.client.name_servers._chosen

@@ -1,0 +1,8 @@
+"""Clusters of processes on loopback."""
+
+from rmqkit.testing import factories
+
+#: two broker groups, so that one may be lost
+pair = factories.cluster(groups=2, replicas=1, nameservers=1)
+own = factories.clean("pair")
+two_name_servers = factories.cluster(groups=1, replicas=1, nameservers=2, scope="function")
