@@ -30,6 +30,8 @@ CONSUMER_GROUP = "SELF_TEST_C_GROUP"
 NOT_WANTED = (ResponseCode.TOPIC_NOT_EXIST, ResponseCode.NO_PERMISSION)
 #: one round of questions to one node
 ASK_S = 2.0
+#: how long the test pull may wait for the test message
+PULL_WAIT_MS = 1000
 PAUSE_S = 0.01
 PAUSE_MAX_S = 0.1
 TEST_BODY = b"is it ready?"
@@ -163,7 +165,9 @@ def _send_and_pull(broker: Caller, topic: str, wall_ms: int) -> bool:
             queue_id=stored.queue_id,
             queue_offset=stored.queue_offset,
             max_msg_nums=1,
-            sys_flag=PullSysFlag.SUBSCRIPTION,
+            # With a pool in front of the log (transientStorePoolEnable) it is readable a moment later.
+            sys_flag=PullSysFlag.SUBSCRIPTION | PullSysFlag.SUSPEND,
+            suspend_timeout_millis=PULL_WAIT_MS,
             subscription="*",
             expression_type="TAG",
         ),
