@@ -116,8 +116,7 @@ class PullConsumer(_Closing):
         try:
             return await asyncio.wrap_future(future)
         except asyncio.CancelledError:
-            # wrap_future has cancelled it if it had not begun; else its messages go back.
-            future.add_done_callback(self._inner.put_back)
+            self._inner.abandon(future)
             raise
 
     async def __aiter__(self) -> AsyncIterator[MessageExt]:

@@ -144,7 +144,7 @@ class PullConsumer:
         try:
             return future.result()
         except KeyboardInterrupt:
-            future.add_done_callback(self.put_back)
+            self.abandon(future)
             raise
 
     def poll_async(self, timeout_ms: int = 1000, count_max: int = core.POLL_MAX) -> "Future[list[MessageExt]]":
@@ -157,11 +157,15 @@ class PullConsumer:
             return future
         return self._io.run("PullConsumer", lambda: start(self._core.poll(count_max, timeout_ms)))
 
-    def put_back(self, polled: "Future[list[MessageExt]]") -> None:
-        """Nobody took what this poll gave: whoever waited was interrupted. The next one gives it again."""
+    def abandon(self, polled: "Future[list[MessageExt]]") -> None:
+        """Nobody waits for this poll any more: it ends at once, and the next one gives what it would have given."""
+        polled.add_done_callback(self._put_back)
+        self._io.post(self._core.wake)
+
+    def _put_back(self, polled: "Future[list[MessageExt]]") -> None:
+        """In the I/O thread."""
         if not polled.cancelled() and polled.exception() is None:
-            messages = polled.result()
-            self._io.post(lambda: self._core.put_back(messages))
+            self._core.put_back(polled.result())
 
     def __iter__(self) -> Iterator[MessageExt]:
         """Messages one by one, for ever; ends when the consumer is closed."""

@@ -215,12 +215,13 @@ class PullConsumer:
         if self._poll is not None:
             raise ClientError("poll() is running in another thread already; a PullConsumer belongs to one at a time")
         waiting = self._poll = Promise()
-        timer = self.client.timers.after(timeout_ms, self._wake_poll)
+        timer = self.client.timers.after(timeout_ms, self.wake)
         await waiting
         timer.cancel()
         return self._hand_out(count_max)
 
-    def _wake_poll(self) -> None:
+    def wake(self) -> None:
+        """A poll that waits ends now."""
         if self._poll is not None:
             waiting, self._poll = self._poll, None
             waiting.resolve(None)
@@ -248,6 +249,8 @@ class PullConsumer:
             if part is not None and part.pull_offset is not None and message.queue_offset < part.position:
                 part.buffer.appendleft(message)
                 part.buffer_size += len(message.record.body)
+        if messages:
+            self.wake()
 
     async def position(self, queue: MessageQueue) -> int:
         while (part := self._part(queue)).pull_offset is None:
@@ -265,7 +268,7 @@ class PullConsumer:
         """While paused, `poll` gives nothing of these queues."""
         for queue in queues:
             self._part(queue).paused = paused
-        self._wake_poll()
+        self.wake()
 
     def _part(self, queue: MessageQueue) -> _Part:
         self._check_open()
@@ -362,7 +365,7 @@ class PullConsumer:
             part.buffer.extend(pulled.messages)
             part.buffer_size += sum(len(message.record.body) for message in pulled.messages)
             if not part.paused:
-                self._wake_poll()
+                self.wake()
 
     # --- asked by brokers
 
@@ -414,5 +417,5 @@ class PullConsumer:
             await self.offsets.persist(list(self._parts))
         for topic in self.subscriptions:
             self.client.routes.unwatch(topic)
-        self._wake_poll()
+        self.wake()
         await self.client.remove_consumer(self)

@@ -61,7 +61,8 @@ class Rebalance:
         if not self._stopped:
             self._stopped = True
             self._client.duties.remove(self._duty)
-            self._client.routes.on_change.remove(self._route_changed)
+            if self._route_changed in self._client.routes.on_change:
+                self._client.routes.on_change.remove(self._route_changed)
 
     def soon(self) -> None:
         """Something has changed; during a round: another one after it."""

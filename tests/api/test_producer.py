@@ -185,9 +185,14 @@ def test_closing_is_idempotent_and_final(own):
 
 def test_an_interrupted_block_closes_too(own):
     topic = own.topic()
-    with pytest.raises(KeyboardInterrupt), own.producer() as producer:
-        producer.send(Message(topic, b"x"))
-        raise KeyboardInterrupt
+    producer = own.producer()
+
+    def work():
+        with producer:
+            producer.send(Message(topic, b"x"))
+            raise KeyboardInterrupt
+
+    pytest.raises(KeyboardInterrupt, work)
     with pytest.raises(ClientClosed):
         producer.send(Message(topic, b"x"))
 
