@@ -37,6 +37,11 @@ class GroupTable:
         if len(self.by_name) != before:
             self._changed()
 
+    @property
+    def save_error(self) -> OSError | None:
+        """Why the last save failed."""
+        return self._file.error
+
     def save(self, then: Callable[[], None] | None = None) -> None:
         self._file.save(lambda: self.snapshot().pretty().encode(), then)
 

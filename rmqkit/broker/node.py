@@ -16,7 +16,6 @@ Source: `broker/.../BrokerController.java`.
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
-from rmqkit.broker import names
 from rmqkit.broker.clients import Clients
 from rmqkit.broker.groups import GroupTable
 from rmqkit.broker.handlers import admin, clients, groups, offsets, pull, send, topics
@@ -104,7 +103,7 @@ class Broker(BaseNode):
         self.plugins: dict[str, Any] = {}
         self._plugin_parts = parts.duties
         self._plugin_duties: dict[str, Run] = {}
-        self.guarded_topics = names.SEND_FORBIDDEN
+        self.guarded_topics = self.topics.guarded
         self.send_blocked = ""
         self.send_blocked_code = ResponseCode.NO_PERMISSION
         self.serving = False

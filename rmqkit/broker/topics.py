@@ -1,7 +1,9 @@
 """Topics of this broker: configuration by name, how topics come into being, and topics.json.
 
 Every change raises the DataVersion, is written to `config/topics.json` (old content kept as `.bak`) and is announced by
-`on_change(names)`, from which the registration tells the name servers. A topic is created by an administrator, by a send
+`on_change(names)`, from which the registration tells the name servers. A topic whose file is not written yet is
+`unsaved`: nothing that needs the topic is acknowledged before, or a kill would leave messages nobody can reach
+(`when_saved`). A topic is created by an administrator, by a send
 that names a default topic with the inherit bit (TBW102 while `autoCreateTopicEnable`), or by the broker itself.
 
 Source: `broker/.../topic/TopicConfigManager.java`.
@@ -34,6 +36,11 @@ class TopicTable:
         self._file = KeptFile(disk, f"{folder}/topics.json")
         #: topics the broker makes itself; never deleted by an administrator
         self.system: dict[str, None] = {}
+        #: topics that are not in the file yet
+        self.unsaved: dict[str, None] = {}
+        #: topics a send must look at twice: those that take none, and the unsaved ones
+        self.guarded: dict[str, None] = dict.fromkeys(sorted(names.SEND_FORBIDDEN))
+        self._waiting: list[Callable[[], None]] = []
 
     def load(self) -> None:
         """Raises KeptFileDamaged."""
@@ -45,10 +52,35 @@ class TopicTable:
         self._make_system_topics()
         if self.by_name != before:
             self._touch()
-            self.save()
+            self.save(self._saved)
 
     def save(self, then: Callable[[], None] | None = None) -> None:
         self._file.save(lambda: self.snapshot().pretty().encode(), then)
+
+    @property
+    def save_error(self) -> OSError | None:
+        """Why the last save failed."""
+        return self._file.error
+
+    def when_saved(self, then: Callable[[], None]) -> None:
+        """Call `then` when every change so far is in the file, or the save has failed (`save_error`)."""
+        if not self.unsaved and not self._file.busy:
+            then()
+            return
+        self._waiting.append(then)
+        if not self._file.busy:
+            self.save(self._saved)
+
+    def _saved(self) -> None:
+        if self._file.error is None:
+            # Called when the newest content is durable, so it covers all changes so far.
+            for name in self.unsaved:
+                if name not in names.SEND_FORBIDDEN:
+                    self.guarded.pop(name, None)
+            self.unsaved.clear()
+        waiting, self._waiting = self._waiting, []
+        for then in waiting:
+            then()
 
     def snapshot(self, only: Iterable[str] | None = None) -> TopicConfigTable:
         """The whole table, or these topics, with the current version."""
@@ -64,7 +96,7 @@ class TopicTable:
         if self.by_name.pop(name, None) is None:
             return False
         self._touch()
-        self.save()
+        self.save(self._saved)
         return True
 
     def create_by_send(self, name: str, default_topic: str, queue_count: int) -> TopicConfig | None:
@@ -101,7 +133,9 @@ class TopicTable:
 
     def _changed(self, changed: list[str]) -> None:
         self._touch()
-        self.save()
+        for name in changed:
+            self.unsaved[name] = self.guarded[name] = None
+        self.save(self._saved)
         self.on_change(changed)
 
     def _touch(self) -> None:

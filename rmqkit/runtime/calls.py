@@ -143,7 +143,7 @@ class Handlers:
         """Decorator: this function answers requests of `code`, whose extFields are a `schema`."""
 
         def register(function: Handler) -> Handler:
-            self._add(Row(int(code), RequestDecoder(schema), function, _code_name(code)))
+            self._add(Row(int(code), RequestDecoder(schema), function, code_name(code)))
             return function
 
         return register
@@ -167,7 +167,7 @@ class Handlers:
         self.rows[row.code] = row
 
 
-def _code_name(code: int) -> str:
+def code_name(code: int) -> str:
     try:
         return RequestCode(code).name
     except ValueError:

@@ -24,6 +24,7 @@ from rmqkit.runtime.calls import (
     LATER,
     Call,
     CallFailed,
+    Handler,
     Handlers,
     Outcome,
     Refused,
@@ -31,6 +32,7 @@ from rmqkit.runtime.calls import (
     Response,
     Row,
     Then,
+    code_name,
 )
 from rmqkit.runtime.connection import Address, Buffer, Connection, Outbox
 from rmqkit.runtime.duties import Duties
@@ -236,18 +238,23 @@ class Remoting:
         code = row.code
         self.counts[code] = self.counts.get(code, 0) + 1
         call: Call[Any] = Call(self, conn, code, head.ext, each.body, head.opaque, head.flag, head.version, head.language)
+        self.handle(call, row.handler)
+
+    def handle(self, call: Call[Any], handler: Handler) -> None:
+        """Let a handler answer a call; also for a parked call that has to be handled from the start."""
+        name = code_name(call.code)
         try:
-            response = row.handler(self.node, call)
+            response = handler(self.node, call)
         except Refused as refused:
             response = Response(refused.code, remark=str(refused))
         except RemoteProtocolError as error:
             # The body is not what the code says. The frame was sound, so the connection may live.
-            response = Response(ResponseCode.SYSTEM_ERROR, remark=f"{row.name}: {error}")
+            response = Response(ResponseCode.SYSTEM_ERROR, remark=f"{name}: {error}")
         except Exception as error:
             if call.changed:
                 raise
-            self.log.error("handler-failed", request=row.name, peer=str(conn.peer), error=repr(error))
-            response = Response(ResponseCode.SYSTEM_ERROR, remark=f"{row.name} failed: {type(error).__name__}: {error}")
+            self.log.error("handler-failed", request=name, peer=str(call.conn.peer), error=repr(error))
+            response = Response(ResponseCode.SYSTEM_ERROR, remark=f"{name} failed: {type(error).__name__}: {error}")
         if response is not LATER:
             self.answer(call, response)
 

@@ -7,10 +7,11 @@ import json
 
 import pytest
 
+from rmqkit.testing import SimBroker
 from rmqkit.wire.bodies import TopicStatsTable
 from rmqkit.wire.codes import RequestCode, ResponseCode
 from tests.broker.conftest import broker_of
-from tests.broker.requests import pull, send, with_topic
+from tests.broker.requests import pull, records, send, send_fields, with_topic
 from tests.helpers.script import Script
 
 
@@ -207,3 +208,40 @@ def test_tables_survive_a_restart():
     assert again.node.topics.get("Kept").read_queue_nums == 3
     assert again.node.offsets.query("CG", "Kept", 0) == 1
     assert again.node.groups.by_name["G2"].retry_max_times == 3
+
+
+def test_nothing_is_acknowledged_before_its_topic_is_kept(broker):
+    """Else a kill leaves acknowledged messages in a topic that nobody can pull."""
+    client = broker.connect()
+    broker.disk.held = True
+    first = client.tell(RequestCode.SEND_MESSAGE_V2, send_fields("Fresh"), b"one")
+    second = client.tell(RequestCode.SEND_MESSAGE_V2, send_fields("Fresh"), b"two")
+    assert client.answer_to(first) is None
+    assert client.answer_to(second) is None
+    broker.disk.held = False
+    broker.finish_disk()
+    assert [client.answer_to(each).code for each in (first, second)] == [0, 0]
+    assert [each.body for each in records(pull(client, "Fresh"))] == [b"one", b"two"]
+    assert send(client, "Fresh").code == 0
+
+
+def test_a_topic_that_cannot_be_kept_takes_no_messages_until_it_can(broker):
+    client = broker.connect()
+    broker.disk.error = OSError(28, "No space left on device")
+    answer = send(client, "Fresh")
+    assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
+    assert "No space left" in answer.remark
+    broker.disk.error = None
+    assert send(client, "Fresh").code == 0
+
+
+def test_topics_groups_and_their_messages_survive_a_kill():
+    broker = SimBroker()
+    broker.create_topic("T")
+    broker.send("Fresh", b"x")
+    broker.ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, b'{"groupName":"G9","retryMaxTimes":2}')
+    broker.kill()
+    broker.start()
+    assert broker.node.topics.get("T") is not None
+    assert broker.node.topics.get("Fresh") is not None
+    assert broker.node.groups.by_name["G9"].retry_max_times == 2

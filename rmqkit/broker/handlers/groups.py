@@ -4,11 +4,11 @@ Source: `broker/.../processor/AdminBrokerProcessor.{updateAndCreateSubscriptionG
 deleteSubscriptionGroup,getSubscriptionGroup,getAllConsumerOffset}`.
 """
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rmqkit.broker.groups import GROUPS_MAX
 from rmqkit.broker.names import group_fault, retry_topic
-from rmqkit.runtime.calls import Call, Handlers, Refused, Response
+from rmqkit.runtime.calls import LATER, Call, Handlers, Refused, Response
 from rmqkit.wire.bodies import SubscriptionGroupConfig
 from rmqkit.wire.codes import RequestCode, ResponseCode
 from rmqkit.wire.schema import NoFields
@@ -39,7 +39,22 @@ def create(broker: "Broker", call: Call[NoFields]) -> Response:
     if config != known:
         call.changing()
         broker.groups.put(config)
-    return call.ok()
+    return _answer_when_kept(broker, call)
+
+
+def _answer_when_kept(broker: "Broker", call: Call[Any]) -> Response:
+    """Success when the file has it."""
+
+    def saved() -> None:
+        error = broker.groups.save_error
+        if error is None:
+            call.finish(call.ok())
+        else:
+            remark = f"done, but subscriptionGroup.json could not be written: {error}"
+            call.finish(call.error(ResponseCode.SYSTEM_ERROR, remark))
+
+    broker.groups.save(saved)
+    return LATER
 
 
 @rows.handles(RequestCode.DELETE_SUBSCRIPTIONGROUP, DeleteSubscriptionGroupRequest)
@@ -50,7 +65,7 @@ def delete(broker: "Broker", call: Call[DeleteSubscriptionGroupRequest]) -> Resp
     if call.args.clean_offset:
         broker.offsets.remove_group(group)
         broker.delete_topic(retry_topic(group))
-    return call.ok()
+    return _answer_when_kept(broker, call)
 
 
 @rows.handles(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, GetAllSubscriptionGroupRequest)

@@ -55,6 +55,8 @@ def send(broker: "Broker", call: Call[SendRequest]) -> Response:
     queue_id = args.queue_id
     if config is None or topic in broker.guarded_topics or broker.send_blocked:
         config = _checked_topic(broker, call)
+        if topic in broker.topics.unsaved:
+            return _after_save(broker, call)
     if queue_id >= config.write_queue_nums and queue_id >= config.read_queue_nums:
         raise Refused(
             ResponseCode.INVALID_PARAMETER,
@@ -207,6 +209,23 @@ def _checked_topic(broker: "Broker", call: Call[SendRequest]) -> "TopicConfig":
             f"topic[{topic}] not exist, apply first please! (rmqkit topic create {topic})",
         )
     return config
+
+
+def _after_save(broker: "Broker", call: Call[SendRequest]) -> Response:
+    """The topic is not in its file yet: a message acknowledged now could not be reached after a kill. The send is handled
+    from the start when it is."""
+
+    def saved() -> None:
+        if not call.is_alive and not call.oneway:
+            call.finished = True
+        elif call.args.topic in broker.topics.unsaved:
+            why = f"topic {call.args.topic} could not be saved: {broker.topics.save_error}"
+            call.finish(call.error(ResponseCode.SERVICE_NOT_AVAILABLE, f"service not available now: {why}"))
+        else:
+            broker.remoting.handle(call, send)
+
+    broker.topics.when_saved(saved)
+    return LATER
 
 
 def _special(broker: "Broker", args: SendRequest, properties: bytes) -> tuple[bytes, bool]:

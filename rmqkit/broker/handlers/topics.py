@@ -4,7 +4,7 @@ Source: `broker/.../processor/AdminBrokerProcessor.{updateAndCreateTopic,deleteT
 getTopicStatsInfo,queryTopicConsumeByWho,queryTopicsByConsumer}`.
 """
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rmqkit.broker.names import is_system_topic, topic_fault
 from rmqkit.broker.topics import QUEUE_COUNT_MAX, TOPICS_MAX
@@ -57,7 +57,20 @@ def create(broker: "Broker", call: Call[CreateTopicRequest]) -> Response:
     if config != known:
         call.changing()
         broker.topics.put(config)
-    broker.registration.when_told(lambda: call.finish(call.ok()))
+    return _answer_when_kept(broker, call)
+
+
+def _answer_when_kept(broker: "Broker", call: Call[Any]) -> Response:
+    """Success when the file has it and the name servers know it; an error when the file could not be written."""
+
+    def told() -> None:
+        error = broker.topics.save_error
+        if error is None:
+            call.finish(call.ok())
+        else:
+            call.finish(call.error(ResponseCode.SYSTEM_ERROR, f"done, but topics.json could not be written: {error}"))
+
+    broker.topics.when_saved(lambda: broker.registration.when_told(told))
     return LATER
 
 
@@ -101,7 +114,7 @@ def delete(broker: "Broker", call: Call[DeleteTopicRequest]) -> Response:
         raise Refused(ResponseCode.INVALID_PARAMETER, f"The topic[{topic}] is conflict with system topic.")
     call.changing()
     broker.delete_topic(topic)
-    return call.ok()
+    return _answer_when_kept(broker, call)
 
 
 @rows.handles(RequestCode.GET_ALL_TOPIC_CONFIG, GetAllTopicConfigRequest)
