@@ -2,9 +2,10 @@
 
     python -m tests.bench.bare_loop        prints the name server address and serves until its input ends
 
-One selectors loop plays name server and broker at once. It cuts frames by their length, reads code and opaque from the
-first bytes of either header form, appends the bodies of a turn to a file with one write, and answers every send with a
-success that carries the fields a Java client demands. It checks nothing, keeps no index, and forgets what it stored.
+One selectors loop plays name server and broker at once. It reads the fields of either header form, makes a log record
+with its CRC and a queue entry, writes the records of a turn with one call and the entries with another, and answers every
+send with a success that carries the fields a Java client demands. Nothing else: no checks, topics, waiting, flushing,
+index or recovery, and no reading.
 """
 
 import json
@@ -14,11 +15,16 @@ import socket
 import struct
 import sys
 import tempfile
+import time
+import zlib
 
 HOST = "127.0.0.1"
 QUEUES = 8
 _HEAD = struct.Struct(">iI")
 _BINARY = struct.Struct(">hbhi")
+_RECORD = struct.Struct(">iiiiiqqiq8sq8siqi")
+_ENTRY = struct.Struct(">qiq")
+_PLACE = bytes((127, 0, 0, 1, 0, 0, 0x2A, 0x9F))
 _SENDS = frozenset({10, 310, 320})
 _ROUTE = 105
 
@@ -26,7 +32,7 @@ _ROUTE = 105
 class Loop:
     """Serves `port` until standard input ends."""
 
-    def __init__(self, file: int) -> None:
+    def __init__(self, file: int, queue_file: int) -> None:
         self._listener = socket.create_server((HOST, 0), backlog=256)
         self._listener.setblocking(False)
         self.port: int = self._listener.getsockname()[1]
@@ -34,7 +40,10 @@ class Loop:
         self._selector.register(self._listener, selectors.EVENT_READ)
         self._held: dict[socket.socket, bytearray] = {}
         self._file = file
+        self._queue_file = queue_file
         self._offset = 0
+        self._queues: dict[tuple[str, int], int] = {}
+        self._entries = bytearray()
 
     def run(self) -> None:
         self._selector.register(sys.stdin.fileno(), selectors.EVENT_READ)
@@ -80,26 +89,47 @@ class Loop:
         del held[:position]
         if bodies:
             os.write(self._file, b"".join(bodies))
+            os.write(self._queue_file, self._entries)
+            self._entries.clear()
         if answers:
             conn.sendall(b"".join(answers))
 
     def _answer(self, codec: int, header: bytes, bodies: list[bytes], held: bytearray, body_start: int, end: int) -> bytes:
         if codec == 1:
             code, _language, _version, opaque = _BINARY.unpack_from(header)
+            fields = _binary_fields(header)
         else:
             read = json.loads(header)
-            code, opaque = read["code"], read["opaque"]
+            code, opaque, fields = read["code"], read["opaque"], read.get("extFields", {})
         if code in _SENDS:
-            bodies.append(bytes(held[body_start:end]))
-            self._offset += 1
+            queue_id, queue_offset, phy_offset = self._store(fields, bytes(held[body_start:end]), bodies)
             place = (
-                f'{{"MSG_REGION":"DefaultRegion","TRACE_ON":"true","msgId":"7F00000100002A9F{self._offset:016X}",'
-                f'"queueId":"0","queueOffset":"{self._offset}"}}'
+                f'{{"MSG_REGION":"DefaultRegion","TRACE_ON":"true","msgId":"7F00000100002A9F{phy_offset:016X}",'
+                f'"queueId":"{queue_id}","queueOffset":"{queue_offset}"}}'
             )
             return _framed(0, opaque, place)
         if code == _ROUTE:
             return _framed(0, opaque, "{}", self._route())
         return _framed(0, opaque, "{}")
+
+    def _store(self, fields: dict[str, str], body: bytes, out: list[bytes]) -> tuple[int, int, int]:
+        topic, queue_id = fields["b"], int(fields["e"])
+        properties, name = fields.get("i", "").encode(), topic.encode()
+        size = _RECORD.size + len(body) + 1 + len(name) + 2 + len(properties)
+        queue_offset = self._queues.get((topic, queue_id), 0)
+        self._queues[topic, queue_id] = queue_offset + 1
+        phy_offset, now_ms = self._offset, time.time_ns() // 1_000_000
+        self._offset += size
+        crc = zlib.crc32(body) & 0x7FFFFFFF
+        times = int(fields["g"]), now_ms
+        head = _RECORD.pack(
+            size, -626843481, crc, queue_id, int(fields["h"]), queue_offset, phy_offset, int(fields["f"]),
+            times[0], _PLACE, times[1], _PLACE, 0, 0, len(body),
+        )  # fmt: skip
+        tail = bytes((len(name),)) + name + len(properties).to_bytes(2, "big") + properties
+        out += (head, body, tail)
+        self._entries += _ENTRY.pack(phy_offset, size, 0)
+        return queue_id, queue_offset, phy_offset
 
     def _route(self) -> bytes:
         queues = f'"perm":6,"readQueueNums":{QUEUES},"topicSysFlag":0,"writeQueueNums":{QUEUES}'
@@ -109,14 +139,27 @@ class Loop:
         ).encode()
 
 
+def _binary_fields(header: bytes) -> dict[str, str]:
+    fields = {}
+    position = 21 + int.from_bytes(header[13:17], "big")
+    while position < len(header):
+        start = position + 2
+        position = start + int.from_bytes(header[position:start], "big")
+        key = header[start:position].decode()
+        start = position + 4
+        position = start + int.from_bytes(header[position:start], "big")
+        fields[key] = header[start:position].decode()
+    return fields
+
+
 def _framed(code: int, opaque: int, fields: str, body: bytes = b"") -> bytes:
     header = f'{{"code":{code},"extFields":{fields},"flag":1,"language":"PYTHON","opaque":{opaque},"version":473}}'.encode()
     return _HEAD.pack(4 + len(header) + len(body), len(header)) + header + body
 
 
 def main() -> int:
-    with tempfile.TemporaryFile(prefix="bare-") as file:
-        loop = Loop(file.fileno())
+    with tempfile.TemporaryFile(prefix="bare-") as file, tempfile.TemporaryFile(prefix="bare-") as queue_file:
+        loop = Loop(file.fileno(), queue_file.fileno())
         print(f"{HOST}:{loop.port}", flush=True)
         loop.run()
     return 0
