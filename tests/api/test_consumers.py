@@ -349,7 +349,8 @@ def test_iterating_commits_what_was_worked_on(own):
                     raise ZeroDivisionError
                 seen.append(message.body)
 
-    pytest.raises(ZeroDivisionError, work)
+    with pytest.raises(ZeroDivisionError):
+        work()
     assert sum(filter(None, own.admin.group_offsets(group, topic).values())) == 5
     rest = own.pull_consumer(group, consume_from="first")
     rest.subscribe(topic)
