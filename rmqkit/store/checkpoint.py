@@ -76,6 +76,7 @@ class Checkpoint:
     def lower(self, phy_offset: int) -> None:
         """Take back what is said about records at or after `phy_offset`: recovery then looks at all of their file."""
         self.confirm_phy_offset = min(self.confirm_phy_offset, phy_offset)
+        self.index_ms = 0
         if self.logics_phy_offset >= phy_offset:
             self.logics_phy_offset = 0
             self.logics_ms = 0

@@ -76,10 +76,12 @@ def close(engine: "MappedEngine", steps: Steps) -> Work:
     log.clean_stale()
     if not engine.queue_flush.begin_round(steps.told()):
         return
+    while engine.index.repair_some():
+        yield False
     engine.index.finish(steps.told())
     yield from steps.wait(lambda: engine.is_broken)
     engine.checkpoint.save(steps.awaiting())
     yield from steps.wait(lambda: engine.is_broken)
-    if not engine.is_broken:
+    if not engine.is_broken and not engine.index.needs_repair:
         engine.disk.remove(f"{engine.root}/abort", steps.awaiting())
         yield from steps.wait()

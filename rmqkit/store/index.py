@@ -143,7 +143,8 @@ class Index:
             count = self.files.remove_strangers(lambda: _ignore)
             self._notes.warning("index-damaged", files_removed=count, files_kept=len(self.files.files))
         last = self.files.files[-1] if self.files.files else None
-        if last is not None and not is_clean and last.end_ms > index_ms:
+        # A header says "full" only when all of the file is on the platter; Apache's checkpoint says so of its own.
+        if last is not None and not is_clean and (not last.is_full or last.end_ms > index_ms):
             self._repair = Repair(last)
 
     def go_on(self) -> None:
@@ -188,13 +189,23 @@ class Index:
 
     def finish(self, then: Callable[[], None]) -> None:
         """Work off what waits and make it durable; what has to be read from the log stays for the next start."""
-        if self.enabled:
-            while self._repair is None and self._walk is None and self._has_work and not self._retry_ms:
-                self._step()
-            if self._repair is None:
-                self.files.sync_all(self._file_filled, self._broken, then)
-                return
-        then()
+        if not self.enabled:
+            then()
+            return
+        while self._walk is None and self._has_work and not self._retry_ms:
+            self._step()
+        self.files.sync_all(self._file_filled, self._broken, then)
+
+    @property
+    def needs_repair(self) -> bool:
+        return self._repair is not None
+
+    def repair_some(self) -> bool:
+        """Whether a file was under repair: a clean stop has to end that first, step by step."""
+        if self._repair is None or self._retry_ms:
+            return False
+        self._step()
+        return True
 
     def _file_filled(self, file: IndexFile) -> None:
         self._filled(file.end_ms)

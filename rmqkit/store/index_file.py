@@ -67,6 +67,11 @@ class IndexFile:
             and self.begin_ms >= 0
         )
 
+    def follow(self, before: IndexFile) -> None:
+        """Begin, still empty, where the file before ends."""
+        self.begin_phy = self.end_phy = before.end_phy
+        self.begin_ms = self.end_ms = before.end_ms
+
     # --- entries ------------------------------------------------------------------------------------------------------
 
     def entry_position(self, number: int) -> int:

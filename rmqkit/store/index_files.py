@@ -54,6 +54,8 @@ class IndexFiles:
                 break
             if files and (not files[-1].is_full or (file.count > 1 and file.begin_phy < files[-1].end_phy)):
                 break
+            if files and file.count == 1:
+                file.follow(files[-1])
             files.append(file)
         self.files = files
         return len(files) == len(self.disk.list(self.folder))
@@ -81,8 +83,7 @@ class IndexFiles:
         file = IndexFile(self.disk, f"{self.folder}/{name}", self._slot_count, self._count_max)
         self.disk.create(file.path, file.size)
         if last is not None:
-            file.begin_phy = file.end_phy = last.end_phy
-            file.begin_ms = file.end_ms = last.end_ms
+            file.follow(last)
         self.files.append(file)
         return file
 
@@ -225,10 +226,11 @@ class IndexFiles:
         need a `Repair` then. Raises OSError."""
         self.drop_batch()
         changed = False
-        while self.files and self.files[-1].count > 1 and self.files[-1].end_phy >= phy_offset:
+        # An empty file has the end of the one before it.
+        while self.files and self.files[-1].end_phy >= phy_offset and (self.files[-1].count > 1 or len(self.files) > 1):
             changed = True
             file = self.files[-1]
-            if file.begin_phy >= phy_offset:
+            if file.count == 1 or file.begin_phy >= phy_offset:
                 self.drop_last()
                 continue
             low, high = 1, file.count
