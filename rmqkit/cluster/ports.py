@@ -109,5 +109,5 @@ def process_in_words(pid: int) -> str:
         parts = word.split("/")
         if "rmqkit.node" in words and len(parts) > 4 and parts[-1] == NODE_FILE and parts[-3] == NODES:
             return f"node {parts[-2]} of cluster {parts[-4]} (pid {pid})"
-    text = " ".join(words)
+    text = " ".join(" ".join(words).split())
     return f"pid {pid} ({text if len(text) <= 80 else text[:79] + '…'})"

@@ -74,7 +74,7 @@ def _listening_inodes(port: int) -> dict[str, None]:
 def _command(pid: int) -> str:
     try:
         with open(f"/proc/{pid}/cmdline", "rb") as file:
-            words = file.read(400).replace(b"\0", b" ").decode("utf-8", "replace").strip()
+            words = " ".join(file.read(400).replace(b"\0", b" ").decode("utf-8", "replace").split())
     except OSError:
         return "?"
     return words if len(words) <= 80 else f"{words[:79]}…"
