@@ -26,6 +26,7 @@ from rmqkit.api.identity import local_month_bounds, name_servers, new_instance_n
 from rmqkit.api.log import StdlibLog, logger
 from rmqkit.client.client import Client, ClientSettings
 from rmqkit.client.flow import Promise
+from rmqkit.config import NetworkLimits
 from rmqkit.errors import ClientClosed, ClientError, ClientForked, RmqkitError
 from rmqkit.runtime.connection import Address
 from rmqkit.shell.loop import Loop
@@ -34,6 +35,9 @@ from rmqkit.wire.uniqueids import UniqueIds
 
 T = TypeVar("T")
 
+#: A client goes on reading however much it has to write: a broker that stops reading a client which does not take its
+#: answers would else wait for a client that waits for the broker. What a producer has to write is bounded by itself.
+LIMITS = NetworkLimits(outbox_high_water=2**62, outbox_low_water=2**61, outbox_max=2**62)
 STOP_GRACE_MS = 4000
 #: how long the end of the process waits for clients that nobody closed
 EXIT_GRACE_S = 2.0
@@ -53,7 +57,7 @@ class IoThread:
         self.client_id = f"{ip}@{instance_name}"
         self.pid = os.getpid()
         self.log = StdlibLog()
-        self.loop = Loop(log=StdlibLog(quiet=True))
+        self.loop = Loop(limits=LIMITS, log=StdlibLog(quiet=True))
         # The only files of a client are offsets of broadcasting consumers, which have absolute paths; with the root of
         # the file system as its folder the disk creates nothing before that.
         ports = self.loop.ports(os.path.abspath(os.sep), self.log)

@@ -7,7 +7,8 @@
 The calling thread checks and compresses its message and puts it on a deque; the I/O thread of the client id does the rest
 and resolves the future. Callbacks of futures run in the I/O thread and must be short.
 
-At most `pending_max` messages wait for their answers; beyond that a sending thread is held until there is room.
+At most `pending_max` messages of `pending_bytes_max` bytes wait for their answers; beyond that a sending thread is held
+until there is room.
 """
 
 import os
@@ -33,6 +34,7 @@ from rmqkit.errors import ClientClosed, ClientError, InvalidMessage, RmqkitError
 from rmqkit.wire.fastjson import MessageQueue
 
 PENDING_MAX = 20_000
+PENDING_BYTES_MAX = 64 * 1024 * 1024
 #: a thread that sends faster than the I/O thread works must not keep it from reading answers
 JOBS_A_TURN = 500
 
@@ -65,6 +67,7 @@ class Producer:
         create_topic_key: str = DEFAULT_TOPIC,
         default_topic_queue_nums: int = 4,
         pending_max: int = PENDING_MAX,
+        pending_bytes_max: int = PENDING_BYTES_MAX,
     ) -> None:
         """Ready to send when this returns; connections are made when they are needed.
 
@@ -76,6 +79,7 @@ class Producer:
         self.group = group
         self._timeout_ms = send_msg_timeout_ms
         self._pending_max = pending_max
+        self._pending_bytes_max = pending_bytes_max
         settings = core.ProducerSettings(
             group=group,
             retry_times_when_send_failed=retry_times_when_send_failed,
@@ -93,7 +97,12 @@ class Producer:
         #: what the I/O thread has taken and not ended
         self._unfinished: dict[Future[SendResult | None], None] = {}
         self._room = threading.Condition()
+        #: threads that wait for room or for the end of all
         self._held = 0
+        #: what was put and has not ended; under the guard
+        self._guard = threading.Lock()
+        self._pending = 0
+        self._pending_bytes = 0
         self._closed = False
         self._io: IoThread = acquire(self, namesrv, instance_name)
         self._prepare = Prepare(
@@ -187,7 +196,7 @@ class Producer:
         with self._room:
             self._held += 1
             try:
-                while self._jobs or self._unfinished:
+                while self._pending:
                     left = None if until is None else until - time.monotonic()
                     if left is not None and left <= 0:
                         return False
@@ -252,6 +261,9 @@ class Producer:
             "ordering_key": ordering_key,
             "oneway": oneway,
         }
+        with self._guard:
+            self._pending += 1
+            self._pending_bytes += len(outgoing.body)
         self._jobs.append(_Job(outgoing, future, options))
         if not self._asked:
             self._asked = True
@@ -266,7 +278,7 @@ class Producer:
     @property
     def has_room(self) -> bool:
         """Whether `send_async` would not wait."""
-        return len(self._jobs) + len(self._unfinished) < self._pending_max
+        return self._pending < self._pending_max and self._pending_bytes < self._pending_bytes_max
 
     def wait_for_room(self) -> None:
         if self._io.is_current:
@@ -300,23 +312,31 @@ class Producer:
             except IndexError:
                 return
             if not future.set_running_or_notify_cancel():
-                continue
-            if producer is None or self._io.ended is not None:
+                self._count_down(len(outgoing.body))
+            elif producer is None or self._io.ended is not None:
+                self._count_down(len(outgoing.body))
                 future.set_exception(self._io.ended or ClientClosed(f"producer {self.group} is closed"))
             else:
                 self._unfinished[future] = None
-                producer.send(outgoing, partial(self._ended, future), **options)
+                producer.send(outgoing, partial(self._ended, future, len(outgoing.body)), **options)
         if not self._asked:
             self._asked = True
             self._io.post(self._take_jobs)
 
-    def _ended(self, future: "Future[SendResult | None]", outcome: core.SendOutcome | None) -> None:
+    def _ended(self, future: "Future[SendResult | None]", size: int, outcome: core.SendOutcome | None) -> None:
         self._unfinished.pop(future, None)
+        self._count_down(size)
         if isinstance(outcome, ClientError):
             future.set_exception(outcome)
         else:
             future.set_result(outcome)
-        if self._held:
+
+    def _count_down(self, size: int) -> None:
+        with self._guard:
+            self._pending -= 1
+            self._pending_bytes -= size
+        # A held thread goes on when a quarter is free, not for each message.
+        if self._held and self._pending <= self._pending_max * 3 // 4:
             with self._room:
                 self._room.notify_all()
 
@@ -329,6 +349,8 @@ class Producer:
         for future in list(self._unfinished):
             del self._unfinished[future]
             future.set_exception(error)
+        with self._guard:
+            self._pending, self._pending_bytes = len(self._jobs), 0
         while self._jobs:
             self._take_jobs()
 

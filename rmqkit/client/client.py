@@ -115,8 +115,9 @@ class Client(BaseNode):
         self._number = 0
         #: how many sends wait for an answer, by connection
         self._sends: dict[Connection, int] = {}
-        #: how many reads such a connection had, and since when there was no other
+        #: how many reads such a connection had, and how long there was no other
         self._heard: dict[Connection, tuple[int, int]] = {}
+        self._looked_ms = 0
         self.duties.add("client-probes", self._probe, None)
 
     # --- node contract
@@ -247,7 +248,9 @@ class Client(BaseNode):
         self._sends[conn] = count + 1
         if not count:
             now_ms = self.clock.mono_ms
-            self._heard[conn] = conn.state.received_count, now_ms
+            if not self._heard:
+                self._looked_ms = now_ms
+            self._heard[conn] = conn.state.received_count, 0
             self.duties.wake("client-probes", now_ms + PROBE_LOOK_MS)
 
     def send_ended(self, conn: Connection) -> None:
@@ -259,14 +262,20 @@ class Client(BaseNode):
             self._heard.pop(conn, None)
 
     def _probe(self, now_ms: int) -> int | None:
+        # A long gap between two looks is our own: as long as this node does nothing, it hears nothing.
+        passed_ms = min(now_ms - self._looked_ms, 2 * PROBE_LOOK_MS)
+        self._looked_ms = now_ms
         for conn in list(self._sends):
-            count, since_ms = self._heard[conn]
-            if not conn.is_open:
-                if now_ms - since_ms >= PROBE_AFTER_MS + PROBE_TIMEOUT_MS:
-                    self.outbox.abort(conn, "no connection in time")
-            elif conn.state.received_count != count:
-                self._heard[conn] = conn.state.received_count, now_ms
-            elif now_ms - since_ms >= PROBE_AFTER_MS and not conn.closing:
+            count, silent_ms = self._heard[conn]
+            silent_ms += passed_ms
+            if conn.state.received_count != count:
+                count, silent_ms = conn.state.received_count, 0
+            self._heard[conn] = count, silent_ms
+            if conn.closing:
+                continue
+            if not conn.is_open and silent_ms >= PROBE_AFTER_MS + PROBE_TIMEOUT_MS:
+                self.outbox.abort(conn, "no connection in time")
+            elif conn.is_open and silent_ms >= PROBE_AFTER_MS:
                 body = self.heartbeats.body()
                 self.remoting.call(conn, RequestCode.HEART_BEAT, None, body, timeout_ms=PROBE_TIMEOUT_MS, then=_ignore)
         return now_ms + PROBE_LOOK_MS if self._sends else None

@@ -281,7 +281,9 @@ class Remoting:
     def _reply(self, conn: Connection, peer: Peer, head: Head, body: bytes) -> None:
         waiting = peer.calls.pop(head.opaque, None)
         if waiting is not None:
-            waiting.then(Reply(head.code, head.ext_fields or {}, head.remark or "", body, head.version, conn.peer))
+            # The deadlines know the call until its time is over; what was sent with it need not stay that long.
+            then, waiting.then = waiting.then, _ended
+            then(Reply(head.code, head.ext_fields or {}, head.remark or "", body, head.version, conn.peer))
 
     def _refuse(self, conn: Connection, error: RemoteProtocolError) -> None:
         self.log.warning("connection-refused-bytes", peer=str(conn.peer), error=str(error))
@@ -338,6 +340,10 @@ class Remoting:
             outcome: Outcome = CallFailed("timeout", conn.peer, "no answer in time", conn.is_open)
             waiting.then(outcome)
         return None
+
+
+def _ended(outcome: Outcome) -> None:
+    raise AssertionError("a call is ended once")
 
 
 def _flat(ext: Ext | Mapping[str, str] | None) -> Mapping[str, str] | None:

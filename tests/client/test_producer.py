@@ -284,6 +284,19 @@ def test_packets_go_nowhere_the_send_goes_elsewhere_in_time(peers):
     assert all(outcome.is_ok for outcome in sender.outcomes)
 
 
+def test_a_client_that_stood_still_itself_suspects_nobody(peers):
+    sender = Sender(peers)
+    sender.send(timeout_ms=60_000)
+    asked = peers.take(SEND)
+    beats = peers.times(RequestCode.HEART_BEAT)
+    # One turn that takes two seconds: nothing could be heard meanwhile.
+    peers.script._move(peers.script.clock.mono_ms + 2000)
+    peers.script.turn()
+    assert peers.times(RequestCode.HEART_BEAT) == beats
+    asked.answer(0, STORED)
+    assert sender.outcome.is_ok
+
+
 def test_a_broker_that_only_waits_for_its_slaves_keeps_its_sends(peers):
     sender = Sender(peers)
     sender.send()
