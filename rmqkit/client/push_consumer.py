@@ -416,6 +416,7 @@ class PushConsumer:
         info.properties = {
             "PROP_CONSUMEORDERLY": "true" if self.settings.orderly else "false",
             "PROP_CONSUME_TYPE": "CONSUME_PASSIVELY",
+            "allocateMessageQueueStrategy": self.settings.allocator.name,
             "PROP_NAMESERVER_ADDR": ";".join(map(str, self.client.name_servers.addresses)),
         }
         to_wall_ms = self.client.clock.wall_ms - self.client.clock.mono_ms

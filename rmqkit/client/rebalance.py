@@ -110,8 +110,9 @@ class Rebalance:
             return False
         try:
             share = self.allocator.allocate(self.group, client_id, queues, ids)
-        except ValueError as error:
-            raise ClientError(f"allocator {self.allocator.name}: {error}") from None
+        except Exception as error:
+            # An allocator may be a plug-in's; upstream too leaves everything as it is when one fails.
+            raise ClientError(f"allocator {self.allocator.name}: {type(error).__name__}: {error}") from None
         return self._apply(topic, share, len(ids) == 1)
 
     async def _members(self, route: Route) -> list[str]:

@@ -468,6 +468,20 @@ def test_a_round_that_cannot_see_the_group_changes_nothing(peers, answer):
     assert group.pulls()
 
 
+def test_an_allocator_that_fails_changes_nothing(peers):
+    class Broken:
+        name = "BROKEN"
+
+        def allocate(self, group, client_id, queues, client_ids):
+            raise KeyError("a plug-in's bug")
+
+    group = Group(peers, allocator=Broken())
+    group.join()
+    assert not group.consumer.works
+    failed = [fields for _, event, fields in peers.script.log.lines if event == "rebalance-failed"]
+    assert failed[0]["error"] == 'allocator BROKEN: KeyError: "a plug-in\'s bug"'
+
+
 def test_rebalance_runs_every_20_seconds(peers):
     running(peers)
     before = peers.times(MEMBERS)
@@ -607,6 +621,7 @@ def test_a_broker_may_ask_how_far_it_is_and_what_it_does(peers):
     info = peers.answer_of_client(A).body
     assert b'"cachedMsgCount":1' in info
     assert b'"cachedMsgMinOffset":1' in info
+    assert b'"allocateMessageQueueStrategy":"AVG"' in info
 
 
 @pytest.mark.parametrize(
