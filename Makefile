@@ -34,7 +34,7 @@ interop: $(STAMP)
 
 # the figures of the README: Apache's benchmark producer against this broker and against a bare loop
 bench-first: $(STAMP)
-	$(BIN)/python -m tests.bench.first_figures
+	$(BIN)/python -m tests.bench.first_figures $(ARGS)
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache
