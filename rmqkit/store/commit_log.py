@@ -92,20 +92,8 @@ class CommitLog:
     # --- putting --------------------------------------------------------------------------------------------------------
 
     def append(self, put: Put) -> PutResult:
-        (
-            topic,
-            queue_id,
-            flag,
-            sys_flag,
-            born_ms,
-            born_host,
-            store_host,
-            reconsume_times,
-            prepared_offset,
-            body,
-            properties,
-            tags_code,
-        ) = put
+        topic, queue_id, flag, sys_flag, born_ms, born_host, store_host = put[:7]
+        reconsume_times, prepared_offset, body, properties, tags_code = put[7:]
         queue = self._queues.get((topic, queue_id)) or self._make_queue(topic, queue_id)
         body_size = len(body)
         if queue is None or body_size > self.body_size_max or (queue.magic == MAGIC_V2 and not self._long_topics):

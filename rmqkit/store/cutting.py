@@ -30,12 +30,14 @@ def cut(engine: "MappedEngine", steps: Steps, phy_offset: int) -> Work:
     if not (files.start <= phy_offset <= log.offset_written and is_record):
         raise OSError(errno.EINVAL, f"no record starts at {phy_offset}")
     old_end = log.offset_written
+    # First of all, because it may fail without harm: what the index forgets it can learn again.
+    engine.index.cut(phy_offset, steps.told())
+    yield from _wait(engine, steps)
     engine.flush.hold(phy_offset)
     engine.checkpoint.lower(phy_offset)
     engine.checkpoint.save(steps.awaiting())
     engine.queue_flush.disclaim(phy_offset, steps.told())
-    engine.index.cut(phy_offset, steps.told())
-    yield from steps.wait(lambda: engine.is_broken)
+    yield from _wait(engine, steps)
     keep = files.floor(phy_offset) + files.file_size
     files.remove_from(keep, steps.awaiting)
     position = phy_offset
@@ -50,7 +52,6 @@ def cut(engine: "MappedEngine", steps: Steps, phy_offset: int) -> Work:
     yield from steps.wait()
     log.move_to(phy_offset)
     engine.table.cut(phy_offset)
-    engine.index.go_on()
     last = log.record(max(engine.table.phy_last, 0))
     last_ms = 0 if last is None else store_ms_of(last)
     engine.dispatched = (engine.table.phy_last, min(engine.dispatched[1], phy_offset), last_ms)
@@ -60,6 +61,12 @@ def cut(engine: "MappedEngine", steps: Steps, phy_offset: int) -> Work:
     else:
         told()
     engine.checkpoint.save()
+
+
+def _wait(engine: "MappedEngine", steps: Steps) -> Work:
+    yield from steps.wait(lambda: engine.is_broken)
+    if engine.is_broken:
+        raise OSError(errno.EIO, engine.failed)
 
 
 def close(engine: "MappedEngine", steps: Steps) -> Work:

@@ -7,7 +7,6 @@ port promises. Nothing outlives the process. When `size_max` bytes are used, wri
 
 import errno
 from collections.abc import Callable, Sequence
-from os import strerror
 
 from rmqkit.runtime.connection import Buffer
 from rmqkit.runtime.ports import Clock, Completion, DiskUsage, FileInfo
@@ -57,7 +56,7 @@ class HeapDisk:
             page = pages.get(number)
             if page is None:
                 if (self._pages + 1) * PAGE_SIZE > self.size_max:
-                    raise OSError(errno.ENOSPC, strerror(errno.ENOSPC), path)
+                    raise OSError(errno.ENOSPC, "No space left in memory (size_max)", path)
                 page = pages[number] = bytearray(PAGE_SIZE)
                 self._pages += 1
             page[start : start + len(part)] = part
@@ -68,7 +67,7 @@ class HeapDisk:
     def read(self, path: str, position: int, size: int) -> bytes:
         file = self._files.get(path)
         if file is None:
-            raise FileNotFoundError(errno.ENOENT, strerror(errno.ENOENT), path)
+            raise FileNotFoundError(errno.ENOENT, "No such file or directory", path)
         end = min(position + size, file.size)
         if position >= end:
             return b""
@@ -113,7 +112,7 @@ class HeapDisk:
     # --- later --------------------------------------------------------------------------------------------------------
 
     def sync(self, path: str, then: Completion) -> None:
-        missing = FileNotFoundError(errno.ENOENT, strerror(errno.ENOENT), path)
+        missing = FileNotFoundError(errno.ENOENT, "No such file or directory", path)
         self._end(then, None if path in self._files else missing)
 
     def replace(self, path: str, content: bytes, then: Completion) -> None:

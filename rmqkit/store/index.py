@@ -198,7 +198,8 @@ class Index:
 
     @property
     def needs_repair(self) -> bool:
-        return self._repair is not None
+        """Whether the next start has to check the last file."""
+        return self._repair is not None or self.files.is_behind
 
     def repair_some(self) -> bool:
         """Whether a file was under repair: a clean stop has to end that first, step by step."""

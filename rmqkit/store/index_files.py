@@ -40,8 +40,8 @@ class IndexFiles:
         self._unsynced: list[IndexFile] = []
         self._syncing = False
         self._told: list[Callable[[], None]] = []
-        #: the last failed write of a header
-        self.disk_error = ""
+        #: a header could not be written
+        self.is_behind = False
 
     def load(self) -> bool:
         """Read the headers. False when there is something that cannot be trusted: those files are left out, and
@@ -158,9 +158,7 @@ class IndexFiles:
         if self._syncing:
             return
         if not self._unsynced:
-            told, self._told = self._told, []
-            for then in told:
-                then()
+            self._tell()
             return
         self._syncing = True
         file = self._unsynced[0]
@@ -173,10 +171,13 @@ class IndexFiles:
                 return
             try:
                 self.disk.write(file.path, 0, [header])
-            except OSError as write_error:
-                self.disk_error = f"{file.path}: {write_error.strerror or write_error}"
+            except OSError:
+                # The old header stands and is true. Who waits must know that a restart has to look at the file.
                 self._syncing = False
+                self.is_behind = True
+                self._tell()
                 return
+            self.is_behind = False
             if is_full or self._told:
                 self.disk.sync(file.path, end)
             else:
@@ -196,10 +197,16 @@ class IndexFiles:
 
         self.disk.sync(file.path, synced)
 
+    def _tell(self) -> None:
+        told, self._told = self._told, []
+        for then in told:
+            then()
+
     def sync_all(
         self, filled: Callable[[IndexFile], None], broken: Callable[[str], None], then: Callable[[], None]
     ) -> None:
-        """Make all of it durable, headers too; `then` is called when it is, never after a failure."""
+        """Make all of it durable, headers too; `then` is called when it is, or when a header could not be written
+        (`is_behind`); never after a failed sync."""
         self._told.append(then)
         self.sync_due(filled, broken)
 

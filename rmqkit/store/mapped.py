@@ -388,6 +388,7 @@ class MappedEngine:
 
         def ended(error: OSError | None) -> None:
             self._steps = None
+            self.index.go_on()
             if self.flush.is_held:
                 self.broken(f"the log could not be cut to {phy_offset}: {error}")
             self.refuse("cut", "")

@@ -93,40 +93,31 @@ def read_queue(
         return Read(status, offset if is_slave else offset_next, offset_min, offset_max)
 
     size_max = min(max(size_max, PULL_SIZE_MIN), PULL_SIZE_MAX)
-    offset_scan_end = offset + max(settings.max_filter_message_size, count_max * UNIT_SIZE) // UNIT_SIZE
     memory_from = log.offset_written - memory_size
     slices = Slices(log, min(size_max, _WINDOW))
     status = GetStatus.NO_MATCHED_MESSAGE
     count = size = 0
-    phy_last = -1
-    phy_skip_to = -1
+    phy_last = phy_skip_to = -1
+    in_memory, on_disk = _bounds(settings, count_max, size_max)
     position = offset
-    end = min(offset_max, offset_scan_end)
+    end = min(offset_max, offset + max(settings.max_filter_message_size, count_max * UNIT_SIZE) // UNIT_SIZE)
     full = False
     while position < end and not full:
         units = queue.units(position, min(end - position, max(count_max - count, _UNITS) if tag_match else count_max))
         if not units:
             if not count:
                 status = GetStatus.OFFSET_FOUND_NULL
-                per_file = queue.files.file_size // UNIT_SIZE
-                position = min(position + per_file - position % per_file, offset_max)
+                position = min(_next_file(queue, position), offset_max)
             break
         for phy_offset, record_size, tags_code in _units(units):
             if count:
-                if phy_offset >= memory_from:
-                    count_bound = settings.max_transfer_count_on_message_in_memory
-                    size_bound = settings.max_transfer_bytes_on_message_in_memory
-                else:
-                    count_bound = settings.max_transfer_count_on_message_in_disk
-                    size_bound = settings.max_transfer_bytes_on_message_in_disk
-                if count >= min(count_max, count_bound) or size + record_size > min(size_max, size_bound):
+                count_bound, size_bound = in_memory if phy_offset >= memory_from else on_disk
+                if count >= count_bound or size + record_size > size_bound:
                     full = True
                     break
             position += 1
             phy_last = phy_offset
-            if phy_offset < phy_skip_to:
-                continue
-            if tag_match is not None and not tag_match(tags_code):
+            if phy_offset < phy_skip_to or (tag_match is not None and not tag_match(tags_code)):
                 continue
             at = slices.find(phy_offset, record_size)
             if at < 0:
@@ -147,6 +138,25 @@ def read_queue(
                 full = True
                 break
     return Read(status, position, offset_min, offset_max, slices.finish(), count, size, phy_last)
+
+
+def _next_file(queue: ConsumeQueue, position: int) -> int:
+    """The first entry of the file behind the one that holds `position`."""
+    per_file = queue.files.file_size // UNIT_SIZE
+    return position + per_file - position % per_file
+
+
+def _bounds(settings: PullSettings, count_max: int, size_max: int) -> tuple[tuple[int, int], tuple[int, int]]:
+    """How many messages and bytes an answer may hold: while it stands in the page cache, and further back."""
+    in_memory = (
+        min(count_max, settings.max_transfer_count_on_message_in_memory),
+        min(size_max, settings.max_transfer_bytes_on_message_in_memory),
+    )
+    on_disk = (
+        min(count_max, settings.max_transfer_count_on_message_in_disk),
+        min(size_max, settings.max_transfer_bytes_on_message_in_disk),
+    )
+    return in_memory, on_disk
 
 
 def _miss(offset: int, offset_min: int, offset_max: int) -> tuple[GetStatus, int] | None:

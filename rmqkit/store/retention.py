@@ -84,7 +84,8 @@ class Retention:
         """Remove the oldest log file when it may go."""
         engine = self._engine
         files = engine.log.files
-        if len(files) <= 1:
+        if len(files) <= 1 or engine.offset_synced <= files.start + files.file_size:
+            # Something of the log has to be on the platter, or a power loss would leave none of it.
             return False
         path = files.path(files.start)
         name = path.rpartition("/")[2]

@@ -29,6 +29,8 @@ rows = Handlers()
 
 #: the longest time a pull may be held, whatever the client asks for
 SUSPEND_MS_MAX = 60_000
+#: bytes of an answer when the client names no bound
+PULL_SIZE_MAX = 64 * 1024 * 1024
 #: how often a parked pull looks whether the queue has moved past it without a match
 HOLD_SCAN_MS = 5000
 #: how clients say that they filter by tag
@@ -140,24 +142,17 @@ def _heartbeat_subscription(
 
 
 def _read(broker: "Broker", args: PullMessageRequest, match: TagMatch | None) -> Read:
-    settings = broker.config.pull
     reset = broker.offsets.take_reset(args.consumer_group, args.topic, args.queue_id)
     if reset is not None:
         known = broker.store.queue_range(args.topic, args.queue_id)
         return Read(GetStatus.OFFSET_RESET, reset, known.offset_min, known.offset_max)
-    if broker.store.queue_is_in_memory(args.topic, args.queue_id, args.queue_offset):
-        size_max = settings.max_transfer_bytes_on_message_in_memory
-        count_max = settings.max_transfer_count_on_message_in_memory
-    else:
-        size_max = settings.max_transfer_bytes_on_message_in_disk
-        count_max = settings.max_transfer_count_on_message_in_disk
-    if args.max_msg_bytes is not None and args.max_msg_bytes > 0:
-        size_max = min(size_max, args.max_msg_bytes)
+    # The engine bounds both by its settings; what stands in the page cache may be more than what does not.
+    size_max = args.max_msg_bytes if args.max_msg_bytes is not None and args.max_msg_bytes > 0 else PULL_SIZE_MAX
     return broker.store.read(
         args.topic,
         args.queue_id,
         args.queue_offset,
-        count_max=max(1, min(args.max_msg_nums, count_max)),
+        count_max=max(1, args.max_msg_nums),
         size_max=size_max,
         tag_match=match,
     )
