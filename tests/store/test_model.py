@@ -1,9 +1,10 @@
-"""Random lives of a store against a model: puts, batches, failed writes, deleted topics, cuts, clean stops, kills, power
-losses. What was settled survives a kill, what was synced survives a power loss; what survives is a prefix of the log, in
-every queue, in the numbers it was given, and findable by its key."""
+"""Random lives of a store against a model: puts, batches, failed writes, deleted topics, cuts, retention, clean stops,
+kills, power losses. What was settled survives a kill, what was synced survives a power loss; what survives is a prefix of
+the log, in every queue, in the numbers it was given, and findable by its key."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import NamedTuple
 
 from hypothesis import given, settings
@@ -58,6 +59,7 @@ class Life:
     def __init__(self, seed: int, pool: bool) -> None:
         config = store_config(
             flush={"flush_consume_queue_thorough_interval_ms": 700, "transient_store_pool_enable": pool},
+            retention={"clean_resource_interval_ms": 100, "delete_when": "", "disk_max_used_space_ratio": 95},
         )
         self.world = StoreWorld(ENGINES["mapped"], config, seed=seed)
         self.engine = self.world.start()
@@ -138,8 +140,14 @@ class Life:
             ended: list[OSError | None] = []
             self.engine.truncate(at, ended.append)
             self.world.until(lambda: ended)
-            assert ended == [None]
-            self.model.cut(at)
+            if ended == [None]:
+                self.model.cut(at)
+            elif self.engine.failed:
+                # The disk failed half-way: the store is closed to puts, and a restart finds a whole one.
+                assert self.engine.append(put()).status is PutStatus.SERVICE_NOT_AVAILABLE
+                self.world.kill()
+                self.engine = self.world.start()
+                self.check(at)
 
     def stop(self) -> None:
         self.turn(1)
@@ -158,6 +166,34 @@ class Life:
         self.world.crash()
         self.engine = self.world.start()
         self.check(synced)
+
+    def expire(self, count: int) -> None:
+        """Some of the oldest files go."""
+        self.turn(1)
+        self.world.run(700)
+        retention = replace(
+            self.world.config.retention,
+            file_reserved_time_hours=0,
+            delete_when=";".join(map(str, range(24))),
+            delete_file_batch_max=count,
+            delete_commit_log_files_interval_ms=1000,
+        )
+        self.engine.configure(replace(self.world.config, retention=retention))
+        self.world.run(100)
+        self.engine.configure(self.world.config)
+        self.world.run(50)  # a removal that a power loss overtakes has not happened
+        assert self.engine.offset_min % 4096 == 0
+        assert self.engine.offset_min <= self.engine.offset_max
+        self.model.start = self.engine.offset_min
+        self.model.cut(self.engine.offset_max, self.model.start)
+
+    def fail_later(self, folder: str) -> None:
+        """Derived files cannot be written for a while."""
+        self.world.disk.fail("write", f"/store/{folder}")
+
+    def jump(self, ms: int) -> None:
+        """The wall clock is set."""
+        self.world.clock.wall_ms += ms
 
     def sync(self) -> None:
         self.turn(1)
@@ -187,7 +223,11 @@ class Life:
                 assert found == expected
 
     def check_index(self) -> None:
-        self.world.run(3000, 100)
+        self.world.disk.heal()
+        for _ in range(60):
+            self.world.run(1000, 200)
+            if not self.engine.index.progress:
+                break
         assert not self.engine.index.progress
         for known in self.model.log[-30:] + self.model.log[:10]:
             hits = self.engine.query(known.topic, known.key, count_max=8, begin_ms=0, end_ms=FOREVER_MS)
@@ -206,6 +246,9 @@ OPERATIONS = st.one_of(
     st.tuples(st.just("fail_write")),
     st.tuples(st.just("delete"), TOPIC),
     st.tuples(st.just("cut"), st.integers(1, 12)),
+    st.tuples(st.just("expire"), st.integers(1, 2)),
+    st.tuples(st.just("fail_later"), st.sampled_from(["consumequeue", "index"])),
+    st.tuples(st.just("jump"), st.sampled_from([-10_000, -3, 3_600_000])),
     st.tuples(st.just("stop")),
     st.tuples(st.just("kill")),
     st.tuples(st.just("crash")),
