@@ -19,9 +19,9 @@ TRIED_WITH_JAVA = frozenset(
 
 HEAD = """# Compatibility: request codes
 
-Made from the handler tables by `python -m rmqkit.testing.compatibility`; a test holds the two together. A code without an
-answer here gets REQUEST_CODE_NOT_SUPPORTED (3). "Java" marks codes that Apache's Java client 5.5.0 uses against this cluster
-in `make interop`. The port P−2 of a broker answers all of the broker's codes but {vip}.
+Made from the handler tables by `python -m rmqkit.testing.compatibility`; a test holds the two together. A code without
+an answer here gets REQUEST_CODE_NOT_SUPPORTED (3). "Java" marks codes that Apache's Java client 5.5.0 uses against this
+cluster in `make interop`. The port P−2 of a broker answers all of the broker's codes but {vip}.
 
 | code | name | answered by | tried with |
 |---|---|---|---|"""
