@@ -82,4 +82,4 @@ class ClientForked(ClientError):
 
 
 class ConfigError(RmqkitError):
-    """A setting that cannot be used: an unknown key, a value out of range, a promise it would break. One line for the user."""
+    """A setting that cannot be used: an unknown key, a value out of range, a promise it would break."""

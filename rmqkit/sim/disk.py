@@ -82,6 +82,10 @@ class SimDisk:
         """Let the next `times` calls of `operation` (a method's name) on paths beginning with `path` fail."""
         self._faults += [_Fault(operation, path, code)] * times
 
+    def heal(self) -> None:
+        """Forget the errors that were planned and have not come."""
+        self._faults.clear()
+
     def die(self, random: Random | None = None) -> None:
         """The process is gone. With `random` the power is too: a job that was running may have ended or not."""
         self.is_dead = True

@@ -180,8 +180,14 @@ class Index:
             then()
             return
         self._is_held = True
-        if self.files.shorten(phy_offset):
-            self._repair = Repair(self.files.files[-1]) if self.files.files else None
+        try:
+            changed = self.files.shorten(phy_offset)
+        except OSError:
+            changed = True
+            raise
+        finally:
+            if changed:
+                self._repair = Repair(self.files.files[-1]) if self.files.files else None
         self.files.sync_all(self._file_filled, self._broken, then)
 
     def drop_expired(self, phy_min: int) -> int:
