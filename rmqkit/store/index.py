@@ -180,11 +180,9 @@ class Index:
             then()
             return
         self._is_held = True
+        changed = True
         try:
             changed = self.files.shorten(phy_offset)
-        except OSError:
-            changed = True
-            raise
         finally:
             if changed:
                 self._repair = Repair(self.files.files[-1]) if self.files.files else None
