@@ -8,8 +8,9 @@ of all queues are saved, and at last the checkpoint's logics fields move to the 
 power, the units of records up to the checkpoint are there, and recovery makes the later ones again.
 
 The ends of all queues (`config/consumeQueueEnds.json`, ours alone) let a recovery see that a queue's folder is missing
-or short: `{"phyOffset": noted record, "table": {topic: {queue id: entries}}, "deleted": {topic: end of log then}}`.
-`deleted` keeps a deleted topic's old records from coming back when queues are made again from the log.
+or short: `{"phyOffset": noted record, "table": {topic: {queue id: [first, end]}}, "deleted": {topic: end of log then}}`;
+`first` is the first number that its first file has room for. `deleted` keeps a deleted topic's old records from coming
+back when queues are made again from the log.
 
 Source: `store/.../queue/ConsumeQueueStore.java` (`FlushConsumeQueueService`).
 """
@@ -40,16 +41,16 @@ class QueueEnds(msgspec.Struct, rename="camel"):
     """`phy_offset` is where the noted record starts, -1 for no knowledge."""
 
     phy_offset: int = -1
-    table: dict[str, dict[str, int]] = {}
+    table: dict[str, dict[str, tuple[int, int]]] = {}
     deleted: dict[str, int] = {}
 
     @property
-    def counts(self) -> dict[tuple[str, int], int]:
-        """Entries by (topic, queue id)."""
+    def ranges(self) -> dict[tuple[str, int], tuple[int, int]]:
+        """First number and end by (topic, queue id)."""
         return {
-            (topic, int(queue_id)): count
+            (topic, int(queue_id)): known
             for topic, queues in self.table.items()
-            for queue_id, count in queues.items()
+            for queue_id, known in queues.items()
             if queue_id.isdigit()
         }
 
@@ -132,9 +133,10 @@ class QueueFlush:
         return True
 
     def _ends_of_now(self) -> QueueEnds:
-        ends: dict[str, dict[str, int]] = {}
+        ends: dict[str, dict[str, tuple[int, int]]] = {}
         for queue in self._table:
-            ends.setdefault(queue.topic, {})[str(queue.queue_id)] = queue.offset_max
+            first = queue.files.start // UNIT_SIZE
+            ends.setdefault(queue.topic, {})[str(queue.queue_id)] = (first, queue.offset_max)
         return QueueEnds(self._noted[0] if self._noted else -1, ends, dict(self.vouched.deleted))
 
     def delete(self, topics: Sequence[str], log_end: int) -> None:

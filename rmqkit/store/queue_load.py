@@ -18,10 +18,13 @@ _FILES_SCANNED = 3
 
 
 class QueueLoad:
-    """`run` is a generator: each step is bounded, `text` says where it is."""
+    """`run` is a generator: each step is bounded, `text` says where it is. No record lies at or behind `phy_limit`."""
 
-    def __init__(self, table: QueueTable) -> None:
+    def __init__(self, table: QueueTable, phy_limit: int) -> None:
         self.text = ""
+        self.phy_limit = phy_limit
+        #: queues that end at something that is neither a unit nor nothing
+        self.doubtful: set[tuple[str, int]] = set()
         #: files and folders that have to go before anything is written
         self.strangers: list[str] = []
         #: the highest physical offset any unit has
@@ -52,7 +55,9 @@ class QueueLoad:
             before = position
             for phy_offset, size, _ in UNIT.iter_unpack(units):
                 if size != PRE_BLANK_SIZE:
-                    if phy_offset <= phy_last or size <= 0:
+                    if phy_offset <= phy_last or size <= 0 or phy_offset + size > self.phy_limit:
+                        if phy_offset or size:
+                            self.doubtful.add((queue.topic, queue.queue_id))
                         break
                     phy_last, phy_end = phy_offset, phy_offset + size
                 position += 1

@@ -100,14 +100,14 @@ class Recovery:
         """The steps. Raises RmqkitError for damage, OSError when the disk fails."""
         engine, log = self._engine, self._log
         yield from self._open()
-        load = QueueLoad(engine.table)
+        load = QueueLoad(engine.table, log.files.end)
         for _ in load.run():
             engine.progress = load.text
             yield False
         yield from self._remove(load.strangers)
         log.move_to(log.files.end)
         start, is_known = self._trusted(load.phy_max)
-        missing = yield from self._prune(start, is_known)
+        missing = yield from self._prune(start, is_known, load.doubtful)
         end = -1
         if not missing and not (load.strangers and self._ends.phy_offset < 0):
             end = yield from self._read_log(start, strict=start > log.files.start)
@@ -173,15 +173,19 @@ class Recovery:
                 return first, False
         return start, False
 
-    def _prune(self, start: int, is_known: bool) -> Generator[bool, None, bool]:
+    def _prune(self, start: int, is_known: bool, doubtful: set[tuple[str, int]]) -> Generator[bool, None, bool]:
         """Forget units that nobody vouches for; returns whether units are missing that were vouched for."""
         engine = self._engine
-        counts = self._ends.counts
+        counts = self._ends.ranges
         is_exact = is_known and self._ends.phy_offset == start
         missing = False
         for done, queue in enumerate(engine.table):
-            count = counts.pop((queue.topic, queue.queue_id), 0)
-            missing = missing or queue.offset_max < count
+            key = queue.topic, queue.queue_id
+            first, count = counts.pop(key, (0, 0))
+            if queue.offset_max < count or queue.offset_min > first < count or (key in doubtful and not is_exact):
+                # What is left of it may be wrong as well: all of it is made again.
+                missing = True
+                queue.cut_to(queue.offset_min)
             if is_exact and queue.offset_max > count:
                 queue.cut_to(max(count, queue.offset_min))
             if not self._is_clean:
@@ -192,7 +196,7 @@ class Recovery:
             if done % QUEUES_PER_STEP == 0:
                 engine.progress = f"consume queues {done}/{len(engine.table)}"
                 yield False
-        return missing or any(counts.values())
+        return missing or any(count for _, count in counts.values())
 
     def _clear_behind(self, queue: ConsumeQueue) -> None:
         """Zero what stands behind a queue's end, up to 64 KiB of zeroes: units of a life that a power loss undid."""

@@ -38,6 +38,8 @@ class Retention:
         self._is_full = False
         self._phy_min = -1
         self._queues: list[ConsumeQueue] = []
+        #: queue files removed since the saved ends were last told
+        self._dropped = 0
 
     def run(self, now_ms: int) -> int:
         """One look, or a part of its work; when to come back, in mono ms."""
@@ -111,9 +113,13 @@ class Retention:
             engine.index.drop_expired(phy_min)
             engine.queue_flush.expire(phy_min)
         for queue in self._queues[:_QUEUES_PER_RUN]:
-            queue.drop_expired(phy_min)
+            self._dropped += queue.drop_expired(phy_min)
             queue.correct_min(phy_min)
         del self._queues[:_QUEUES_PER_RUN]
+        if self._dropped and not self._queues:
+            # The saved ends know of the files that went: a recovery would miss them.
+            self._dropped = 0
+            engine.queue_flush.begin_round()
         return bool(self._queues)
 
 
