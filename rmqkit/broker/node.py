@@ -198,7 +198,8 @@ class Broker(BaseNode):
         try:
             arrivals = self.store.settle()
         except StoreWriteError as error:
-            self.log.error("write-failed", error=str(error), puts=len(self.puts))
+            if not self.puts.failing:
+                self.log.error("write-failed", error=str(error))
             self.puts.write_failed(error)
             return
         self.puts.settle()

@@ -62,6 +62,8 @@ class Puts:
         self._turn: list[Parked] = []
         self._syncing = OffsetWaiters()
         self.failed_count = 0
+        #: puts refused since writes began to fail; 0 while they succeed. Each such time is two log lines, not thousands.
+        self.failing = 0
         identity = broker.config.identity
         trace = "true" if identity.trace_on else "false"
         region = msgspec.json.encode(identity.region_id)
@@ -98,6 +100,9 @@ class Puts:
         if not turn:
             return
         self._turn = []
+        if self.failing:
+            self._broker.log.info("write-works-again", refused_puts=self.failing)
+            self.failing = 0
         if self._broker.config.flush.flush_disk_type is FlushDiskType.SYNC_FLUSH:
             self._await_sync(turn)
             return
@@ -108,6 +113,7 @@ class Puts:
         """Nothing of this turn is stored."""
         turn, self._turn = self._turn, []
         self.failed_count += len(turn)
+        self.failing += len(turn)
         response = Response(ResponseCode.SERVICE_NOT_AVAILABLE, remark=f"service not available now: {error}")
         for call, *_ in turn:
             call.finish(response)

@@ -220,6 +220,9 @@ def test_a_full_disk_is_an_answer_and_passes(make):
     answer = send(client)
     assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
     assert "No space left on device" in answer.remark
+    assert send(client).code == ResponseCode.SERVICE_NOT_AVAILABLE
     broker.disk.write_error = None
     assert send(client).ext["queueOffset"] == "1", "the failed put left no hole"
+    told = [event for event in broker.log.events() if event.startswith("write-")]
+    assert told == ["write-failed", "write-works-again"], "once each, however many puts were refused"
     assert len(records(pull(client))) == 2
