@@ -251,9 +251,9 @@ class IndexFiles:
             file.count = low
             file.end_phy = end_phy
             file.end_ms = file.begin_ms + (seconds * 1000 if low > 2 else 0)
-            self.disk.write(file.path, 0, [file.header])
             if file not in self._unsynced:
                 self._unsynced.append(file)
+            self.disk.write(file.path, 0, [file.header])
         return changed
 
 

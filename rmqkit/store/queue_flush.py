@@ -148,11 +148,15 @@ class QueueFlush:
         self._save(lambda: self._table.remove(topics))
 
     def disclaim(self, log_end: int, then: Callable[[], None]) -> None:
-        """The log ends, or will end, at `log_end`: vouch for nothing until the next round, and know of nothing deleted
-        behind it. `then` is called when that is durable."""
-        deleted = {topic: min(end, log_end) for topic, end in self.vouched.deleted.items()}
-        self.vouched = QueueEnds(deleted=deleted)
+        """The log will end at `log_end`: vouch for nothing until the next round. `then` is called when that is durable."""
+        self.vouched = QueueEnds(deleted=self.vouched.deleted)
         self.forget_round()
+        self.clamp(log_end, then)
+
+    def clamp(self, log_end: int, then: Callable[[], None]) -> None:
+        """What comes behind `log_end` was not deleted. `then` is called when that is durable."""
+        deleted = self.vouched.deleted
+        self.vouched.deleted = {topic: min(end, log_end) for topic, end in deleted.items()}
         self._save(then)
 
     def expire(self, phy_min: int) -> None:

@@ -104,13 +104,19 @@ class Recovery:
         for _ in load.run():
             engine.progress = load.text
             yield False
-        yield from self._remove(load.strangers)
         log.move_to(log.files.end)
         start, is_known = self._trusted(load.phy_max)
-        missing = yield from self._prune(start, is_known, load.doubtful)
+        is_exact = is_known and self._ends.phy_offset == start
+        missing, rejected = self._missing(load, is_exact)
+        if missing:
+            yield from self._disclaim_queues()
+        yield from self._remove(load.strangers)
+        yield from self._prune(start, is_known, is_exact, rejected)
         end = -1
-        if not missing and not (load.strangers and self._ends.phy_offset < 0):
+        if not missing:
             end = yield from self._read_log(start, strict=start > log.files.start)
+            if end < 0:
+                yield from self._disclaim_queues()
         if end < 0:
             self._last = None
             engine.ports.log.warning("queues-rebuilt", reason="units are missing", log_start=log.files.start)
@@ -133,7 +139,7 @@ class Recovery:
         engine.queue_flush.vouched = self._ends
         if any(deleted > end for deleted in self._ends.deleted.values()):
             # The deletion came through, the last of what it deleted did not: what comes there next is new.
-            engine.queue_flush.disclaim(end, self._steps.told())
+            engine.queue_flush.clamp(end, self._steps.told())
             yield from self._steps.wait()
         engine.index.load(is_clean=self._is_clean, index_ms=engine.checkpoint.index_ms)
         engine.index.cut(end, self._steps.told())
@@ -173,20 +179,34 @@ class Recovery:
                 return first, False
         return start, False
 
-    def _prune(self, start: int, is_known: bool, doubtful: set[tuple[str, int]]) -> Generator[bool, None, bool]:
-        """Forget units that nobody vouches for; returns whether units are missing that were vouched for."""
+    def _missing(self, load: QueueLoad, is_exact: bool) -> tuple[bool, set[tuple[str, int]]]:
+        """Whether units are missing that were vouched for, and the queues of which nothing more can be believed."""
+        known = self._ends.ranges
+        rejected: set[tuple[str, int]] = set()
+        for key, queue in self._engine.table.by_key.items():
+            first, count = known.pop(key, (0, 0))
+            is_short = queue.offset_max < count or queue.offset_min > first < count
+            if is_short or (key in load.doubtful and not is_exact):
+                rejected.add(key)
+        is_gone = any(count for _, count in known.values())
+        return bool(rejected) or is_gone or (bool(load.strangers) and self._ends.phy_offset < 0), rejected
+
+    def _disclaim_queues(self) -> Work:
+        """Units will be made again that the checkpoint vouches for: until that is done it must not."""
+        self._engine.checkpoint.logics_phy_offset = self._engine.checkpoint.logics_ms = 0
+        self._engine.checkpoint.save(self._steps.awaiting())
+        yield from self._steps.wait()
+
+    def _prune(self, start: int, is_known: bool, is_exact: bool, rejected: set[tuple[str, int]]) -> Work:
+        """Forget units that nobody vouches for."""
         engine = self._engine
-        counts = self._ends.ranges
-        is_exact = is_known and self._ends.phy_offset == start
-        missing = False
+        known = self._ends.ranges
         for done, queue in enumerate(engine.table):
             key = queue.topic, queue.queue_id
-            first, count = counts.pop(key, (0, 0))
-            if queue.offset_max < count or queue.offset_min > first < count or (key in doubtful and not is_exact):
-                # What is left of it may be wrong as well: all of it is made again.
-                missing = True
+            _, count = known.get(key, (0, 0))
+            if key in rejected:
                 queue.cut_to(queue.offset_min)
-            if is_exact and queue.offset_max > count:
+            elif is_exact and queue.offset_max > count:
                 queue.cut_to(max(count, queue.offset_min))
             if not self._is_clean:
                 # The unit of a known record is on the platter itself.
@@ -196,7 +216,6 @@ class Recovery:
             if done % QUEUES_PER_STEP == 0:
                 engine.progress = f"consume queues {done}/{len(engine.table)}"
                 yield False
-        return missing or any(count for _, count in counts.values())
 
     def _clear_behind(self, queue: ConsumeQueue) -> None:
         """Zero what stands behind a queue's end, up to 64 KiB of zeroes: units of a life that a power loss undid."""
