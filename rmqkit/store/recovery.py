@@ -213,6 +213,8 @@ class Recovery:
                 if queue.phy_end > start:
                     queue.cut(start + is_known)
                 self._clear_behind(queue)
+            # A queue whose records have all left the log may go on at any number.
+            queue.correct_min(self._log.files.start)
             if done % QUEUES_PER_STEP == 0:
                 engine.progress = f"consume queues {done}/{len(engine.table)}"
                 yield False
