@@ -5,6 +5,7 @@
 
 import os
 import random
+import time
 from pathlib import Path
 
 import pytest
@@ -68,6 +69,9 @@ def test_transient_store_pool_keeps_what_it_had_written(start):
         cluster.kill("master")
         cluster.start("master")
         work.wait_for(200)
-    found = read_all(cluster.namesrv, "crash")
+    # What was acknowledged since the start becomes readable with the next commit of the pool.
+    deadline_s = time.monotonic() + 30
+    while len(found := read_all(cluster.namesrv, "crash")) < 200 and time.monotonic() < deadline_s:
+        time.sleep(0.1)
     assert len(found) >= 200
     assert_sent(work, found)
