@@ -90,6 +90,9 @@ def _write_node_files(
         kept = nodefile.port_of(there[plan.node]) if keep_ports else None
         return moved.get(plan.node) or kept or plan.port
 
+    if keep_ports:
+        known = [plan.ports(port) for plan in plans if (port := nodefile.port_of(there[plan.node])) is not None]
+        ports.wait_free(description.bound, [port for block in known for port in block])
     chosen |= ports.choose(plans, wanted, description.bound, any_port=description.any_port, reserved=reserved)
     nameservers = [Target(plan, description.advertised, chosen[plan.node]) for plan in nodes if plan.node in chosen]
     namesrv = ";".join(target.address for target in nameservers if not target.plan.is_broker)

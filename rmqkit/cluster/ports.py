@@ -8,12 +8,15 @@ between the look and the node's start: `up` then sees the node end, looks again 
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable, Container, Iterable
+import time
+from collections.abc import Callable, Container, Iterable, Sequence
 
 from rmqkit.cluster.description import PORT_STEP, NodePlan
 from rmqkit.cluster.errors import ClusterError
 
 PORT_MAX = 65535
+#: how long the ports of a node that died may stay taken before it goes elsewhere
+OWN_PORT_WAIT_S = 3.0
 
 
 def is_free(host: str, port: int) -> bool:
@@ -38,6 +41,13 @@ def is_free(host: str, port: int) -> bool:
                 raise ClusterError(f"cannot listen on {host}:{port}: {error.strerror or error}") from None
             return False
     return True
+
+
+def wait_free(host: str, wanted: Sequence[int]) -> None:
+    """Give ports that a node had before a moment to come free: clients know it there. Returns either way."""
+    until_s = time.monotonic() + OWN_PORT_WAIT_S
+    while not all(is_free(host, port) for port in wanted) and time.monotonic() < until_s:
+        time.sleep(0.05)
 
 
 def choose(

@@ -70,13 +70,15 @@ class _Waiting:
 class Peer:
     """What remoting keeps of a connection, on `Connection.state`. `owner` is for the node that uses it."""
 
-    __slots__ = ("calls", "frames", "owner", "partial_since_ms", "partial_size", "received_count", "rows")
+    __slots__ = ("calls", "frames", "owner", "partial_since_ms", "partial_size", "received_count", "rows", "was_open")
 
     def __init__(self, rows: dict[int, Row], size_max: int) -> None:
         self.rows = rows
         self.frames = FrameBuffer(size_max)
         self.calls: dict[int, _Waiting] = {}
         self.owner: Any = None
+        #: bytes may have reached the peer; a connection that is closed says no more whether it ever was open
+        self.was_open = False
         self.received_count = 0
         self.partial_since_ms = -1
         self.partial_size = 0
@@ -127,6 +129,7 @@ class Remoting:
     def opened(self, conn: Connection) -> None:
         if conn.state is None:
             conn.state = Peer(self.tables[conn.tag], self.frame_size_max)
+        conn.state.was_open = True
 
     def closed(self, conn: Connection, reason: str) -> None:
         peer: Peer = conn.state
@@ -136,9 +139,9 @@ class Remoting:
         self.partial_bytes -= peer.partial_size
         peer.partial_size = 0
         calls, peer.calls = peer.calls, {}
-        kind = "lost" if conn.is_open else "connect"
+        kind = "lost" if peer.was_open else "connect"
         for waiting in calls.values():
-            waiting.then(CallFailed(kind, conn.peer, reason, conn.is_open))
+            waiting.then(CallFailed(kind, conn.peer, reason, peer.was_open))
         if self._on_closed is not None:
             self._on_closed(conn, peer)
 
@@ -337,7 +340,7 @@ class Remoting:
                 self.outbox.abort(conn, "no answer, and nothing received since the call")
                 if self.links.get(conn.peer) is conn:
                     del self.links[conn.peer]
-            outcome: Outcome = CallFailed("timeout", conn.peer, "no answer in time", conn.is_open)
+            outcome: Outcome = CallFailed("timeout", conn.peer, "no answer in time", peer.was_open)
             waiting.then(outcome)
         return None
 
