@@ -1,0 +1,88 @@
+"""Calls of ours: each ends exactly once, and says whether the request may have been carried out."""
+
+import pytest
+
+from rmqkit.runtime.calls import CallFailed, Handlers, Reply
+from rmqkit.runtime.connection import Address
+from rmqkit.runtime.node import BaseNode
+from rmqkit.runtime.ports import Ports
+from rmqkit.runtime.remoting import Remoting
+from tests.helpers.script import Script, write_command
+
+PEER = Address("10.1.1.1", 9876)
+
+
+class Caller(BaseNode):
+    def __init__(self, ports: Ports) -> None:
+        super().__init__("caller", ports)
+        self.ended: list[Reply | CallFailed] = []
+        tables = {"remoting": Handlers()}
+        self.remoting = Remoting(
+            self, outbox=self.outbox, clock=ports.clock, duties=self.duties, log=ports.log, tables=tables
+        )
+        self.opened = self.remoting.opened
+        self.received = self.remoting.received
+        self.closed = self.remoting.closed
+
+
+@pytest.fixture
+def script() -> Script[Caller]:
+    return Script(Caller)
+
+
+def call(script: Script[Caller], timeout_ms: int = 3000) -> None:
+    node = script.node
+    script.turn(lambda: node.remoting.call(PEER, 105, {"topic": "T"}, timeout_ms=timeout_ms, then=node.ended.append))
+
+
+def test_an_answer_ends_the_call(script):
+    call(script)
+    (peer,) = script.dialled
+    script.accept(peer)
+    (request,) = peer.take()
+    peer.send(write_command(0, {"a": "b"}, b"body", opaque=request.opaque, flag=1))
+    peer.send(write_command(0, opaque=request.opaque, flag=1))
+    (reply,) = script.node.ended
+    assert (reply.code, reply.ext, reply.body) == (0, {"a": "b"}, b"body")
+    script.advance(10_000)
+    assert len(script.node.ended) == 1
+
+
+def test_a_refused_connection_means_it_was_not_done(script):
+    call(script)
+    script.refuse(script.dialled[0])
+    (failed,) = script.node.ended
+    assert (failed.kind, failed.maybe_done) == ("connect", False)
+
+
+def test_a_lost_connection_means_it_may_have_been_done(script):
+    """Drivers say that a connection is not open before they tell that it was closed."""
+    call(script)
+    (peer,) = script.dialled
+    script.accept(peer)
+    peer.conn.is_open = False
+    peer.close()
+    (failed,) = script.node.ended
+    assert (failed.kind, failed.maybe_done) == ("lost", True)
+
+
+def test_silence_ends_at_the_deadline_and_gives_the_connection_up(script):
+    call(script, timeout_ms=500)
+    (peer,) = script.dialled
+    script.accept(peer)
+    script.advance(499)
+    assert not script.node.ended
+    script.advance(1)
+    (failed,) = script.node.ended
+    assert (failed.kind, failed.maybe_done) == ("timeout", True)
+    assert peer.closed
+    call(script)
+    assert len(script.dialled) == 1, "the next call dials anew"
+
+
+def test_calls_to_one_address_share_a_connection(script):
+    call(script)
+    call(script)
+    (peer,) = script.dialled
+    script.accept(peer)
+    assert len({each.opaque for each in peer.take()}) == 2
