@@ -28,7 +28,7 @@ from rmqkit.store.queue_table import Put as QueuePut
 from rmqkit.store.scan import Scanned, scan
 from rmqkit.store.walk import LogWalk
 from rmqkit.wire.codes import MessageSysFlag
-from rmqkit.wire.javahash import index_key_hash
+from rmqkit.wire.javahash import ascii_key_hash, index_key_hash
 from rmqkit.wire.properties import KEY_SEPARATOR, PROPERTY_KEYS, PROPERTY_TAGS, PROPERTY_UNIQ_KEY, find
 
 #: records that wait before a batch begins early
@@ -91,7 +91,7 @@ class Index:
         self._walk: LogWalk | None = None
         self._repair: Repair | None = None
         #: keys of a record that did not fit into the file before
-        self._rest: list[tuple[int, int, int]] = []
+        self._rest: tuple[list[int], int, int] | None = None
         self._is_applying = False
         self._is_held = False
         self._retry_ms = 0
@@ -156,7 +156,7 @@ class Index:
     def _catch_up(self) -> None:
         """Go on behind the last record that is indexed, reading the log."""
         self._waiting.clear()
-        self._rest.clear()
+        self._rest = None
         self._last_phy = -1
         self.files.drop_batch()
         self._is_applying = False
@@ -196,7 +196,8 @@ class Index:
         if not self.enabled:
             then()
             return
-        while self._walk is None and self._has_work and not self._retry_ms:
+        # A batch that has begun to change the file goes in whole.
+        while (self._is_applying or (self._walk is None and self._has_work)) and not self._retry_ms:
             self._step()
         self.files.sync_all(self._file_filled, self._broken, then)
 
@@ -239,7 +240,7 @@ class Index:
     def _has_work(self) -> bool:
         if self._is_held:
             return False
-        if self._repair is not None or self._waiting or self._rest or self.files.batch_size:
+        if self._repair is not None or self._waiting or self._rest is not None or self.files.batch_size:
             return True
         return self._walk is not None and self._walk.position < self._log.offset_written
 
@@ -272,34 +273,31 @@ class Index:
     def _line_up_some(self) -> None:
         """Hash the keys of some records into the batch; when it is big enough, or nothing more waits, apply it."""
         files = self.files
-        rest, self._rest = self._rest, []
-        if self._add(rest):
+        if self._rest is not None:
+            self._add(*self._rest)
+        if self._rest is None:
             room = files.room(self._clock.wall_ms)
+            add, next_row = files.add, self._next_row
             for _ in range(RECORDS_PER_STEP):
-                row = self._next_row()
+                row = next_row()
                 if row is None:
                     break
                 topic, properties, phy_offset, store_ms = row
-                self._last_phy = phy_offset
                 hashes = key_hashes(topic, properties)
                 room -= len(hashes)
                 if room < 0:
-                    self._add([(key_hash, phy_offset, store_ms) for key_hash in hashes])
+                    self._add(hashes, phy_offset, store_ms)
                     break
-                for key_hash in hashes:
-                    files.add(key_hash, phy_offset, store_ms)
-        drained = not self._rest and not self._waiting and not self._walk_left
-        if files.batch_size and (self._rest or drained or files.batch_size >= BATCH_RECORDS):
+                add(hashes, phy_offset, store_ms)
+        drained = self._rest is None and not self._waiting and not self._walk_left
+        if files.batch_size and (self._rest is not None or drained or files.batch_size >= BATCH_RECORDS):
             self._is_applying = True
 
-    def _add(self, keys: list[tuple[int, int, int]]) -> bool:
-        """Put entries into the batch; False when the file is full: the rest waits until the batch is applied."""
-        for number, key in enumerate(keys):
-            if self.files.room(self._clock.wall_ms) <= 0:
-                self._rest = keys[number:]
-                return False
-            self.files.add(*key)
-        return True
+    def _add(self, hashes: list[int], phy_offset: int, store_ms: int) -> None:
+        """Put a record's keys into the batch; what does not fit into the file waits until the batch is applied."""
+        room = max(self.files.room(self._clock.wall_ms), 0)
+        self.files.add(hashes[:room], phy_offset, store_ms)
+        self._rest = (hashes[room:], phy_offset, store_ms) if hashes[room:] else None
 
     @property
     def _walk_left(self) -> bool:
@@ -310,17 +308,20 @@ class Index:
         if self._walk is not None:
             record = self._walk.next()
             if record is not None:
+                self._last_phy = record.phy_offset
                 return _row(record)
             # Caught up: from here on records come by `extend` and `add`.
             self._walk = None
         while self._waiting:
             waiting = self._waiting.popleft()
-            if len(waiting) == 4:
-                row = waiting
-            else:
+            if len(waiting) == 7:
                 queue, kind, phy_offset, _, _, properties, store_ms = waiting
-                row = (queue.topic, b"" if kind == ROLLED_BACK else properties, phy_offset, store_ms)
-            if row[2] > self._last_phy:
+                row = (queue.topic, properties if kind != ROLLED_BACK else b"", phy_offset, store_ms)
+            else:
+                row = waiting
+                phy_offset = row[2]
+            if phy_offset > self._last_phy:
+                self._last_phy = phy_offset
                 return row
         return None
 
@@ -370,25 +371,36 @@ class Index:
 def key_hashes(topic: str, properties: bytes) -> list[int]:
     """Hashes of what a record can be found by: its unique id, each of its keys, its tags."""
     hashes = []
-    start = properties.find(_UNIQ_KEY_PAIR)
-    if start >= 0:
-        start += len(_UNIQ_KEY_PAIR)
-        end = properties.find(2, start)
-        unique: bytes | None = properties[start:end]
-        if end <= start or properties.find(_UNIQ_KEY_PAIR, end) > 0 or (start > 9 and properties[start - 10] != 2):
-            unique = find(properties, _UNIQ_KEY)
-        if unique is not None:
-            hashes.append(index_key_hash(topic, unique.decode("utf-8", "replace")))
+    unique = _last_value(properties, _UNIQ_KEY_PAIR)
+    if unique:
+        hashes.append(_key_hash(topic, unique))
     if _KEYS_PAIR in properties:
-        keys = find(properties, _KEYS) or b""
-        for key in keys.decode("utf-8", "replace").split(KEY_SEPARATOR):
+        for key in (find(properties, _KEYS) or b"").split(b" "):
             if key:
-                hashes.append(index_key_hash(topic, key))
-    if _TAGS_PAIR in properties:
-        tags = find(properties, _TAGS)
-        if tags is not None:
-            hashes.append(_tag_hash(topic, tags))
+                hashes.append(_key_hash(topic, key))
+    tags = _last_value(properties, _TAGS_PAIR)
+    if tags:
+        hashes.append(_tag_hash(topic, tags))
     return hashes
+
+
+def _last_value(properties: bytes, pair: bytes) -> bytes | None:
+    """As `find`, quick where the property stands once and is not empty; `pair` is its name and the separator."""
+    start = properties.rfind(pair)
+    if start < 0:
+        return None
+    value_start = start + len(pair)
+    end = properties.find(2, value_start)
+    value = properties[value_start:end] if end >= 0 else properties[value_start:]
+    if value and (start == 0 or properties[start - 1] == 2):
+        return value
+    return find(properties, pair[:-1])
+
+
+def _key_hash(topic: str, key: bytes) -> int:
+    if key.isascii():
+        return ascii_key_hash(topic, key)
+    return index_key_hash(topic, key.decode("utf-8", "replace"))
 
 
 @lru_cache(maxsize=4096)

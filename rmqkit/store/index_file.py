@@ -90,21 +90,6 @@ class IndexFile:
         entry: tuple[int, int, int, int] = ENTRY.unpack(found)
         return entry
 
-    def seconds(self, store_ms: int) -> int:
-        """What an entry holds as its time."""
-        if self.begin_ms <= 0:
-            return 0
-        return min(max((store_ms - self.begin_ms) // 1000, 0), 0x7FFFFFFF)
-
-    def noted(self, phy_offset: int, store_ms: int) -> None:
-        """The header's part of adding one entry."""
-        if self.count <= 1:
-            self.begin_phy = phy_offset
-            self.begin_ms = store_ms
-        self.count += 1
-        self.end_phy = phy_offset
-        self.end_ms = store_ms
-
     # --- slots --------------------------------------------------------------------------------------------------------
 
     def block(self, number: int) -> bytearray:
@@ -145,6 +130,13 @@ class IndexFile:
             if stored_ms + 999 < begin_ms or previous >= number:
                 return
             number = previous
+
+
+def seconds_between(begin_ms: int, store_ms: int) -> int:
+    """What an entry holds as its time."""
+    if begin_ms <= 0 or store_ms <= begin_ms:
+        return 0
+    return min((store_ms - begin_ms) // 1000, 0x7FFFFFFF)
 
 
 def slots_of(block: bytes | bytearray) -> array[int]:

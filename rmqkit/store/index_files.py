@@ -15,13 +15,15 @@ Source: `store/.../index/IndexService.java`.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Sequence
 from datetime import datetime
 
 from rmqkit.runtime.ports import Completion, Disk
-from rmqkit.store.index_file import BLOCK_SIZE, ENTRY, SLOTS_PER_BLOCK, IndexFile, block_of, slots_of
+from rmqkit.store.index_file import BLOCK_SIZE, ENTRY, SLOTS_PER_BLOCK, IndexFile, block_of, seconds_between, slots_of
 
 _ENTRIES_PER_STEP = 16_384
+_ENTRIES_PACKED = 2048
 
 
 class IndexFiles:
@@ -33,8 +35,9 @@ class IndexFiles:
         self._count_max = count_max
         #: the batch: entries as (hash, offset, time), their places in it by block
         self._entries: list[tuple[int, int, int]] = []
-        self._blocks: dict[int, list[int]] = {}
+        self._blocks: defaultdict[int, list[int]] = defaultdict(list)
         self._previous: list[int] = []
+        self._packed: list[bytes] = []
         self._used = 0
         #: files with entries that no header on disk speaks of, oldest first
         self._unsynced: list[IndexFile] = []
@@ -92,16 +95,14 @@ class IndexFiles:
         file = self.open_last(now_ms)
         return file.count_max - file.count - len(self._entries)
 
-    def add(self, key_hash: int, phy_offset: int, store_ms: int) -> None:
-        """Line up one entry; there must be room."""
-        block = key_hash % self._slot_count // SLOTS_PER_BLOCK
-        entries = self._entries
-        numbers = self._blocks.get(block)
-        if numbers is None:
-            self._blocks[block] = [len(entries)]
-        else:
-            numbers.append(len(entries))
-        entries.append((key_hash, phy_offset, store_ms))
+    def add(self, hashes: Sequence[int], phy_offset: int, store_ms: int) -> None:
+        """Line up the entries of one record; there must be room."""
+        entries, blocks, slot_count = self._entries, self._blocks, self._slot_count
+        number = len(entries)
+        for key_hash in hashes:
+            blocks[key_hash % slot_count // SLOTS_PER_BLOCK].append(number)
+            entries.append((key_hash, phy_offset, store_ms))
+            number += 1
 
     @property
     def batch_size(self) -> int:
@@ -111,44 +112,66 @@ class IndexFiles:
         """Bring a part of the batch to the file; whether more is left. After an OSError the file needs a `Repair`."""
         if not self._entries:
             return False
-        file, entries, slot_count = self.files[-1], self._entries, self._slot_count
-        first = file.count
         if not self._previous:
             self._previous = [0] * len(self._entries)
             self._used = 0
-        for _ in range(min(block_count, len(self._blocks))):
-            number, numbers = self._blocks.popitem()
-            slots = slots_of(file.block(number))
-            for entry in numbers:
-                slot = entries[entry][0] % slot_count % SLOTS_PER_BLOCK
-                before = slots[slot]
-                if not 0 < before < first + entry:
-                    before = 0
-                    self._used += 1
-                self._previous[entry] = before
-                slots[slot] = first + entry
-            file.write_block(number, block_of(slots))
         if self._blocks:
+            self._change_slots(block_count)
             return True
-        pieces = []
-        for (key_hash, phy_offset, store_ms), before in zip(self._entries, self._previous, strict=True):
-            pieces.append(ENTRY.pack(key_hash, phy_offset, file.seconds(store_ms), before))
-            file.noted(phy_offset, store_ms)
-        try:
-            self.disk.write(file.path, file.entry_position(first), [b"".join(pieces)])
-        except OSError:
-            file.count = first
-            raise
+        if len(self._packed) < len(self._entries):
+            self._pack_some()
+            return True
+        file, entries = self.files[-1], self._entries
+        self.disk.write(file.path, file.entry_position(file.count), [b"".join(self._packed)])
+        if file.count == 1:
+            file.begin_phy, file.begin_ms = entries[0][1:]
+        _, file.end_phy, file.end_ms = entries[-1]
+        file.count += len(entries)
         file.used_slots += self._used
         if file not in self._unsynced:
             self._unsynced.append(file)
         self.drop_batch()
         return False
 
+    def _change_slots(self, block_count: int) -> None:
+        """Let the slots of some blocks point to the entries of the batch; each entry learns what was there before."""
+        file, entries, previous = self.files[-1], self._entries, self._previous
+        slot_count, first = self._slot_count, file.count
+        for _ in range(min(block_count, len(self._blocks))):
+            number, numbers = self._blocks.popitem()
+            slots = slots_of(file.block(number))
+            for entry in numbers:
+                slot = entries[entry][0] % slot_count % SLOTS_PER_BLOCK
+                before = slots[slot]
+                if 0 < before < first + entry:
+                    previous[entry] = before
+                else:
+                    self._used += 1
+                slots[slot] = first + entry
+            file.write_block(number, block_of(slots))
+
+    def _pack_some(self) -> None:
+        """Make the bytes of some entries."""
+        file, packed, pack = self.files[-1], self._packed, ENTRY.pack
+        done = len(packed)
+        entries = self._entries[done : done + _ENTRIES_PACKED]
+        previous = self._previous[done : done + _ENTRIES_PACKED]
+        if done == 0 and file.count == 1:
+            # The first entry's seconds count from the end of the file before, the others' from its own time.
+            key_hash, phy_offset, store_ms = entries.pop(0)
+            packed.append(pack(key_hash, phy_offset, seconds_between(file.begin_ms, store_ms), previous.pop(0)))
+            file.begin_ms = store_ms
+        begin_ms = file.begin_ms
+        packed += [
+            pack(key_hash, phy_offset, seconds_between(begin_ms, store_ms), before)
+            for (key_hash, phy_offset, store_ms), before in zip(entries, previous, strict=True)
+        ]
+
     def drop_batch(self) -> None:
         self._entries = []
-        self._blocks = {}
+        self._blocks = defaultdict(list)
         self._previous = []
+        self._packed = []
 
     # --- to the platter -------------------------------------------------------------------------------------------------
 
@@ -229,10 +252,10 @@ class IndexFiles:
         self.disk.remove(file.path, _ignore)
 
     def shorten(self, phy_offset: int) -> bool:
-        """Forget the entries of records at or after `phy_offset`; whether there were any. The slots of the last file
-        need a `Repair` then. Raises OSError."""
+        """Forget the entries of records at or after `phy_offset`; whether that, or a batch given up half-way, leaves the
+        last file with slots that need a `Repair`. Raises OSError."""
+        changed = bool(self._previous)
         self.drop_batch()
-        changed = False
         # An empty file has the end of the one before it.
         while self.files and self.files[-1].end_phy >= phy_offset and (self.files[-1].count > 1 or len(self.files) > 1):
             changed = True

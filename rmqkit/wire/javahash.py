@@ -33,26 +33,36 @@ def tags_code(tag: str) -> int:
 
 def index_key_hash(topic: str, key: str) -> int:
     """The key hash of an index entry for `topic#key`: never negative, 0 for the one number without an absolute value."""
-    if len(key) > _MIDDLE_SIZE + _TAIL_SIZE and key.isascii():
-        tail: int = sum(map(mul, key[-_TAIL_SIZE:].encode(), _TAIL_POWERS))
-        number: int = (_but_tail(topic, key[:-_TAIL_SIZE]) + tail) & _MASK
-    else:
-        number = _unsigned(f"{topic}#{key}")
+    if key.isascii():
+        return ascii_key_hash(topic, key.encode())
+    return _absolute(_unsigned(f"{topic}#{key}"))
+
+
+def ascii_key_hash(topic: str, key: bytes) -> int:
+    """As `index_key_hash`, for a key of ASCII characters."""
+    if len(key) <= _MIDDLE_SIZE + _TAIL_SIZE:
+        return _absolute(_unsigned(f"{topic}#{key.decode('ascii')}"))
+    tail: int = sum(map(mul, key[-_TAIL_SIZE:], _TAIL_POWERS))
+    return _absolute((_but_tail(topic, key[:-_TAIL_SIZE]) + tail) & _MASK)
+
+
+def _absolute(number: int) -> int:
+    """Java's `Math.abs` of a 32-bit number given modulo 2**32, with 0 where that has no answer."""
     if number < 0x80000000:
         return number
     return 0x100000000 - number if number > 0x80000000 else 0
 
 
 @lru_cache(maxsize=1024)
-def _but_tail(topic: str, key: str) -> int:
-    middle: int = sum(map(mul, key[-_MIDDLE_SIZE:].encode(), _POWERS))
+def _but_tail(topic: str, key: bytes) -> int:
+    middle: int = sum(map(mul, key[-_MIDDLE_SIZE:], _POWERS))
     number: int = (_head(topic, key[:-_MIDDLE_SIZE]) * _POWER_MIDDLE + middle) * _POWER_TAIL & _MASK
     return number
 
 
 @lru_cache(maxsize=4096)
-def _head(topic: str, key: str) -> int:
-    return _unsigned(f"{topic}#{key}")
+def _head(topic: str, key: bytes) -> int:
+    return _unsigned(f"{topic}#{key.decode('ascii')}")
 
 
 def _unsigned(text: str) -> int:
