@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test lint types crash interop bench-first clean
+.PHONY: demo test lint types crash interop bench-first bench-apache clean
 
 $(STAMP): pyproject.toml $(wildcard plugins/*/pyproject.toml)
 	$(PYTHON) -m venv $(VENV)
@@ -32,9 +32,13 @@ crash: $(STAMP)
 interop: $(STAMP)
 	RMQKIT_INTEROP=1 $(BIN)/python -m pytest -q tests/interop
 
-# the figures of the README: Apache's benchmark producer against this broker and against a bare loop
+# Apache's benchmark producer against this broker and against a bare loop
 bench-first: $(STAMP)
 	$(BIN)/python -m tests.bench.first_figures $(ARGS)
+
+# docs/performance.md: this broker against Apache's in pairs, about 23 minutes; ARGS="--rows batch --pairs 3" for a part
+bench-apache: $(STAMP)
+	$(BIN)/python -m tests.bench.against_apache $(ARGS)
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache

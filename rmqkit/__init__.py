@@ -1,7 +1,7 @@
 """rmqkit: a RocketMQ-compatible message queue whose high availability can be seen to work.
 
 What programs use stands here and is loaded when it is first asked for: `Producer`, `PushConsumer`, `PullConsumer`, `Admin`,
-`Message` and what they return. The same names as coroutines are in `rmqkit.aio`, exceptions in `rmqkit.errors`.
+`Message` and what they return, `sql`. The same names as coroutines are in `rmqkit.aio`, exceptions in `rmqkit.errors`.
 """
 
 from importlib import import_module
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rmqkit.api import (
         Admin,
+        LitePullConsumer,
         Message,
         MessageExt,
         MessageQueue,
@@ -18,12 +19,14 @@ if TYPE_CHECKING:
         PushConsumer,
         SendResult,
         SendStatus,
+        sql,
     )
 
 __version__ = "0.1.0"
 
 __all__ = [
     "Admin",
+    "LitePullConsumer",
     "Message",
     "MessageExt",
     "MessageQueue",
@@ -33,6 +36,7 @@ __all__ = [
     "SendResult",
     "SendStatus",
     "__version__",
+    "sql",
 ]
 
 

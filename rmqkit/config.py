@@ -24,9 +24,14 @@ from rmqkit.settings.sections import (
     BrokerRole,
     CommitLogSettings,
     ConsumeQueueSettings,
+    Coordination,
+    DelaySettings,
+    FilterSettings,
     FlushDiskType,
     FlushSettings,
     IndexSettings,
+    LogSettings,
+    MetricsSettings,
     NameserverSettings,
     NetworkLimits,
     OffsetSettings,
@@ -46,8 +51,8 @@ from rmqkit.settings.table import Value, show
 class NodeConfig:
     """All that was configured for one node.
 
-    A broker reads every section but `nameserver`; a name server reads `nameserver`, `limits` and `plugins` (its
-    other sections hold defaults).
+    A broker reads every section but `nameserver`; a name server reads `nameserver`, `limits`, `metrics`, `logs` and
+    `plugins` (its other sections hold defaults).
 
     `values` has every key of the node's kind by Apache's name, typed (for GET_BROKER_CONFIG and the name server's
     twin), without those that have no value; `notes` are lines to log once at the start: keys that were set and do
@@ -62,6 +67,7 @@ class NodeConfig:
     topics: TopicDefaults = field(default_factory=TopicDefaults)
     send: SendLimits = field(default_factory=SendLimits)
     pull: PullSettings = field(default_factory=PullSettings)
+    filters: FilterSettings = field(default_factory=FilterSettings)
     registration: Registration = field(default_factory=Registration)
     commit_log: CommitLogSettings = field(default_factory=CommitLogSettings)
     flush: FlushSettings = field(default_factory=FlushSettings)
@@ -69,7 +75,11 @@ class NodeConfig:
     index: IndexSettings = field(default_factory=IndexSettings)
     retention: RetentionSettings = field(default_factory=RetentionSettings)
     offsets: OffsetSettings = field(default_factory=OffsetSettings)
+    delay: DelaySettings = field(default_factory=DelaySettings)
+    coordination: Coordination = field(default_factory=Coordination)
     limits: NetworkLimits = field(default_factory=NetworkLimits)
+    metrics: MetricsSettings = field(default_factory=MetricsSettings)
+    logs: LogSettings = field(default_factory=LogSettings)
     plugins: PluginSettings = field(default_factory=PluginSettings)
     values: Mapping[str, Value] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
@@ -156,11 +166,16 @@ __all__ = [
     "BrokerRole",
     "CommitLogSettings",
     "ConsumeQueueSettings",
+    "Coordination",
+    "DelaySettings",
+    "FilterSettings",
     "FlushDiskType",
     "FlushSettings",
     "Host",
     "IndexSettings",
     "Kind",
+    "LogSettings",
+    "MetricsSettings",
     "NameserverSettings",
     "NetworkLimits",
     "NodeConfig",

@@ -65,6 +65,16 @@ class SendFailed(ClientError):
         self.tries = tries
 
 
+class RequestTimeout(ClientError):
+    """Nobody replied to a request in time. `sent`: the request was acknowledged, and may have been worked on."""
+
+    def __init__(self, text: str, *, topic: str, timeout_ms: int, sent: bool) -> None:
+        super().__init__(text, maybe_stored=True)
+        self.topic = topic
+        self.timeout_ms = timeout_ms
+        self.sent = sent
+
+
 class NoRoute(ClientError):
     """No name server knows the topic, or no broker of it can take part."""
 
@@ -79,6 +89,10 @@ class ClientClosed(ClientError):
 
 class ClientForked(ClientError):
     """The object was made in the parent of this process; a forked child makes its own."""
+
+
+class CannotStart(RmqkitError):
+    """What a node finds out after its start has begun and cannot work with (a damaged store): one line with what to do."""
 
 
 class ConfigError(RmqkitError):

@@ -37,6 +37,16 @@ def rmqkit_fault_policies() -> Mapping[str, Factory]:  # type: ignore[empty-body
 
 
 @hookspec
+def rmqkit_lock_modes() -> Mapping[str, Factory]:  # type: ignore[empty-body]
+    """Who grants the queue locks of ordered consumption, chosen by `lockMode`. Factory: `(broker: Broker) -> LockMode`."""
+
+
+@hookspec
+def rmqkit_filters() -> Mapping[str, Factory]:  # type: ignore[empty-body]
+    """How subscriptions say which messages they want, chosen by their `expressionType`. Factory: `() -> Filter`."""
+
+
+@hookspec
 def rmqkit_allocators() -> Mapping[str, Factory]:  # type: ignore[empty-body]
     """How a group's queues are shared, chosen by a consumer's `allocator`. Factory: `() -> Allocator`."""
 

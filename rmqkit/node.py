@@ -5,7 +5,8 @@
     --kind KIND           what the nodes are: broker (default) or nameserver
     --name NAME           what the log calls a single node
     --lifeline FD         end when the other end of this pipe is closed
-    --log-file FILE       where the log goes (stderr otherwise), --log-format text|json
+    --log-file FILE       where the log goes (stderr otherwise), --log-format text|json; rotated as logFileSizeMax and
+                          logFilesMax of the first node say
 
 What keeps a node from starting is one line on stderr: exit code 2 for settings, 1 for the rest. The log says "ready"
 with the ports once the nodes run; the other exit codes are `rmqkit.shell.run`'s.
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from rmqkit.config import Kind, NodeConfig
     from rmqkit.runtime.node import Node
     from rmqkit.runtime.ports import Ports
-    from rmqkit.shell.run import NodeSpec, Started
+    from rmqkit.shell.run import Listen, NodeSpec, Started
 
 EXIT_FAILED = 1
 EXIT_USAGE = 2
@@ -63,7 +64,13 @@ def run(options: Options) -> int:
         return _refuse(str(error), EXIT_USAGE)
     except RmqkitError as error:
         return _refuse(str(error), EXIT_FAILED)
-    sink = LogSink(options.log_file, log_format="json" if options.log_format == "json" else "text")
+    logs = configs[0].logs
+    sink = LogSink(
+        options.log_file,
+        log_format="json" if options.log_format == "json" else "text",
+        size_max=logs.file_size_max,
+        kept=logs.files_max,
+    )
 
     def ready(started: Sequence[Started]) -> None:
         for node in started:
@@ -140,6 +147,7 @@ def _nameserver(config: NodeConfig, name: str) -> NodeSpec:
 
     settings = config.nameserver
     listens = [Listen("remoting", settings.bind_address, settings.listen_port)]
+    listens += _metrics(config, settings.bind_address)
     return NodeSpec(name, posixpath.dirname(settings.kv_config_path), make, listens)
 
 
@@ -158,7 +166,18 @@ def _broker(config: NodeConfig, name: str) -> NodeSpec:
     listens = [Listen("remoting", network.bind_address, network.listen_port)]
     if network.vip_listen_port:
         listens.append(Listen("vip", network.bind_address, network.vip_listen_port))
+    listens += _metrics(config, network.broker_ip1)
     return NodeSpec(name, config.paths.store_path_root_dir, make, listens)
+
+
+def _metrics(config: NodeConfig, host: str) -> list[Listen]:
+    """The listener of the Prometheus endpoint, on `host` unless another was set; none when it is off."""
+    from rmqkit.shell.run import Listen
+
+    metrics = config.metrics
+    if metrics.exporter_type != "PROM":
+        return []
+    return [Listen("metrics", metrics.prom_exporter_host or host, metrics.prom_exporter_port)]
 
 
 def _refuse(why: str, code: int) -> int:

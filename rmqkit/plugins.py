@@ -26,7 +26,11 @@ from rmqkit.errors import ConfigError, RmqkitError
 from rmqkit.hookspecs import Factory
 
 #: built-ins by the names of their entry points; they are found here even in a tree that is not installed
-BUILT_IN = {"storage": "rmqkit.store.plugin", "client": "rmqkit.client.plugin"}
+BUILT_IN = {
+    "storage": "rmqkit.store.plugin",
+    "client": "rmqkit.client.plugin",
+    "broker": "rmqkit.broker.plugin",
+}
 HOOKS = tuple(name for name in vars(hookspecs) if name.startswith("rmqkit_"))
 
 S = TypeVar("S", bound=msgspec.Struct)
@@ -56,6 +60,8 @@ class Contract(NamedTuple):
 CONTRACTS: Mapping[str, Contract] = {
     "rmqkit_storage_engines": Contract("storage engine", "rmqkit.store.contract", "StorageEngine"),
     "rmqkit_fault_policies": Contract("fault policy", "rmqkit.client.fault_policy", "FaultPolicy"),
+    "rmqkit_lock_modes": Contract("lock mode", "rmqkit.broker.lock_modes", "LockMode"),
+    "rmqkit_filters": Contract("filter", "rmqkit.broker.filters.contract", "Filter"),
     "rmqkit_allocators": Contract("allocator", "rmqkit.client.allocators", "Allocator"),
     "rmqkit_handlers": Contract("handlers", "rmqkit.runtime.calls", "Handlers"),
     "rmqkit_duties": Contract("duty", "rmqkit.runtime.duties", "Run"),
@@ -112,12 +118,15 @@ def _members(protocol: type) -> list[str]:
 
 
 class BrokerParts(NamedTuple):
-    """What a broker's configuration names: its engine, and the handlers and duties of `plugins`."""
+    """What a broker's configuration names: its engine and lock mode, and the handlers and duties of `plugins`; and all
+    filters, which subscriptions name."""
 
     engine: Factory
-    handlers: Sequence[Any] = ()
+    lock_mode: Factory
+    handlers: Sequence[Any]
     #: (name, factory, settings)
-    duties: Sequence[tuple[str, Factory, Mapping[str, str]]] = ()
+    duties: Sequence[tuple[str, Factory, Mapping[str, str]]]
+    filters: Mapping[str, Factory]
 
 
 @dataclass
@@ -134,6 +143,14 @@ class Plugins:
     @property
     def fault_policies(self) -> Mapping[str, Factory]:
         return self.by_hook["rmqkit_fault_policies"]
+
+    @property
+    def lock_modes(self) -> Mapping[str, Factory]:
+        return self.by_hook["rmqkit_lock_modes"]
+
+    @property
+    def filters(self) -> Mapping[str, Factory]:
+        return self.by_hook["rmqkit_filters"]
 
     @property
     def allocators(self) -> Mapping[str, Factory]:
@@ -157,11 +174,13 @@ class Plugins:
     def broker_parts(self, config: NodeConfig) -> BrokerParts:
         """Raises ConfigError for a name that no plug-in gives, PluginError for handlers that are none."""
         engine = pick(self.storage_engines, config.commit_log.storage_engine, "storageEngine")
+        lock_mode = pick(self.lock_modes, config.coordination.lock_mode, "lockMode")
         switchable = {**self.handlers, **self.duties}
+        with_settings = {**switchable, **self.storage_engines, **self.lock_modes}
         for name in config.plugins.values:
             # A plug-in that is installed and not switched on may have its settings; a misspelt one may not.
-            if name not in switchable and name not in self.storage_engines:
-                raise _unknown(f"plugin.{name}", name, {**switchable, **self.storage_engines})
+            if name not in with_settings:
+                raise _unknown(f"plugin.{name}", name, with_settings)
         handlers = []
         duties = []
         for name in dict.fromkeys(config.plugins.plugins):
@@ -171,7 +190,7 @@ class Plugins:
                 handlers.append(self.handlers[name](settings))
             if name in self.duties:
                 duties.append((name, self.duties[name], settings))
-        return BrokerParts(engine, handlers, duties)
+        return BrokerParts(engine, lock_mode, handlers, duties, self.filters)
 
 
 def pick(factories: Mapping[str, Factory], name: str, setting: str) -> Factory:

@@ -2,13 +2,15 @@
 
 from rmqkit.api.admin import Admin
 from rmqkit.api.producer import Producer
-from rmqkit.api.pull_consumer import PullConsumer
+from rmqkit.api.pull_consumer import LitePullConsumer, PullConsumer
 from rmqkit.api.push_consumer import PushConsumer
+from rmqkit.client.consuming import sql
 from rmqkit.client.message import Message, MessageExt, SendResult, SendStatus
 from rmqkit.wire.fastjson import MessageQueue
 
 __all__ = [
     "Admin",
+    "LitePullConsumer",
     "Message",
     "MessageExt",
     "MessageQueue",
@@ -17,4 +19,5 @@ __all__ = [
     "PushConsumer",
     "SendResult",
     "SendStatus",
+    "sql",
 ]

@@ -14,11 +14,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Itera
 from concurrent.futures import Future
 from concurrent.futures import wait as wait_for_futures
 from functools import partial, wraps
+from inspect import signature
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from rmqkit import api
 from rmqkit.api.log import logger
+from rmqkit.client import admin_messages, admin_stats
 from rmqkit.client.admin_groups import Admin as CoreAdmin
 from rmqkit.client.flow import start
 from rmqkit.client.message import Message, MessageExt, SendResult
@@ -80,6 +82,17 @@ class Producer(_Closing):
         await self._room()
         self._inner.send_oneway(message, queue, ordering_key=ordering_key)
 
+    async def request(
+        self,
+        message: Message,
+        queue: MessageQueue | None = None,
+        *,
+        ordering_key: str | None = None,
+        timeout_ms: int | None = None,
+    ) -> MessageExt:
+        future = self._inner.request_async(message, queue, ordering_key=ordering_key, timeout_ms=timeout_ms)
+        return await asyncio.wrap_future(future)
+
     async def queues(self, topic: str) -> list[MessageQueue]:
         return await asyncio.to_thread(self._inner.queues, topic)
 
@@ -101,11 +114,30 @@ class PullConsumer(_Closing):
     async def queues(self, topic: str) -> list[MessageQueue]:
         return await asyncio.to_thread(self._inner.queues, topic)
 
-    async def assign(self, queues: Iterable[MessageQueue]) -> None:
-        await asyncio.to_thread(self._inner.assign, list(queues))
+    async def assign(self, queues: Iterable[MessageQueue], expression: str = "*", *, expression_type: str = "TAG") -> None:
+        await asyncio.to_thread(partial(self._inner.assign, list(queues), expression, expression_type=expression_type))
 
-    async def subscribe(self, topic: str, expression: str = "*", *, expression_type: str = "TAG") -> None:
-        await asyncio.to_thread(partial(self._inner.subscribe, topic, expression, expression_type=expression_type))
+    async def subscribe(
+        self,
+        topic: str,
+        expression: str = "*",
+        *,
+        expression_type: str = "TAG",
+        on_change: api.pull_consumer.ShareListener | None = None,
+    ) -> None:
+        """`on_change` is called in the loop's thread, by the next `poll`."""
+        await asyncio.to_thread(
+            partial(self._inner.subscribe, topic, expression, expression_type=expression_type, on_change=on_change)
+        )
+
+    async def unsubscribe(self, topic: str) -> None:
+        await asyncio.to_thread(self._inner.unsubscribe, topic)
+
+    async def watch_queues(self, topic: str, listener: api.pull_consumer.QueuesListener) -> None:
+        await asyncio.to_thread(self._inner.watch_queues, topic, listener)
+
+    async def unwatch_queues(self, topic: str) -> None:
+        await asyncio.to_thread(self._inner.unwatch_queues, topic)
 
     @property
     def assignment(self) -> list[MessageQueue]:
@@ -150,7 +182,7 @@ class PullConsumer(_Closing):
     async def resume(self, queues: Iterable[MessageQueue]) -> None:
         await asyncio.to_thread(self._inner.resume, list(queues))
 
-    async def commit(self, offsets: Mapping[MessageQueue, int] | None = None) -> None:
+    async def commit(self, offsets: Mapping[MessageQueue, int] | Iterable[MessageQueue] | None = None) -> None:
         await asyncio.to_thread(self._inner.commit, offsets)
 
     async def committed(self, queue: MessageQueue) -> int | None:
@@ -192,6 +224,7 @@ class _Tasks:
             if self._closed or (batch.work.is_idle and batch.answer is None):
                 self._consumer.inner.discard(batch)
                 return
+            self._consumer.inner.began(batch)
             ok, error = await self._consumer.call(batch.messages)
             self._consumer.inner.finished(batch, ok, error)
 
@@ -261,11 +294,13 @@ def _awaits(
     method: Callable[Concatenate[CoreAdmin, P], Coroutine[Any, Any, R]],
 ) -> "Callable[Concatenate[Admin, P], Coroutine[Any, Any, R]]":
     """The asyncio form of a flow of the core."""
+    wanted = signature(method)
 
     @wraps(method)
     async def call(self: "Admin", /, *args: P.args, **kwargs: P.kwargs) -> R:
         inner = self.inner
         inner.check()
+        wanted.bind(inner.core, *args, **kwargs)  # wrong arguments raise here, not in the I/O thread
         return await asyncio.wrap_future(inner.io.run("Admin", lambda: start(method(inner.core, *args, **kwargs))))
 
     return call
@@ -289,10 +324,15 @@ class Admin(_Closing):
     delete_topic = _awaits(CoreAdmin.delete_topic)
     topic_config = _awaits(CoreAdmin.topic_config)
     topic_stats = _awaits(CoreAdmin.topic_stats)
+    set_topic_perm = _awaits(admin_stats.set_topic_perm)
+    topic_rates = _awaits(admin_stats.topic_rates)
+    clean_unused_topics = _awaits(admin_stats.clean_unused_topics)
+    clean_expired_queues = _awaits(admin_stats.clean_expired_queues)
 
     broker_config = _awaits(CoreAdmin.broker_config)
     update_broker_config = _awaits(CoreAdmin.update_broker_config)
     broker_runtime = _awaits(CoreAdmin.broker_runtime)
+    broker_stats = _awaits(admin_stats.broker_stats)
     ask_broker = _awaits(CoreAdmin.ask_broker)
     ha_status = _awaits(CoreAdmin.ha_status)
 
@@ -314,7 +354,10 @@ class Admin(_Closing):
     set_group_offset = _awaits(CoreAdmin.set_group_offset)
     reset_group_offset = _awaits(CoreAdmin.reset_group_offset)
     reset_group_offsets = _awaits(CoreAdmin.reset_group_offsets)
+    move_group = _awaits(CoreAdmin.move_group)
+    clone_group = _awaits(admin_stats.clone_group)
     consume_stats = _awaits(CoreAdmin.consume_stats)
+    group_progress = _awaits(CoreAdmin.group_progress)
 
     groups = _awaits(CoreAdmin.groups)
     group_config = _awaits(CoreAdmin.group_config)
@@ -329,3 +372,6 @@ class Admin(_Closing):
     view_message = _awaits(CoreAdmin.view_message)
     query_messages = _awaits(CoreAdmin.query_messages)
     message_at = _awaits(CoreAdmin.message_at)
+    find_message = _awaits(admin_messages.find_message)
+    message_track = _awaits(admin_messages.message_track)
+    consume_directly = _awaits(admin_messages.consume_directly)

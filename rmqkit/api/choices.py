@@ -3,6 +3,7 @@
 from rmqkit.client.allocators import ALLOCATORS, Allocator
 from rmqkit.client.consuming import ConsumeFrom
 from rmqkit.client.fault_policy import FAULT_POLICIES, FaultPolicy
+from rmqkit.client.outgoing import check_topic
 from rmqkit.errors import ClientError
 
 MODELS = ("clustering", "broadcasting")
@@ -47,3 +48,10 @@ def choose_begin(consume_from: str) -> ConsumeFrom:
         return ConsumeFrom(consume_from)
     except ValueError:
         raise ClientError(f"consume_from {consume_from!r} is not known; choose one of {', '.join(ConsumeFrom)}") from None
+
+
+def choose_trace_topic(trace: bool, topic: str) -> str:
+    """Where traces go, "" for nowhere. Raises ClientError for a topic that takes none."""
+    if trace:
+        check_topic(topic)
+    return topic if trace else ""

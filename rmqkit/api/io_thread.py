@@ -14,8 +14,10 @@ and every call on an object of the parent raises ClientForked.
 
 import atexit
 import os
+import sys
 import threading
 import time
+import traceback
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
@@ -37,10 +39,12 @@ T = TypeVar("T")
 
 #: A client goes on reading however much it has to write: a broker that stops reading a client which does not take its
 #: answers would else wait for a client that waits for the broker. What a producer has to write is bounded by itself.
-LIMITS = NetworkLimits(outbox_high_water=2**62, outbox_low_water=2**61, outbox_max=2**62)
+LIMITS = NetworkLimits(outbox_high_water=2**62, outbox_low_water=2**61, outbox_max=2**62, spin_polls=0)
 STOP_GRACE_MS = 4000
 #: how long the end of the process waits for clients that nobody closed
 EXIT_GRACE_S = 2.0
+#: of all threads together
+STACKS_SIZE_MAX = 1_000_000
 
 
 class User(Protocol):
@@ -62,6 +66,7 @@ class IoThread:
         # the file system as its folder the disk creates nothing before that.
         ports = self.loop.ports(os.path.abspath(os.sep), self.log)
         self.client = Client("client", ports, ClientSettings(client_id=self.client_id, namesrv=namesrv))
+        self.client.stacks = _stacks
         self.ids = UniqueIds(ip_bytes(ip), self.pid, ports.entropy.getrandbits(32), local_month_bounds)
         self.users: dict[int, User] = {}
         #: groups that consume through this client; a client id is in a group once
@@ -179,6 +184,18 @@ class IoThread:
             future.set_exception(error)
         self._drain()
         self.loop.close()
+
+
+def _stacks() -> str:
+    """What every thread of this program is doing, for an administrator who asks a consumer (`jstack`)."""
+    frames = sys._current_frames()
+    told = [
+        f'"{thread.name}" {"daemon " if thread.daemon else ""}id={thread.ident}\n'
+        + "".join(traceback.format_stack(frames[thread.ident]))
+        for thread in threading.enumerate()
+        if thread.ident in frames
+    ]
+    return "\n".join(told)[:STACKS_SIZE_MAX]
 
 
 class _Registry:

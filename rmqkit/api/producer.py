@@ -3,6 +3,7 @@
     with Producer(group="orders", namesrv="127.0.0.1:9876") as producer:
         result = producer.send(Message("T", b"hello", keys="k1"))
         future = producer.send_async(Message("T", b"world"))
+        reply = producer.request(Message("questions", b"and?"), timeout_ms=5000)
 
 The calling thread checks and compresses its message and puts it on a deque; the I/O thread of the client id does the rest
 and resolves the future. Callbacks of futures run in the I/O thread and must be short.
@@ -21,17 +22,19 @@ from functools import partial
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
-from rmqkit.api.choices import choose_fault_policy
+from rmqkit.api.choices import choose_fault_policy, choose_trace_topic
 from rmqkit.api.io_thread import IoThread, acquire, release
 from rmqkit.client import producer as core
 from rmqkit.client.compression import compression
 from rmqkit.client.fault_policy import FaultPolicy
-from rmqkit.client.flow import start
-from rmqkit.client.message import Message, SendResult
+from rmqkit.client.flow import Promise, start
+from rmqkit.client.message import Message, MessageExt, SendResult
 from rmqkit.client.outgoing import COMPRESS_LEVEL, COMPRESS_OVER, MESSAGE_SIZE_MAX, Outgoing, Prepare, check_group
 from rmqkit.client.routes import DEFAULT_TOPIC
+from rmqkit.client.trace import ProducerTrace, TraceDispatch
 from rmqkit.errors import ClientClosed, ClientError, InvalidMessage, RmqkitError
 from rmqkit.wire.fastjson import MessageQueue
+from rmqkit.wire.trace import TRACE_TOPIC
 
 PENDING_MAX = 20_000
 PENDING_BYTES_MAX = 64 * 1024 * 1024
@@ -68,11 +71,14 @@ class Producer:
         default_topic_queue_nums: int = 4,
         pending_max: int = PENDING_MAX,
         pending_bytes_max: int = PENDING_BYTES_MAX,
+        trace: bool = False,
+        trace_topic: str = TRACE_TOPIC,
     ) -> None:
         """Ready to send when this returns; connections are made when they are needed.
 
         `namesrv`: `host:port;host:port` or a list; by default NAMESRV_ADDR, else 127.0.0.1:9876. `fault_policy`: none,
-        latency, latency-4x, a plug-in's name, or an object. The other names and defaults are Apache's
+        latency, latency-4x, a plug-in's name, or an object. `trace` writes what became of each acknowledged send into
+        `trace_topic`, where Apache's tools and ours look for it. The other names and defaults are Apache's
         (`DefaultMQProducer`). Raises ClientError for settings that cannot be.
         """
         check_group(group)
@@ -80,7 +86,7 @@ class Producer:
         self._timeout_ms = send_msg_timeout_ms
         self._pending_max = pending_max
         self._pending_bytes_max = pending_bytes_max
-        settings = core.ProducerSettings(
+        self._settings = core.ProducerSettings(
             group=group,
             retry_times_when_send_failed=retry_times_when_send_failed,
             retry_times_when_send_async_failed=retry_times_when_send_async_failed,
@@ -90,8 +96,8 @@ class Producer:
             default_topic_queue_nums=default_topic_queue_nums,
             fault_policy=choose_fault_policy(fault_policy),
         )
-        self._settings = settings
         algorithm = compression(compress_type)
+        self._trace_topic = choose_trace_topic(trace, trace_topic)
         self._jobs: deque[_Job] = deque()
         self._asked = False
         #: what the I/O thread has taken and not ended
@@ -113,6 +119,7 @@ class Producer:
             compress_level=compress_level,
         )
         self._core: core.Producer | None = None
+        self._trace: TraceDispatch | None = None
         self._io.post(self._begin)
 
     # --- sending
@@ -176,6 +183,46 @@ class Producer:
         retries = self._settings.retry_times_when_send_failed
         return self._put(outgoing, queue, None, timeout_ms, retries)  # type: ignore[return-value]
 
+    # --- requests
+
+    def request(
+        self,
+        message: Message,
+        queue: MessageQueue | None = None,
+        *,
+        ordering_key: str | None = None,
+        timeout_ms: int | None = None,
+    ) -> MessageExt:
+        """Send a message and wait for its consumer's reply (`MessageExt.reply`).
+
+        `timeout_ms` is for all of it. Raises as `send` does, and RequestTimeout when no reply came: the request may have
+        been worked on all the same.
+        """
+        if self._io.is_current:
+            raise ClientError("request() inside a callback of the I/O thread would wait for itself; use request_async()")
+        return self.request_async(message, queue, ordering_key=ordering_key, timeout_ms=timeout_ms).result()
+
+    def request_async(
+        self,
+        message: Message,
+        queue: MessageQueue | None = None,
+        *,
+        ordering_key: str | None = None,
+        timeout_ms: int | None = None,
+    ) -> "Future[MessageExt]":
+        """As `request`, with a future for what it would return or raise. Raises InvalidMessage at once."""
+        self._check()
+        timeout_ms = timeout_ms or self._timeout_ms
+        outgoing = self._prepare.request(message, _wall_ms(), self._io.client_id, timeout_ms)
+        _check_queue(queue, outgoing.topic)
+
+        def ask() -> Promise[MessageExt]:
+            if self._core is None:
+                raise self._io.ended or ClientClosed(f"producer {self.group} is closed")
+            return self._core.request(outgoing, timeout_ms=timeout_ms, queue=queue, ordering_key=ordering_key)
+
+        return self._io.run("Producer", ask)
+
     def queues(self, topic: str) -> list[MessageQueue]:
         """The queues that messages of a topic may be sent to. Raises NoRoute."""
         self._check()
@@ -216,7 +263,7 @@ class Producer:
         if not io.is_current and io.ended is None:
             self.flush(self._timeout_ms / 1000 + 1)
             try:
-                io.run("Producer", lambda: start(self._leave())).result(self._timeout_ms / 1000 + 1)
+                io.run("Producer", lambda: start(self._leave())).result(self._timeout_ms / 1000 + 3)
             except (RmqkitError, TimeoutError):
                 pass
         release(self, io)
@@ -249,8 +296,7 @@ class Producer:
         oneway: bool = False,
     ) -> "Future[SendResult | None]":
         self._check()
-        if queue is not None and queue.topic != outgoing.topic:
-            raise InvalidMessage(f"queue {queue} is not one of topic {outgoing.topic}")
+        _check_queue(queue, outgoing.topic)
         if not self.has_room:
             self.wait_for_room()
         future: Future[SendResult | None] = Future()
@@ -274,6 +320,11 @@ class Producer:
         self._io.check("Producer")
         if self._closed:
             raise ClientClosed(f"producer {self.group} is closed")
+
+    @property
+    def traces_dropped(self) -> int:
+        """Trace records that were lost, because too many waited or the trace topic took none."""
+        return self._trace.dropped if self._trace is not None else 0
 
     @property
     def has_room(self) -> bool:
@@ -301,6 +352,9 @@ class Producer:
     def _begin(self) -> None:
         if self._io.ended is None:
             self._core = core.Producer(self._io.client, self._settings)
+            if self._trace_topic:
+                self._trace = TraceDispatch(self._io.client, self._io.ids, topic=self._trace_topic, group=self.group)
+                self._core.trace = ProducerTrace(self._trace, self.group)
 
     def _take_jobs(self) -> None:
         # Cleared first: a job that is put from here on asks again.
@@ -341,6 +395,8 @@ class Producer:
                 self._room.notify_all()
 
     async def _leave(self) -> None:
+        if self._trace is not None:
+            await self._trace.close()
         if self._core is not None:
             await self._core.close()
 
@@ -353,6 +409,11 @@ class Producer:
             self._pending, self._pending_bytes = len(self._jobs), 0
         while self._jobs:
             self._take_jobs()
+
+
+def _check_queue(queue: MessageQueue | None, topic: str) -> None:
+    if queue is not None and queue.topic != topic:
+        raise InvalidMessage(f"queue {queue} is not one of topic {topic}")
 
 
 def _forget_error(future: "Future[Any]") -> None:

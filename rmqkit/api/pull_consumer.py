@@ -9,7 +9,10 @@ Without a group it is a reader that nobody sees and that commits nothing: `assig
 are stored every 5 s and at the end, counting a message as done when the next one is asked for. Leaving a `with` block by
 an exception leaves the message that was being worked on undone, so that the group gets it again.
 
-A consumer belongs to one thread at a time; `close` may come from any.
+A consumer belongs to one thread at a time; `close` may come from any. Listeners for changes (`subscribe(on_change=...)`,
+`watch_queues`) are called in that thread, by the next `poll`: they may seek and commit.
+
+`LitePullConsumer` is another name for it: what it does is what Java's `DefaultLitePullConsumer` does.
 """
 
 import os
@@ -33,6 +36,11 @@ from rmqkit.errors import ClientClosed, ClientError, RmqkitError
 from rmqkit.wire.fastjson import MessageQueue
 
 T = TypeVar("T")
+
+#: called with a topic, all its queues, and those of them that are this member's now
+ShareListener = Callable[[str, list[MessageQueue], list[MessageQueue]], None]
+#: called with a topic and its queues
+QueuesListener = Callable[[str, list[MessageQueue]], None]
 
 CLOSE_WAIT_S = 6.0
 #: consumers that begin by time and say none begin this long ago (upstream's default)
@@ -92,6 +100,10 @@ class PullConsumer:
         #: messages that a poll of the iterator brought and that were not asked for yet
         self._ready: deque[MessageExt] = deque()
         self._current: MessageExt | None = None
+        self._share_listeners: dict[str, ShareListener] = {}
+        self._queues_listeners: dict[str, QueuesListener] = {}
+        #: what listeners have not been told yet; filled in the I/O thread
+        self._changes: deque[Callable[[], None]] = deque()
         self._closed = False
         self._io = acquire(self, namesrv, instance_name, consumer_group=group)
         folder = local_offset_folder(offset_folder)
@@ -107,7 +119,9 @@ class PullConsumer:
         offsets: OffsetStore = RemoteOffsets(client, settings.group)
         if settings.broadcasting:
             offsets = LocalOffsets(client.ports.disk, folder, client.settings.client_id, settings.group)
-        return core.PullConsumer(client, settings, offsets)
+        made = core.PullConsumer(client, settings, offsets)
+        made.on_share, made.on_queues = self._share_changed, self._queues_changed
+        return made
 
     # --- which queues
 
@@ -115,19 +129,74 @@ class PullConsumer:
         """The queues of a topic. Raises NoRoute."""
         return self._wait("queues", lambda: self._admin.queues(topic))
 
-    def assign(self, queues: Iterable[MessageQueue]) -> None:
-        """Read exactly these queues; an earlier assignment is replaced."""
-        self._wait("assign", lambda: self._core.assign(list(queues)))
+    def assign(self, queues: Iterable[MessageQueue], expression: str = "*", *, expression_type: str = "TAG") -> None:
+        """Read exactly these queues; an earlier assignment is replaced. `expression` as in `subscribe`."""
+        self._wait("assign", lambda: self._core.assign(list(queues), expression, expression_type))
 
-    def subscribe(self, topic: str, expression: str = "*", *, expression_type: str = "TAG") -> None:
-        """Share a topic's queues with the other members of the group. `expression`: `TagA || TagB`, `*` for all.
+    def subscribe(
+        self,
+        topic: str,
+        expression: str = "*",
+        *,
+        expression_type: str = "TAG",
+        on_change: ShareListener | None = None,
+    ) -> None:
+        """Share a topic's queues with the other members of the group.
 
-        Raises ClientError without a group, NoRoute for a topic that is not there.
+        `expression`: `TagA || TagB`, `*` for all, or `sql("price > 10")` (the same as `expression_type="SQL92"`).
+        `on_change(topic, queues, mine)` is told of each new share. Raises
+        ClientError without a group, NoRoute for a topic that is not there, BrokerError for a filter that will not do.
         """
         check_topic(topic, to_send=False)
         if not self._with_group:
             raise ClientError("subscribe() needs a group to share queues with; pass group=, or use assign()")
+        if on_change is not None:
+            self._share_listeners[topic] = on_change
         self._wait("subscribe", lambda: self._core.subscribe(topic, expression, expression_type))
+
+    def unsubscribe(self, topic: str) -> None:
+        """Read nothing of a topic any more; its queues go to the other members."""
+
+        async def unsubscribe() -> None:
+            self._core.unsubscribe(topic)
+
+        self._wait("unsubscribe", unsubscribe)
+        self._share_listeners.pop(topic, None)
+        self._ready = deque(each for each in self._ready if each.queue.topic != topic)
+
+    def watch_queues(self, topic: str, listener: QueuesListener) -> None:
+        """Have `listener(topic, queues)` called when a topic gets or loses queues, for who assigns them by hand.
+
+        Routes are looked at every 30 s. Raises NoRoute for a topic that is not there.
+        """
+        check_topic(topic, to_send=False)
+        self._queues_listeners[topic] = listener
+        self._wait("watch_queues", lambda: self._core.watch(topic))
+
+    def unwatch_queues(self, topic: str) -> None:
+        async def unwatch() -> None:
+            self._core.unwatch(topic)
+
+        self._wait("unwatch_queues", unwatch)
+        self._queues_listeners.pop(topic, None)
+
+    def _share_changed(self, topic: str, queues: list[MessageQueue], mine: list[MessageQueue]) -> None:
+        """In the I/O thread."""
+        listener = self._share_listeners.get(topic)
+        if listener is not None:
+            self._changes.append(lambda: listener(topic, queues, mine))
+            self._core.wake()
+
+    def _queues_changed(self, topic: str, queues: list[MessageQueue]) -> None:
+        """In the I/O thread."""
+        listener = self._queues_listeners.get(topic)
+        if listener is not None:
+            self._changes.append(lambda: listener(topic, queues))
+            self._core.wake()
+
+    def _tell_changes(self) -> None:
+        while self._changes:
+            self._changes.popleft()()
 
     @property
     def assignment(self) -> list[MessageQueue]:
@@ -140,16 +209,22 @@ class PullConsumer:
         """Messages that are there, at most `count_max`; waits up to `timeout_ms` for the first, or gives none."""
         if self._io.is_current:
             raise ClientError("poll() inside a callback of the I/O thread would wait for itself")
-        future = self.poll_async(timeout_ms, count_max)
-        try:
-            return future.result()
-        except KeyboardInterrupt:
-            self.abandon(future)
-            raise
+        until_s = time.monotonic() + timeout_ms / 1000
+        while True:
+            future = self.poll_async(max(0, round((until_s - time.monotonic()) * 1000)), count_max)
+            try:
+                messages = future.result()
+            except KeyboardInterrupt:
+                self.abandon(future)
+                raise
+            # A change ends a poll that waits; it goes on when its listener was told.
+            if messages or not self._changes:
+                return messages
 
     def poll_async(self, timeout_ms: int = 1000, count_max: int = core.POLL_MAX) -> "Future[list[MessageExt]]":
         """As `poll`, with a future for what it would give. One at a time."""
         self._check()
+        self._tell_changes()
         self._current = None
         if self._ready:
             future: Future[list[MessageExt]] = Future()
@@ -228,14 +303,20 @@ class PullConsumer:
 
     # --- offsets
 
-    def commit(self, offsets: Mapping[MessageQueue, int] | None = None) -> None:
-        """Store how far the group is: the given offsets, or all that was handed out. Raises the first error."""
+    def commit(self, offsets: Mapping[MessageQueue, int] | Iterable[MessageQueue] | None = None) -> None:
+        """Store how far the group is: the given offsets, or what was handed out of some queues, or of all.
+
+        Raises the first error.
+        """
         if not self._with_group:
             raise ClientError("commit() needs a group to commit for; pass group=")
         if offsets is None:
             self._wait("commit", lambda: self._core.commit(list(self._ready)))
-        else:
+        elif isinstance(offsets, Mapping):
             self._wait("commit", lambda: self._core.commit_offsets(dict(offsets)))
+        else:
+            queues = list(offsets)
+            self._wait("commit", lambda: self._core.commit(list(self._ready), queues))
 
     def committed(self, queue: MessageQueue) -> int | None:
         """What is stored for the group, None when it never consumed the queue."""
@@ -303,3 +384,7 @@ class PullConsumer:
 
 def _wall_ms() -> int:
     return time.time_ns() // 1_000_000
+
+
+#: the same, as Java's clients know it
+LitePullConsumer = PullConsumer

@@ -22,7 +22,7 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, Protocol, Self
 
-from rmqkit.api.choices import choose_allocator, choose_begin, choose_model
+from rmqkit.api.choices import choose_allocator, choose_begin, choose_model, choose_trace_topic
 from rmqkit.api.io_thread import acquire, release
 from rmqkit.api.listener_pool import ListenerPool
 from rmqkit.api.log import logger
@@ -34,8 +34,10 @@ from rmqkit.client.message import MessageExt
 from rmqkit.client.offset_store import LocalOffsets, OffsetStore, RemoteOffsets
 from rmqkit.client.outgoing import check_group, check_topic
 from rmqkit.client.push_queue import Batch, PushConsumerSettings
+from rmqkit.client.trace import ConsumerTrace, TraceDispatch
 from rmqkit.errors import ClientClosed, ClientError, RmqkitError
 from rmqkit.wire.fastjson import MessageQueue
+from rmqkit.wire.trace import TRACE_TOPIC
 
 CONSUME_THREADS = 20
 ORDERLY_THREADS_MAX = 1024
@@ -54,6 +56,17 @@ class Runner(Protocol):
 
 
 class PushConsumer:
+    """Nothing happens before `start`. Names and defaults are Apache's (`DefaultMQPushConsumer`) where it has them.
+
+    `namesrv`: `host:port;host:port` or a list; by default NAMESRV_ADDR, else 127.0.0.1:9876. `model`: clustering
+    shares the queues among the members, broadcasting gives each all of them and keeps offsets in files under
+    `offset_folder`. `consume_from`: where a group begins that has never consumed a queue: last, first or timestamp.
+    `consume_timeout_ms`: messages whose listener takes longer are handed to another one, not when orderly.
+    `retry_delay_ms`: until a message is delivered again that its broker did not take back. `close_wait_ms`: how long
+    `close` waits for listeners at work. `trace` writes when the listener began with each message, and what came of it,
+    into `trace_topic`.
+    """
+
     def __init__(
         self,
         group: str,
@@ -72,25 +85,20 @@ class PushConsumer:
         pull_threshold_for_queue: int = 1000,
         pull_threshold_size_for_queue_mib: int = 100,
         consume_concurrently_max_span: int = 2000,
+        consume_timeout_ms: int = 900_000,
         retry_delay_ms: int = 5000,
         suspend_current_queue_time_ms: int = 1000,
         persist_interval_ms: int = 5000,
         close_wait_ms: int = 5000,
         offset_folder: str | None = None,
+        trace: bool = False,
+        trace_topic: str = TRACE_TOPIC,
     ) -> None:
-        """Nothing happens before `start`. Names and defaults are Apache's (`DefaultMQPushConsumer`) where it has them.
-
-        `namesrv`: `host:port;host:port` or a list; by default NAMESRV_ADDR, else 127.0.0.1:9876. `model`: clustering
-        shares the queues among the members, broadcasting gives each all of them and keeps offsets in files under
-        `offset_folder`. `consume_from`: where a group begins that has never consumed a queue: last, first or timestamp.
-        `retry_delay_ms`: until a message is delivered again that its broker did not take back. `close_wait_ms`: how long
-        `close` waits for listeners at work.
-        """
         check_group(group)
         if batch_max < 1:
             raise ClientError("batch_max must be at least 1")
         self.group = group
-        now_ms = time.time_ns() // 1_000_000
+        now_ms = _wall_ms()
         self._settings = PushConsumerSettings(
             group=group,
             broadcasting=choose_model(model),
@@ -106,6 +114,7 @@ class PushConsumer:
             pull_threshold_for_queue=pull_threshold_for_queue,
             pull_threshold_size_for_queue=pull_threshold_size_for_queue_mib * 1024 * 1024,
             consume_concurrently_max_span=consume_concurrently_max_span,
+            consume_timeout_ms=consume_timeout_ms,
             retry_delay_ms=retry_delay_ms,
             suspend_current_queue_time_ms=suspend_current_queue_time_ms,
             persist_interval_ms=persist_interval_ms,
@@ -115,6 +124,8 @@ class PushConsumer:
         self._started = False
         self._closed = threading.Event()
         self._close_guard = threading.Lock()
+        self._trace_topic = choose_trace_topic(trace, trace_topic)
+        self._trace: ConsumerTrace | None = None
         threads = ORDERLY_THREADS_MAX if orderly else consume_threads
         self._runner: Runner = ListenerPool(f"rmqkit-{group}", threads, self._consume, self.discard)
         self._io = acquire(self, namesrv, instance_name, consumer_group=group)
@@ -127,6 +138,16 @@ class PushConsumer:
 
     async def _make(self, folder: str) -> core.PushConsumer:
         client, settings = self._io.client, self._settings
+        if self._trace_topic:
+            io = self._io
+            dispatch = TraceDispatch(
+                client,
+                io.ids,
+                topic=self._trace_topic,
+                group=self.group,
+                ask_flush=lambda: io.post(dispatch.flush),
+            )
+            self._trace = ConsumerTrace(dispatch, self.group)
         offsets: OffsetStore = RemoteOffsets(client, settings.group)
         if settings.broadcasting:
             offsets = LocalOffsets(client.ports.disk, folder, client.settings.client_id, settings.group)
@@ -135,13 +156,16 @@ class PushConsumer:
     # --- before and while running
 
     def subscribe(self, topic: str, expression: str = "*", *, expression_type: str = "TAG") -> None:
-        """Consume a topic; `expression`: `TagA || TagB`, `*` for all. A second call replaces the first.
+        """Consume a topic. A second call replaces the first.
 
-        A topic that does not exist yet is consumed once it does.
+        `expression`: `TagA || TagB`, `*` for all, or `sql("price > 10")` (the same as `expression_type="SQL92"`). Brokers
+        are asked whether a filter will do, at `start` or here once started; BrokerError says what is wrong with it. A topic
+        that does not exist yet is consumed once it does.
         """
         check_topic(topic, to_send=False)
 
         async def subscribe() -> None:
+            await self._core.check(topic, expression, expression_type)
             self._core.subscribe(topic, expression, expression_type)
 
         self._check()
@@ -190,6 +214,11 @@ class PushConsumer:
         self._io.post(lambda: setattr(self._core, "suspended", False))
 
     @property
+    def traces_dropped(self) -> int:
+        """Trace records that were lost, because too many waited or the trace topic took none."""
+        return self._trace.dispatch.dropped if self._trace is not None else 0
+
+    @property
     def assignment(self) -> list[MessageQueue]:
         """The queues this member works on now."""
         return sorted(self._core.works)
@@ -214,7 +243,7 @@ class PushConsumer:
                 io.run("PushConsumer", lambda: start(self._quiesce())).result(CLOSE_WAIT_S)
                 if not self._runner.close(self._close_wait_s):
                     logger.warning("group %s: a listener did not end; its messages will be delivered again", self.group)
-                io.run("PushConsumer", lambda: start(self._core.close())).result(CLOSE_WAIT_S)
+                io.run("PushConsumer", lambda: start(self._leave())).result(CLOSE_WAIT_S)
             except (RmqkitError, TimeoutError) as error:
                 logger.warning("group %s was not left cleanly: %s", self.group, error)
         release(self, io, self.group)
@@ -222,8 +251,14 @@ class PushConsumer:
     async def _quiesce(self) -> None:
         self._core.quiesce()
 
+    async def _leave(self) -> None:
+        await self._core.close()
+        if self._trace is not None:
+            await self._trace.dispatch.close()
+
     def __enter__(self) -> Self:
-        if not self._started:
+        # Without a listener so far, `start(listener)` comes in the block.
+        if self._listener is not None and not self._started:
             self.start()
         return self
 
@@ -250,10 +285,18 @@ class PushConsumer:
         if batch.work.is_idle and batch.answer is None:
             self.discard(batch)
             return
+        self.began(batch)
         ok, error = self._call(batch.messages)
         self.finished(batch, ok, error)
 
+    def began(self, batch: Batch) -> None:
+        self._core.began(batch)
+        if self._trace is not None:
+            self._trace.began(batch, _wall_ms())
+
     def finished(self, batch: Batch, ok: bool, error: str) -> None:
+        if self._trace is not None:
+            self._trace.ended(batch, _wall_ms(), ok, error)
         self._io.post(lambda: self._core.finished(batch, ok, error))
 
     def discard(self, batch: Batch) -> None:
@@ -273,3 +316,7 @@ class PushConsumer:
     def argument(self, messages: list[MessageExt]) -> MessageExt | list[MessageExt]:
         """What the listener is called with."""
         return messages[0] if self._settings.consume_message_batch_max_size == 1 else messages
+
+
+def _wall_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -71,6 +71,9 @@ class Clients:
     def __init__(self) -> None:
         self.consumers: dict[str, ConsumerGroup] = {}
         self.producers: dict[str, dict[int, Member]] = {}
+        #: the newest connection of each client id that produces, and the client id of each such connection
+        self._producing: dict[str, Connection] = {}
+        self._producer_ids: dict[int, str] = {}
         #: groups whose members have to be told, in the order of the changes
         self.changed: dict[str, None] = {}
         self.count = 0
@@ -104,8 +107,20 @@ class Clients:
         if member is None:
             self.count += 1
             members[conn.id] = Member(conn, client_id, language, version, now_ms)
+            self._forget_producing(conn)
+            self._producing[client_id] = conn
+            self._producer_ids[conn.id] = client_id
         else:
             member.last_ms = now_ms
+
+    def consumer(self, group: str, client_id: str) -> Member | None:
+        """The member of a group with that client id, the one that came last."""
+        members = self.consumers[group].members if group in self.consumers else {}
+        return next((each for each in reversed(members.values()) if each.client_id == client_id), None)
+
+    def producer(self, client_id: str) -> Connection | None:
+        """Where the client is that produces under this id (`ProducerManager.findChannel`)."""
+        return self._producing.get(client_id)
 
     def unregister(self, conn: Connection, producer_group: str | None, consumer_group: str | None) -> None:
         if producer_group:
@@ -118,6 +133,13 @@ class Clients:
             self._drop_producer(group, conn.id)
         for group in [name for name, each in self.consumers.items() if conn.id in each.members]:
             self._drop_consumer(group, conn.id)
+        self._forget_producing(conn)
+
+    def _forget_producing(self, conn: Connection) -> None:
+        """A connection produces under one client id, the newest that it named."""
+        client_id = self._producer_ids.pop(conn.id, "")
+        if self._producing.get(client_id) is conn:
+            del self._producing[client_id]
 
     def silent(self, before_ms: int) -> list[Connection]:
         """Connections whose last heartbeat is older than `before_ms`."""

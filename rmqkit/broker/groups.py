@@ -14,11 +14,17 @@ from rmqkit.runtime.ports import Clock, Disk
 from rmqkit.wire.bodies import DataVersion, SubscriptionGroupConfig, SubscriptionGroupTable
 
 GROUPS_MAX = 100_000
+#: (group, topic) pairs with a ban
+FORBIDDEN_MAX = 100_000
+#: `PermName.INDEX_PERM_READ`
+_READ = 1 << 2
 
 
 class GroupTable:
     def __init__(self, disk: Disk, clock: Clock, config: NodeConfig, folder: str) -> None:
         self.by_name: dict[str, SubscriptionGroupConfig] = {}
+        #: group → topic → bits of what the group may not do there (`_READ`)
+        self.forbidden: dict[str, dict[str, int]] = {}
         self.version = DataVersion(timestamp=clock.wall_ms)
         self._clock = clock
         self._config = config
@@ -29,6 +35,7 @@ class GroupTable:
         loaded = self._file.load(SubscriptionGroupTable.decode)
         if loaded is not None:
             self.by_name.update(loaded.subscription_group_table)
+            self.forbidden.update(loaded.forbidden_table)
             self.version = loaded.data_version
         before = len(self.by_name)
         for name in names.SYSTEM_GROUPS:
@@ -46,7 +53,11 @@ class GroupTable:
         self._file.save(lambda: self.snapshot().pretty().encode(), then)
 
     def snapshot(self) -> SubscriptionGroupTable:
-        return SubscriptionGroupTable(data_version=self.version, subscription_group_table=dict(self.by_name))
+        return SubscriptionGroupTable(
+            data_version=self.version,
+            forbidden_table={group: dict(topics) for group, topics in self.forbidden.items()},
+            subscription_group_table=dict(self.by_name),
+        )
 
     def get(self, group: str) -> SubscriptionGroupConfig | None:
         """The group's configuration; makes one where the broker may. None: unknown, or a name that cannot be one."""
@@ -57,12 +68,43 @@ class GroupTable:
         return config
 
     def put(self, config: SubscriptionGroupConfig) -> None:
-        self.by_name[config.group_name] = config
+        self.put_all([config])
+
+    def put_all(self, configs: list[SubscriptionGroupConfig]) -> None:
+        """Create or replace groups as one change."""
+        for config in configs:
+            self.by_name[config.group_name] = config
         self._changed()
+
+    def configure(self, config: NodeConfig) -> None:
+        """Live settings have changed."""
+        self._config = config
 
     def delete(self, group: str) -> bool:
         if self.by_name.pop(group, None) is None:
             return False
+        self.forbidden.pop(group, None)
+        self._changed()
+        return True
+
+    def may_read(self, group: str, topic: str) -> bool:
+        return not self.forbidden.get(group, {}).get(topic, 0) & _READ
+
+    def allow_read(self, group: str, topic: str, allowed: bool) -> bool:
+        """Whether there was room for it. Upstream lifts the ban of all topics of a group with that of one."""
+        topics = self.forbidden.get(group, {})
+        bits = topics.get(topic, 0)
+        changed = bits & ~_READ if allowed else bits | _READ
+        if changed == bits:
+            return True
+        if topic not in topics and sum(map(len, self.forbidden.values())) >= FORBIDDEN_MAX:
+            return False
+        if changed:
+            self.forbidden.setdefault(group, {})[topic] = changed
+        else:
+            del topics[topic]
+            if not topics:
+                del self.forbidden[group]
         self._changed()
         return True
 

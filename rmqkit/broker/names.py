@@ -8,13 +8,14 @@ Source: `common/.../topic/TopicValidator.java`, `common/.../MixAll.java`, `clien
 
 import re
 
+from rmqkit.store.scan import SCHEDULE_TOPIC as SCHEDULE_TOPIC
+
 TOPIC_SIZE_MAX = 127
 RETRY_TOPIC_SIZE_MAX = 255
 GROUP_SIZE_MAX = 255
 
 RETRY_PREFIX = "%RETRY%"
 DLQ_PREFIX = "%DLQ%"
-SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 AUTO_CREATE_TOPIC = "TBW102"
 BENCHMARK_TOPIC = "BenchmarkTest"
 SELF_TEST_TOPIC = "SELF_TEST_TOPIC"

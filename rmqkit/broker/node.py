@@ -7,22 +7,44 @@ lets the engine flush and close, saves the tables, and then says it is stopped.
 End of a turn (`settle`): the engine writes everything that was appended; puts are answered; records that became readable
 wake the pulls that wait for them; members of changed groups are told.
 
-Listeners, by connection tag: `remoting` is the broker's port P; `vip` is P - 2, the same table without pulls, as Apache's.
+Listeners, by connection tag: `remoting` is the broker's port P; `vip` is P - 2, the same table without pulls, as Apache's;
+`metrics` is HTTP for Prometheus, when `metricsExporterType` asks for it.
 Only this module knows all parts; the others are handed the broker and use its fields.
 
 Source: `broker/.../BrokerController.java`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
+from rmqkit.broker.client_calls import ClientCalls
 from rmqkit.broker.clients import Clients
+from rmqkit.broker.filters.compiled import Filters
+from rmqkit.broker.filters.table import SAVE_MS as FILTERS_SAVE_MS
+from rmqkit.broker.filters.table import FilterTable
+from rmqkit.broker.filters.wanted import Arrived
 from rmqkit.broker.groups import GroupTable
-from rmqkit.broker.handlers import admin, clients, groups, offsets, pull, send, topics
+from rmqkit.broker.handlers import (
+    admin,
+    clients,
+    groups,
+    locks,
+    offsets,
+    pull,
+    relays,
+    reply,
+    schedule,
+    send,
+    send_back,
+    topics,
+)
 from rmqkit.broker.hosts import Hosts
+from rmqkit.broker.live_settings import LiveSettings
+from rmqkit.broker.lock_modes import LockMode
 from rmqkit.broker.offsets import OffsetTable
 from rmqkit.broker.puts import Puts
 from rmqkit.broker.registration import Registration
+from rmqkit.broker.schedule import Schedule
 from rmqkit.broker.statistics import Statistics
 from rmqkit.broker.topics import TopicTable
 from rmqkit.config import NodeConfig
@@ -39,10 +61,27 @@ from rmqkit.wire.codes import PermName, RequestCode, ResponseCode
 from rmqkit.wire.schemas.calls import NotifyConsumerIdsChangedRequest
 from rmqkit.wire.uniqueids import UniqueIds
 
-HANDLERS = Handlers(send.rows, pull.rows, offsets.rows, clients.rows, topics.rows, groups.rows, admin.rows)
+if TYPE_CHECKING:
+    from rmqkit.metrics.endpoint import MetricsEndpoint
+
+HANDLERS = Handlers(
+    send.rows,
+    send_back.rows,
+    schedule.rows,
+    pull.rows,
+    offsets.rows,
+    clients.rows,
+    locks.rows,
+    relays.rows,
+    reply.rows,
+    topics.rows,
+    groups.rows,
+    admin.rows,
+)
 NOT_ON_VIP = (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE)
 CONFIG_FOLDER = "config"
 CLIENT_SCAN_MS = 10_000
+LOCK_SWEEP_MS = 30_000
 
 
 class BrokerParts(Protocol):
@@ -50,6 +89,12 @@ class BrokerParts(Protocol):
 
     @property
     def engine(self) -> EngineFactory: ...
+    @property
+    def lock_mode(self) -> Callable[..., LockMode]:
+        """(broker)"""
+
+    @property
+    def filters(self) -> Mapping[str, Callable[..., Any]]: ...
     @property
     def handlers(self) -> Sequence[Handlers]: ...
     @property
@@ -66,10 +111,12 @@ class Broker(BaseNode):
         parts: BrokerParts,
     ) -> None:
         super().__init__(name, ports)
+        self.live_settings = LiveSettings(ports.disk, ports.clock, CONFIG_FOLDER)
+        config = self.live_settings.load(config, ports.log)
         self.config = config
         self.log = ports.log
         self.entropy = ports.entropy
-        network, identity = config.network, config.identity
+        network = config.network
         self.address = Address(network.broker_ip1, network.listen_port)
         self.address_text = str(self.address)
         self.ha_address_text = str(Address(network.broker_ip2, network.ha_listen_port))
@@ -79,11 +126,15 @@ class Broker(BaseNode):
         self.groups = GroupTable(disk, clock, config, CONFIG_FOLDER)
         step = config.offsets.consumer_offset_update_version_step
         self.offsets = OffsetTable(disk, clock, CONFIG_FOLDER, step)
+        self.filters = FilterTable(disk, clock, CONFIG_FOLDER, Filters(parts.filters), config.filters)
         self.clients = Clients()
+        self.client_calls = ClientCalls(self)
         self.arrivals = ArrivalWaiters(config.limits.waiters_max)
         self.puts = Puts(self)
         self.statistics = Statistics(clock)
-        self.store: StorageEngine = parts.engine(EngineParts(ports, self.duties, config))
+        self.store: StorageEngine = parts.engine(EngineParts(ports, self.duties, config, ports.memory_size, self._bit_map))
+        self.arrived = Arrived(self.store)
+        self.schedule = Schedule(self, CONFIG_FOLDER)
         table = Handlers(HANDLERS, *parts.handlers)
         self.remoting = Remoting(
             self,
@@ -95,12 +146,20 @@ class Broker(BaseNode):
             frame_size_max=config.limits.frame_size_max,
             frame_complete_ms=config.limits.frame_complete_ms,
             partial_bytes_max=config.limits.partial_bytes_max,
+            unread_bytes_max=config.limits.outbox_max,
             on_closed=self._connection_closed,
         )
         self.remoting.unavailable = "the broker is starting"
+        self.metrics: MetricsEndpoint | None = None
+        if config.metrics.exporter_type == "PROM":
+            # Imported by those alone who want it: its libraries cost start-up time and memory.
+            from rmqkit.broker import metrics
+
+            self.metrics = metrics.endpoint(self)
         self.registration = Registration(self)
         #: what plug-ins keep of this broker, by their names: where a plug-in's handlers and its duty meet
         self.plugins: dict[str, Any] = {}
+        self.locks: LockMode = parts.lock_mode(self)
         self._plugin_parts = parts.duties
         self._plugin_duties: dict[str, Run] = {}
         self.guarded_topics = self.topics.guarded
@@ -108,13 +167,7 @@ class Broker(BaseNode):
         self.send_blocked_code = ResponseCode.NO_PERMISSION
         self.serving = False
         self.stopping = False
-        self.own_properties = props.encode(
-            {
-                "MSG_REGION": identity.region_id,
-                "TRACE_ON": "true" if identity.trace_on else "false",
-                "CLUSTER": identity.broker_cluster_name,
-            }
-        )
+        self.own_properties = b""
         self._unique_ids = UniqueIds(self.hosts.store_host[:-4], pid=0, salt=self.entropy.getrandbits(31))
 
     # --- life --------------------------------------------------------------------------------------------------------
@@ -127,6 +180,8 @@ class Broker(BaseNode):
         self.topics.load()
         self.groups.load()
         self.offsets.load()
+        self.filters.load()
+        self.schedule.offsets.load()
         self.topics.on_change = self.registration.topics_changed
         for name, factory, settings in self._plugin_parts:
             self._plugin_duties[f"plugin-{name}"] = factory(self, settings)
@@ -138,12 +193,15 @@ class Broker(BaseNode):
         self.remoting.unavailable = ""
         now_ms = self.clock.mono_ms
         self.duties.add("save-offsets", self._save_offsets, now_ms + self.config.offsets.flush_consumer_offset_interval_ms)
+        self.duties.add("save-filters", self._save_filters, now_ms + FILTERS_SAVE_MS)
         self.duties.add("client-scan", self._scan_clients, now_ms + CLIENT_SCAN_MS)
         self.duties.add("pull-deadlines", self.arrivals.expire, None)
         self.duties.add("pull-hold-scan", lambda now: pull.hold_scan(self, now), None)
+        self.duties.add("lock-sweep", self._sweep_locks, now_ms + LOCK_SWEEP_MS)
         self.duties.add("statistics", self.statistics.sample, now_ms)
         for name, run in self._plugin_duties.items():
             self.duties.add(name, run, now_ms)
+        self.schedule.start()
         self.registration.start()
         self.log.info("serving", address=self.address_text, log_end=self.store.offset_max)
 
@@ -154,12 +212,13 @@ class Broker(BaseNode):
         self.remoting.unavailable = "the broker is stopping"
         if self.serving:
             self.registration.stop()
+            self.schedule.stop()
         self.log.info("stopping")
         self.store.stop(self._store_stopped)
 
     def _store_stopped(self) -> None:
         self.puts.fail_all()
-        waiting = [self.topics.save, self.groups.save, self.offsets.save]
+        waiting = [self.topics.save, self.groups.save, self.offsets.save, self.filters.save, self.schedule.offsets.save]
 
         def saved() -> None:
             if waiting:
@@ -173,13 +232,20 @@ class Broker(BaseNode):
     # --- turns -------------------------------------------------------------------------------------------------------
 
     def opened(self, conn: Connection) -> None:
-        self.remoting.opened(conn)
+        self._protocol(conn).opened(conn)
 
     def received(self, conn: Connection, data: bytes) -> None:
-        self.remoting.received(conn, data)
+        if conn.tag != "metrics":
+            self.remoting.received(conn, data)
+        else:
+            self._protocol(conn).received(conn, data)
 
     def closed(self, conn: Connection, reason: str) -> None:
-        self.remoting.closed(conn, reason)
+        self._protocol(conn).closed(conn, reason)
+
+    def _protocol(self, conn: Connection) -> "Remoting | MetricsEndpoint":
+        """Who speaks on a connection: its tag says it."""
+        return self.metrics if conn.tag == "metrics" and self.metrics is not None else self.remoting
 
     def _connection_closed(self, conn: Connection, peer: Peer) -> None:
         if conn.dialled:
@@ -211,6 +277,11 @@ class Broker(BaseNode):
 
     # --- what handlers use ---------------------------------------------------------------------------------------------
 
+    def _bit_map(self, topic: str, properties: bytes) -> bytes:
+        """For the extension of consume queues."""
+        wanted = self.config.filters.enable_calc_filter_bit_map
+        return self.filters.bit_map(topic, properties) if wanted else b""
+
     def unique_id(self) -> str:
         """A message id for a client that sent none."""
         return self._unique_ids.next(self.clock.wall_ms)
@@ -227,6 +298,7 @@ class Broker(BaseNode):
         self.topics.delete(topic)
         self.store.delete_topics([topic])
         self.offsets.remove_topic(topic)
+        self.statistics.forget_topic(topic)
         for key in [key for key in self.arrivals.by_key if key[0] == topic]:
             self.arrivals.wake_all(key)
 
@@ -235,16 +307,28 @@ class Broker(BaseNode):
         permission_before = self.config.topics.broker_permission
         self.config = config
         self.store.configure(config)
+        self.topics.configure(config)
+        self.groups.configure(config)
+        self.offsets.configure(config.offsets.consumer_offset_update_version_step)
         self._derive()
         if permission_before != config.topics.broker_permission:
             self.registration.topics_changed(list(self.topics.by_name))
 
     def facts(self) -> dict[str, str]:
         """Runtime facts under upstream's names, values as text."""
-        return {**self.store.facts(), **self.statistics.facts(self)}
+        return {**self.store.facts(), **self.statistics.facts(self), **self.schedule.facts()}
 
     def _derive(self) -> None:
         """Values the hot path wants ready."""
+        identity = self.config.identity
+        self.own_properties = props.encode(
+            {
+                "MSG_REGION": identity.region_id,
+                "TRACE_ON": "true" if identity.trace_on else "false",
+                "CLUSTER": identity.broker_cluster_name,
+            }
+        )
+        self.puts.configure()
         writeable = self.config.topics.broker_permission & PermName.PERM_WRITE
         ip = self.config.network.broker_ip1
         self.send_blocked = "" if writeable else f"the broker[{ip}] sending message is forbidden (brokerPermission)"
@@ -254,6 +338,15 @@ class Broker(BaseNode):
     def _save_offsets(self, now_ms: int) -> int:
         self.offsets.save()
         return now_ms + self.config.offsets.flush_consumer_offset_interval_ms
+
+    def _save_filters(self, now_ms: int) -> int:
+        self.filters.sweep(self.clients.consumers.keys(), self.config.filters.filter_data_clean_time_span_ms)
+        self.filters.save()
+        return now_ms + FILTERS_SAVE_MS
+
+    def _sweep_locks(self, now_ms: int) -> int:
+        self.locks.sweep(now_ms)
+        return now_ms + LOCK_SWEEP_MS
 
     def _scan_clients(self, now_ms: int) -> int:
         """Closing the connection ends the membership; a client that lives comes back by itself."""

@@ -29,6 +29,10 @@ class OffsetTable:
         self._commits = 0
         self._dirty = False
 
+    def configure(self, version_step: int) -> None:
+        """Live settings have changed."""
+        self._version_step = max(1, version_step)
+
     def load(self) -> None:
         """Raises KeptFileDamaged."""
         loaded = self._file.load(ConsumerOffsetTable.decode)
@@ -71,7 +75,8 @@ class OffsetTable:
         return True
 
     def reset(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        """Set an offset from outside; the group's next pull of the queue is sent there."""
+        """Set an offset from outside; the group's next pull of the queue is sent there. The newest of several counts."""
+        self.take_reset(group, topic, queue_id)  # commits are ignored while one is pending
         self.commit(group, topic, queue_id, offset)
         self.resets.setdefault(topic + SEPARATOR + group, {})[queue_id] = offset
 
@@ -86,6 +91,22 @@ class OffsetTable:
             del self.resets[key]
         return offset
 
+    def of(self, group: str, topic: str) -> dict[int, int]:
+        """The group's offsets of a topic by queue id; not to be changed."""
+        return self.table.get(topic + SEPARATOR + group, {})
+
+    def clone(self, source: str, destination: str, topic: str) -> bool:
+        """Give a group the offsets that another has; False when the table is full."""
+        queues = self.of(source, topic)
+        if not queues:
+            return True
+        key = topic + SEPARATOR + destination
+        if key not in self.table and len(self.table) >= PAIRS_MAX:
+            return False
+        self.table[key] = dict(queues)
+        self._dirty = True
+        return True
+
     def remove_topic(self, topic: str) -> None:
         self._remove(lambda key: key.split(SEPARATOR, 1)[0] == topic)
 
@@ -93,12 +114,12 @@ class OffsetTable:
         self._remove(lambda key: key.split(SEPARATOR, 1)[-1] == group)
 
     def groups_of(self, topic: str) -> list[str]:
-        return [group for each, group in self._pairs() if each == topic]
+        return [group for each, group in self.pairs() if each == topic]
 
     def topics_of(self, group: str) -> list[str]:
-        return [topic for topic, each in self._pairs() if each == group]
+        return [topic for topic, each in self.pairs() if each == group]
 
-    def _pairs(self) -> Iterator[tuple[str, str]]:
+    def pairs(self) -> Iterator[tuple[str, str]]:
         for key in self.table:
             topic, _, group = key.partition(SEPARATOR)
             yield topic, group

@@ -6,11 +6,15 @@ A put is parked when its record is appended and answered when its record is as d
 - SYNC_FLUSH: when a sync has covered it; at the deadline (`syncFlushTimeout`) the answer is FLUSH_DISK_TIMEOUT, which
   means stored but not known to be durable. One sync serves all puts that wait for one (group commit).
 
+Messages of the broker's own (`put`) wait the same way, but without a deadline: they end when their record is stored as its
+mode demands, or when it never will be.
+
 Replication will add its own wait between the two; waiting is by offset, so one slow put delays nobody else.
 
 Source: `store/.../CommitLog.handleDiskFlushAndHA`, `broker/.../SendMessageProcessor.handlePutMessageResult`.
 """
 
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +23,7 @@ import msgspec
 from rmqkit.config import FlushDiskType
 from rmqkit.runtime.calls import Call, Response
 from rmqkit.runtime.waiters import OffsetWaiters
-from rmqkit.store.contract import PutResult, PutStatus, StoreWriteError
+from rmqkit.store.contract import Put, PutResult, PutStatus, StoreWriteError
 from rmqkit.wire.codes import VERSION, ResponseCode
 from rmqkit.wire.frames import frame
 
@@ -52,6 +56,7 @@ _SUCCESS = {
     PutStatus.SLAVE_NOT_AVAILABLE: b'{"code":11,"extFields":{',
 }
 
+Then = Callable[[PutStatus], None]
 #: call, queue id, unique key, result, whether it waits for the disk
 Parked = tuple[Call[Any], int, bytes, PutResult, bool]
 
@@ -60,25 +65,52 @@ class Puts:
     def __init__(self, broker: "Broker") -> None:
         self._broker = broker
         self._turn: list[Parked] = []
+        self._own: list[tuple[str, PutResult, Then]] = []
+        #: messages of the broker's own that are not ended
+        self.own_count = 0
         self._syncing = OffsetWaiters()
         self.failed_count = 0
         #: puts refused since writes began to fail; 0 while they succeed. Each such time is two log lines, not thousands.
         self.failing = 0
-        identity = broker.config.identity
-        trace = "true" if identity.trace_on else "false"
-        region = msgspec.json.encode(identity.region_id)
-        self._fields = b'"MSG_REGION":%b,"TRACE_ON":"%b","msgId":"' % (region, trace.encode())
+        self._fields = b""
         self._ids = broker.hosts.store_host.hex().upper().encode()
         self._tail = b'},"flag":1,"language":"PYTHON","opaque":%d,"serializeTypeCurrentRPC":"JSON","version":' + (
             b"%d}" % VERSION
         )
+        #: the answer to one message by its status, with places for offset, queue id, queue offset, unique key and opaque
+        self._answers: dict[PutStatus, bytes] = {}
         broker.duties.add("put-deadlines", self._expire, None)
 
     def __len__(self) -> int:
         return len(self._turn) + len(self._syncing)
 
+    def configure(self) -> None:
+        """Make what all answers have in common."""
+        identity = self._broker.config.identity
+        trace = "true" if identity.trace_on else "false"
+        region = msgspec.json.encode(identity.region_id)
+        self._fields = b'"MSG_REGION":%b,"TRACE_ON":"%b","msgId":"' % (region, trace.encode())
+        fixed = (self._fields + self._ids).replace(b"%", b"%%")
+        places = b'%016X","queueId":"%d","queueOffset":"%d","transactionId":"%b"'
+        self._answers = {status: head + fixed + places + self._tail for status, head in _SUCCESS.items()}
+
     def park(self, call: Call[Any], queue_id: int, unique: bytes, result: PutResult, wait: bool) -> None:
         self._turn.append((call, queue_id, unique, result, wait))
+
+    def put(self, put: Put, then: Then) -> None:
+        """Store a message that no client waits for by its send. `then` is called once, perhaps before this returns: PUT_OK
+        when it is stored, and durable in SYNC_FLUSH; FLUSH_DISK_TIMEOUT when it never will be durable; else it is not
+        stored."""
+        self.await_own(put.topic, self._broker.store.append(put), then)
+
+    def await_own(self, topic: str, result: PutResult, then: Then) -> None:
+        """As `put`, for a message that was appended already."""
+        if result.status is not PutStatus.PUT_OK:
+            self.failed_count += 1
+            then(result.status)
+        else:
+            self.own_count += 1
+            self._own.append((topic, result, then))
 
     @property
     def is_full(self) -> bool:
@@ -96,6 +128,8 @@ class Puts:
 
     def settle(self) -> None:
         """Called after the turn's write: answers what needs no more, hands the rest to the sync."""
+        if self._own:
+            self._settle_own()
         turn = self._turn
         if not turn:
             return
@@ -117,10 +151,31 @@ class Puts:
         response = Response(ResponseCode.SERVICE_NOT_AVAILABLE, remark=f"service not available now: {error}")
         for call, *_ in turn:
             call.finish(response)
+        own, self._own = self._own, []
+        self._end_own(own, PutStatus.SERVICE_NOT_AVAILABLE)
 
     def fail_all(self) -> None:
         """The node ends: what still waits for a sync is answered as upstream answers at a timeout."""
         self._syncing.fail_all()
+
+    def _settle_own(self) -> None:
+        own, self._own = self._own, []
+        statistics = self._broker.statistics
+        for topic, result, _ in own:
+            statistics.put(topic, 1, result.phy_offset_next - result.phy_offset)
+        if self._broker.config.flush.flush_disk_type is not FlushDiskType.SYNC_FLUSH:
+            self._end_own(own, PutStatus.PUT_OK)
+            return
+
+        def synced(durable: bool) -> None:
+            self._end_own(own, PutStatus.PUT_OK if durable else PutStatus.FLUSH_DISK_TIMEOUT)
+
+        self._broker.store.sync(own[-1][1].phy_offset_next, synced)
+
+    def _end_own(self, own: list[tuple[str, PutResult, Then]], status: PutStatus) -> None:
+        self.own_count -= len(own)
+        for _, _, then in own:
+            then(status)
 
     def _await_sync(self, turn: list[Parked]) -> None:
         broker = self._broker
@@ -152,26 +207,25 @@ class Puts:
 
     def _answer(self, call: Call[Any], queue_id: int, unique: bytes, result: PutResult, status: PutStatus) -> None:
         """Built by hand: this is the answer to every send."""
-        statistics = self._broker.statistics
-        statistics.put_count += len(result.phy_offsets) or 1
-        statistics.put_bytes += result.phy_offset_next - result.phy_offset
+        size = result.phy_offset_next - result.phy_offset
+        self._broker.statistics.put(call.args.topic, len(result.phy_offsets) or 1, size)
         if call.flag & 2:
             call.finished = True
             return
         offsets = result.phy_offsets
-        if offsets:
-            ids = b",".join([self._ids + b"%016X" % offset for offset in offsets])
-        else:
-            ids = self._ids + b"%016X" % result.phy_offset
         # Upstream gives the unique key back as transaction id; one that JSON would have to escape is left out.
-        transaction = b'","transactionId":"' + unique if unique.isalnum() else b""
+        if not offsets and unique.isalnum():
+            header = self._answers[status] % (result.phy_offset, queue_id, result.queue_offset, unique, call.opaque)
+            call.finish_frame(frame(header))
+            return
+        ids = b",".join([self._ids + b"%016X" % offset for offset in offsets or (result.phy_offset,)])
         header = b'%b%b%b","queueId":"%d","queueOffset":"%d%b"%b' % (
             _SUCCESS[status],
             self._fields,
             ids,
             queue_id,
             result.queue_offset,
-            transaction,
+            b'","transactionId":"' + unique if unique.isalnum() else b"",
             self._tail % call.opaque,
         )
         call.finish_frame(frame(header))

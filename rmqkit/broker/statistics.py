@@ -1,22 +1,48 @@
-"""Statistics: how many messages went in and out, and the facts of GET_BROKER_RUNTIME_INFO under upstream's names.
+"""Statistics: how many messages went in and out, by topic and group, and the facts of GET_BROKER_RUNTIME_INFO.
 
-Rates are taken over the last 10, 60 and 600 s from samples of running totals, as `getTransferredTps` and `putTps` show
-three numbers.
+`puts` counts by topic, `gets` and `sent_back` by (topic, group); VIEW_BROKER_STATS_DATA shows them under upstream's names
+(`named`). The send and pull paths pay one look-up in a mapping and a few additions. Where a group's pulls of each queue
+have got to (`pulled`) is kept with its counter: what is pulled and not committed is in flight.
 
-Source: `store/.../StoreStatsService.getRuntimeInfo`, `broker/.../AdminBrokerProcessor.prepareRuntimeInfo`.
+The three rates in `putTps` and its kin are over the last 10, 60 and 600 s, from samples of the totals. Totals of a morning
+are those at the last midnight of the machine's zone, without the system's own topics, as upstream counts a day. Fields that
+tools want to parse and that nothing here measures (times of single puts and reads, thread pools) are 0.
+
+Source: `store/.../StoreStatsService.getRuntimeInfo`, `store/.../stats/{BrokerStats,BrokerStatsManager}.java`,
+`broker/.../AdminBrokerProcessor.prepareRuntimeInfo`.
 """
 
 from collections import deque
+from datetime import datetime
 from typing import TYPE_CHECKING
 
+from rmqkit.broker.counters import SAMPLE_MS, Count, Counters, Span
+from rmqkit.broker.names import is_system_topic
 from rmqkit.runtime.ports import Clock
+from rmqkit.wire.bodies import BrokerStatsData, BrokerStatsItem
 from rmqkit.wire.codes import VERSION, Version
 
 if TYPE_CHECKING:
     from rmqkit.broker.node import Broker
 
 WINDOWS_MS = (10_000, 60_000, 600_000)
-SAMPLE_MS = 5000
+RATES_MS = 5000
+_NO_TIMES = (
+    "[<=0ms]:0 [0~10ms]:0 [10~50ms]:0 [50~100ms]:0 [100~200ms]:0 [200~500ms]:0 [500ms~1s]:0 [1~2s]:0 [2~3s]:0 [3~4s]:0 "
+    "[4~5s]:0 [5~10s]:0 [10s~]:0 "
+)
+
+TopicGroup = tuple[str, str]
+
+
+class GroupCount(Count):
+    """With one past the last offset that was asked for, by queue id."""
+
+    __slots__ = ("pulled",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pulled: dict[int, int] = {}
 
 
 class Statistics:
@@ -24,79 +50,199 @@ class Statistics:
 
     def __init__(self, clock: Clock) -> None:
         self.boot_ms = clock.wall_ms
-        self.put_count = 0
-        self.put_bytes = 0
-        self.get_count = 0
-        self.get_bytes = 0
-        self.get_found = 0
-        self.get_missed = 0
-        self._samples: deque[tuple[int, int, int]] = deque(maxlen=WINDOWS_MS[-1] // SAMPLE_MS + 2)
+        now_ms = clock.mono_ms
+        self.puts: Counters[str, Count] = Counters(Count, now_ms)
+        self.gets: Counters[TopicGroup, GroupCount] = Counters(GroupCount, now_ms)
+        self.sent_back: Counters[TopicGroup, Count] = Counters(Count, now_ms)
+        #: pulls that were answered with nothing
+        self.missed = 0
+        self._clock = clock
+        self._rates: deque[tuple[int, int, int, int, int]] = deque(maxlen=WINDOWS_MS[-1] // RATES_MS + 2)
+        self._sampled_ms = now_ms
+        self._day = _day(clock)
+        #: (put, got) at the last midnight, and at the one before
+        self._today = self._yesterday = (0, 0)
 
-    def got(self, count: int, size: int) -> None:
-        """One pull was answered."""
-        if count:
-            self.get_found += 1
-            self.get_count += count
-            self.get_bytes += size
+    # --- counting -----------------------------------------------------------------------------------------------------
+
+    def put(self, topic: str, messages: int, size: int) -> None:
+        """Messages were stored by one request (or by the broker itself)."""
+        count = self.puts.table.get(topic) or self.puts.new(topic)
+        count.messages += messages
+        count.size += size
+        count.times += 1
+
+    def got(self, topic: str, group: str, queue_id: int, offset: int, messages: int, size: int) -> None:
+        """A pull from `offset` on was answered."""
+        count = self.gets.table.get((topic, group)) or self.gets.new((topic, group))
+        count.pulled[queue_id] = offset
+        if messages:
+            count.messages += messages
+            count.size += size
+            count.times += 1
         else:
-            self.get_missed += 1
+            self.missed += 1
+
+    def came_back(self, topic: str, group: str) -> None:
+        """A consumer sent a message back."""
+        count = self.sent_back.table.get((topic, group)) or self.sent_back.new((topic, group))
+        count.messages += 1
+        count.times += 1
+
+    def pulled(self, topic: str, group: str, queue_id: int) -> int:
+        """Where the group's last pull of the queue began; -1 when there was none."""
+        count = self.gets.table.get((topic, group))
+        return -1 if count is None else count.pulled.get(queue_id, -1)
+
+    def forget_topic(self, topic: str) -> None:
+        self.puts.forget(lambda key: key == topic)
+        self.gets.forget(lambda key: key[0] == topic)
+        self.sent_back.forget(lambda key: key[0] == topic)
+
+    def forget_group(self, group: str) -> None:
+        self.gets.forget(lambda key: key[1] == group)
+        self.sent_back.forget(lambda key: key[1] == group)
+
+    @property
+    def put_count(self) -> int:
+        return self.puts.messages
+
+    @property
+    def put_bytes(self) -> int:
+        return self.puts.size
+
+    @property
+    def get_count(self) -> int:
+        return self.gets.messages
+
+    @property
+    def get_bytes(self) -> int:
+        return self.gets.size
 
     def sample(self, now_ms: int) -> int:
-        self._samples.append((now_ms, self.put_count, self.get_count))
-        return now_ms + SAMPLE_MS
+        """The samples that rates and counters are made of; when to come again."""
+        self._rates.append((now_ms, self.put_count, self.get_count, self.gets.times, self.missed))
+        if now_ms - self._sampled_ms >= SAMPLE_MS:
+            self._sampled_ms = now_ms
+            for counters in (self.puts, self.gets, self.sent_back):
+                counters.sample(now_ms)
+        day = _day(self._clock)
+        if day != self._day:
+            self._day = day
+            self._yesterday, self._today = self._today, self._totals()
+        return now_ms + RATES_MS
+
+    # --- showing ------------------------------------------------------------------------------------------------------
+
+    def put_rate(self, topic: str) -> float:
+        """Messages a second over the last minute."""
+        spans = self.puts.spans(topic, self._clock.mono_ms)
+        return 0.0 if spans is None else spans[0].rate(spans[0].growth.messages)
+
+    def get_rate(self, topic: str, group: str) -> float:
+        spans = self.gets.spans((topic, group), self._clock.mono_ms)
+        return 0.0 if spans is None else spans[0].rate(spans[0].growth.messages)
+
+    def named(self, name: str, key: str) -> BrokerStatsData | None:
+        """A counter by upstream's name; None when there is none, or nothing was counted yet."""
+        topic, _, group = key.partition("@")
+        now_ms = self._clock.mono_ms
+        if name in ("TOPIC_PUT_NUMS", "TOPIC_PUT_SIZE"):
+            spans = self.puts.spans(key, now_ms)
+        elif name in ("GROUP_GET_NUMS", "GROUP_GET_SIZE"):
+            spans = self.gets.spans((topic, group), now_ms)
+        elif name == "SNDBCK_PUT_NUMS":
+            spans = self.sent_back.spans((topic, group), now_ms)
+        else:
+            return None
+        if spans is None:
+            return None
+        minute, hour, day = (_item(span, name.endswith("_SIZE")) for span in spans)
+        return BrokerStatsData(stats_minute=minute, stats_hour=hour, stats_day=day)
+
+    def _totals(self) -> tuple[int, int]:
+        """Messages put and got, without those of the system's topics."""
+        system_puts = sum(count.messages for topic, count in self.puts.table.items() if is_system_topic(topic))
+        system_gets = sum(count.messages for key, count in self.gets.table.items() if is_system_topic(key[0]))
+        return self.put_count - system_puts, self.get_count - system_gets
 
     def facts(self, broker: "Broker") -> dict[str, str]:
         clock = broker.clock
         self.sample(clock.mono_ms)
-        return {
+        puts, gets = self._totals()
+        put_count, put_bytes, waiters = self.put_count, self.put_bytes, str(broker.config.limits.waiters_max)
+        facts = {
             "brokerVersionDesc": Version(VERSION).name,
             "brokerVersion": str(VERSION),
-            "brokerActive": "true" if broker.serving and not broker.store.failed else "false",
+            "brokerActive": _text(broker.serving and not broker.store.failed),
             "bootTimestamp": str(self.boot_ms),
             "runtime": f"[ {_duration(clock.wall_ms - self.boot_ms)} ]",
-            "putTps": self._rates(clock.mono_ms, 1),
-            "getTransferredTps": self._rates(clock.mono_ms, 2),
-            "getFoundTps": self._rates(clock.mono_ms, 2),
-            "putMessageTimesTotal": str(self.put_count),
-            "putMessageSizeTotal": str(self.put_bytes),
+            "putTps": self._rate(1),
+            "getTransferredTps": self._rate(2),
+            "getTransferedTps": self._rate(2),  # its name until 4.x
+            "getFoundTps": self._rate(3),
+            "getMissTps": self._rate(4),
+            "getTotalTps": self._rate(3, 4),
+            "putMessageTimesTotal": str(put_count),
+            "putMessageSizeTotal": str(put_bytes),
+            "putMessageAverageSize": str(put_bytes / max(1, put_count)),
+            "putMessageFailedTimes": str(broker.puts.failed_count),
+            "putMessageDistributeTime": _NO_TIMES,
             "getMessageTransferredMsgCount": str(self.get_count),
-            "getMessageEntireTimeMax": "0",
-            "msgPutTotalTodayNow": str(self.put_count),
-            "msgPutTotalTodayMorning": "0",
-            "msgPutTotalYesterdayMorning": "0",
-            "msgGetTotalTodayNow": str(self.get_count),
-            "msgGetTotalTodayMorning": "0",
-            "msgGetTotalYesterdayMorning": "0",
+            "msgPutTotalTodayNow": str(puts),
+            "msgPutTotalTodayMorning": str(self._today[0]),
+            "msgPutTotalYesterdayMorning": str(self._yesterday[0]),
+            "msgGetTotalTodayNow": str(gets),
+            "msgGetTotalTodayMorning": str(self._today[1]),
+            "msgGetTotalYesterdayMorning": str(self._yesterday[1]),
             "sendThreadPoolQueueSize": str(len(broker.puts)),
-            "sendThreadPoolQueueCapacity": str(broker.config.limits.waiters_max),
-            "sendThreadPoolQueueHeadWaitTimeMills": "0",
+            "sendThreadPoolQueueCapacity": waiters,
             "pullThreadPoolQueueSize": str(broker.arrivals.count),
             "pullThreadPoolQueueCapacity": str(broker.arrivals.waiters_max),
-            "pullThreadPoolQueueHeadWaitTimeMills": "0",
-            "ackThreadPoolQueueSize": "0",
-            "ackThreadPoolQueueHeadWaitTimeMills": "0",
-            "queryThreadPoolQueueSize": "0",
-            "queryThreadPoolQueueHeadWaitTimeMills": "0",
-            "pageCacheLockTimeMills": "0",
-            "timerReadBehind": "0",
-            "timerOffsetBehind": "0",
-            "timerCongestNum": "0",
             "timerEnqueueTps": "0.0",
             "timerDequeueTps": "0.0",
             "producerConnections": str(sum(map(len, broker.clients.producers.values()))),
             "consumerConnections": str(sum(len(group.members) for group in broker.clients.consumers.values())),
         }
+        return {**dict.fromkeys(_ZEROES, "0"), **facts}
 
-    def _rates(self, now_ms: int, column: int) -> str:
+    def _rate(self, *columns: int) -> str:
         """Three rates, "a b c", over 10 s, 1 min and 10 min, or what there is of it."""
-        rates = []
-        newest = self._samples[-1]
+        newest = self._rates[-1]
+        texts = []
         for window_ms in WINDOWS_MS:
-            oldest = next((each for each in self._samples if each[0] >= now_ms - window_ms), newest)
+            oldest = next((each for each in self._rates if each[0] >= newest[0] - window_ms), newest)
             passed_ms = newest[0] - oldest[0]
-            rate = (newest[column] - oldest[column]) * 1000 / passed_ms if passed_ms else 0.0
-            rates.append(f"{rate:.2f}")
-        return " ".join(rates)
+            grown = sum(newest[column] - oldest[column] for column in columns)
+            texts.append(f"{grown * 1000 / passed_ms if passed_ms else 0.0:.2f}")
+        return " ".join(texts)
+
+
+#: what is asked for and is nothing here: nothing waits in front of a handler, no single put or read is timed, no message is
+#: a timer's yet
+_ZEROES = (
+    "startAcceptSendRequestTimeStamp", "putMessageEntireTimeMax", "getMessageEntireTimeMax", "dispatchMaxBuffer",
+    "pageCacheLockTimeMills", "remainTransientStoreBufferNumbs", "timerReadBehind", "timerOffsetBehind", "timerCongestNum",
+    "sendThreadPoolQueueHeadWaitTimeMills", "pullThreadPoolQueueHeadWaitTimeMills",
+    "litePullThreadPoolQueueSize", "litePullThreadPoolQueueCapacity", "litePullThreadPoolQueueHeadWaitTimeMills",
+    "queryThreadPoolQueueSize", "queryThreadPoolQueueCapacity", "queryThreadPoolQueueHeadWaitTimeMills",
+    "ackThreadPoolQueueSize", "ackThreadPoolQueueCapacity", "ackThreadPoolQueueHeadWaitTimeMills",
+    "EndTransactionQueueSize", "EndTransactionThreadPoolQueueCapacity",
+)  # fmt: skip
+
+
+def _item(span: Span, is_size: bool) -> BrokerStatsItem:
+    growth = span.growth
+    total = growth.size if is_size else growth.messages
+    return BrokerStatsItem(sum=total, tps=span.rate(total), avgpt=total / growth.times if growth.times else 0.0)
+
+
+def _day(clock: Clock) -> int:
+    return datetime.fromtimestamp(clock.wall_ms / 1000).toordinal()
+
+
+def _text(value: bool) -> str:
+    return "true" if value else "false"
 
 
 def _duration(passed_ms: int) -> str:

@@ -92,6 +92,16 @@ class TopicTable:
         self.by_name[config.topic_name] = config
         self._changed([config.topic_name])
 
+    def put_all(self, configs: list[TopicConfig]) -> None:
+        """Create or replace topics as one change."""
+        for config in configs:
+            self.by_name[config.topic_name] = config
+        self._changed([config.topic_name for config in configs])
+
+    def configure(self, config: NodeConfig) -> None:
+        """Live settings have changed."""
+        self._config = config
+
     def delete(self, name: str) -> bool:
         if self.by_name.pop(name, None) is None:
             return False
@@ -120,11 +130,17 @@ class TopicTable:
         self.put(config)
         return config
 
-    def create_system(self, name: str, queue_count: int, perm: int = READ_WRITE) -> TopicConfig:
+    def create_system(self, name: str, queue_count: int, perm: int = READ_WRITE, *, sys_flag: int = 0) -> TopicConfig:
         """A topic the broker needs itself (retry, dead letters); existing ones stay as they are."""
         config = self.by_name.get(name)
         if config is None:
-            config = TopicConfig(topic_name=name, read_queue_nums=queue_count, write_queue_nums=queue_count, perm=perm)
+            config = TopicConfig(
+                topic_name=name,
+                read_queue_nums=queue_count,
+                write_queue_nums=queue_count,
+                perm=perm,
+                topic_sys_flag=sys_flag,
+            )
             self.put(config)
         return config
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Iterator
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 from rmqkit.cli.finding import find_namesrv
-from rmqkit.cli.usage import Failed, UsageError
+from rmqkit.cli.usage import Failed, Unreachable, UsageError
 from rmqkit.errors import BrokerError, NoRoute
-from rmqkit.wire.codes import ResponseCode
+from rmqkit.wire.codes import RequestCode, ResponseCode
 
 if TYPE_CHECKING:
     from rmqkit import Admin
@@ -20,11 +21,28 @@ SYSTEM_PREFIXES = ("%RETRY%", "%DLQ%", "RMQ_SYS_", "rmq_sys_")
 
 @contextlib.contextmanager
 def admin_of(namesrv: str | None) -> Iterator[Admin]:
+    """Raises Failed, naming the request, when a peer is of a release that does not know it."""
     addresses = find_namesrv(namesrv)
     from rmqkit import Admin
 
     with Admin(addresses) as admin:
-        yield admin
+        try:
+            yield admin
+        except BrokerError as error:
+            if error.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+                raise
+            raise Failed(f"{error.address} does not know this request{_request_name(error.remark)}") from None
+
+
+def _request_name(remark: str) -> str:
+    """From "request type 314 not supported", which upstream's nodes and ours answer."""
+    number = re.search(r"\d+", remark)
+    if number is None:
+        return f": {remark}" if remark else ""
+    try:
+        return f": {number[0]} {RequestCode(int(number[0])).name}"
+    except ValueError:
+        return f": {number[0]}"
 
 
 def system_topics(admin: Admin) -> set[str]:
@@ -50,7 +68,50 @@ def known_topic(admin: Admin, topic: str) -> Iterator[None]:
         known = admin.topics()
         if topic in known:
             raise
+        check_brokers(admin)
         raise Failed(f"there is no topic {topic}{nearest(topic, known)}") from None
+
+
+def check_group(admin: Any, name: str) -> None:
+    """Raises Failed, with the nearest name, for a group that no broker knows."""
+    known = admin.groups()
+    if name not in known and admin.consumer_connections(name) is None and not has_offsets(admin, name):
+        check_brokers(admin)
+        raise Failed(f"there is no group {name}{nearest(name, list(known))}")
+
+
+def has_offsets(admin: Any, group: str) -> bool:
+    """Whether a group stands somewhere: one that was cloned has no settings before its first member comes."""
+    try:
+        return bool(admin.topics_of_group(group))
+    except BrokerError:  # Apache's before 5.0 do not know the request
+        return False
+
+
+NAMESERVER = "nameserver"
+
+
+def node_named(name: str | None, namesrv: str | None) -> str | None:
+    """A node by its name in `cluster status`, as requests name it: broker-a-0 is broker-a. Anything else stays."""
+    from rmqkit.cluster import Cluster, ClusterError
+
+    with contextlib.suppress(ClusterError):
+        cluster = Cluster()
+        if name is None or find_namesrv(namesrv) != cluster.namesrv:
+            return name
+        plans = cluster.description.nodes()
+        for plan in plans:
+            if plan.node == name and plan.is_broker:
+                return f"{plan.broker_name}:{plan.broker_id}" if plan.broker_id else plan.broker_name
+            if plan.node == name and sum(not each.is_broker for each in plans) == 1:
+                return NAMESERVER  # name servers are asked all together
+    return name
+
+
+def check_brokers(admin: Any) -> None:
+    """Raises Unreachable when no broker is up: name servers then know no topic, and nothing can be asked."""
+    if not admin.cluster_info().broker_addr_table:
+        raise Unreachable("no broker is registered at the name servers; start one, here with `rmqkit cluster start`")
 
 
 def nearest(word: str, known: list[str]) -> str:

@@ -112,6 +112,9 @@ def up(
     advertise: Annotated[
         str | None, typer.Option("--advertise", help="Address that clients are told.", show_default=False)
     ] = None,
+    log_format: Annotated[
+        str | None, typer.Option("--log-format", metavar="text|json", help="How log lines look (text).", show_default=False)
+    ] = None,
     timeout: Timeout = 60.0,
     json: Json = False,
 ) -> None:
@@ -133,6 +136,7 @@ def up(
             any_port=any_port or None,
             bind=bind,
             advertise=advertise,
+            log_format=log_format,
         )
     warn_of_open_doors(cluster.description.bind)
     status = document(cluster)
@@ -161,7 +165,10 @@ def print_banner(status: dict, started: bool) -> None:  # type: ignore[type-arg]
     print(f"cluster {name} is up" if started else f"cluster {name} is up already")
     print()
     output.table(("node", "address", "pid"), [(node["node"], node["address"], node["pid"]) for node in status["nodes"]])
-    print(f"\nname servers  {status['namesrv']}\ndata          {status['home']}\n\nnext:")
+    print(f"\nname servers  {status['namesrv']}\ndata          {status['home']}")
+    for at, url in enumerate(node["metrics"] for node in status["nodes"] if node["metrics"]):
+        print(f"{'' if at else 'metrics':14}{url}")
+    print("\nnext:")
     word = "" if name == "default" else f" {name}"
     namesrv = "" if name == "default" else f' --namesrv "{status["namesrv"]}"'
     print(f'  rmqkit send hello "first message"{namesrv}')

@@ -5,6 +5,8 @@ Whatever goes wrong, there is nothing to offer: a completion never prints an err
 
 from __future__ import annotations
 
+import time
+
 TOPIC_TIMEOUT_S = 0.5
 
 
@@ -51,3 +53,60 @@ def topics(incomplete: str) -> list[str]:
     except Exception:
         return []
     return [name for name in known if name.startswith(incomplete) and not name.startswith(("%", "RMQ_SYS_", "SCHEDULE_"))]
+
+
+def groups(incomplete: str) -> list[str]:
+    """Groups of the cluster that commands without --namesrv talk to, without those of the system."""
+    from rmqkit.broker.names import SYSTEM_GROUPS
+    from rmqkit.cluster.caller import Caller
+    from rmqkit.runtime.connection import Address
+    from rmqkit.wire.bodies import SubscriptionGroupTable
+    from rmqkit.wire.codes import RequestCode
+
+    deadline_s = time.monotonic() + TOPIC_TIMEOUT_S
+    found: set[str] = set()
+    try:
+        for addresses in _brokers(deadline_s).values():
+            with Caller(*Address.parse(addresses[0]), deadline_s) as broker:
+                answer = broker.ask(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
+            found.update(SubscriptionGroupTable.decode(answer.body).subscription_group_table)
+    except Exception:
+        pass
+    return sorted(name for name in found if name.startswith(incomplete) and name not in SYSTEM_GROUPS)
+
+
+def nodes(incomplete: str) -> list[str]:
+    """Broker names of that cluster, and `nameserver`."""
+    try:
+        known = sorted(_brokers(time.monotonic() + TOPIC_TIMEOUT_S))
+    except Exception:
+        return []
+    return [name for name in [*known, "nameserver"] if name.startswith(incomplete)]
+
+
+def _brokers(deadline_s: float) -> dict[str, dict[int, str]]:
+    """Addresses by broker name and id, as the first name server says."""
+    from rmqkit.cli.finding import find_namesrv
+    from rmqkit.cluster.caller import Caller
+    from rmqkit.runtime.connection import Address
+    from rmqkit.wire.bodies import ClusterInfo
+    from rmqkit.wire.codes import RequestCode
+
+    with Caller(*Address.parse(find_namesrv(None).split(";")[0]), deadline_s) as nameserver:
+        info = ClusterInfo.decode(nameserver.ask(RequestCode.GET_BROKER_CLUSTER_INFO).body)
+    return {name: dict(group.broker_addrs) for name, group in info.broker_addr_table.items()}
+
+
+def nodes_and_setting_keys(incomplete: str) -> list[str]:
+    return [*nodes(incomplete), *bare_setting_keys(incomplete)]
+
+
+def nodes_and_settings(incomplete: str) -> list[str]:
+    return [*nodes(incomplete), *setting_keys(incomplete)]
+
+
+def delay_levels(incomplete: str) -> list[str]:
+    """Upstream's default levels by name."""
+    from rmqkit.cli.delays import DEFAULT_LEVELS
+
+    return [name for name in DEFAULT_LEVELS.split() if name.startswith(incomplete)]

@@ -6,6 +6,9 @@ to `--to` (their ends by default), commits nothing and ends when it has read the
 With a group it is a member of it: it shares the queues with the others, begins where the group left off (`--from` says
 where when there is no such place yet), and commits what has been printed: each batch is flushed before the next is asked
 for, so that what a closed pipe or Ctrl-C cut off is delivered again.
+
+`--filter` is one of tags when it could be (`A || B`), else an expression over properties, which the broker filters by; a
+single word is a tag.
 """
 
 from __future__ import annotations
@@ -48,7 +51,14 @@ To = Annotated[
 ]
 Max = Annotated[int | None, typer.Option("--max", min=1, help="End after so many messages.", show_default=False)]
 Follow = Annotated[bool, typer.Option("--follow", help="Go on as new messages come, until Ctrl-C.")]
-Filter = Annotated[str, typer.Option("--filter", metavar="'A || B'", help="Only messages with one of these tags.")]
+Filter = Annotated[
+    str,
+    typer.Option(
+        "--filter",
+        metavar="'A || B'|SQL",
+        help='Only messages with one of these tags; or, with blanks or comparisons in it, by properties: "a > 1".',
+    ),
+]
 Format = Annotated[
     str | None,
     typer.Option(
@@ -101,13 +111,13 @@ def consume(
 
     start = Place("--from", begin, ("earliest", "latest"))
     end = Place("--to", to, ()) if to is not None else None
-    check_together(group, start, end, follow, tags)
+    check_together(group, start, end, follow)
     show = tolerant(printer("json" if json else format or ("line" if output.on_terminal() else "body")))
     addresses = find_namesrv(namesrv)
     sink = Sink(show, most)
     try:
         if group is None:
-            read(addresses, topic, start, end, follow, wanted_tags(tags), sink)
+            read(addresses, topic, start, end, follow, tags, sink)
         else:
             take_part(addresses, topic, group, start, follow, tags, sink)
     except NoRoute:
@@ -119,13 +129,18 @@ def consume(
         raise Failed(f"{sink.unreadable} messages could not be read")
 
 
-def check_together(group: str | None, start: Place, end: Place | None, follow: bool, tags: str) -> None:
+def check_together(group: str | None, start: Place, end: Place | None, follow: bool) -> None:
     if end is not None and follow:
         raise UsageError("--to and --follow exclude each other")
     if group is not None and (end is not None or start.offset is not None):
         raise UsageError("a group goes on where it left off: use --to and offsets without --group, or `rmqkit offset set`")
-    if any(char in tags for char in "=<>'\"()"):
-        raise UsageError(f"--filter {tags}: must be tags, such as 'A || B'")
+
+
+def are_tags(expression: str) -> bool:
+    """Whether a filter is one of tags, `A || B`: words without blanks, quotes, parentheses or comparisons, joined by `||`.
+    Everything else is SQL92."""
+    parts = [part.strip() for part in expression.split("||")]
+    return not any(char in part for part in parts for char in " \t\n=<>'\"()")
 
 
 def wanted_tags(expression: str) -> frozenset[str] | None:
@@ -156,11 +171,10 @@ class Sink:
         sys.stdout.flush()
 
 
-def read(
-    addresses: str, topic: str, start: Place, end: Place | None, follow: bool, tags: frozenset[str] | None, sink: Sink
-) -> None:
-    from rmqkit import PullConsumer
+def read(addresses: str, topic: str, start: Place, end: Place | None, follow: bool, expression: str, sink: Sink) -> None:
+    from rmqkit import PullConsumer, sql
 
+    tags = wanted_tags(expression) if are_tags(expression) else None
     with PullConsumer(namesrv=addresses) as consumer:
         ends: dict[Any, int] = {}
         begins: dict[Any, int] = {}
@@ -169,7 +183,7 @@ def read(
             begins[queue] = start.in_queue(consumer, queue, first, last)
             ends[queue] = end.in_queue(consumer, queue, first, last) if end else last
         left = {queue for queue in begins if follow or begins[queue] < ends[queue]}
-        consumer.assign(left)
+        consumer.assign(left, "*" if are_tags(expression) else sql(expression))
         for queue in sorted(left):
             consumer.seek(queue, begins[queue])
         while left and sink.room:
@@ -182,13 +196,13 @@ def read(
 
 
 def take_part(addresses: str, topic: str, group: str, start: Place, follow: bool, tags: str, sink: Sink) -> None:
-    from rmqkit import PullConsumer
+    from rmqkit import PullConsumer, sql
 
     words = {"earliest": "first", "latest": "last"}
     with PullConsumer(
         group, namesrv=addresses, consume_from=words.get(start.word, "timestamp"), consume_timestamp_ms=start.time_ms
     ) as consumer:
-        consumer.subscribe(topic, tags)
+        consumer.subscribe(topic, tags if are_tags(tags) else sql(tags))
         ends = {queue: consumer.offset_max(queue) for queue in consumer.queues(topic)}
         until_s = time.monotonic() + SHARE_S
         while sink.room:

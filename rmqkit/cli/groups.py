@@ -7,15 +7,15 @@ from typing import Annotated, Any
 import typer
 
 from rmqkit.cli import output
-from rmqkit.cli.asking import admin_of, nearest, queue_fields
+from rmqkit.cli.asking import admin_of, check_brokers, check_group, queue_fields
 from rmqkit.cli.commands import group
 from rmqkit.cli.finding import Json, Namesrv
+from rmqkit.cli.progress import Group, clone, progress, reset
+from rmqkit.cli.times import show_time
 from rmqkit.cli.usage import Failed
 from rmqkit.wire.codes import Version
 
 app = group("Consumer groups.")
-
-Group = Annotated[str, typer.Argument(metavar="GROUP")]
 
 
 @app.callback()
@@ -34,6 +34,7 @@ def list_groups(
 
     found = []
     with admin_of(namesrv) as admin:
+        check_brokers(admin)
         for name, config in admin.groups().items():
             if name in SYSTEM_GROUPS and not everything:
                 continue
@@ -76,6 +77,12 @@ def version_name(number: int) -> str:
         return str(number)
 
 
+app.command(name="progress")(progress)
+app.command(name="reset")(reset)
+app.command(name="clone")(clone)
+
+
+@app.command(name="connections", help="The same as members.")
 @app.command()
 def members(name: Group, namesrv: Namesrv = None, json: Json = False) -> None:
     """Who of a group is online."""
@@ -126,22 +133,183 @@ def print_progress(rows: list[dict[str, Any]]) -> None:
     )
 
 
-def check_group(admin: Any, name: str) -> None:
-    """Raises Failed, with the nearest name, for a group that no broker knows."""
-    known = admin.groups()
-    if name not in known and admin.consumer_connections(name) is None:
-        raise Failed(f"there is no group {name}{nearest(name, list(known))}")
+Retries = Annotated[int | None, typer.Option("--retries", min=-1, help="Deliveries after the first, then %DLQ%.")]
+Enable = Annotated[bool | None, typer.Option("--enable/--disable", help="Whether it may consume at all.")]
+Broadcast = Annotated[bool | None, typer.Option("--broadcast/--no-broadcast", help="Whether members may broadcast.")]
+FromMin = Annotated[
+    bool | None, typer.Option("--from-min/--no-from-min", help="Whether a new group may begin at the first.")
+]
+Orderly = Annotated[bool | None, typer.Option("--orderly/--no-orderly", help="Whether it is meant to consume in order.")]
+RetryQueues = Annotated[int | None, typer.Option("--retry-queues", min=0, help="Queues of its retry topic.")]
 
 
 @app.command()
-def create(name: Group, namesrv: Namesrv = None, json: Json = False) -> None:
-    """Make a group."""
+def create(
+    name: Group,
+    retries: Retries = None,
+    enable: Enable = None,
+    broadcast: Broadcast = None,
+    from_min: FromMin = None,
+    orderly: Orderly = None,
+    retry_queues: RetryQueues = None,
+    cluster: Annotated[str | None, typer.Option("--cluster", help="At this cluster's brokers only.")] = None,
+    namesrv: Namesrv = None,
+    json: Json = False,
+) -> None:
+    """Make a group, or change one: what is not said stays, or is Apache's default."""
+    changes = {
+        "retry_max_times": retries,
+        "consume_enable": enable,
+        "consume_broadcast_enable": broadcast,
+        "consume_from_min_enable": from_min,
+        "consume_message_orderly": orderly,
+        "retry_queue_nums": retry_queues,
+    }
+    from rmqkit.wire.bodies import SubscriptionGroupConfig
+
     with admin_of(namesrv) as admin:
-        at = admin.create_group(name)
+        config = admin.groups().get(name) or SubscriptionGroupConfig()
+        for field, value in changes.items():
+            if value is not None:
+                setattr(config, field, value)
+        at = admin.create_group(name, config=config, cluster=cluster)
     if json:
-        output.document({"group": name, "brokers": at})
+        output.document({"group": name, "brokers": at, **settings_of(config)})
     else:
         print(f"group {name} is at {', '.join(at)}")
+
+
+app.command(name="update", help="Change a group; the same as create.")(create)
+
+
+def settings_of(config: Any) -> dict[str, Any]:
+    return {
+        "retry_max_times": config.retry_max_times,
+        "retry_queue_nums": config.retry_queue_nums,
+        "consume_enable": config.consume_enable,
+        "consume_broadcast_enable": config.consume_broadcast_enable,
+        "consume_from_min_enable": config.consume_from_min_enable,
+        "consume_message_orderly": config.consume_message_orderly,
+    }
+
+
+@app.command()
+def show(name: Group, namesrv: Namesrv = None, json: Json = False) -> None:
+    """A group's settings at each broker."""
+    with admin_of(namesrv) as admin:
+        check_group(admin, name)
+        found = {broker: admin.group_config(name, broker) for broker in admin.masters()}
+    rows = [{"broker_name": broker, **settings_of(config)} for broker, config in found.items() if config is not None]
+    if json:
+        output.document({"group": name, "brokers": rows})
+    elif rows:
+        columns = [name.replace("_", " ") for name in rows[0]]
+        words = {True: "yes", False: "no"}
+        output.table(
+            columns, [[words.get(each, each) if isinstance(each, bool) else each for each in row.values()] for row in rows]
+        )
+    else:
+        output.note(f"group {name} has members online and no settings at any broker")
+
+
+@app.command()
+def running(
+    name: Group,
+    client: Annotated[str | None, typer.Argument(metavar="[CLIENT]", help="The member; all otherwise.")] = None,
+    stack: Annotated[bool, typer.Option("--stack", help="With the stacks of its threads.")] = False,
+    namesrv: Namesrv = None,
+    json: Json = False,
+) -> None:
+    """What members say they are doing: subscriptions, queues with what is held of them, rates."""
+    with admin_of(namesrv) as admin:
+        check_group(admin, name)
+        if client is None:
+            online = admin.consumer_connections(name)
+            ids = sorted(each.client_id for each in online.connection_set) if online else []
+            if not ids:
+                raise Failed(f"nobody of group {name} is online")
+        else:
+            ids = [client]
+        found = {each: admin.consumer_running_info(name, each, stack=stack) for each in ids}
+    if json:
+        output.document({"group": name, "members": [running_fields(each, info) for each, info in found.items()]})
+        return
+    for each, info in found.items():
+        print_running(running_fields(each, info))
+
+
+def running_fields(client: str, info: Any) -> dict[str, Any]:
+    return {
+        "client_id": client,
+        "properties": info.properties,
+        "subscriptions": {each.topic: each.sub_string for each in info.subscription_set},
+        "queues": [
+            {
+                **queue_fields(queue),
+                "committed": each.commit_offset,
+                "held": each.cached_msg_count,
+                "held_min": each.cached_msg_min_offset,
+                "held_max": each.cached_msg_max_offset,
+                "held_mib": each.cached_msg_size_in_mib,
+                "locked": each.locked,
+                "dropped": each.droped,
+                "last_pull_ms": each.last_pull_timestamp,
+                "last_consume_ms": each.last_consume_timestamp,
+            }
+            for queue, each in sorted(info.mq_table.items())
+        ],
+        "rates": {
+            topic: {
+                "ok_tps": each.consume_ok_tps,
+                "failed_tps": each.consume_failed_tps,
+                "failed": each.consume_failed_msgs,
+                "took_ms": each.consume_rt,
+                "pull_tps": each.pull_tps,
+                "pull_ms": each.pull_rt,
+            }
+            for topic, each in sorted(info.status_table.items())
+        },
+        "stacks": info.jstack,
+    }
+
+
+def print_running(said: dict[str, Any]) -> None:
+    print(f"# {said['client_id']}")
+    for name, value in sorted(said["properties"].items()):
+        print(f"{name} = {value}")
+    for topic, expression in said["subscriptions"].items():
+        print(f"subscribes to {topic}: {expression}")
+    columns = ("topic", "broker", "queue", "committed", "held", "locked", "last pull", "last consumed")
+    rows = [
+        (
+            row["topic"],
+            row["broker_name"],
+            row["queue_id"],
+            row["committed"],
+            row["held"],
+            "yes" if row["locked"] else "no",
+            show_time(row["last_pull_ms"]),
+            show_time(row["last_consume_ms"]),
+        )
+        for row in said["queues"]
+    ]
+    output.table(columns, rows)
+    if said["rates"]:
+        output.table(
+            ("topic", "ok/s", "failed/s", "ms each", "pulled/s"),
+            [
+                (
+                    topic,
+                    f"{each['ok_tps']:.1f}",
+                    f"{each['failed_tps']:.1f}",
+                    f"{each['took_ms']:.1f}",
+                    f"{each['pull_tps']:.1f}",
+                )
+                for topic, each in said["rates"].items()
+            ],
+        )
+    if said["stacks"]:
+        print(said["stacks"])
 
 
 @app.command()

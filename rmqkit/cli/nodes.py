@@ -1,6 +1,7 @@
 """`rmqkit nameserver run` and `rmqkit broker run`: a node in the foreground, as upstream's mqnamesrv and mqbroker are.
 
-This process becomes the node's: nothing of the command line stays in its memory, and signals reach the node itself.
+This process becomes the node's: nothing of the command line stays in its memory, and signals reach the node itself. The
+other commands about brokers are in `brokers.py`.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Annotated
 
 import typer
 
+from rmqkit.cli.brokers import add_write_perm, status, wipe_write_perm
 from rmqkit.cli.commands import group
 from rmqkit.cli.complete import setting_keys
 
@@ -54,6 +56,11 @@ def run_broker(
 ) -> None:
     """Run a broker until Ctrl-C, one for each -c. Without -c it is one with Apache's defaults, on port 10911."""
     become_node("broker", config, settings, log_format, log_file)
+
+
+broker_app.command(name="status")(status)
+broker_app.command(name="wipe-write-perm")(wipe_write_perm)
+broker_app.command(name="add-write-perm")(add_write_perm)
 
 
 def become_node(

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import time
 from typing import Annotated
 
 import typer
 
 from rmqkit.cli import output
-from rmqkit.cli.asking import admin_of, choose_queue, known_topic, queue_fields
+from rmqkit.cli.asking import admin_of, check_group, choose_queue, known_topic, queue_fields
 from rmqkit.cli.commands import group
 from rmqkit.cli.complete import topics
 from rmqkit.cli.finding import Json, Namesrv
-from rmqkit.cli.groups import Group, check_group, print_progress, progress_of
-from rmqkit.cli.times import parse_time, show_time
+from rmqkit.cli.groups import print_progress, progress_of
+from rmqkit.cli.progress import TIME_WORDS, Group, reset, time_of
+from rmqkit.cli.times import show_time
 from rmqkit.cli.usage import UsageError
 
 app = group("Offsets of groups.")
 
 Topic = Annotated[str, typer.Argument(metavar="TOPIC", autocompletion=topics)]
-TIME_WORDS = "such as 2026-01-31, 2026-01-31T12:30, 10m (ago), or Unix time in ms"
 
 
 @app.callback()
@@ -73,24 +72,7 @@ def set_offset(
         print(f"group {name} is at {offset} in {topic} {chosen.broker_name}:{chosen.queue_id}")
 
 
-@app.command()
-def reset(
-    name: Group,
-    topic: Topic,
-    to: Annotated[str, typer.Option("--to", metavar="earliest|latest|TIME", help=f"Where to; a time {TIME_WORDS}.")],
-    namesrv: Namesrv = None,
-    json: Json = False,
-) -> None:
-    """Move a group in all queues of a topic: to the first message, past the last, or to a time."""
-    place = {"earliest": "first", "latest": "last"}.get(to)
-    timestamp_ms = None if place else time_of(to, "--to", "earliest, latest, or a time")
-    with admin_of(namesrv) as admin, known_topic(admin, topic):
-        moved = admin.reset_group_offsets(name, topic, to=place, timestamp_ms=timestamp_ms)
-    rows = [{**queue_fields(queue), "offset": offset} for queue, offset in moved.items()]
-    if json:
-        output.document({"group": name, "queues": rows})
-    else:
-        output.table(("topic", "broker", "queue", "offset"), [tuple(row.values()) for row in rows])
+app.command(name="reset")(reset)
 
 
 @app.command(name="by-time")
@@ -110,11 +92,3 @@ def by_time(
     else:
         output.note(f"stored at {show_time(timestamp_ms)} or later")
         output.table(("topic", "broker", "queue", "offset"), [tuple(row.values()) for row in rows])
-
-
-def time_of(text: str, what: str, expected: str) -> int:
-    """Raises UsageError."""
-    found = parse_time(text, time.time_ns() // 1_000_000)
-    if found is None:
-        raise UsageError(f"{what} {text}: must be {expected} ({TIME_WORDS})")
-    return found

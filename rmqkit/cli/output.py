@@ -42,7 +42,9 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, title: st
     if on_terminal():
         from rich.console import Console
 
-        Console(highlight=False).print(rich_table(columns, rows, title=title))
+        console = Console(highlight=False)
+        console.print(rich_table(columns, rows, console.width, title=title))
+        console.print()
         return
     words = [list(columns), *([str(cell) for cell in row] for row in rows)]
     widths = [max(len(row[i]) for row in words) for i in range(len(columns))]
@@ -53,19 +55,57 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, title: st
 COLOURS = {"up": "green", "paused": "yellow", "silent": "yellow", "down": "dim", "died": "red", "bad": "red", "ok": "green"}
 
 
-def rich_table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, title: str = "") -> Any:
-    """The table as Rich draws it; known words of state have their colours."""
+GAP = 2
+#: how much of a long word (a name, an address, a time of day) stays in one line for as long as there is room
+WORD_MAX = 15
+
+
+def rich_table(columns: Sequence[str], rows: Sequence[Sequence[object]], width: int, *, title: str = "") -> Any:
+    """The table as Rich draws it, in at most `width` columns; known words of state have their colours."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
-    drawn = Table(box=box.SIMPLE_HEAD, title=title or None, title_justify="left", pad_edge=False)
+    drawn = Table(
+        box=box.SIMPLE_HEAD,
+        show_edge=False,
+        padding=(0, GAP - 1, 0, 0),
+        pad_edge=False,
+        title=title or None,
+        title_justify="left",
+    )
+    widths = column_widths(columns, rows, width - GAP * (len(columns) - 1))
     for number, column in enumerate(columns):
         numeric = bool(rows) and all(isinstance(row[number], int) for row in rows)
-        drawn.add_column(column, justify="right" if numeric else "left", overflow="fold")
+        drawn.add_column(column, justify="right" if numeric else "left", overflow="fold", width=widths[number])
     for row in rows:
         drawn.add_row(*(Text(str(cell), style=COLOURS.get(str(cell), "")) for cell in row))
     return drawn
+
+
+def column_widths(columns: Sequence[str], rows: Sequence[Sequence[object]], room: int) -> list[int]:
+    """How wide each column may be. Where there is no room for all, headers are broken between words, then cells, the
+    widest first; words themselves only when nothing else helps."""
+    from rich.cells import cell_len
+
+    def longest_word(texts: Sequence[str]) -> int:
+        return max((cell_len(word) for text in texts for word in text.split()), default=1)
+
+    cells = [[str(row[number]) for row in rows] for number in range(len(columns))]
+    bodies = [max(map(cell_len, each), default=1) for each in cells]
+    heads = [longest_word([column]) for column in columns]
+    widths = [max(cell_len(column), body, 1) for column, body in zip(columns, bodies, strict=True)]
+    for least in (
+        [max(pair) for pair in zip(heads, bodies, strict=True)],
+        [max(head, min(longest_word(each), WORD_MAX)) for head, each in zip(heads, cells, strict=True)],
+        [1] * len(columns),
+    ):
+        while sum(widths) > room:
+            loose = [number for number, width in enumerate(widths) if width > least[number]]
+            if not loose:
+                break
+            widths[max(loose, key=widths.__getitem__)] -= 1
+    return widths
 
 
 class Waiting:

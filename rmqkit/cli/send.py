@@ -20,7 +20,8 @@ import typer
 
 from rmqkit.cli import output
 from rmqkit.cli.asking import choose_queue
-from rmqkit.cli.complete import topics
+from rmqkit.cli.complete import delay_levels, topics
+from rmqkit.cli.delays import level_of, parse_delay
 from rmqkit.cli.finding import Json, Namesrv, find_namesrv
 from rmqkit.cli.usage import Failed, Unreachable, UsageError
 from rmqkit.errors import ClientError, PeerUnreachable, SendFailed
@@ -43,6 +44,18 @@ Tag = Annotated[str | None, typer.Option("--tag", help="The tag that consumers f
 Properties = Annotated[list[str] | None, typer.Option("--property", metavar="NAME=VALUE", help="May be repeated.")]
 ToQueue = Annotated[str | None, typer.Option("--queue", metavar="[BROKER:]ID", help="To this queue only.")]
 OrderingKey = Annotated[str | None, typer.Option("--ordering-key", help="The same key goes to the same queue.")]
+Delay = Annotated[
+    str | None,
+    typer.Option(
+        "--delay",
+        metavar="10s|LEVEL",
+        help="Deliver it later: the brokers' delay levels (messageDelayLevel), by time or number.",
+        autocompletion=delay_levels,
+    ),
+]
+Compress = Annotated[
+    str | None, typer.Option("--compress", metavar="zlib|lz4|zstd", help="Compress bodies, however small they are.")
+]
 Count = Annotated[int | None, typer.Option("--count", min=1, help="How many messages to send.", show_default=False)]
 Rate = Annotated[float | None, typer.Option("--rate", min=0.001, help="Messages a second.", show_default=False)]
 Size = Annotated[int | None, typer.Option("--size", min=1, help="Make up bodies of so many bytes.", show_default=False)]
@@ -59,6 +72,8 @@ def send(
     properties: Properties = None,
     to_queue: ToQueue = None,
     ordering_key: OrderingKey = None,
+    delay: Delay = None,
+    compress: Compress = None,
     count: Count = None,
     rate: Rate = None,
     size: Size = None,
@@ -72,16 +87,19 @@ def send(
     """
     bodies = bodies_of(body, file, count, size)
     user_properties = parse_properties(properties or [])
+    wait = parse_delay(delay) if delay is not None else None
+    compressed = compression_of(compress)
     addresses = find_namesrv(namesrv)
+    level = level_of(wait, addresses) if wait is not None else 0
     from rmqkit import Message, Producer
 
     with Producer(
-        "rmqkit-cli", namesrv=addresses, send_msg_timeout_ms=round(timeout * 1000), pending_max=WINDOW
+        "rmqkit-cli", namesrv=addresses, send_msg_timeout_ms=round(timeout * 1000), pending_max=WINDOW, **compressed
     ) as producer:
         chosen = choose_queue(producer.queues(topic), to_queue) if to_queue else None
 
         def start(each: bytes) -> Future[Any]:
-            message = Message(topic, each, keys=key or None, tags=tag, properties=user_properties)
+            message = Message(topic, each, keys=key or None, tags=tag, properties=user_properties, delay_level=level)
             return producer.send_async(message, chosen, ordering_key=ordering_key)
 
         report = Report(topic, json, total=(count or 1) if file is None and body != "-" else None)
@@ -108,6 +126,19 @@ def bodies_of(body: str | None, file: str | None, count: int | None, size: int |
     if size is None and count is None:
         raise UsageError("nothing to send: give a BODY, - for the lines of stdin, --file, --count or --size")
     return (made_up(number, size) for number in range(1, (count or 1) + 1))
+
+
+def compression_of(name: str | None) -> dict[str, Any]:
+    """Settings of a producer that compresses every body, or those by default. Raises UsageError."""
+    if name is None:
+        return {}
+    from rmqkit.client.compression import compression
+
+    try:
+        compression(name)
+    except ClientError as error:
+        raise UsageError(f"--compress {name}: {error}") from None
+    return {"compress_type": name, "compress_msg_body_over": 1}
 
 
 def lines_of(source: BinaryIO) -> Iterator[bytes]:

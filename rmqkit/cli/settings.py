@@ -1,4 +1,9 @@
-"""`rmqkit config ...`: settings of running nodes by RocketMQ's names, and what each key means here."""
+"""`rmqkit config ...`: settings of running nodes by RocketMQ's names, and what each key means here.
+
+A node comes before keys: `config get broker-a listenPort`, or with `--node`. A single word is a key when it can be one
+(letters and digits), else a node: `broker-a`, `broker-a:1`, an address, `nameserver`, or a node of the cluster `default`
+as `cluster status` calls it.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +13,9 @@ from typing import Annotated, Any
 import typer
 
 from rmqkit.cli import output
-from rmqkit.cli.asking import admin_of
+from rmqkit.cli.asking import NAMESERVER, admin_of, check_brokers, node_named
 from rmqkit.cli.commands import group
-from rmqkit.cli.complete import bare_setting_keys, setting_keys
+from rmqkit.cli.complete import bare_setting_keys, nodes, nodes_and_setting_keys, nodes_and_settings
 from rmqkit.cli.finding import Json, Namesrv
 from rmqkit.cli.usage import Failed, UsageError
 from rmqkit.settings.keys import KIND_NAMES, KINDS, ROWS, find
@@ -20,9 +25,10 @@ app = group("Settings of nodes.")
 
 Node = Annotated[
     str | None,
-    typer.Option("--node", help="A broker's name or address, or nameserver; all brokers otherwise."),
+    typer.Option("--node", help="A broker's name or address, or nameserver; all brokers otherwise.", autocompletion=nodes),
 ]
-NAMESERVER = "nameserver"
+#: a key that only our nodes list
+OWN_KEY = "plugins"
 
 
 @app.callback()
@@ -32,13 +38,19 @@ def config_group() -> None:
 
 @app.command()
 def get(
-    key: Annotated[str, typer.Argument(metavar="KEY", autocompletion=bare_setting_keys)],
+    words: Annotated[
+        list[str], typer.Argument(metavar="[NODE] [KEY]", help="One or both.", autocompletion=nodes_and_setting_keys)
+    ],
     node: Node = None,
     namesrv: Namesrv = None,
     json: Json = False,
 ) -> None:
-    """The value of one setting at each node."""
-    check_key(key)
+    """The value of one setting at a node or at every broker; without KEY all settings of the node."""
+    node, key = node_and_key(words, node)
+    if key is None:
+        show_all(node, False, namesrv, json)
+        return
+    node = node_named(node, namesrv)
     with admin_of(namesrv) as admin:
         found = {name: values.get(key) for name, values in settings_of(admin, node).items()}
     if all(value is None for value in found.values()):
@@ -51,6 +63,20 @@ def get(
         output.table(("node", "value"), [(name, "-" if value is None else value) for name, value in found.items()])
 
 
+def node_and_key(words: list[str], node: str | None) -> tuple[str | None, str | None]:
+    """Raises UsageError."""
+    if len(words) > (1 if node else 2):
+        raise UsageError(f"too many words: {' '.join(words)}; give [NODE] [KEY]")
+    if len(words) == 2:
+        node, key = words
+    elif words[0] == NAMESERVER or not words[0].isalnum():
+        return words[0], None
+    else:
+        key = words[0]
+    check_key(key)
+    return node, key
+
+
 @app.command(name="list")
 def list_settings(
     node: Annotated[str | None, typer.Argument(metavar="[NODE]", help="A broker's name or address, or nameserver.")] = None,
@@ -59,10 +85,15 @@ def list_settings(
     json: Json = False,
 ) -> None:
     """All settings of a node, or of every broker."""
+    show_all(node, changed, namesrv, json)
+
+
+def show_all(node: str | None, changed: bool, namesrv: str | None, json: bool) -> None:
+    node = node_named(node, namesrv)
     with admin_of(namesrv) as admin:
         found = settings_of(admin, node)
     if changed:
-        kind = "nameserver" if node == NAMESERVER else "broker"
+        kind = kind_of(node)
         found = {name: {k: v for k, v in values.items() if differs(kind, k, v)} for name, values in found.items()}
     if json:
         output.document(found)
@@ -76,19 +107,22 @@ def list_settings(
 
 @app.command(name="set")
 def set_settings(
-    pairs: Annotated[list[str], typer.Argument(metavar="KEY=VALUE...", autocompletion=setting_keys)],
+    pairs: Annotated[list[str], typer.Argument(metavar="[NODE] KEY=VALUE...", autocompletion=nodes_and_settings)],
     node: Node = None,
     namesrv: Namesrv = None,
     json: Json = False,
 ) -> None:
-    """Change settings while the nodes run. The change is gone when a node starts again."""
+    """Change settings while the nodes run. A node keeps them until its configuration says something else."""
     changes = {}
+    if node is None and len(pairs) > 1 and "=" not in pairs[0]:
+        node, *pairs = pairs
     for pair in pairs:
         key, equals, value = pair.partition("=")
         if not equals:
             raise UsageError(f"{pair}: must be KEY=VALUE")
         check_key(key)
         changes[key] = value
+    node = node_named(node, namesrv)
     with admin_of(namesrv) as admin:
         if node == NAMESERVER:
             admin.update_nameserver_config(changes)
@@ -101,7 +135,78 @@ def set_settings(
         output.document({"changed": changes, "nodes": done})
     else:
         print(f"{', '.join(changes)}: changed at {', '.join(done)}")
-    output.note("until the node starts again; `rmqkit cluster up --set` sets it for good")
+    output.note("kept by the node until its configuration says something else")
+
+
+@app.command()
+def diff(
+    nodes: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[NODE] [NODE]", help="One: against defaults. Two: against each other."),
+    ] = None,
+    namesrv: Namesrv = None,
+    json: Json = False,
+) -> None:
+    """What is set other than Apache's default, or differs between two nodes, and what has no effect here."""
+    if len(nodes or []) > 2:
+        raise UsageError(f"too many words: {' '.join(nodes or [])}; give [NODE] [NODE]")
+    nodes = [node_named(each, namesrv) or each for each in nodes or []]
+    with admin_of(namesrv) as admin:
+        if len(nodes) == 2:
+            if (nodes[0] == NAMESERVER) != (nodes[1] == NAMESERVER):
+                raise UsageError("a name server and a broker have no settings in common to compare")
+            found = {name: values for each in nodes for name, values in settings_of(admin, each).items()}
+        else:
+            found = settings_of(admin, nodes[0] if nodes else None)
+    kind = kind_of(nodes[0] if nodes else None)
+    if len(nodes) == 2:
+        columns = list(found)
+        rows = between(kind, found)
+    else:
+        columns = ["value", "default"]
+        rows = [row for name, values in found.items() for row in against_defaults(kind, name, values)]
+    if json:
+        output.document(rows)
+    elif rows:
+        first = ["key"] if len(nodes) == 2 or len(found) == 1 else ["node", "key"]
+        names = [*first, *columns, "note"]
+        output.table(names, [tuple("-" if row[name] is None else row[name] for name in names) for row in rows])
+    else:
+        output.note("no difference")
+
+
+def kind_of(node: str | None) -> str:
+    return "nameserver" if node == NAMESERVER else "broker"
+
+
+def between(kind: str, found: dict[str, dict[str, str]]) -> list[dict[str, Any]]:
+    """Keys that two nodes answer differently; where both are their own, as ports and paths are, that is no note."""
+    one, other = found.values() if len(found) == 2 else (next(iter(found.values())),) * 2
+    return [
+        {"key": key, **{name: values.get(key) for name, values in found.items()}, "note": note_of(kind, key, one, other)}
+        for key in sorted({*one, *other})
+        if one.get(key) != other.get(key)
+    ]
+
+
+def against_defaults(kind: str, name: str, values: dict[str, str]) -> list[dict[str, Any]]:
+    rows = []
+    for key, value in sorted(values.items()):
+        if differs(kind, key, value):
+            row = find(kind, key)  # type: ignore[arg-type]
+            default = None if row is None or row.default is None else show(row.default)
+            rows.append({"node": name, "key": key, "value": value, "default": default, "note": note_of(kind, key, values)})
+    return rows
+
+
+def note_of(kind: str, key: str, *nodes: dict[str, str]) -> str:
+    """What there is to know of a key that was set, from our own nodes' table when one of them is ours."""
+    row = find(kind, key)  # type: ignore[arg-type]
+    if row is None:
+        return "not in our table"
+    if not any(OWN_KEY in values for values in nodes):
+        return ""
+    return {Status.NO_EFFECT: "no effect here", Status.LATER: "no effect here yet"}.get(row.status, "")
 
 
 @app.command()
@@ -144,13 +249,11 @@ def differs(kind: str, key: str, value: str) -> bool:
 
 
 def brokers_of(admin: Any, node: str | None) -> list[str]:
-    """The broker that was named, or every master. Raises Failed when there is none."""
+    """The broker that was named, or every master. Raises Unreachable when no broker is up."""
     if node is not None:
         return [node]
-    found = sorted(admin.masters())
-    if not found:
-        raise Failed("no broker is registered")
-    return found
+    check_brokers(admin)
+    return sorted(admin.masters())
 
 
 def settings_of(admin: Any, node: str | None) -> dict[str, dict[str, str]]:

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from rmqkit.cli import output
-from rmqkit.cli.asking import admin_of, is_system_topic, known_topic, queue_fields, system_topics
+from rmqkit.cli.asking import admin_of, check_brokers, is_system_topic, known_topic, queue_fields, system_topics
 from rmqkit.cli.commands import group
 from rmqkit.cli.complete import topics
 from rmqkit.cli.finding import Json, Namesrv
@@ -35,6 +35,7 @@ def list_topics(
 ) -> None:
     """Names of the topics, one a line."""
     with admin_of(namesrv) as admin:
+        check_brokers(admin)
         fixed = system_topics(admin)
         found = [{"topic": name, "system": is_system_topic(name, fixed)} for name in admin.topics()]
     shown = [each for each in found if everything or not each["system"]]
@@ -64,6 +65,7 @@ def create(
     if perm not in PERMISSIONS:
         raise UsageError(f"--perm {perm}: must be rw, r or w")
     with admin_of(namesrv) as admin:
+        check_brokers(admin)
         at = admin.create_topic(
             topic,
             queue_nums=queues,
@@ -93,6 +95,7 @@ def delete(topic: Topic, cluster: ClusterName = None, namesrv: Namesrv = None, j
         print(f"topic {topic} is deleted")
 
 
+@app.command(name="status", help="The same as info.")
 @app.command()
 def info(topic: Topic, namesrv: Namesrv = None, json: Json = False) -> None:
     """Its queues, and how many messages are in each."""
@@ -153,3 +156,76 @@ def route(topic: Topic, namesrv: Namesrv = None, json: Json = False) -> None:
             for row in rows
         ],
     )
+
+
+@app.command()
+def stats(topic: Topic, namesrv: Namesrv = None, json: Json = False) -> None:
+    """What goes in and out of it: messages a second, messages in 24 hours, and how far each group is behind."""
+    from rmqkit.cli.stats import print_rates, rate_rows
+
+    with admin_of(namesrv) as admin, known_topic(admin, topic):
+        found = rate_rows(admin.topic_rates(topic))
+        queues = admin.topic_stats(topic)
+    held = sum(each.max_offset - each.min_offset for each in queues.values())
+    if json:
+        output.document({"topic": topic, "messages": held, "queues": len(queues), "rates": found})
+        return
+    print_rates(found)
+    print(f"\n{held} messages in {len(queues)} queues; `rmqkit topic info {topic}` has each")
+
+
+@app.command()
+def perm(
+    topic: Topic,
+    may: Annotated[str | None, typer.Argument(metavar="[rw|r|w|-]", help="What may be done from now on.")] = None,
+    broker: Broker = None,
+    namesrv: Namesrv = None,
+    json: Json = False,
+) -> None:
+    """What may be done with a topic at each broker; change it. `-` is nothing at all."""
+    if may is not None and may not in {*PERMISSIONS, "-"}:
+        raise UsageError(f"{may}: must be rw, r, w or -")
+    with admin_of(namesrv) as admin:
+        with known_topic(admin, topic):
+            names = [broker] if broker else sorted(data.broker_name for data in admin.route(topic).broker_datas)
+        if may is not None:
+            before = admin.set_topic_perm(topic, PERMISSIONS.get(may, 0), broker)
+        else:
+            found = {name: admin.topic_config(topic, name) for name in names}
+            before = {name: config.perm for name, config in found.items() if config is not None}
+    rows = [{"broker_name": name, "perm": perm_name(value)} for name, value in before.items()]
+    if json:
+        if may is not None:
+            rows = [{"broker_name": row["broker_name"], "perm": may, "before": row["perm"]} for row in rows]
+        output.document({"topic": topic, "brokers": rows})
+    elif may is None:
+        output.table(("broker", "may"), [tuple(row.values()) for row in rows])
+    else:
+        for row in rows:
+            print(f"topic {topic} at {row['broker_name']}: {may} (was {row['perm']})")
+
+
+def perm_name(perm: int) -> str:
+    return (("r" if perm & 4 else "") + ("w" if perm & 2 else "")) or "-"
+
+
+@app.command()
+def clean(
+    expired: Annotated[bool, typer.Option("--expired-queues", help="Queues whose messages are all gone (306).")] = False,
+    unused: Annotated[bool, typer.Option("--unused-topics", help="Queues of topics that were deleted (316).")] = False,
+    broker: Broker = None,
+    namesrv: Namesrv = None,
+    json: Json = False,
+) -> None:
+    """Remove what brokers keep of deleted topics and expired messages. Both unless one is named."""
+    done: dict[str, list[str]] = {}
+    with admin_of(namesrv) as admin:
+        if unused or not expired:
+            done["unused_topics"] = admin.clean_unused_topics(broker)
+        if expired or not unused:
+            done["expired_queues"] = admin.clean_expired_queues(broker)
+    if json:
+        output.document(done)
+        return
+    for what, at in done.items():
+        print(f"{what.replace('_', ' ')}: cleaned at {', '.join(at) or 'no broker'}")

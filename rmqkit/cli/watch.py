@@ -6,6 +6,7 @@ import os
 import sys
 import time
 from collections.abc import Sequence
+from io import FileIO
 from pathlib import Path
 from typing import Any
 
@@ -55,10 +56,13 @@ def _watch_on_terminal(cluster: Cluster, status: dict[str, Any]) -> None:
     from rich.console import Console
     from rich.live import Live
 
-    def drawn() -> Any:
-        return output.rich_table(COLUMNS, status_rows(status), title=f"cluster {cluster.name}  {time.strftime('%H:%M:%S')}")
+    console = Console(highlight=False)
 
-    with Live(drawn(), console=Console(highlight=False), auto_refresh=False) as live:
+    def drawn() -> Any:
+        title = f"cluster {cluster.name}  {time.strftime('%H:%M:%S')}"
+        return output.rich_table(COLUMNS, status_rows(status), console.width, title=title)
+
+    with Live(drawn(), console=console, auto_refresh=False) as live:
         while True:
             time.sleep(EVERY_S)
             status = document(cluster)
@@ -91,31 +95,74 @@ def print_logs(nodes: Sequence[tuple[str, Path]], count: int, *, follow: bool, j
             time.sleep(LOG_POLL_S)
     except KeyboardInterrupt:
         return
+    finally:
+        for _node, tail in tails:
+            tail.close()
 
 
 class Tail:
-    """New whole lines of a log file, also after it was rotated (a shorter file begins anew)."""
+    """New whole lines of a log file, also across rotations: LOG becomes LOG.1, LOG.1 becomes LOG.2.
+
+    The file is held open, so what was written to it before it was moved is still read; then come the files that were
+    rotated since, from the oldest on, and the one that is LOG now.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._position = self._size()
+        self._file: FileIO | None = None
         self._rest = b""
-
-    def _size(self) -> int:
         try:
-            return os.stat(self._path).st_size
+            self._file = FileIO(path)
         except OSError:
-            return 0
+            return
+        self._file.seek(0, os.SEEK_END)
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
 
     def new_lines(self) -> list[str]:
-        size = self._size()
-        if size < self._position:
-            self._position, self._rest = 0, b""
-        if size == self._position:
-            return []
-        with open(self._path, "rb") as log:
-            log.seek(self._position)
-            data = log.read()
-        self._position += len(data)
-        *lines, self._rest = (self._rest + data).split(b"\n")
+        data = self._rest + self._read()
+        while (newer := self._newer()) is not None:
+            # Written between the last look and the move.
+            data += self._read()
+            self.close()
+            self._file = newer
+            data += self._read()
+        *lines, self._rest = data.split(b"\n")
         return [line.decode("utf-8", "replace") for line in lines]
+
+    def _read(self) -> bytes:
+        """What is there beyond the last look. A file that was cut begins anew."""
+        file = self._file
+        if file is None:
+            return b""
+        if os.fstat(file.fileno()).st_size < file.tell():
+            file.seek(0)
+        return file.read()
+
+    def _newer(self) -> FileIO | None:
+        """The file that came after the one that is open; None while that one is LOG, or when there is no LOG."""
+        here = None if self._file is None else _identity(os.fstat(self._file.fileno()))
+        found: FileIO | None = None
+        try:
+            number = 0
+            while True:
+                path = Path(f"{self._path}.{number}") if number else self._path
+                file = FileIO(path)
+                if _identity(os.fstat(file.fileno())) == here:
+                    file.close()
+                    return found
+                if found is not None:
+                    found.close()
+                found = file
+                if here is None:
+                    return found
+                number += 1
+        except OSError:
+            # The open one is among none of them: it was removed. What is left is newer, the oldest of it first.
+            return found
+
+
+def _identity(stat: os.stat_result) -> tuple[int, int]:
+    return stat.st_dev, stat.st_ino

@@ -1,13 +1,18 @@
 """Admin, second part: offsets of queues and groups, groups and their members, single messages.
 
 A reset of a group's offsets is asked of the broker (222), which holds it until the next pull takes it, so members need not
-be stopped; a broker that does not know that request gets plain commits (15), which online members overwrite.
+be stopped. Where that is not possible the offset is set as a member would commit it (15), which online members overwrite:
+a broker that does not know the request, or one that only passes it on to members (4.x; 5.x with `useServerSideResetOffset`
+off) while none is online. Such a broker goes by the request's time and not by its offset, so both are sent, and an offset
+that no time stands for is not asked of it (`move_group`).
 
 Source: `tools/.../admin/DefaultMQAdminExtImpl.java`, `client/.../impl/MQAdminImpl.java`.
 """
 
+from typing import NamedTuple
+
 from rmqkit.client.admin import AdminBrokers
-from rmqkit.client.client import decoded, fields
+from rmqkit.client.client import decoded, fields, refused
 from rmqkit.client.message import MessageExt
 from rmqkit.client.outgoing import check_group
 from rmqkit.client.pulling import PullStatus, pull
@@ -58,6 +63,24 @@ from rmqkit.wire.schemas.topics import QueryTopicConsumeByWhoRequest, QueryTopic
 TOOLS_GROUP = "TOOLS_CONSUMER"
 QUERY_MAX = 64
 TIME_MAX_MS = 2**63 - 1
+#: of a reset: what a broker that only passes it on says when it cannot
+_NO_RESET = frozenset(
+    {
+        ResponseCode.SUCCESS,
+        ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
+        ResponseCode.CONSUMER_NOT_ONLINE,
+        ResponseCode.SYSTEM_ERROR,
+    }
+)
+#: the times that stand for the ends of a queue in a reset
+_TIME_FIRST, _TIME_LAST = 0, -1
+
+
+class Moved(NamedTuple):
+    """Where a group was put in one queue. `way`: `reset` was asked of the broker (222), `commit` set the offset (15)."""
+
+    offset: int
+    way: str
 
 
 class Admin(AdminBrokers):
@@ -111,50 +134,101 @@ class Admin(AdminBrokers):
 
     async def reset_group_offset(self, group: str, queue: MessageQueue, offset: int) -> None:
         """The group goes on at `offset`, whether it has members online or not."""
-        request = ResetOffsetRequest(
-            topic=queue.topic, group=group, queue_id=queue.queue_id, offset=offset, timestamp=-1, is_force=True
-        )
-        try:
-            await self.client.ask(await self.reader(queue), RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, request)
-        except BrokerError as error:
-            if error.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
-                raise
-            await self.set_group_offset(group, queue, offset)
+        await self._reset(group, queue, offset, _TIME_LAST)
 
     async def reset_group_offsets(
         self, group: str, topic: str, *, to: str | None = None, timestamp_ms: int | None = None
     ) -> dict[MessageQueue, int]:
         """All queues of a topic to `first`, `last`, or what was stored at `timestamp_ms` or later; the new offsets."""
-        if (to is None) == (timestamp_ms is None) or to not in (None, "first", "last"):
+        moved = await self.move_group(group, topic, to=to, timestamp_ms=timestamp_ms)
+        return {queue: each.offset for queue, each in moved.items()}
+
+    async def move_group(
+        self,
+        group: str,
+        topic: str,
+        *,
+        to: str | None = None,
+        timestamp_ms: int | None = None,
+        offset: int | None = None,
+    ) -> dict[MessageQueue, Moved]:
+        """As `reset_group_offsets`, or to one `offset` in each queue (its nearest end where it has no such); says how.
+
+        Raises ClientError when a broker can take a group with members online to a time only, and an offset was given.
+        """
+        if sum(each is not None for each in (to, timestamp_ms, offset)) != 1 or to not in (None, "first", "last"):
             raise ClientError("say where to: to='first', to='last' or timestamp_ms=")
-        moved: dict[MessageQueue, int] = {}
+        moved: dict[MessageQueue, Moved] = {}
+        goes_by_time: dict[str, bool] = {}
         for queue in await self.queues(topic):
             if timestamp_ms is not None:
-                offset = await self.offset_for_time(queue, timestamp_ms)
+                place, time_ms = await self.offset_for_time(queue, timestamp_ms), timestamp_ms
             elif to == "first":
-                offset = max(0, await self.offset_min(queue))
+                place, time_ms = max(0, await self.offset_min(queue)), _TIME_FIRST
+            elif offset is None:
+                place, time_ms = await self.offset_max(queue), _TIME_LAST
             else:
-                offset = await self.offset_max(queue)
-            await self.reset_group_offset(group, queue, offset)
-            moved[queue] = offset
+                place = max(0, await self.offset_min(queue), min(offset, await self.offset_max(queue)))
+                name = queue.broker_name
+                if name not in goes_by_time:
+                    goes_by_time[name] = await self._resets_by_time(name)
+                if goes_by_time[name]:
+                    await self._commit_offline(group, queue, place)
+                    moved[queue] = Moved(place, "commit")
+                    continue
+                time_ms = _TIME_LAST
+            moved[queue] = Moved(place, await self._reset(group, queue, place, time_ms))
         return moved
+
+    async def _reset(self, group: str, queue: MessageQueue, offset: int, time_ms: int) -> str:
+        """The way it went."""
+        request = ResetOffsetRequest(
+            topic=queue.topic, group=group, queue_id=queue.queue_id, offset=offset, timestamp=time_ms, is_force=True
+        )
+        code = RequestCode.INVOKE_BROKER_TO_RESET_OFFSET
+        reply = await self.client.ask(await self.reader(queue), code, request, accept=_NO_RESET)
+        if reply.is_ok:
+            return "reset"
+        if reply.code == ResponseCode.SYSTEM_ERROR and "consumer group <" not in reply.remark:
+            raise refused(reply)
+        await self.set_group_offset(group, queue, offset)
+        return "commit"
+
+    async def _resets_by_time(self, broker: str) -> bool:
+        """Whether that broker passes resets on to members, and so cannot be told an offset."""
+        return (await self.broker_config(broker)).get("useServerSideResetOffset") != "true"
+
+    async def _commit_offline(self, group: str, queue: MessageQueue, offset: int) -> None:
+        if await self.consumer_connections(group) is not None:
+            raise ClientError(
+                f"group {group} has members online, and broker {queue.broker_name} can only take them to a time "
+                "(useServerSideResetOffset is off): stop them first, or say a time"
+            )
+        await self.set_group_offset(group, queue, offset)
 
     async def consume_stats(self, group: str, topic: str | None = None) -> dict[MessageQueue, ConsumeProgress]:
         """How far a group is in each queue, and how far behind, over all brokers.
 
         From the brokers (208), or for one topic put together from offsets when they do not know that request.
         """
+        return (await self.group_progress(group, topic)).offset_table
+
+    async def group_progress(self, group: str, topic: str | None = None) -> ConsumeStats:
+        """As `consume_stats`, with how many messages a second the group consumes."""
         table: dict[MessageQueue, ConsumeProgress] = {}
+        tps = 0.0
+        request = GetConsumeStatsRequest(consumer_group=group, topic=topic)
         for address in (await self.masters()).values():
-            request = GetConsumeStatsRequest(consumer_group=group, topic=topic)
             try:
                 reply = await self.client.ask(address, RequestCode.GET_CONSUME_STATS, request)
             except BrokerError as error:
                 if error.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED or topic is None:
                     raise
-                return await self._progress(group, topic)
-            table |= decoded(reply, ConsumeStats.decode).offset_table
-        return dict(sorted(table.items()))
+                return ConsumeStats(offset_table=await self._progress(group, topic))
+            stats = decoded(reply, ConsumeStats.decode)
+            table |= stats.offset_table
+            tps += stats.consume_tps
+        return ConsumeStats(consume_tps=tps, offset_table=dict(sorted(table.items())))
 
     async def _progress(self, group: str, topic: str) -> dict[MessageQueue, ConsumeProgress]:
         table: dict[MessageQueue, ConsumeProgress] = {}
@@ -254,10 +328,10 @@ class Admin(AdminBrokers):
                 merged.connection_set += [each for each in found if each.client_id not in known]
         return merged if merged.connection_set else None
 
-    async def consumer_running_info(self, group: str, client_id: str) -> ConsumerRunningInfo:
-        """What one member says it is doing. Raises BrokerError when no broker can reach it."""
+    async def consumer_running_info(self, group: str, client_id: str, *, stack: bool = False) -> ConsumerRunningInfo:
+        """What one member says it is doing, with the `stack`s of its threads. Raises BrokerError when none reaches it."""
         last: ClientError | None = None
-        request = GetConsumerRunningInfoRequest(consumer_group=group, client_id=client_id)
+        request = GetConsumerRunningInfoRequest(consumer_group=group, client_id=client_id, jstack_enable=stack)
         for address in (await self.masters()).values():
             try:
                 reply = await self.client.ask(address, RequestCode.GET_CONSUMER_RUNNING_INFO, request, timeout_ms=12_000)

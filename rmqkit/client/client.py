@@ -24,9 +24,10 @@ from rmqkit.client.flow import Promise, start
 from rmqkit.client.heartbeats import Heartbeats
 from rmqkit.client.name_servers import NameServers
 from rmqkit.client.peer_calls import PEER_CALLS
+from rmqkit.client.requests import Requests
 from rmqkit.client.routes import Routes
 from rmqkit.client.timers import Timers
-from rmqkit.errors import BrokerError, ClientError, CorruptRecord, PeerUnreachable, RemoteProtocolError
+from rmqkit.errors import BrokerError, ClientClosed, ClientError, CorruptRecord, PeerUnreachable, RemoteProtocolError
 from rmqkit.runtime.calls import CallFailed, Outcome, Reply
 from rmqkit.runtime.connection import Address, Connection
 from rmqkit.runtime.node import BaseNode
@@ -108,9 +109,12 @@ class Client(BaseNode):
         self.name_servers = NameServers(self, settings.namesrv)
         self.routes = Routes(self)
         self.heartbeats = Heartbeats(self)
+        self.requests = Requests(self)
         #: groups of open producers, with how many producers have it
         self.producer_groups: dict[str, int] = {}
         self.consumers: dict[str, ConsumerPart] = {}
+        #: gives the stacks of the program's threads, where there are any
+        self.stacks: Callable[[], str] | None = None
         self.stopping = False
         self._number = 0
         #: how many sends wait for an answer, by connection
@@ -132,6 +136,7 @@ class Client(BaseNode):
             start(self._stop())
 
     async def _stop(self) -> None:
+        self.requests.drop(None, ClientClosed(f"client {self.settings.client_id} is closing"))
         for group in list(self.consumers):
             await self.consumers[group].close()
         for group in list(self.producer_groups):

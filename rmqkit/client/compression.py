@@ -33,7 +33,9 @@ def compression(name: str) -> Compression:
 
 
 def _lz4_compress(body: bytes, level: int) -> bytes:
-    compressed: bytes = _package("lz4.frame").compress(body, compression_level=level)
+    """The level is zlib's and ZSTD's; LZ4 is there to be fast, and Java's takes none either."""
+    # Java reads frames of independent blocks only (`LZ4FrameInputStream`: "BLOCK_INDEPENDENCE must be set").
+    compressed: bytes = _package("lz4.frame").compress(body, block_linked=False)
     return compressed
 
 

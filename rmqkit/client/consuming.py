@@ -1,10 +1,11 @@
-"""What push and pull consumers have in common: their settings, and where a queue is begun.
+"""What push and pull consumers have in common: their settings, what they subscribe to, and where a queue is begun.
 
 Where a queue is begun: at the group's stored offset; without one, by `consume_from`: `last` is the end (of a retry topic
 the beginning), `first` is 0, which the first pull corrects to what is still there, `timestamp` is a search by time (of a
 retry topic the end). A broker that cannot tell the stored offset starts nothing: the caller tries again.
 
-Source: `client/.../impl/consumer/RebalancePushImpl.java` (`computePullFromWhereWithException`).
+Source: `client/.../impl/consumer/RebalancePushImpl.java` (`computePullFromWhereWithException`),
+`client/.../impl/factory/MQClientInstance.java` (`checkClientInBroker`).
 """
 
 from collections.abc import Mapping
@@ -16,7 +17,7 @@ from rmqkit.client.client import Client, fields
 from rmqkit.client.offset_store import OffsetStore
 from rmqkit.client.outgoing import RETRY_PREFIX
 from rmqkit.errors import ClientError, PeerUnreachable, RemoteProtocolError
-from rmqkit.wire.bodies import SubscriptionData, parse_subscription
+from rmqkit.wire.bodies import EXPRESSION_SQL92, CheckClientBody, SubscriptionData, parse_subscription
 from rmqkit.wire.codes import RequestCode
 from rmqkit.wire.fastjson import MessageQueue
 from rmqkit.wire.schemas.offsets import (
@@ -63,12 +64,52 @@ class ConsumerSettings:
     persist_interval_ms: int = 5000
 
 
+class Sql(str):
+    """An expression of type SQL92, wherever an expression is wanted."""
+
+    __slots__ = ()
+
+    expression_type = EXPRESSION_SQL92
+
+
+def sql(expression: str) -> Sql:
+    """Messages by their properties: `consumer.subscribe("orders", sql("price BETWEEN 10 AND 20 AND region = 'eu'"))`.
+
+    The broker does the filtering; it needs `enablePropertyFilter`.
+    """
+    return Sql(expression)
+
+
 def subscription(topic: str, expression: str, expression_type: str, wall_ms: int) -> SubscriptionData:
     """Raises ClientError for an expression that means nothing."""
+    if isinstance(expression, Sql):
+        expression_type = expression.expression_type
     try:
-        return parse_subscription(topic, expression, expression_type, wall_ms)
+        return parse_subscription(topic, str(expression), expression_type, wall_ms)
     except RemoteProtocolError as error:
         raise ClientError(str(error)) from None
+
+
+async def check_filter(client: Client, group: str, data: SubscriptionData) -> None:
+    """Ask the brokers of a topic whether a filter will do (46). Raises BrokerError, whose text says what is wrong with it.
+
+    Tags always do. A broker that is not there now is not asked: its pulls will tell.
+    """
+    if data.is_tag_type:
+        return
+    try:
+        route = await client.routes.find(data.topic)
+    except ClientError:
+        return
+    body = CheckClientBody(client_id=client.settings.client_id, group=group, subscription_data=data).encode()
+    for name in sorted(route.brokers):
+        reader = client.routes.reader(name)
+        if reader is None:
+            continue
+        try:
+            await client.ask(reader.address, RequestCode.CHECK_CLIENT_CONFIG, body=body)
+        except PeerUnreachable as error:
+            client.log.warning("filter-not-checked", group=group, topic=data.topic, broker=name, error=str(error))
 
 
 async def first_offset(client: Client, offsets: OffsetStore, settings: ConsumerSettings, queue: MessageQueue) -> int:

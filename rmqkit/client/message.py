@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
+from rmqkit.errors import InvalidMessage
 from rmqkit.wire import properties as props
 from rmqkit.wire.codes import MessageSysFlag
 from rmqkit.wire.fastjson import MessageQueue
@@ -17,15 +18,24 @@ from rmqkit.wire.inflate import inflate_body
 from rmqkit.wire.msgid import offset_id
 from rmqkit.wire.record import Record
 
+REPLY_TYPE = "reply"
+#: what a reply takes over from its request
+_OF_REQUEST = (props.PROPERTY_CORRELATION_ID, props.PROPERTY_MESSAGE_REPLY_TO_CLIENT, props.PROPERTY_MESSAGE_TTL)
+
+
+def reply_topic(cluster: str) -> str:
+    return f"{cluster}_REPLY_TOPIC"
+
 
 class Message:
     """A message to be sent.
 
     `keys` are for finding it again (several: an iterable, none with a space inside), `tags` is the one tag that
-    subscriptions filter by, `properties` are the user's own. A `str` body is sent as UTF-8.
+    subscriptions filter by, `properties` are the user's own. A `str` body is sent as UTF-8. `delay_level` (1 to 18 with
+    the brokers' default `messageDelayLevel`) holds it back for that level's time; 0 delivers it at once.
     """
 
-    __slots__ = ("body", "flag", "properties", "topic")
+    __slots__ = ("body", "delay_level", "flag", "own_properties", "properties", "topic")
 
     def __init__(
         self,
@@ -36,10 +46,14 @@ class Message:
         tags: str | None = None,
         properties: Mapping[str, str] | None = None,
         flag: int = 0,
+        delay_level: int = 0,
     ) -> None:
         self.topic = topic
         self.body = body.encode() if isinstance(body, str) else bytes(body)
         self.flag = flag
+        self.delay_level = delay_level
+        #: what only this package sets: of a reply, whom it is for
+        self.own_properties: Mapping[str, str] | None = None
         #: user properties, and KEYS and TAGS under their wire names
         self.properties: dict[str, str] = dict(properties) if properties else {}
         if keys:
@@ -105,6 +119,11 @@ class MessageExt:
         return self.properties.get(props.PROPERTY_UNIQ_KEY) or self.offset_msg_id
 
     @property
+    def origin_msg_id(self) -> str | None:
+        """Of a message that comes again: the id of the first copy, as its broker or consumer knew it."""
+        return self.properties.get(props.PROPERTY_ORIGIN_MESSAGE_ID)
+
+    @property
     def offset_msg_id(self) -> str:
         return offset_id(self.record.store_host, self.record.phy_offset)
 
@@ -143,6 +162,34 @@ class MessageExt:
     @property
     def store_host(self) -> str:
         return _host_text(self.record.store_host)
+
+    @property
+    def wants_reply(self) -> bool:
+        """Whether somebody waits for a reply to it (`Producer.request`)."""
+        return props.PROPERTY_MESSAGE_REPLY_TO_CLIENT in self.properties
+
+    def reply(
+        self,
+        body: bytes | str,
+        *,
+        keys: str | Iterable[str] | None = None,
+        tags: str | None = None,
+        properties: Mapping[str, str] | None = None,
+    ) -> Message:
+        """The reply to this request, to be sent by any producer. Raises InvalidMessage when it is no request.
+
+        Source: `client/.../utils/MessageUtil.java` (`createReplyMessage`).
+        """
+        own = {props.PROPERTY_MESSAGE_TYPE: REPLY_TYPE}
+        for name in _OF_REQUEST:
+            if name in self.properties:
+                own[name] = self.properties[name]
+        cluster = self.properties.get(props.PROPERTY_CLUSTER)
+        if not self.wants_reply or not cluster or props.PROPERTY_CORRELATION_ID not in own:
+            raise InvalidMessage(f"message {self.msg_id} is no request: nobody waits for a reply to it")
+        message = Message(reply_topic(cluster), body, keys=keys, tags=tags, properties=properties)
+        message.own_properties = own
+        return message
 
     def __repr__(self) -> str:
         return f"MessageExt({self.queue} offset {self.queue_offset}, id {self.msg_id}, {len(self.record.body)} bytes)"

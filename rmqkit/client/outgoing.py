@@ -12,10 +12,11 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from rmqkit.client.compression import COMPRESSIONS, Compression
-from rmqkit.client.message import Message
+from rmqkit.client.message import REPLY_TYPE, Message
 from rmqkit.errors import InvalidMessage
 from rmqkit.wire import properties as props
 from rmqkit.wire.batch import BatchMessage, encode_batch
+from rmqkit.wire.codes import RequestCode
 from rmqkit.wire.uniqueids import UniqueIds
 
 TOPIC_SIZE_MAX = 127
@@ -23,6 +24,8 @@ GROUP_SIZE_MAX = 120
 MESSAGE_SIZE_MAX = 4 * 1024 * 1024
 COMPRESS_OVER = 4096
 COMPRESS_LEVEL = 5
+#: more than any broker has: `messageDelayLevel` has 18 by default
+DELAY_LEVEL_MAX = 1000
 RETRY_PREFIX = "%RETRY%"
 #: topics of the broker's own that it takes no sends for
 SEND_FORBIDDEN = frozenset(
@@ -39,7 +42,8 @@ _NAME = re.compile(r"[%|a-zA-Z0-9_-]+")
 
 
 class Outgoing(NamedTuple):
-    """A message or batch, ready to be put into a send request. `msg_id` is its unique id, of a batch all of them."""
+    """A message or batch, ready to be put into a send request of that `code`. `msg_id` is its unique id, of a batch all of
+    them."""
 
     topic: str
     body: bytes
@@ -48,6 +52,10 @@ class Outgoing(NamedTuple):
     properties: str
     msg_id: str
     is_batch: bool
+    code: RequestCode
+    #: of a copy for a retry topic
+    reconsume_times: int = 0
+    max_reconsume_times: int | None = None
 
 
 class Prepare:
@@ -70,6 +78,10 @@ class Prepare:
 
     def message(self, message: Message, wall_ms: int) -> Outgoing:
         body = self._checked_body(message)
+        own = message.own_properties
+        code = RequestCode.SEND_MESSAGE_V2
+        if own is not None and own.get(props.PROPERTY_MESSAGE_TYPE) == REPLY_TYPE:
+            code = RequestCode.SEND_REPLY_MESSAGE_V2
         msg_id, properties = self._properties(message, wall_ms)
         sys_flag = 0
         if len(body) >= self._compress_over:
@@ -77,7 +89,7 @@ class Prepare:
             sys_flag = self._compression.sys_flag
         if message.flag < 0 or message.flag > 0x7FFFFFFF:
             raise InvalidMessage(f"flag {message.flag} of a message is not within 0 and 2147483647")
-        return Outgoing(message.topic, body, message.flag, sys_flag, properties.decode(), msg_id, False)
+        return Outgoing(message.topic, body, message.flag, sys_flag, properties.decode(), msg_id, False, code)
 
     def batch(self, messages: Sequence[Message], wall_ms: int) -> Outgoing:
         """One topic, nothing compressed; the limit of a message holds for the batch as a whole."""
@@ -88,6 +100,10 @@ class Prepare:
             raise InvalidMessage("messages to a retry topic cannot be sent as a batch; send them one by one")
         parts, ids = [], []
         for message in messages:
+            if message.own_properties is not None:
+                raise InvalidMessage("replies cannot be sent as a batch; send them one by one")
+            if message.delay_level:
+                raise InvalidMessage("messages with a delay level cannot be sent as a batch; send them one by one")
             if message.topic != topic:
                 raise InvalidMessage(f"a batch has one topic, this one has {topic} and {message.topic}; split it by topic")
             body = self._checked_body(message)
@@ -99,7 +115,21 @@ class Prepare:
             raise InvalidMessage(
                 f"batch of {len(encoded)} bytes, more than the limit of {self._message_size_max}; send fewer at a time"
             )
-        return Outgoing(topic, encoded, 0, 0, "", ",".join(ids), True)
+        return Outgoing(topic, encoded, 0, 0, "", ",".join(ids), True, RequestCode.SEND_BATCH_MESSAGE)
+
+    def request(self, message: Message, wall_ms: int, client_id: str, timeout_ms: int) -> Outgoing:
+        """A message whose consumer is to reply to this client."""
+        if message.own_properties is not None:
+            raise InvalidMessage("a reply is no request; ask with a message of your own")
+        plain = self.message(message, wall_ms)
+        added = {
+            props.PROPERTY_CORRELATION_ID: plain.msg_id,
+            props.PROPERTY_MESSAGE_REPLY_TO_CLIENT: client_id,
+            props.PROPERTY_MESSAGE_TTL: str(timeout_ms),
+        }
+        properties = plain.properties + props.encode(added).decode()
+        _check_size(len(properties.encode()))
+        return plain._replace(properties=properties)
 
     def _checked_body(self, message: Message) -> bytes:
         check_topic(message.topic)
@@ -118,14 +148,29 @@ class Prepare:
         for name in user:
             if name in props.RESERVED_NAMES and name not in (props.PROPERTY_KEYS, props.PROPERTY_TAGS):
                 raise InvalidMessage(f"property name {name} is RocketMQ's own; choose another")
+        if message.own_properties is not None:
+            user = {**user, **message.own_properties}
+        if message.delay_level:
+            user = {**user, props.PROPERTY_DELAY_TIME_LEVEL: _level(message.delay_level)}
         msg_id = self._ids.next(wall_ms)
         try:
             encoded = props.encode({**user, props.PROPERTY_UNIQ_KEY: msg_id})
         except (ValueError, UnicodeEncodeError) as error:
             raise InvalidMessage(f"properties of a message to {message.topic}: {error}") from None
-        if len(encoded) > props.PROPERTIES_SIZE_MAX:
-            raise InvalidMessage(f"properties of {len(encoded)} bytes, more than the limit of {props.PROPERTIES_SIZE_MAX}")
+        _check_size(len(encoded))
         return msg_id, encoded
+
+
+def _check_size(size: int) -> None:
+    if size > props.PROPERTIES_SIZE_MAX:
+        raise InvalidMessage(f"properties of {size} bytes, more than the limit of {props.PROPERTIES_SIZE_MAX}")
+
+
+def _level(level: int) -> str:
+    """Brokers take a level beyond their last one for the last; one below zero would be delivered at once."""
+    if not 0 < level <= DELAY_LEVEL_MAX:
+        raise InvalidMessage(f"delay_level {level} of a message is not within 1 and {DELAY_LEVEL_MAX}")
+    return str(level)
 
 
 def check_topic(topic: str, *, to_send: bool = True) -> None:

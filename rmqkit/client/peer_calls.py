@@ -5,6 +5,7 @@
     221  how far is each queue?
     307  what is going on in this consumer?
     309  consume this one message now, and say what came of it
+    326  here is the reply to a request
 
 Anything else, transaction checks (39) among them, is answered with code 3 by remoting.
 
@@ -17,13 +18,17 @@ from rmqkit.client.flow import start
 from rmqkit.client.message import MessageExt
 from rmqkit.errors import CorruptRecord
 from rmqkit.runtime.calls import LATER, Call, Handlers, Refused, Response
+from rmqkit.runtime.connection import Address
+from rmqkit.wire import properties as props
 from rmqkit.wire.bodies import ConsumeMessageDirectlyResult, ConsumerStatus, ResetOffsetBody
 from rmqkit.wire.codes import RequestCode, ResponseCode
-from rmqkit.wire.record import iter_records
+from rmqkit.wire.hosts import pack_host
+from rmqkit.wire.record import Record, iter_records
 from rmqkit.wire.schemas.calls import (
     ConsumeMessageDirectlyRequest,
     GetConsumerRunningInfoRequest,
     NotifyConsumerIdsChangedRequest,
+    ReplyMessageRequest,
 )
 from rmqkit.wire.schemas.groups import GetConsumerStatusRequest
 from rmqkit.wire.schemas.offsets import ResetOffsetRequest
@@ -64,7 +69,10 @@ def consumer_status(client: "Client", call: Call[GetConsumerStatusRequest]) -> R
 
 @PEER_CALLS.handles(RequestCode.GET_CONSUMER_RUNNING_INFO, GetConsumerRunningInfoRequest)
 def running_info(client: "Client", call: Call[GetConsumerRunningInfoRequest]) -> Response:
-    return call.ok(body=_consumer(client, call.args.consumer_group).running_info().encode())
+    info = _consumer(client, call.args.consumer_group).running_info()
+    if call.args.jstack_enable and client.stacks is not None:
+        info.jstack = client.stacks()
+    return call.ok(body=info.encode())
 
 
 @PEER_CALLS.handles(RequestCode.CONSUME_MESSAGE_DIRECTLY, ConsumeMessageDirectlyRequest)
@@ -82,6 +90,7 @@ def consume_directly(client: "Client", call: Call[ConsumeMessageDirectlyRequest]
     def answer(ok: bool, error: str) -> None:
         result = ConsumeMessageDirectlyResult(
             consume_result="CR_SUCCESS" if ok else "CR_THROW_EXCEPTION" if error else "CR_LATER",
+            order=bool(getattr(getattr(consumer, "settings", None), "orderly", False)),
             remark=error or None,
             spent_time_mills=client.clock.mono_ms - began_ms,
         )
@@ -89,3 +98,44 @@ def consume_directly(client: "Client", call: Call[ConsumeMessageDirectlyRequest]
 
     deliver(MessageExt(record, call.args.broker_name or ""), answer)
     return LATER
+
+
+@PEER_CALLS.handles(RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, ReplyMessageRequest)
+def reply_came(client: "Client", call: Call[ReplyMessageRequest]) -> Response:
+    """Taken in any case: whoever asked may have given up meanwhile."""
+    args = call.args
+    properties = props.decode((args.properties or "").encode())
+    arrived = {props.PROPERTY_REPLY_MESSAGE_ARRIVE_TIME: str(client.clock.wall_ms)}
+    record = Record(
+        size=0,
+        magic=0,
+        body_crc=0,
+        queue_id=args.queue_id,
+        flag=args.flag,
+        queue_offset=0,
+        phy_offset=0,
+        sys_flag=args.sys_flag,
+        born_ms=args.born_timestamp,
+        born_host=_host(args.born_host),
+        store_ms=args.store_timestamp,
+        store_host=_host(args.store_host),
+        reconsume_times=args.reconsume_times or 0,
+        prepared_offset=0,
+        body=call.body,
+        topic=args.topic,
+        properties=props.encode({**properties, **arrived}),
+    )
+    broker_name = client.routes.name_of(call.conn.peer) or ""
+    correlation_id = properties.get(props.PROPERTY_CORRELATION_ID, "")
+    if not client.requests.replied(correlation_id, MessageExt(record, broker_name)):
+        client.log.warning("reply-to-nobody", correlation_id=correlation_id, born_host=args.born_host)
+    return call.ok()
+
+
+def _host(text: str) -> bytes:
+    """Packed as in a record; zeroes for what is no address."""
+    try:
+        address = Address.parse(text.lstrip("/"))
+        return pack_host(address.host, address.port)
+    except ValueError:
+        return bytes(8)

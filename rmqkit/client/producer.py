@@ -25,18 +25,19 @@ from typing import TYPE_CHECKING
 
 from rmqkit.client.client import RETRIABLE_CODES, Client, refused
 from rmqkit.client.fault_policy import FaultPolicy, QueueRing, RoundRobin
-from rmqkit.client.flow import start
-from rmqkit.client.message import SendResult, SendStatus
+from rmqkit.client.flow import Promise, start
+from rmqkit.client.message import MessageExt, SendResult, SendStatus
 from rmqkit.client.outgoing import Outgoing
 from rmqkit.client.routes import DEFAULT_TOPIC, Route
 from rmqkit.errors import ClientClosed, ClientError, RemoteProtocolError, RmqkitError, SendFailed
 from rmqkit.runtime.calls import CallFailed, Outcome, Reply
-from rmqkit.wire.codes import RequestCode, ResponseCode
+from rmqkit.wire.codes import ResponseCode
 from rmqkit.wire.fastjson import MessageQueue
 from rmqkit.wire.javahash import java_hash
 from rmqkit.wire.schemas.send import SendMessageRequestV2, SendMessageResponse
 
 if TYPE_CHECKING:
+    from rmqkit.client.trace import ProducerTrace
     from rmqkit.runtime.connection import Connection
 
 STATUS_BY_CODE = {
@@ -91,6 +92,8 @@ class Producer:
         self.closed = False
         self.in_flight = 0
         self.in_flight_bytes = 0
+        #: hears of acknowledged sends; None when nobody wants traces
+        self.trace: ProducerTrace | None = None
         #: topics that were sent to; their routes are kept fresh
         self._topics: dict[str, None] = {}
         self._rings: dict[str, QueueRing] = {}
@@ -127,6 +130,25 @@ class Producer:
         else:
             start(sending.find_route(), sending.fail)
 
+    def request(
+        self, outgoing: Outgoing, *, timeout_ms: int, queue: MessageQueue | None = None, ordering_key: str | None = None
+    ) -> Promise[MessageExt]:
+        """Send a request (`Prepare.request`); the promise is of the reply. It fails with RequestTimeout without one."""
+        settings, routes = self.settings, self.client.routes
+
+        async def clusters() -> tuple[str, ...]:
+            topic, default = outgoing.topic, settings.create_topic_key
+            return (await routes.find_to_publish(topic, default, settings.default_topic_queue_nums)).clusters
+
+        def send(left_ms: int, then: SendThen) -> None:
+            self.send(outgoing, then, timeout_ms=left_ms, queue=queue, ordering_key=ordering_key)
+
+        if self.closed or self.client.stopping:
+            refused_at_once: Promise[MessageExt] = Promise()
+            refused_at_once.fail(ClientClosed(f"producer {settings.group} is closed"))
+            return refused_at_once
+        return self.client.requests.ask(self, outgoing, lambda: start(clusters()), send, timeout_ms)
+
     def ring(self, route: Route) -> QueueRing:
         """The round robin of a topic; it starts anywhere, so that producers do not march in step."""
         ring = self._rings.get(route.topic)
@@ -141,6 +163,7 @@ class Producer:
         """Leaves the heartbeats; sends that are under way still end by themselves."""
         if not self.closed:
             self.closed = True
+            self.client.requests.drop(self, ClientClosed(f"producer {self.settings.group} is closed"))
             for topic in self._topics:
                 self.client.routes.unwatch(topic)
             await self.client.remove_producer(self.settings.group)
@@ -221,7 +244,7 @@ class _Sending:
             self._no_master(queue)
             return
         outgoing = self.outgoing
-        code = RequestCode.SEND_BATCH_MESSAGE if outgoing.is_batch else RequestCode.SEND_MESSAGE_V2
+        code = outgoing.code
         header = self._header(queue, client.clock.wall_ms)
         if self.oneway:
             client.remoting.oneway(address, code, header, outgoing.body)
@@ -254,8 +277,9 @@ class _Sending:
             born_timestamp=wall_ms,
             flag=outgoing.flag,
             properties=outgoing.properties,
-            reconsume_times=0,
+            reconsume_times=outgoing.reconsume_times,
             unit_mode=False,
+            max_reconsume_times=outgoing.max_reconsume_times,
             batch=outgoing.is_batch,
             broker_name=queue.broker_name,
         )
@@ -301,6 +325,12 @@ class _Sending:
             read.transaction_id,
             read.msg_region,
         )
+        trace = self.producer.trace
+        if trace is not None and read.trace_on is not False:
+            clock = self.producer.client.clock
+            cost_ms = clock.mono_ms - self.try_began_ms
+            ordered = self.ordering_key is not None
+            trace.stored(self.outgoing, self.result, str(reply.address), clock.wall_ms - cost_ms, cost_ms, ordered)
         settings = self.producer.settings
         if status is SendStatus.SEND_OK or not settings.retry_another_broker_when_not_store_ok:
             self._end(self.result)

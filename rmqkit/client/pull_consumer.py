@@ -11,11 +11,14 @@ by queue in turn, or waits for the first message to come.
 
 A seek replaces the part: the answer to a pull that is under way belongs to the old one and is dropped with it.
 
+Two things are told of as they happen, by `on_share` and `on_queues`: a new share of a topic (after `subscribe`), and that a
+topic that is watched has other queues than before (for those who `assign`).
+
 Source: `client/.../impl/consumer/DefaultLitePullConsumerImpl.java`, `AssignedMessageQueue.java`.
 """
 
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from rmqkit.client.client import Client
@@ -26,6 +29,7 @@ from rmqkit.client.consuming import (
     RETRY_AFTER_BUSY_MS,
     RETRY_AFTER_ERROR_MS,
     ConsumerSettings,
+    check_filter,
     first_offset,
     subscription,
 )
@@ -101,6 +105,12 @@ class PullConsumer:
         self.offsets = offsets
         self.subscriptions: dict[str, SubscriptionData] = {}
         self.closed = False
+        #: called with a topic, its queues, and those of them that are this member's now
+        self.on_share: Callable[[str, list[MessageQueue], list[MessageQueue]], None] = _nobody
+        #: called with a topic that is watched and its queues
+        self.on_queues: Callable[[str, list[MessageQueue]], None] = _nobody
+        #: topics that are watched, with the queues they had when that was said last
+        self._watched: dict[str, list[MessageQueue]] = {}
         self._parts: dict[MessageQueue, _Part] = {}
         self._rebalance: Rebalance | None = None
         self._poll: Promise[None] | None = None
@@ -130,18 +140,25 @@ class PullConsumer:
 
     # --- which queues
 
-    async def assign(self, queues: Iterable[MessageQueue]) -> None:
-        """Read exactly these queues. Raises ClientError after `subscribe`, NoRoute for a topic that is not there."""
+    async def assign(
+        self, queues: Iterable[MessageQueue], expression: str = SUB_ALL, expression_type: str = EXPRESSION_TAG
+    ) -> None:
+        """Read exactly these queues.
+
+        Raises ClientError after `subscribe`, NoRoute for a topic that is not there, BrokerError for a filter that will
+        not do.
+        """
         if self._rebalance is not None:
             raise ClientError("assign() and subscribe() exclude each other; make another PullConsumer for the other one")
         wanted = list(dict.fromkeys(queues))
         for topic in dict.fromkeys(queue.topic for queue in wanted):
-            await self._add_topic(topic, SUB_ALL, EXPRESSION_TAG)
+            await self._add_topic(topic, expression, expression_type)
         self._set_queues(wanted)
         self.client.heartbeats.soon()
 
     async def subscribe(self, topic: str, expression: str, expression_type: str) -> None:
-        """Take part in the group's share of a topic. Raises NoRoute for a topic that is not there."""
+        """Take part in the group's share of a topic. Raises NoRoute for a topic that is not there, BrokerError for a filter
+        that will not do."""
         if self._parts and self._rebalance is None:
             raise ClientError("assign() and subscribe() exclude each other; make another PullConsumer for the other one")
         await self._add_topic(topic, expression, expression_type)
@@ -162,9 +179,44 @@ class PullConsumer:
             self.client.heartbeats.soon()
             self._rebalance.soon()
 
+    def unsubscribe(self, topic: str) -> None:
+        """Read nothing of a topic any more; what is done is stored. Nothing to do for a topic that was not subscribed."""
+        if self.subscriptions.pop(topic, None) is None:
+            return
+        self.client.routes.unwatch(topic)
+        self._set_queues([queue for queue in self._parts if queue.topic != topic])
+        self.client.heartbeats.soon()
+        if self._rebalance is not None:
+            self._rebalance.soon()
+
+    async def watch(self, topic: str) -> None:
+        """Tell `on_queues` when the topic has other queues than now. Raises NoRoute for a topic that is not there."""
+        route = await self.client.routes.find(topic)
+        if topic not in self._watched:
+            self.client.routes.watch(topic)
+        if not self._watched:
+            self.client.routes.on_change.append(self._route_changed)
+        self._watched[topic] = sorted(route.subscribe)
+
+    def unwatch(self, topic: str) -> None:
+        if self._watched.pop(topic, None) is not None:
+            self.client.routes.unwatch(topic)
+            if not self._watched:
+                self.client.routes.on_change.remove(self._route_changed)
+
+    def _route_changed(self, topic: str) -> None:
+        known, route = self._watched.get(topic), self.client.routes.routes.get(topic)
+        if known is None or route is None:
+            return
+        queues = sorted(route.subscribe)
+        if queues != known:
+            self._watched[topic] = queues
+            self.on_queues(topic, queues)
+
     async def _add_topic(self, topic: str, expression: str, expression_type: str) -> None:
         data = subscription(topic, expression, expression_type, self.client.clock.wall_ms)
         await self.client.routes.find(topic)
+        await check_filter(self.client, self.group, data)
         if topic not in self.subscriptions:
             self.client.routes.watch(topic)
         self.subscriptions[topic] = data
@@ -174,10 +226,14 @@ class PullConsumer:
         return sorted(self._parts)
 
     def _apply(self, topic: str, queues: Sequence[MessageQueue], alone: bool) -> bool:
-        if self.closed:
+        if self.closed or topic not in self.subscriptions:
             return True
         others = [queue for queue in self._parts if queue.topic != topic]
+        before = {queue for queue in self._parts if queue.topic == topic}
         self._set_queues([*others, *queues])
+        if before != set(queues):
+            route = self.client.routes.routes.get(topic)
+            self.on_share(topic, sorted(route.subscribe) if route is not None else [], sorted(queues))
         return True
 
     def _set_queues(self, queues: Sequence[MessageQueue]) -> None:
@@ -279,9 +335,12 @@ class PullConsumer:
 
     # --- committing
 
-    async def commit(self, held: Sequence[MessageExt] = ()) -> None:
-        """Store the positions; `held` are messages that were handed out and are not done. Raises the first error."""
-        for part in self._parts.values():
+    async def commit(self, held: Sequence[MessageExt] = (), queues: Iterable[MessageQueue] | None = None) -> None:
+        """Store the positions, or those of some `queues`; `held` are messages that were handed out and are not done.
+
+        Raises ClientError for a queue that is not assigned, and the first error of a broker.
+        """
+        for part in self._parts.values() if queues is None else [self._part(queue) for queue in queues]:
             if part.pull_offset is not None:
                 offsets = [each.queue_offset for each in held if each.queue == part.queue]
                 self.offsets.update(part.queue, min([part.position, *offsets]), increase_only=False)
@@ -417,5 +476,11 @@ class PullConsumer:
             await self.offsets.persist(list(self._parts))
         for topic in self.subscriptions:
             self.client.routes.unwatch(topic)
+        for topic in list(self._watched):
+            self.unwatch(topic)
         self.wake()
         await self.client.remove_consumer(self)
+
+
+def _nobody(*told: object) -> None:
+    """Nobody wants to know."""

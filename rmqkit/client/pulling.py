@@ -9,20 +9,27 @@
 Any other code is a BrokerError, no answer a PeerUnreachable. Messages whose tag is not subscribed to are left out here:
 the broker compares hash codes only.
 
-Source: `client/.../impl/consumer/PullAPIWrapper.java`, `impl/MQClientAPIImpl.java` (`processPullResponse`).
+An inner batch is one record with several messages in its body (brokers of Apache's with batch queues store them): they
+come out as messages of their own, numbered from the record's offset on.
+
+Source: `client/.../impl/consumer/PullAPIWrapper.java`, `impl/MQClientAPIImpl.java` (`processPullResponse`),
+`common/.../message/MessageDecoder.java` (`decodeMessage`).
 """
 
+from collections.abc import Iterator
 from enum import Enum
 from typing import NamedTuple
 
 from rmqkit.client.client import Client, decoded, fields
 from rmqkit.client.message import MessageExt
-from rmqkit.errors import PeerUnreachable
+from rmqkit.errors import PeerUnreachable, RemoteProtocolError
 from rmqkit.wire import properties as props
+from rmqkit.wire.batch import decode_batch
 from rmqkit.wire.bodies import SubscriptionData
-from rmqkit.wire.codes import PullSysFlag, RequestCode, ResponseCode
+from rmqkit.wire.codes import MessageSysFlag, PullSysFlag, RequestCode, ResponseCode
 from rmqkit.wire.fastjson import MessageQueue
-from rmqkit.wire.record import iter_records
+from rmqkit.wire.inflate import CompressionMissing, inflate_body
+from rmqkit.wire.record import Record, iter_records
 from rmqkit.wire.schemas.pull import PullMessageRequest, PullMessageResponse
 
 BATCH_SIZE = 32
@@ -30,6 +37,9 @@ BATCH_BYTES_MAX = 256 * 1024
 SUSPEND_MS = 15_000
 TIMEOUT_MS = 30_000
 _TAGS = props.PROPERTY_TAGS.encode()
+_WRAPPED = MessageSysFlag.INNER_BATCH | MessageSysFlag.NEED_UNWRAP
+#: what is true of the record alone, not of the messages in it
+_OF_RECORD = _WRAPPED | MessageSysFlag.COMPRESSED | MessageSysFlag.COMPRESSION_MASK
 
 
 class PullStatus(Enum):
@@ -104,7 +114,7 @@ async def pull(
         tags = frozenset(tag.encode() for tag in subscription.tags_set)
         messages = [
             MessageExt(record, queue.broker_name)
-            for record in decoded(reply, lambda body: list(iter_records(body)))
+            for record in decoded(reply, lambda body: _records(body, offset))
             if not tags or props.find(record.properties, _TAGS) in tags
         ]
     return Pulled(
@@ -115,3 +125,34 @@ async def pull(
         messages,
         answer.suggest_which_broker_id,
     )
+
+
+def _records(body: bytes, offset: int) -> list[Record]:
+    records = list(iter_records(body))
+    if any(record.sys_flag & _WRAPPED == _WRAPPED for record in records):
+        # An offset within a batch gets all of it.
+        records = [each for record in records for each in _unwrapped(record) if each.queue_offset >= offset]
+    return records
+
+
+def _unwrapped(record: Record) -> Iterator[Record]:
+    if record.sys_flag & _WRAPPED != _WRAPPED:
+        yield record
+        return
+    try:
+        body = record.body
+        if record.sys_flag & MessageSysFlag.COMPRESSED:
+            body = inflate_body(body, record.sys_flag)
+        messages = decode_batch(body)
+    except (RemoteProtocolError, CompressionMissing):
+        # Better one message that nobody understands than none that anybody hears of.
+        yield record
+        return
+    for number, message in enumerate(messages):
+        yield record._replace(
+            queue_offset=record.queue_offset + number,
+            sys_flag=record.sys_flag & ~_OF_RECORD,
+            flag=message.flag,
+            body=message.body,
+            properties=message.properties,
+        )

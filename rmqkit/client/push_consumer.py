@@ -27,6 +27,7 @@ from rmqkit.client.consuming import (
     MIB,
     RETRY_AFTER_BUSY_MS,
     RETRY_AFTER_ERROR_MS,
+    check_filter,
     first_offset,
     subscription,
 )
@@ -38,15 +39,12 @@ from rmqkit.client.outgoing import RETRY_PREFIX
 from rmqkit.client.pulling import Pulled, PullStatus, pull
 from rmqkit.client.push_queue import Batch, Consumption, PushConsumerSettings, QueueWork
 from rmqkit.client.rebalance import UNBALANCED_MS, Rebalance
+from rmqkit.client.redelivery import Redelivery
 from rmqkit.errors import ClientError, RmqkitError
-from rmqkit.runtime.connection import Address
 from rmqkit.wire import properties as props
 from rmqkit.wire.bodies import ConsumerData, ConsumerRunningInfo, ProcessQueueInfo, SubscriptionData
-from rmqkit.wire.codes import RequestCode, ResponseCode
+from rmqkit.wire.codes import ResponseCode
 from rmqkit.wire.fastjson import MessageQueue
-from rmqkit.wire.schemas.send import ConsumerSendMsgBackRequest
-
-SEND_BACK_TIMEOUT_MS = 5000
 
 
 class PushConsumer:
@@ -81,7 +79,7 @@ class PushConsumer:
         self._duty = f"offsets-{settings.group}"
         #: queues that are being let go: they are begun again only after their offset is stored
         self._letting_go: dict[MessageQueue, Promise[None]] = {}
-        self._without_send_back: dict[Address, None] = {}
+        self._redelivery = Redelivery(client, settings.group)
         self._flow_controls = 0
         #: nothing is pulled; what is here is still delivered
         self.suspended = False
@@ -111,6 +109,12 @@ class PushConsumer:
         self.subscriptions[topic] = data
         self._changed()
 
+    async def check(self, topic: str, expression: str, expression_type: str) -> None:
+        """Once started: whether a subscription will do. Raises ClientError."""
+        if self.started:
+            data = subscription(topic, expression, expression_type, self.client.clock.wall_ms)
+            await check_filter(self.client, self.group, data)
+
     def unsubscribe(self, topic: str) -> None:
         if self.subscriptions.pop(topic, None) is not None:
             self.client.routes.unwatch(topic)
@@ -124,7 +128,8 @@ class PushConsumer:
             self._rebalance.soon()
 
     async def start(self) -> None:
-        """Join the group. Raises ClientError without a subscription, or when the group is consumed by this client already.
+        """Join the group. Raises ClientError without a subscription, or when the group is consumed by this client already,
+        BrokerError for a filter that will not do.
 
         A topic that does not exist yet, or a broker that is down, is no error: rebalance finds them later.
         """
@@ -139,6 +144,12 @@ class PushConsumer:
             except ClientError as error:
                 if topic != self.retry_topic:
                     self.client.log.warning("no-route-yet", group=self.group, topic=topic, error=str(error))
+        try:
+            for data in list(self.subscriptions.values()):
+                await check_filter(self.client, self.group, data)
+        except ClientError:
+            await self.client.remove_consumer(self)
+            raise
         # The round of rebalance that follows must find this client in the group.
         await self.client.heartbeats.beat_all()
         if self.closed:
@@ -171,6 +182,7 @@ class PushConsumer:
                 work.dropped = True
         for topic in self.subscriptions:
             self.client.routes.unwatch(topic)
+        await self._redelivery.close()
         await self.client.remove_consumer(self)
 
     def _persist(self, now_ms: int) -> int:
@@ -353,6 +365,10 @@ class PushConsumer:
         batch.work.last_consume_ms = self.client.clock.mono_ms
         self._consumption.finished(batch, ok)
 
+    def began(self, batch: Batch) -> None:
+        """A listener begins with a batch; may be called in any thread."""
+        batch.started_ms = self.client.clock.mono_ms
+
     def undelivered(self, batch: Batch) -> None:
         """No listener will see the batch: its queue was let go, or the consumer closes."""
         if batch.answer is not None:
@@ -366,31 +382,8 @@ class PushConsumer:
         self._dispatch(Batch(QueueWork(message.queue, self.client.clock.mono_ms), [message], answer))
 
     async def send_back(self, message: MessageExt, *, delay_level: int, max_times: int) -> bool:
-        """Have the broker deliver the message again later (36). False when it did not take it."""
-        master = self.client.routes.master(message.broker_name)
-        if master is None or master in self._without_send_back:
-            return False
-        request = ConsumerSendMsgBackRequest(
-            offset=message.commit_log_offset,
-            group=self.group,
-            delay_level=delay_level,
-            origin_msg_id=message.msg_id,
-            origin_topic=message.topic,
-            max_reconsume_times=max_times,
-        )
-        code = RequestCode.CONSUMER_SEND_MSG_BACK
-        try:
-            await self.client.ask(master, code, request, timeout_ms=SEND_BACK_TIMEOUT_MS)
-        except ClientError as error:
-            if error.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
-                if master not in self._without_send_back:
-                    self._without_send_back[master] = None
-                    note = "failed messages are kept and delivered again by this member"
-                    self.client.log.warning("no-send-back", broker=str(master), note=note)
-            else:
-                self.client.log.warning("send-back-failed", message=message.msg_id, error=str(error))
-            return False
-        return True
+        """Have the message delivered again later; False when nobody took it."""
+        return await self._redelivery.send_back(message, delay_level=delay_level, times_max=max_times)
 
     def background_failed(self, error: RmqkitError) -> None:
         self.client.log.error("consumption-failed", group=self.group, error=str(error))

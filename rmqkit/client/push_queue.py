@@ -28,6 +28,8 @@ class PushConsumerSettings(ConsumerSettings):
     consume_message_batch_max_size: int = 1
     #: deliveries before a message goes to the dead letter queue; -1: 16, and without end when orderly
     max_reconsume_times: int = -1
+    #: a listener that is at work on messages for longer no longer counts: they are sent back; not when orderly
+    consume_timeout_ms: int = 900_000
     #: until a message that could not be sent back is delivered again
     retry_delay_ms: int = 5000
     #: until an orderly queue whose message failed goes on
@@ -80,9 +82,12 @@ class QueueWork:
 
 
 class Batch:
-    """Messages for one call of the listener, all of one queue. `answer` is for a message that an administrator sent."""
+    """Messages for one call of the listener, all of one queue. `answer` is for a message that an administrator sent.
 
-    __slots__ = ("answer", "messages", "work")
+    `started_ms` (monotonic) is set when the listener begins, perhaps by another thread; `expired` when it took too long.
+    """
+
+    __slots__ = ("answer", "expired", "messages", "started_ms", "work")
 
     def __init__(
         self, work: QueueWork, messages: Sequence[MessageExt], answer: Callable[[bool, str], None] | None = None
@@ -90,6 +95,8 @@ class Batch:
         self.work = work
         self.messages = list(messages)
         self.answer = answer
+        self.started_ms: int | None = None
+        self.expired = False
 
     @property
     def queue(self) -> MessageQueue:

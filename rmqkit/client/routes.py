@@ -44,6 +44,8 @@ class Route:
     #: broker name -> broker id -> address, of the brokers that hold the topic
     brokers: dict[str, dict[int, Address]]
     by_default: bool = False
+    #: the clusters that these brokers belong to
+    clusters: tuple[str, ...] = ()
 
 
 class BrokerAddress(NamedTuple):
@@ -186,15 +188,15 @@ class Routes:
         )
         if not kept:
             raise unknown
-        route = Route(topic, kept, (), default.brokers, by_default=True)
+        route = Route(topic, kept, (), default.brokers, by_default=True, clusters=default.clusters)
         self._learn(route)
         return route
 
     def _read(self, topic: str, reply: Reply) -> Route:
         if reply.code == ResponseCode.TOPIC_NOT_EXIST:
             raise NoRoute(
-                f"topic {topic} does not exist (name server {reply.address}); create it, "
-                "or start a broker with autoCreateTopicEnable",
+                f"topic {topic} does not exist (name server {reply.address}): create it, "
+                "or start a broker that has it or makes topics by itself (autoCreateTopicEnable)",
                 code=reply.code,
                 remark=reply.remark,
             )
@@ -247,7 +249,8 @@ def read_route(topic: str, data: TopicRoute) -> Route:
         if each.perm & PermName.PERM_READ
         for queue_id in range(each.read_queue_nums)
     ]
-    return Route(topic, tuple(publish), tuple(subscribe), brokers)
+    clusters = dict.fromkeys(each.cluster for each in data.broker_datas if each.cluster)
+    return Route(topic, tuple(publish), tuple(subscribe), brokers, clusters=tuple(sorted(clusters)))
 
 
 def _ordered_queues(topic: str, order_conf: str) -> Iterable[MessageQueue]:

@@ -293,7 +293,7 @@ class Cluster:
 
 def _difference(before: Description, wanted: Description) -> str:
     """What the running one has, where the two differ."""
-    names = ("groups", "replicas", "nameservers", "bind", "advertise", "base_port")
+    names = ("groups", "replicas", "nameservers", "bind", "advertise", "base_port", "log_format")
     words = [f"{name} = {getattr(before, name)!r}" for name in names if getattr(before, name) != getattr(wanted, name)]
     for key in sorted({*before.settings, *wanted.settings}):
         if before.settings.get(key) != wanted.settings.get(key):

@@ -8,13 +8,15 @@
     advertise = ""        # what clients are told; empty: the address bound to
     base_port = 0         # 0: name servers from 9876, brokers from 10911
     any_port = false      # move on when a port is taken
+    log_format = "text"   # of the nodes' logs; or "json"
 
     [settings]            # RocketMQ's names; a key goes to the kind of node that knows it
     flushDiskType = "SYNC_FLUSH"
 
 Ports stand 10 apart: name servers from 9876, brokers from 10911; with `base_port` the name servers come first and the
-brokers follow. A broker at P also takes P-2 and keeps P+1 for its replicas. Which ports a node really has stands in
-its `node.toml`.
+brokers follow. A broker at P also takes P-2 and keeps P+1 for its replicas. With `metricsExporterType = "PROM"` each node
+has one more, 10 apart from `metricsPromExporterPort` on, name servers first. Which ports a node really has stands in its
+`node.toml`.
 """
 
 from __future__ import annotations
@@ -35,7 +37,10 @@ Setting = bool | int | float | str
 
 NAMESERVER_PORT = 9876
 BROKER_PORT = 10911
+METRICS_PORT = 5557
+METRICS_PORT_KEY = "metricsPromExporterPort"
 PORT_STEP = 10
+LOG_FORMATS = ("text", "json")
 NAMESERVERS_MAX = 9
 #: one broker a group until replication is built
 REPLICAS_MAX = 1
@@ -49,6 +54,8 @@ class NodePlan:
     port: int
     broker_name: str = ""
     broker_id: int = 0
+    #: where its metrics are asked for when nobody else stands there; 0 when they are off
+    metrics_port: int = 0
 
     @property
     def is_broker(self) -> bool:
@@ -75,6 +82,7 @@ class Description:
     advertise: str = ""
     base_port: int = 0
     any_port: bool = False
+    log_format: str = "text"
     settings: Mapping[str, Setting] = field(default_factory=dict)
 
     @property
@@ -88,6 +96,10 @@ class Description:
     def bound(self) -> str:
         """The address to listen on, as a number. Raises UsageProblem."""
         return numeric("bind", self.bind)
+
+    @property
+    def has_metrics(self) -> bool:
+        return self.settings.get("metricsExporterType") == "PROM"
 
     def changed(self, **given: Any) -> Description:
         """With the values that are not None put in; `settings` are added to those there are. Raises UsageProblem."""
@@ -104,7 +116,9 @@ class Description:
         if self.replicas > REPLICAS_MAX:
             raise UsageProblem(f"replicas = {self.replicas}: replication is not built yet, a group has one broker")
         _check_count("replicas", self.replicas, REPLICAS_MAX)
-        top = max(max(plan.ports(plan.port)) for plan in self.nodes())
+        if self.log_format not in LOG_FORMATS:
+            raise UsageProblem(f"log_format = {self.log_format!r}: must be {' or '.join(LOG_FORMATS)}")
+        top = max(max(*plan.ports(plan.port), plan.metrics_port) for plan in self.nodes())
         if self.base_port and (self.base_port < 1024 or top > 65535):
             raise UsageProblem(f"base_port = {self.base_port}: the nodes must stand between 1024 and 65535")
         return self
@@ -119,7 +133,17 @@ class Description:
                 name = group_name(group)
                 port = first_broker + PORT_STEP * (group * self.replicas + broker_id)
                 plans.append(NodePlan(node=f"{name}-{broker_id}", port=port, broker_name=name, broker_id=broker_id))
+        if self.has_metrics:
+            first = self._first_metrics_port()
+            plans = [replace(plan, metrics_port=first + PORT_STEP * at) for at, plan in enumerate(plans)]
         return plans
+
+    def _first_metrics_port(self) -> int:
+        """Raises UsageProblem when the setting is no port."""
+        text = str(self.settings.get(METRICS_PORT_KEY, METRICS_PORT))
+        if not text.isdigit() or not 1 <= int(text) <= 65535:
+            raise UsageProblem(f"{METRICS_PORT_KEY} = {text}: must be a port; each node takes one, 10 apart from it on")
+        return int(text)
 
     def toml(self) -> str:
         import tomli_w

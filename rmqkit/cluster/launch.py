@@ -17,7 +17,7 @@ from pathlib import Path
 import psutil
 
 from rmqkit.cluster import nodefile, ports, processes, readiness, state
-from rmqkit.cluster.description import PORT_STEP, Description, NodePlan
+from rmqkit.cluster.description import METRICS_PORT_KEY, PORT_STEP, Description, NodePlan, Setting
 from rmqkit.cluster.errors import ClusterError
 from rmqkit.cluster.held import signals_held
 from rmqkit.cluster.home import LOG, NODES
@@ -94,13 +94,57 @@ def _write_node_files(
         known = [plan.ports(port) for plan in plans if (port := nodefile.port_of(there[plan.node])) is not None]
         ports.wait_free(description.bound, [port for block in known for port in block])
     chosen |= ports.choose(plans, wanted, description.bound, any_port=description.any_port, reserved=reserved)
+    metrics = _metrics_ports(description, plans, there, chosen, keep_ports=keep_ports)
     nameservers = [Target(plan, description.advertised, chosen[plan.node]) for plan in nodes if plan.node in chosen]
     namesrv = ";".join(target.address for target in nameservers if not target.plan.is_broker)
     for plan in plans:
         own = node_folder(folder, plan.node)
         port = chosen[plan.node]
-        nodefile.save(own, nodefile.contents(description, plan, own, port=port, namesrv=namesrv, there=there[plan.node]))
+        content = nodefile.contents(
+            description,
+            plan,
+            own,
+            port=port,
+            namesrv=namesrv,
+            there=there[plan.node],
+            metrics_port=metrics.get(plan.node),
+        )
+        nodefile.save(own, content)
         nodefile.check(own, plan.kind)
+
+
+def _metrics_ports(
+    description: Description,
+    plans: Sequence[NodePlan],
+    there: dict[str, dict[str, Setting]],
+    chosen: dict[str, int],
+    *,
+    keep_ports: bool,
+) -> dict[str, int]:
+    """The port of each node's metrics, which none of the cluster's other ports may be; {} when they are off."""
+    if not description.has_metrics:
+        return {}
+    starting = {plan.node for plan in plans}
+    reserved = {port for plan in description.nodes() if plan.node in chosen for port in plan.ports(chosen[plan.node])}
+    reserved.update(port for node, content in there.items() if node not in starting and (port := _metrics_port(content)))
+
+    def wanted(plan: NodePlan) -> int:
+        return (_metrics_port(there[plan.node]) if keep_ports else 0) or plan.metrics_port
+
+    if keep_ports:
+        ports.wait_free(description.bound, [port for plan in plans if (port := _metrics_port(there[plan.node]))])
+    return ports.choose(
+        plans,
+        wanted,
+        description.bound,
+        any_port=description.any_port,
+        reserved=reserved,
+        block_of=lambda plan, port: (port,),
+    )
+
+
+def _metrics_port(content: dict[str, Setting]) -> int:
+    return nodefile.port_of(content, METRICS_PORT_KEY) or 0
 
 
 def _start(
@@ -118,7 +162,9 @@ def _start(
     try:
         for plan in plans:
             with signals_held():
-                started = processes.spawn(node_folder(folder, plan.node), plan.kind, lifeline)
+                started = processes.spawn(
+                    node_folder(folder, plan.node), plan.kind, lifeline, log_format=description.log_format
+                )
                 with suppress(psutil.NoSuchProcess):
                     made.append((plan.node, psutil.Process(started.pid)))
                 known.nodes[plan.node] = started
@@ -160,9 +206,12 @@ def _taken_since(folder: Path, description: Description, plans: Sequence[NodePla
     """Nodes, none of which runs any more, whose ports are not free all the same, and where they may look next."""
     moved = {}
     for plan in plans:
-        port = nodefile.port_of(nodefile.load(node_folder(folder, plan.node)))
+        content = nodefile.load(node_folder(folder, plan.node))
+        port = nodefile.port_of(content)
         if port is not None and not all(ports.is_free(description.bound, each) for each in plan.ports(port)):
             moved[plan.node] = port + PORT_STEP
+        elif port is not None and plan.metrics_port and not ports.is_free(description.bound, _metrics_port(content)):
+            moved[plan.node] = port  # its metrics look further by themselves
     return moved
 
 

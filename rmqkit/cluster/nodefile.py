@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from difflib import get_close_matches
 from pathlib import Path
 
-from rmqkit.cluster.description import Description, NodePlan, Setting
+from rmqkit.cluster.description import METRICS_PORT_KEY, Description, NodePlan, Setting
 from rmqkit.cluster.errors import ClusterError, UsageProblem
 from rmqkit.cluster.home import NODE_FILE, STORE, write_whole
 from rmqkit.errors import ConfigError
@@ -41,6 +41,8 @@ BROKER_TIES = (
 )  # fmt: skip
 NAMESERVER_TIES = ("listenPort", "bindAddress", "kvConfigPath", "configStorePath")
 
+METRICS_HOST_KEY = "metricsPromExporterHost"
+
 
 def wire_name(name: str) -> str:
     """What the cluster is called on the wire; Apache's tools look for DefaultCluster."""
@@ -48,9 +50,16 @@ def wire_name(name: str) -> str:
 
 
 def contents(
-    description: Description, plan: NodePlan, folder: Path, *, port: int, namesrv: str, there: Mapping[str, Setting]
+    description: Description,
+    plan: NodePlan,
+    folder: Path,
+    *,
+    port: int,
+    namesrv: str,
+    there: Mapping[str, Setting],
+    metrics_port: int | None = None,
 ) -> dict[str, Setting]:
-    """The content for one node; `there` is what its file holds so far."""
+    """The content for one node; `there` is what its file holds so far. `metrics_port` is None when metrics are off."""
     store = folder / STORE
     defaults = default_settings(plan, description)
     if plan.is_broker:
@@ -72,7 +81,13 @@ def contents(
             "kvConfigPath": str(store / "kvConfig.json"),
             "configStorePath": str(store / "namesrv.properties"),
         }
-    settings = {key: value for key, value in description.settings.items() if knows(plan.kind, key)}
+    if metrics_port is not None:
+        ties[METRICS_PORT_KEY] = metrics_port
+        if METRICS_HOST_KEY not in description.settings:
+            ties[METRICS_HOST_KEY] = description.bound
+    settings = {
+        key: value for key, value in description.settings.items() if knows(plan.kind, key) and key != METRICS_PORT_KEY
+    }
     return {**ties, **defaults, **{key: value for key, value in there.items() if key not in ties}, **settings}
 
 
@@ -143,6 +158,6 @@ def save(folder: Path, content: Mapping[str, Setting]) -> None:
         raise ClusterError(f"cannot write {folder / NODE_FILE}: {error.strerror}") from None
 
 
-def port_of(content: Mapping[str, Setting]) -> int | None:
-    port = content.get("listenPort")
+def port_of(content: Mapping[str, Setting], key: str = "listenPort") -> int | None:
+    port = content.get(key)
     return port if isinstance(port, int) and not isinstance(port, bool) else None

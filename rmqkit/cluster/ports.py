@@ -58,17 +58,19 @@ def choose(
     any_port: bool,
     reserved: Container[int] = (),
     free: Callable[[str, int], bool] = is_free,
+    block_of: Callable[[NodePlan, int], tuple[int, ...]] = NodePlan.ports,
 ) -> dict[str, int]:
     """The port of each node: `wanted(plan)`, or with `any_port` the next one ten further where all its ports are free.
 
-    `reserved` are ports of the cluster's nodes that run. Raises ClusterError, naming the owner of a taken port.
+    `reserved` are ports of the cluster's nodes that run, `block_of` says which ports belong together. Raises ClusterError,
+    naming the owner of a taken port.
     """
     chosen: dict[str, int] = {}
     taken: set[int] = set()
     for plan in plans:
         port = wanted(plan)
         while True:
-            block = plan.ports(port)
+            block = block_of(plan, port)
             if max(block) > PORT_MAX:
                 raise ClusterError(f"no free port is left for {plan.node}; choose others with --base-port")
             bad = [each for each in block if each in taken or each in reserved or not free(host, each)]

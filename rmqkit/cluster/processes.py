@@ -44,10 +44,10 @@ def lifeline_fd() -> int | None:
     return int(text)
 
 
-def spawn(folder: Path, kind: str, lifeline: int | None) -> Started:
+def spawn(folder: Path, kind: str, lifeline: int | None, *, log_format: str = "text") -> Started:
     """Start the node of that folder. Raises OSError."""
     command = [sys.executable, "-m", "rmqkit.node", "--kind", kind, "-c", str(folder / NODE_FILE)]
-    command += ["--name", folder.name, "--log-file", str(folder / LOG)]
+    command += ["--name", folder.name, "--log-file", str(folder / LOG), "--log-format", log_format]
     if lifeline is not None:
         command += ["--lifeline", str(lifeline)]
     with open(folder / LOG, "ab") as log:

@@ -11,15 +11,19 @@ A node's `state` is one of
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from rmqkit.cluster import nodefile, processes, readiness
 from rmqkit.cluster.cluster import Cluster
-from rmqkit.cluster.description import NodePlan
+from rmqkit.cluster.description import METRICS_PORT_KEY, NodePlan
 from rmqkit.cluster.home import STORE
 from rmqkit.cluster.readiness import NodeSeen, Target
+from rmqkit.runtime.connection import Address
 
 LOOK_TIMEOUT_S = 1.0
+#: every address of this machine, asked for from this machine
+LOOPBACK = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 
 
 def document(cluster: Cluster, *, timeout_s: float = LOOK_TIMEOUT_S) -> dict[str, Any]:
@@ -45,13 +49,28 @@ def document(cluster: Cluster, *, timeout_s: float = LOOK_TIMEOUT_S) -> dict[str
     return {"name": cluster.name, "namesrv": namesrv, "home": str(cluster.folder), "nodes": nodes}
 
 
+def metrics_url(content: Mapping[str, Any]) -> str | None:
+    """Where Prometheus scrapes a node that has this `node.toml`."""
+    port = nodefile.port_of(content, METRICS_PORT_KEY)
+    host = str(content.get("metricsPromExporterHost") or content.get("brokerIP1") or content.get("bindAddress"))
+    return None if port is None else f"http://{Address(LOOPBACK.get(host, host), port)}/metrics"
+
+
 def _node(
     cluster: Cluster, plan: NodePlan, target: Target | None, pid: int | None, now: str, seen: NodeSeen | None
 ) -> dict[str, Any]:
     address = target.address if target else None
-    if not plan.is_broker:
-        return {"node": plan.node, "kind": plan.kind, "address": address, "pid": pid, "state": now}
     folder = cluster.node_folder(plan.node)
+    metrics = metrics_url(nodefile.load(folder)) if plan.metrics_port else None
+    if not plan.is_broker:
+        return {
+            "node": plan.node,
+            "kind": plan.kind,
+            "address": address,
+            "metrics": metrics,
+            "pid": pid,
+            "state": now,
+        }
     return {
         "node": plan.node,
         "kind": plan.kind,
@@ -61,6 +80,7 @@ def _node(
         "acting": False,
         "address": address,
         "ha_address": target.ha_address if target else None,
+        "metrics": metrics,
         "pid": pid,
         "state": now,
         "store": str(folder / STORE),

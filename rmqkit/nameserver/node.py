@@ -7,11 +7,14 @@ in memory and comes back with the next registrations, so a name server that star
     liveness   who is taken out without a goodbye (`liveness.py`)
     kv         small texts by namespace and key, kept in a file (`kv.py`)
     handlers/  the request codes, by area
+    metrics    what Prometheus is told, on connections of the tag `metrics`, when `metricsExporterType` asks for it
 
 The settings are read at the moment of use, so that UPDATE_NAMESRV_CONFIG reaches them.
 
 Source: `namesrv/.../NamesrvController.java`.
 """
+
+from typing import TYPE_CHECKING
 
 from rmqkit.config import NodeConfig
 from rmqkit.nameserver.handlers import HANDLERS
@@ -24,6 +27,9 @@ from rmqkit.runtime.kept import KeptFile
 from rmqkit.runtime.node import BaseNode
 from rmqkit.runtime.ports import Ports
 from rmqkit.runtime.remoting import TAG, Remoting
+
+if TYPE_CHECKING:
+    from rmqkit.metrics.endpoint import MetricsEndpoint
 
 SCAN = "scan-brokers"
 
@@ -52,9 +58,16 @@ class NameServer(BaseNode):
             frame_size_max=config.limits.frame_size_max,
             frame_complete_ms=config.limits.frame_complete_ms,
             partial_bytes_max=config.limits.partial_bytes_max,
+            unread_bytes_max=config.limits.outbox_max,
         )
+        self.metrics: MetricsEndpoint | None = None
+        if config.metrics.exporter_type == "PROM":
+            # Imported by those alone who want it: its libraries cost start-up time and memory.
+            from rmqkit.nameserver import metrics
+
+            self.metrics = metrics.endpoint(self)
         self.started_ms = 0
-        self._stopping = False
+        self.stopping = False
 
     def start(self) -> None:
         """Raises KeptFileDamaged when the KV file cannot be read."""
@@ -70,20 +83,24 @@ class NameServer(BaseNode):
         self.duties.wake(SCAN, self._next_scan_ms())
 
     def stop(self) -> None:
-        self._stopping = True
+        self.stopping = True
 
     def opened(self, conn: Connection) -> None:
-        self.remoting.opened(conn)
+        self._protocol(conn).opened(conn)
 
     def received(self, conn: Connection, data: bytes) -> None:
-        self.remoting.received(conn, data)
+        self._protocol(conn).received(conn, data)
 
     def closed(self, conn: Connection, reason: str) -> None:
-        self.remoting.closed(conn, reason)
+        self._protocol(conn).closed(conn, reason)
         self.liveness.closed(conn, reason)
 
+    def _protocol(self, conn: Connection) -> "Remoting | MetricsEndpoint":
+        """Who speaks on a connection: its tag says it."""
+        return self.metrics if conn.tag == "metrics" and self.metrics is not None else self.remoting
+
     def settle(self) -> None:
-        if self._stopping and not self.kv.busy and not self.config_file.busy:
+        if self.stopping and not self.kv.busy and not self.config_file.busy:
             self.stopped = True
 
     def _next_scan_ms(self) -> int:

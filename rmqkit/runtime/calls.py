@@ -38,6 +38,11 @@ class Response(NamedTuple):
     remark: str | None = None
 
 
+#: What a peer on another machine is told that wants to change settings.
+REMOTE_UPDATE_REFUSED = (
+    "settings are changed from the node's own machine; remoteConfigUpdateEnable=true in its file lets other machines do it"
+)
+
 #: What a handler returns when it has parked the call.
 LATER = Response(-1)
 

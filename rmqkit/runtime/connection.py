@@ -69,6 +69,12 @@ class Connection:
         self.out_size = 0
         self.driver: Any = None
 
+    @property
+    def is_remote(self) -> bool:
+        """Whether the peer is on another machine, as addresses tell; nobody is where there are none (tests by hand)."""
+        host, local = self.peer.host, self.local
+        return local is not None and host != local.host and host != "::1" and not host.startswith("127.")
+
     def __repr__(self) -> str:
         return f"<{self.tag} connection {self.id} {'to' if self.dialled else 'from'} {self.peer}>"
 

@@ -120,3 +120,5 @@ class Ports(NamedTuple):
     disk: Disk
     entropy: Entropy
     log: Log
+    #: bytes of memory of the machine
+    memory_size: int = 8 << 30

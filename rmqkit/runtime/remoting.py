@@ -9,8 +9,8 @@ connection the peer opened. `then` is called exactly once: with a `Reply`, or wi
 be reached, the connection was lost or the time was over. A call that times out closes its connection when nothing at
 all arrived on it since the call: that peer is gone and nobody told us (half-open).
 
-Limits: frame size, time to complete a frame, bytes held in incomplete frames over all connections; beyond them the
-connection that broke the rule is closed, with a log line, and nobody else notices.
+Limits: frame size, time to complete a frame, bytes held in incomplete frames over all connections, bytes of answers to one
+peer; beyond them the connection that broke the rule is closed, with a log line, and nobody else notices.
 
 Source for the rules: `remoting/.../netty/NettyRemotingAbstract.java`.
 """
@@ -97,6 +97,7 @@ class Remoting:
         frame_size_max: int = FRAME_SIZE_MAX,
         frame_complete_ms: int = 60_000,
         partial_bytes_max: int = 256 * 1024 * 1024,
+        unread_bytes_max: int = 64 * 1024 * 1024,
         on_closed: Callable[[Connection, Peer], None] | None = None,
     ) -> None:
         """`tables`: handlers by connection tag; dialled connections use the tag `remoting`."""
@@ -109,6 +110,7 @@ class Remoting:
         self.frame_size_max = frame_size_max
         self.frame_complete_ms = frame_complete_ms
         self.partial_bytes_max = partial_bytes_max
+        self.unread_bytes_max = unread_bytes_max
         self.partial_bytes = 0
         #: why requests are answered with SERVICE_NOT_AVAILABLE: the node starts or stops; "" while it serves
         self.unavailable = ""
@@ -116,6 +118,9 @@ class Remoting:
         self.links: dict[Address, Connection] = {}
         #: requests taken since the start, by code
         self.counts: dict[int, int] = {}
+        #: makes a `Call` of a request, and is told each answer (`measure`)
+        self._make_call: Callable[..., Call[Any]] = Call
+        self._answered: Callable[[Any, int, int], None] | None = None
         self._on_closed = on_closed
         self._partial: dict[int, Connection] = {}
         self._opaque = 0
@@ -141,7 +146,7 @@ class Remoting:
         calls, peer.calls = peer.calls, {}
         kind = "lost" if peer.was_open else "connect"
         for waiting in calls.values():
-            waiting.then(CallFailed(kind, conn.peer, reason, peer.was_open))
+            _end(waiting, CallFailed(kind, conn.peer, reason, peer.was_open))
         if self._on_closed is not None:
             self._on_closed(conn, peer)
 
@@ -157,6 +162,11 @@ class Remoting:
         pending = buffer.pending
         if pending or peer.partial_size:
             self._note_partial(conn, peer, pending, bool(frames))
+
+    def measure(self, make_call: Callable[..., Call[Any]], answered: Callable[[Any, int, int], None]) -> None:
+        """From now on requests become calls of another make, and `answered` is told (call, response code, now)."""
+        self._make_call = make_call
+        self._answered = answered
 
     def link(self, address: Address) -> Connection:
         """The connection to an address, dialled now if there is none."""
@@ -240,22 +250,22 @@ class Remoting:
             return
         code = row.code
         self.counts[code] = self.counts.get(code, 0) + 1
-        call: Call[Any] = Call(self, conn, code, head.ext, each.body, head.opaque, head.flag, head.version, head.language)
+        call = self._make_call(self, conn, code, head.ext, each.body, head.opaque, head.flag, head.version, head.language)
         self.handle(call, row.handler)
 
     def handle(self, call: Call[Any], handler: Handler) -> None:
         """Let a handler answer a call; also for a parked call that has to be handled from the start."""
-        name = code_name(call.code)
         try:
             response = handler(self.node, call)
         except Refused as refused:
             response = Response(refused.code, remark=str(refused))
         except RemoteProtocolError as error:
             # The body is not what the code says. The frame was sound, so the connection may live.
-            response = Response(ResponseCode.SYSTEM_ERROR, remark=f"{name}: {error}")
+            response = Response(ResponseCode.SYSTEM_ERROR, remark=f"{code_name(call.code)}: {error}")
         except Exception as error:
             if call.changed:
                 raise
+            name = code_name(call.code)
             self.log.error("handler-failed", request=name, peer=str(call.conn.peer), error=repr(error))
             response = Response(ResponseCode.SYSTEM_ERROR, remark=f"{name} failed: {type(error).__name__}: {error}")
         if response is not LATER:
@@ -264,6 +274,8 @@ class Remoting:
     def answer(self, call: Call[Any], response: Response) -> None:
         assert not call.finished, f"call {call.opaque} of {call.conn} is answered twice"
         call.finished = True
+        if self._answered is not None:
+            self._answered(call, response.code, self.clock.mono_ms)
         if not call.flag & FLAG_ONEWAY and not call.conn.closing:
             self._send(call.conn, call.opaque, response)
 
@@ -276,6 +288,8 @@ class Remoting:
             buffers = body
         size = sum(map(len, buffers))
         self.outbox.send(conn, frame_head(header, size), *buffers)
+        if conn.out_size > self.unread_bytes_max:
+            self._drop_unread(conn)
 
     def _turn_away(self, conn: Connection, head: Head, code: int, remark: str) -> None:
         if not head.flag & FLAG_ONEWAY:
@@ -284,9 +298,7 @@ class Remoting:
     def _reply(self, conn: Connection, peer: Peer, head: Head, body: bytes) -> None:
         waiting = peer.calls.pop(head.opaque, None)
         if waiting is not None:
-            # The deadlines know the call until its time is over; what was sent with it need not stay that long.
-            then, waiting.then = waiting.then, _ended
-            then(Reply(head.code, head.ext_fields or {}, head.remark or "", body, head.version, conn.peer))
+            _end(waiting, Reply(head.code, head.ext_fields or {}, head.remark or "", body, head.version, conn.peer))
 
     def _refuse(self, conn: Connection, error: RemoteProtocolError) -> None:
         self.log.warning("connection-refused-bytes", peer=str(conn.peer), error=str(error))
@@ -322,6 +334,15 @@ class Remoting:
         self._partial.pop(conn.id, None)
         self.outbox.abort(conn, reason)
 
+    def _drop_unread(self, conn: Connection) -> None:
+        """Many small requests in one turn can have large answers: they are not let grow until its end."""
+        reason = f"the peer does not read: {conn.out_size} bytes wait"
+        if not conn.closing:
+            self.log.warning("connection-limit", peer=str(conn.peer), reason=reason)
+        conn.out.clear()
+        conn.out_size = 0
+        self.outbox.abort(conn, reason)
+
     def _expire(self, now_ms: int) -> int | None:
         heap = self._deadlines
         while heap:
@@ -343,6 +364,12 @@ class Remoting:
             outcome: Outcome = CallFailed("timeout", conn.peer, "no answer in time", peer.was_open)
             waiting.then(outcome)
         return None
+
+
+def _end(waiting: _Waiting, outcome: Outcome) -> None:
+    """The deadlines know the call until its time is over; what was sent with it need not stay that long."""
+    then, waiting.then = waiting.then, _ended
+    then(outcome)
 
 
 def _ended(outcome: Outcome) -> None:

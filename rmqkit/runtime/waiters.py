@@ -52,9 +52,13 @@ class OffsetWaiters:
 
 
 class ArrivalWaiter:
-    """`wake(arrived)` is called once, unless the connection goes first."""
+    """`wake(arrived)` is called once, unless the connection goes first.
 
-    __slots__ = ("conn", "deadline_ms", "ended", "key", "match", "offset", "wake")
+    `match` is asked about the tags code of a record that has come, then `accepts`, for those who need to read it, about its
+    number.
+    """
+
+    __slots__ = ("accepts", "conn", "deadline_ms", "key", "match", "number", "offset", "wake")
 
     def __init__(
         self,
@@ -64,14 +68,16 @@ class ArrivalWaiter:
         conn: Connection,
         match: Callable[[int], bool] | None,
         wake: Callable[[bool], None],
+        accepts: Callable[[int], bool] | None = None,
     ) -> None:
+        self.accepts = accepts
         self.key = key
         self.offset = offset
         self.deadline_ms = deadline_ms
         self.conn = conn
         self.match = match
         self.wake = wake
-        self.ended = False
+        self.number = 0
 
 
 class ArrivalWaiters:
@@ -80,7 +86,10 @@ class ArrivalWaiters:
         self.count = 0
         #: keys with somebody waiting; the broker looks arrivals up here
         self.by_key: dict[tuple[str, int], list[ArrivalWaiter]] = {}
-        self._deadlines: list[tuple[int, int, ArrivalWaiter]] = []
+        #: by deadline and number; a heap has the deadlines. Who has ended is gone from here at once: pulls wait for
+        #: seconds, and on a busy queue each ends within a millisecond
+        self._by_deadline: dict[int, dict[int, ArrivalWaiter]] = {}
+        self._deadlines: list[int] = []
         self._sequence = 0
 
     def park(self, waiter: ArrivalWaiter) -> bool:
@@ -88,16 +97,20 @@ class ArrivalWaiters:
         if self.count >= self.waiters_max:
             return False
         self.by_key.setdefault(waiter.key, []).append(waiter)
-        self._sequence += 1
-        heappush(self._deadlines, (waiter.deadline_ms, self._sequence, waiter))
+        waiter.number = self._sequence = self._sequence + 1
+        due = self._by_deadline.get(waiter.deadline_ms)
+        if due is None:
+            due = self._by_deadline[waiter.deadline_ms] = {}
+            heappush(self._deadlines, waiter.deadline_ms)
+        due[waiter.number] = waiter
         self.count += 1
         return True
 
     def next_deadline_ms(self) -> int | None:
         heap = self._deadlines
-        while heap and heap[0][2].ended:
+        while heap and heap[0] not in self._by_deadline:
             heappop(heap)
-        return heap[0][0] if heap else None
+        return heap[0] if heap else None
 
     def arrived(self, key: tuple[str, int], offset: int, tags_code: int) -> None:
         """Wakes who waits for this queue at `offset` or before and wants such a record."""
@@ -105,12 +118,14 @@ class ArrivalWaiters:
         if not waiting:
             return
         for waiter in list(waiting):
-            if waiter.offset <= offset and (waiter.match is None or waiter.match(tags_code)):
+            if waiter.offset > offset or (waiter.match is not None and not waiter.match(tags_code)):
+                continue
+            if waiter.accepts is None or waiter.accepts(offset):
                 self.end(waiter, True)
 
     def expire(self, now_ms: int) -> int | None:
         while (due_ms := self.next_deadline_ms()) is not None and due_ms <= now_ms:
-            self.end(self._deadlines[0][2], False)
+            self.end(next(iter(self._by_deadline[due_ms].values())), False)
         return self.next_deadline_ms()
 
     def drop(self, conn: Connection) -> None:
@@ -130,8 +145,11 @@ class ArrivalWaiters:
         waiter.wake(arrived)
 
     def _end(self, waiter: ArrivalWaiter) -> None:
-        waiter.ended = True
         self.count -= 1
+        due = self._by_deadline[waiter.deadline_ms]
+        del due[waiter.number]
+        if not due:
+            del self._by_deadline[waiter.deadline_ms]
         waiting = self.by_key[waiter.key]
         waiting.remove(waiter)
         if not waiting:

@@ -27,6 +27,7 @@ SECTIONS: dict[str, type[Any]] = {
     "topics": sections.TopicDefaults,
     "send": sections.SendLimits,
     "pull": sections.PullSettings,
+    "filters": sections.FilterSettings,
     "registration": sections.Registration,
     "commit_log": sections.CommitLogSettings,
     "flush": sections.FlushSettings,
@@ -34,7 +35,11 @@ SECTIONS: dict[str, type[Any]] = {
     "index": sections.IndexSettings,
     "retention": sections.RetentionSettings,
     "offsets": sections.OffsetSettings,
+    "delay": sections.DelaySettings,
+    "coordination": sections.Coordination,
     "limits": sections.NetworkLimits,
+    "metrics": sections.MetricsSettings,
+    "logs": sections.LogSettings,
     "plugins": sections.PluginSettings,
 }
 
@@ -171,6 +176,12 @@ def check_broker(values: Mapping[str, Value]) -> None:
                 f"config: {key} = {values[key]} with brokerRole = SYNC_MASTER is refused: replication is not built yet, "
                 "so a send would be acknowledged with fewer copies"
             )
+    if values["lockMode"] == "strict" or values["lockInStrictMode"]:
+        key = "lockInStrictMode = true" if values["lockInStrictMode"] else "lockMode = strict"
+        raise ConfigError(
+            f"config: {key} is refused: locks that a quorum of the broker group grants are not built yet; "
+            "use lockMode = loose"
+        )
     if values["fetchNamesrvAddrByAddressServer"] and not values["namesrvAddr"]:
         raise ConfigError(
             "config: fetchNamesrvAddrByAddressServer = true without namesrvAddr is refused: no address server is asked "

@@ -30,6 +30,7 @@ AREAS = (
     "Pop",
     "Other features to come",
     "Metrics",
+    "Logs",
     "RocksDB",
     "Threads, queues and tuning of Java",
     "Keys of earlier releases",

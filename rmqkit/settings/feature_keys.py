@@ -1,4 +1,4 @@
-"""Rows of a broker's features that are still to come: timers, transactions, pop, filters by SQL, metrics and others.
+"""Rows of delay levels, and of a broker's features that are still to come: timers, transactions, pop and others.
 
 A message that needs one of them is refused when it arrives (as Apache answers with the feature off), so a key that
 tunes the feature can be taken without harm. Those that would make stored messages vanish from their readers end the
@@ -7,18 +7,60 @@ start instead.
 
 from __future__ import annotations
 
-from rmqkit.settings.table import UNREAD, Row, Type, in_area, later, no_effect, refused
+from rmqkit.settings.table import STATISTICS, UNREAD, Row, Type, Value, in_area, later, no_effect, refused, works
+
+_UNITS_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+def delays_ms(value: Value) -> tuple[int, ...]:
+    """ScheduleMessageService.parseDelayLevel: "1s 5s 1m" as milliseconds."""
+    return tuple(int(each[:-1]) * _UNITS_MS[each[-1]] for each in str(value).split(" "))
+
 
 TIMERS = in_area(
     "Timer and delay",
-    *later(
-        "delayed messages",
+    works(
+        "messageDelayLevel",
+        Type.STR,
+        "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h",
+        "delay.levels_ms",
+        "the delay of each level from 1 on; what is waiting keeps the time it was given",
+        pattern=r"[0-9]{1,9}[smhd]( [0-9]{1,9}[smhd]){0,255}",
+        allowed="1 to 256 times separated by one space, each a number and s, m, h or d",
+        convert=delays_ms,
+    ),
+    works(
+        "flushDelayOffsetInterval",
+        Type.LONG,
+        10_000,
+        "delay.flush_delay_offset_interval_ms",
+        "ms between two writes of delayOffset.json",
+        live=True,
+        low=1,
+    ),
+    works(
+        "scheduleAsyncDeliverMaxPendingLimit",
+        Type.INT,
+        2000,
+        "delay.pending_max",
+        "deliveries of one delay level that may wait for their disk",
+        live=True,
+        low=1,
+    ),
+    works(
+        "delayOffsetUpdateVersionStep",
+        Type.LONG,
+        200,
+        "delay.delay_offset_update_version_step",
+        "deliveries between two steps of the data version of delayOffset.json",
+        live=True,
+        low=1,
+    ),
+    *no_effect(STATISTICS, "enableScheduleMessageStats: bool = true"),
+    *no_effect(
+        "deliveries never wait for one another; one that fails holds back only the progress of its level",
         """
-        messageDelayLevel: str = 1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h
-        flushDelayOffsetInterval: long = 10000
-        enableScheduleMessageStats: bool = true
         enableScheduleAsyncDeliver: bool = false
-        scheduleAsyncDeliverMaxPendingLimit: int = 2000
         scheduleAsyncDeliverMaxResendNum2Blocked: int = 3
         """,
     ),
@@ -131,20 +173,71 @@ POP = in_area(
     ),
 )
 
+FILTERS = in_area(
+    "Pulling",
+    works(
+        "enablePropertyFilter",
+        Type.BOOL,
+        False,
+        "filters.enable_property_filter",
+        "consumers may subscribe by SQL92 and by other expressions over properties",
+        live=True,
+    ),
+    works(
+        "enableCalcFilterBitMap",
+        Type.BOOL,
+        False,
+        "filters.enable_calc_filter_bit_map",
+        "with enableConsumeQueueExt: who wants a message is worked out when it comes, and pulls by SQL92 read no others",
+        live=True,
+    ),
+    works(
+        "filterSupportRetry",
+        Type.BOOL,
+        False,
+        "filters.filter_support_retry",
+        "a subscription to a retry topic by an expression filters by the one of the message's own topic",
+        live=True,
+    ),
+    works(
+        "expectConsumerNumUseFilter",
+        Type.INT,
+        32,
+        "filters.expect_consumer_num_use_filter",
+        "groups with a filter that a topic's bit maps have room for",
+        low=1,
+        high=10_000,
+    ),
+    works(
+        "maxErrorRateOfBloomFilter",
+        Type.INT,
+        20,
+        "filters.max_error_rate_of_bloom_filter",
+        "percent of the records that a bit map may let be read for nothing",
+        low=1,
+        high=99,
+    ),
+    works(
+        "filterDataCleanTimeSpan",
+        Type.LONG,
+        86_400_000,
+        "filters.filter_data_clean_time_span_ms",
+        "ms that a group's filter is kept after the group has gone",
+        live=True,
+        low=0,
+    ),
+)
+
 OTHERS = in_area(
     "Other features to come",
-    *later(
-        "filters by SQL92",
-        """
-        enablePropertyFilter: bool = false
-        enableCalcFilterBitMap: bool = false
-        filterSupportRetry: bool = false
-        expectConsumerNumUseFilter: int = 32
-        maxErrorRateOfBloomFilter: int = 20
-        filterDataCleanTimeSpan: long = 86400000
-        """,
+    works(
+        "storeReplyMessageEnable",
+        Type.BOOL,
+        True,
+        "coordination.store_reply_message_enable",
+        "a reply to a request is stored in the reply topic as well, not only handed on to who waits for it",
+        live=True,
     ),
-    *later("request and reply", "storeReplyMessageEnable: bool = true"),
     *later(
         "offsets of broadcasting consumers behind a proxy",
         """
@@ -213,33 +306,4 @@ OTHERS = in_area(
     *no_effect(UNREAD, "cleanOfflineBrokerInterval: int = 30000"),
 )
 
-METRICS = in_area(
-    "Metrics",
-    *later(
-        "metrics",
-        """
-        metricsExporterType: enum(DISABLE|OTLP_GRPC|PROM|LOG) = DISABLE
-        metricsOtelCardinalityLimit: int = 50000
-        metricsGrpcExporterTarget: str = ""
-        metricsGrpcExporterHeader: str = ""
-        metricGrpcExporterTimeOutInMills: long = 3000
-        metricGrpcExporterIntervalInMills: long = 60000
-        metricLoggingExporterIntervalInMills: long = 10000
-        metricsPromExporterPort: int = 5557
-        metricsPromExporterHost: str = ""
-        metricsLabel: str = ""
-        metricsInDelta: bool = false
-        metricsExportBatchMaxDataPoints: int = 1000
-        enableRemotingMetrics: bool = true
-        enableMessageStoreMetrics: bool = true
-        enablePopMetrics: bool = true
-        enableConnectionMetrics: bool = true
-        enableTransactionMetrics: bool = true
-        enableStatsMetrics: bool = true
-        enableRequestMetrics: bool = true
-        enableLagAndDlqMetrics: bool = true
-        """,
-    ),
-)
-
-ROWS: tuple[Row, ...] = TIMERS + TRANSACTIONS + POP + OTHERS + METRICS
+ROWS: tuple[Row, ...] = TIMERS + TRANSACTIONS + POP + FILTERS + OTHERS

@@ -17,6 +17,7 @@ from rmqkit.settings import (
     message_keys,
     nameserver_keys,
     network_keys,
+    observe_keys,
     own_keys,
     replication_keys,
     store_keys,
@@ -42,12 +43,13 @@ BROKER = (
     + network_keys.BROKER_ROWS
     + store_keys.ROWS
     + own_keys.BROKER_ROWS
+    + observe_keys.BROKER_ROWS
     + replication_keys.ROWS
     + feature_keys.ROWS
     + network_keys.ROWS
     + own_keys.ROWS
 )
-NAMESERVER = nameserver_keys.ROWS + network_keys.ROWS + own_keys.ROWS
+NAMESERVER = nameserver_keys.ROWS + observe_keys.NAMESERVER_ROWS + network_keys.ROWS + own_keys.ROWS
 
 ROWS: dict[Kind, dict[str, Row]] = {"broker": by_key(BROKER), "nameserver": by_key(NAMESERVER)}
 

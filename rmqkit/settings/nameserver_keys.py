@@ -157,23 +157,4 @@ CONTROLLER = in_area(
     ),
 )
 
-METRICS = in_area(
-    "Metrics",
-    *later(
-        "metrics of the controller",
-        """
-        metricsExporterType: enum(DISABLE|OTLP_GRPC|PROM|LOG) = DISABLE
-        metricsGrpcExporterTarget: str = ""
-        metricsGrpcExporterHeader: str = ""
-        metricGrpcExporterTimeOutInMills: long = 3000
-        metricGrpcExporterIntervalInMills: long = 60000
-        metricLoggingExporterIntervalInMills: long = 10000
-        metricsPromExporterPort: int = 5557
-        metricsPromExporterHost: str = ""
-        metricsLabel: str = ""
-        metricsInDelta: bool = false
-        """,
-    ),
-)
-
-ROWS: tuple[Row, ...] = NAMESERVER + CONTROLLER + METRICS
+ROWS: tuple[Row, ...] = NAMESERVER + CONTROLLER

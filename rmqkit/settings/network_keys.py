@@ -76,6 +76,21 @@ LIMITS = in_area(
         low=1,
     ),
     works(
+        "connectionsPerIpMax",
+        Type.INT,
+        5000,
+        "limits.connections_per_ip_max",
+        "connections at a time from one address (of IPv6, from one /64); more are closed at once",
+        low=1,
+    ),
+    works(
+        "remoteConfigUpdateEnable",
+        Type.BOOL,
+        False,
+        "limits.remote_config_update",
+        "settings may be changed at run time from other machines too; until there is access control, that is by anybody",
+    ),
+    works(
         "partialBytesMax",
         Type.LONG,
         268_435_456,
@@ -95,6 +110,23 @@ LIMITS = in_area(
         "outboxLowWater", Type.INT, 1_048_576, "limits.outbox_low_water", "unsent bytes below which it is read again", low=0
     ),
     works("outboxMax", Type.INT, 67_108_864, "limits.outbox_max", "unsent bytes at which it is closed", low=65_536),
+    works(
+        "unsentBytesMax",
+        Type.LONG,
+        536_870_912,
+        "limits.unsent_bytes_max",
+        "unsent bytes that all connections may hold together; beyond it the one with the most is closed",
+        low=65_536,
+    ),
+    works(
+        "spinPolls",
+        Type.INT,
+        200,
+        "limits.spin_polls",
+        "looks for more to do before a node sleeps (about 0.7 µs each; where there is one processor: none)",
+        low=0,
+        high=100_000,
+    ),
     works(
         "waitersMax", Type.INT, 100_000, "limits.waiters_max", "calls that may wait at a time, for each kind of wait", low=1
     ),

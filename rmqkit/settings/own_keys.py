@@ -44,7 +44,17 @@ BROKER = in_area(
         "bytes that the storage engine `memory` keeps; the oldest messages go first",
         low=16_777_216,
     ),
-    *later("slave acting master", 'lockMode: enum(loose|strict) = loose\nescapeStrategy: str = ""'),
+    works(
+        "lockMode",
+        Type.STR,
+        "loose",
+        "coordination.lock_mode",
+        "who grants the locks of ordered consumption: `loose` (this broker alone), or one that a plug-in brings; `strict` "
+        "(a quorum of the group) is refused until it is built",
+        pattern=r"[A-Za-z0-9_.-]{1,64}",
+        allowed="the name of a lock mode",
+    ),
+    *later("slave acting master", 'escapeStrategy: str = ""'),
     *no_effect(
         "the producer chooses: set it on the client",
         """

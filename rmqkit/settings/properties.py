@@ -1,13 +1,16 @@
-"""Java's property files, as an Apache `.conf` is one: text to keys with the line each began on.
+"""Java's property texts: Apache's `.conf` files with the line each key began on, and the bodies of configuration requests.
 
 The rules are those of `java.util.Properties.load`: `#` and `!` begin a comment, `=`, `:` or white space ends a key,
-a backslash escapes the next character or joins the next line, `\\uXXXX` is a UTF-16 unit. One thing is ours: an XML
-comment (Apache's own controller examples begin with one) is skipped, where Java would read its words as keys that
-nobody asks for.
+a backslash escapes the next character or joins the next line, `\\uXXXX` is a UTF-16 unit. In a file one thing is ours: an
+XML comment (Apache's own controller examples begin with one) is skipped, where Java would read its words as keys that
+nobody asks for. What a peer sent (`lenient`) is read without that, and never fails: what is odd becomes an odd key.
+
+`escape` writes what is read back; Java itself prints values as they are (`MixAll.properties2String`), only odd ones differ.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -23,7 +26,7 @@ class Property(NamedTuple):
     line: int
 
 
-def logical_lines(text: str) -> Iterator[tuple[int, str]]:
+def logical_lines(text: str, xml_comments: bool = True) -> Iterator[tuple[int, str]]:
     """Lines without comments and blank ones, with continued lines joined, each with the number of its first."""
     lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
     number = 0
@@ -32,7 +35,7 @@ def logical_lines(text: str) -> Iterator[tuple[int, str]]:
         first = number + 1
         line = lines[number].lstrip(SPACE)
         number += 1
-        if in_xml_comment or line.startswith("<!--"):
+        if xml_comments and (in_xml_comment or line.startswith("<!--")):
             in_xml_comment = "-->" not in line
             continue
         if not line or line[0] in "#!":
@@ -48,8 +51,8 @@ def ends_open(line: str) -> bool:
     return (len(line) - len(line.rstrip("\\"))) % 2 == 1
 
 
-def unescape(text: str) -> str:
-    """The characters behind Java's escapes. Raises ValueError for a `\\u` without four hex digits."""
+def unescape(text: str, lenient: bool = False) -> str:
+    """The characters behind Java's escapes. Raises ValueError for a `\\u` without four hex digits, unless lenient."""
     if "\\" not in text:
         return text
     out = []
@@ -64,19 +67,25 @@ def unescape(text: str) -> str:
         i += 1
         if char == "u":
             digits = text[i : i + 4]
-            if len(digits) != 4 or not all(digit in "0123456789abcdefABCDEF" for digit in digits):
+            if len(digits) == 4 and all(digit in "0123456789abcdefABCDEF" for digit in digits):
+                out.append(chr(int(digits, 16)))
+                i += 4
+            elif lenient:
+                out.append(char)
+            else:
                 raise ValueError("\\u needs four hex digits")
-            out.append(chr(int(digits, 16)))
-            i += 4
         else:
             out.append(ESCAPES.get(char, char))
     # Two units of a UTF-16 pair become one character; a lone one stays what it is.
     return "".join(out).encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
-def escape(text: str) -> str:
-    """A value as one line that `read` and Java take for it. Java itself prints values as they are; only odd ones differ."""
-    return text.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r")
+def escape(text: str, *, is_key: bool = False) -> str:
+    """A value, or a key, as one line that `read` and Java take for it."""
+    text = text.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r")
+    if is_key:
+        return re.sub(r"([=:\s#!])", r"\\\1", text)
+    return f"\\{text}" if text[:1] in (" ", "\t", "\f") else text
 
 
 def split(line: str) -> tuple[str, str]:
@@ -95,10 +104,10 @@ def split(line: str) -> tuple[str, str]:
     return line[:end], rest
 
 
-def read(text: str) -> list[Property]:
-    """Every key of a file, in order. Raises ValueError for a broken `\\u`."""
+def read(text: str, *, lenient: bool = False) -> list[Property]:
+    """Every key, in order. Raises ValueError for a broken `\\u`, unless lenient."""
     found = []
-    for number, line in logical_lines(text):
+    for number, line in logical_lines(text, xml_comments=not lenient):
         key, value = split(line)
-        found.append(Property(unescape(key), unescape(value), number))
+        found.append(Property(unescape(key, lenient), unescape(value, lenient), number))
     return found

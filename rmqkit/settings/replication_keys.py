@@ -30,9 +30,6 @@ REPLICATION = in_area(
         maxChecksumRange: long = 1073741824
         syncFromLastFile: bool = false
         asyncLearner: bool = false
-        enableSplitMetadata: bool = true
-        splitMetadataSize: int = 2000
-        delayOffsetUpdateVersionStep: long = 200
         """,
     ),
     *later(
@@ -41,7 +38,6 @@ REPLICATION = in_area(
         enableSlaveActingMaster: bool = false
         enableRemoteEscape: bool = false
         skipPreOnline: bool = false
-        lockInStrictMode: bool = false
         compatibleWithOldNameSrv: bool = true
         brokerHeartbeatInterval: int = 1000
         sendHeartbeatTimeoutMillis: int = 1000
@@ -50,6 +46,7 @@ REPLICATION = in_area(
         disappearTimeAfterStart: int = -1
         """,
     ),
+    *later("queue locks that a quorum of the group grants; `true` is refused until then", "lockInStrictMode: bool = false"),
     *no_effect("what is not confirmed is never shown to consumers", "readUnCommitted: bool = false"),
     refused(
         "two brokers would write one queue: Apache's duplication mode is not supported",

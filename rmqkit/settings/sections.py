@@ -86,6 +86,10 @@ class TopicDefaults:
     trace_topic_enable: bool = False
     msg_trace_topic_name: str = "RMQ_SYS_TRACE_TOPIC"
     validate_system_topic_when_update_topic: bool = True
+    enable_mixed_message_type: bool = False
+    clear_retry_topic_when_delete_topic: bool = True
+    enable_split_metadata: bool = True
+    split_metadata_size: int = 2000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,6 +120,23 @@ class PullSettings:
     access_message_in_memory_max_ratio: int = 40
     max_filter_message_size: int = 16_000
     default_query_max_num: int = 32
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FilterSettings:
+    """Filters by the properties of messages.
+
+    With `enable_calc_filter_bit_map` it is worked out when a message comes which groups want it, and kept in the
+    extension of its consume queue; such a bit map has room for `expect_consumer_num_use_filter` groups at an error rate of
+    `max_error_rate_of_bloom_filter` percent. `filter_data_clean_time_span_ms` is how long a group's filter outlives it.
+    """
+
+    enable_property_filter: bool = False
+    enable_calc_filter_bit_map: bool = False
+    filter_support_retry: bool = False
+    expect_consumer_num_use_filter: int = 32
+    max_error_rate_of_bloom_filter: int = 20
+    filter_data_clean_time_span_ms: int = 86_400_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,10 +204,13 @@ class ConsumeQueueSettings:
     """The consume queues.
 
     `mapped_file_size_consume_queue` is in bytes, a multiple of the 20 bytes of an entry (rounded up when it is not).
-    `put_msg_index_hight_water` is how many records may wait for dispatch before puts are held back.
+    `put_msg_index_hight_water` is how many records may wait for dispatch before puts are held back. With
+    `enable_consume_queue_ext` each entry has a unit in the extension files.
     """
 
     mapped_file_size_consume_queue: int = 6_000_000
+    enable_consume_queue_ext: bool = False
+    mapped_file_size_consume_queue_ext: int = 50_331_648
     put_msg_index_hight_water: int = 600_000
 
 
@@ -235,6 +259,38 @@ class OffsetSettings:
     consumer_offset_update_version_step: int = 500
 
 
+_SECOND, _MINUTE, _HOUR = 1000, 60_000, 3_600_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DelaySettings:
+    """Delay levels.
+
+    `levels_ms` has the delay of each level, the first being level 1. `pending_max` is how many deliveries of one level may
+    wait for their disk at a time.
+    """
+
+    levels_ms: tuple[int, ...] = (
+        *(each * _SECOND for each in (1, 5, 10, 30)),
+        *(each * _MINUTE for each in (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 20, 30)),
+        *(each * _HOUR for each in (1, 2)),
+    )
+    flush_delay_offset_interval_ms: int = 10_000
+    pending_max: int = 2000
+    delay_offset_update_version_step: int = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Coordination:
+    """What the broker arranges between clients.
+
+    `lock_mode` names who grants the locks of ordered consumption.
+    """
+
+    lock_mode: str = "loose"
+    store_reply_message_enable: bool = True
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NameserverSettings:
     """A name server. `kv_config_path` and `config_store_path` are files; `listen_port` 0 lets the system choose."""
@@ -260,20 +316,59 @@ class NetworkLimits:
     A frame that claims more than `frame_size_max`, or is not complete `frame_complete_ms` after its first byte,
     closes its connection, as does silence for `idle_close_ms`. `partial_bytes_max` bounds the half-received frames
     of all connections together. A connection whose unsent bytes pass `outbox_high_water` is not read until they
-    fall under `outbox_low_water`, and is closed at `outbox_max`.
+    fall under `outbox_low_water`, and is closed at `outbox_max`; `unsent_bytes_max` bounds those of all together.
+    `remote_config_update` lets other machines change settings of a node that runs. `spin_polls` is how often a node
+    looks for more to do before it sleeps.
     """
 
     frame_size_max: int = 16_777_216
     frame_complete_ms: int = 60_000
     connections_max: int = 10_000
+    connections_per_ip_max: int = 5000
     partial_bytes_max: int = 268_435_456
+    remote_config_update: bool = False
     outbox_high_water: int = 4_194_304
     outbox_low_water: int = 1_048_576
     outbox_max: int = 67_108_864
+    unsent_bytes_max: int = 536_870_912
     waiters_max: int = 100_000
     idle_close_ms: int = 120_000
     connect_timeout_ms: int = 3000
     socket_backlog: int = 1024
+    spin_polls: int = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetricsSettings:
+    """What is told of a node at its Prometheus endpoint.
+
+    There is one when `exporter_type` is PROM. `labels` come with every metric. The switches choose groups of metrics;
+    `series_max` bounds the series of one metric. The `http_*` limits are those of the endpoint's connections.
+    """
+
+    exporter_type: str = "DISABLE"
+    prom_exporter_port: int = 5557
+    prom_exporter_host: str = ""
+    labels: tuple[tuple[str, str], ...] = ()
+    series_max: int = 50_000
+    remoting: bool = True
+    rpc_latency: bool = False
+    message_store: bool = True
+    connection: bool = True
+    stats: bool = True
+    request: bool = True
+    lag_and_dlq: bool = True
+    http_connections_max: int = 64
+    http_header_size_max: int = 16_384
+    http_request_ms: int = 10_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogSettings:
+    """The log file of a node: rotated at `file_size_max` bytes, with `files_max` older ones kept."""
+
+    file_size_max: int = 67_108_864
+    files_max: int = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -87,8 +87,20 @@ FILES = in_area(
         "recovery verifies the checksum of each body",
     ),
     refused("messages in those folders would not be seen", "readOnlyCommitLogStorePaths", Type.STR, None, unless=("",)),
-    refused(
-        "queue entries that an earlier run wrote with it could not be read", "enableConsumeQueueExt", Type.BOOL, False, True
+    works(
+        "enableConsumeQueueExt",
+        Type.BOOL,
+        False,
+        "consume_queue.enable_consume_queue_ext",
+        "each queue entry gets a unit with tags code, store time and bit map in consumequeue_ext/",
+    ),
+    works(
+        "mappedFileSizeConsumeQueueExt",
+        Type.INT,
+        50331648,
+        "consume_queue.mapped_file_size_consume_queue_ext",
+        "bytes of a file of those units",
+        low=4096,
     ),
     refused(
         "the queues of a RocksDB store could not be read",
@@ -108,8 +120,8 @@ FILES = in_area(
         choices=("v1", "v2"),
     ),
     *no_effect(
-        "entries are never put into the extension file",
-        "mappedFileSizeConsumeQueueExt: int = 50331648\nbitMapLengthConsumeQueueExt: int = 64",
+        "expectConsumerNumUseFilter and maxErrorRateOfBloomFilter decide it, at Apache's broker too",
+        "bitMapLengthConsumeQueueExt: int = 64",
     ),
     works(
         "enabledAppendPropCRC",

@@ -1,7 +1,8 @@
 """Listening sockets: binding, accepting in bounded batches, and what happens at the limits.
 
 Out of descriptors (EMFILE, ENFILE) accepting rests for `REST_MS`: the waiting connection stays in the backlog and would
-otherwise wake the loop at once again. At `connections_max` a connection is accepted and closed, so that the peer knows.
+otherwise wake the loop at once again. At `connections_max`, or with `connections_per_ip_max` from one address, a connection
+is accepted and closed, so that the peer knows. Of IPv6 a network of 64 bits is one address: whoever has one has all of it.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 ACCEPT_BATCH = 64
 REST_MS = 100
 SAY_AGAIN_MS = 1000
+_IPV4_MAPPED = bytes(10) + b"\xff\xff"
 _OUT_OF_DESCRIPTORS = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
@@ -74,16 +76,21 @@ class Listener:
                     self._rest(error)
                     return
                 continue  # the peer has gone while it waited
-            if self.loop.stream_count >= self.loop.limits.connections_max:
-                self._say_full()
+            limits = self.loop.limits
+            source = source_of(name[0])
+            if self.loop.stream_count >= limits.connections_max:
+                self._say_full(connections_max=limits.connections_max)
                 sock.close()
-                continue
-            self._open(sock, name)
+            elif self.loop.by_source.get(source, 0) >= limits.connections_per_ip_max:
+                self._say_full(address=source, connections_per_ip_max=limits.connections_per_ip_max)
+                sock.close()
+            else:
+                self._open(sock, name, source)
 
     def scan(self, now_ms: int) -> None:
         """Nothing: a listener is never idle."""
 
-    def _open(self, sock: socket.socket, name: tuple[Any, ...]) -> None:
+    def _open(self, sock: socket.socket, name: tuple[Any, ...], source: str) -> None:
         try:
             sock.setblocking(False)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -92,7 +99,10 @@ class Listener:
             sock.close()
             return
         conn = Connection(self.loop.next_id(), self.tag, address_of(name), local=local)
-        Stream(self.loop, self.node, sock, conn)
+        stream = Stream(self.loop, self.node, sock, conn)
+        stream.source = source
+        by_source = self.loop.by_source
+        by_source[source] = by_source.get(source, 0) + 1
         self.node.opened(conn)
 
     def _rest(self, error: OSError) -> None:
@@ -108,8 +118,18 @@ class Listener:
         if self.loop.items.get(self.fd) is self:
             self.loop.poller.change(self.fd, READ)
 
-    def _say_full(self) -> None:
+    def _say_full(self, **limit: Any) -> None:
         now_ms = self.loop.clock.mono_ms
         if now_ms - self._said_full_ms >= SAY_AGAIN_MS:
             self._said_full_ms = now_ms
-            self.loop.log.warning("connection refused", listener=self.tag, connections_max=self.loop.limits.connections_max)
+            self.loop.log.warning("connection refused", listener=self.tag, **limit)
+
+
+def source_of(host: str) -> str:
+    """What connections from an address are counted as."""
+    if ":" not in host:
+        return host
+    packed = socket.inet_pton(socket.AF_INET6, host.partition("%")[0])
+    if packed.startswith(_IPV4_MAPPED):
+        return socket.inet_ntop(socket.AF_INET, packed[12:])
+    return socket.inet_ntop(socket.AF_INET6, packed[:8] + bytes(8)) + "/64"

@@ -1,9 +1,19 @@
 """Structured log lines: an event name and fields, as text or JSON, to stderr or to a file that is rotated by size.
 
     2026-07-18 12:34:56.789 INFO broker-a-0 recovered files=3 took_ms=120
+    {"ts":"2026-07-18T10:34:56.789Z","level":"INFO","node":"broker-a-0","event":"recovered","fields":{"files":3,"took_ms":120}}
 
-Writing never raises: a line that cannot be written (full disk, closed pipe) is dropped and counted in `dropped`. The last
-lines of each node are kept in memory, for the story that is told when a node fails.
+A line of either kind is one line: control characters that a peer may have put into a name are escaped.
+
+**Rotation.** A line that would pass `size_max` first moves the file to `path.1`, `path.1` to `path.2` and so on up to
+`path.<kept>`. The new file is opened before the old one is let go, so when anything of this fails the lines go on into the
+file that is there, and rotation is tried again `RETRY_SIZE` bytes later. When the process's own stdout or stderr is the
+log file (nodes of `cluster up`), it follows to the new one.
+
+**Failure.** Writing never raises: what cannot be written (full disk, closed pipe) is dropped and counted in `dropped`. The
+first line that goes out again is led by one that says how many were lost; a line the disk took half of is ended first, so
+that its neighbours stay whole. The last lines of each node are kept in memory, for the story that is told when a node
+fails.
 """
 
 from __future__ import annotations
@@ -20,7 +30,16 @@ from rmqkit.shell import osfile
 
 LEVELS = {"DEBUG": 10, "INFO": 20, "WARNING": 30, "ERROR": 40}
 STORY_LINES = 50
+FILE_SIZE_MAX = 67_108_864
+FILES_KEPT = 5
+#: after a rotation that failed, this much more is written before it is tried again
+RETRY_SIZE = 1_048_576
+STDERR = 2
 LogFormat = Literal["text", "json"]
+
+#: characters that would end a line or play with a terminal
+_CONTROLS = {code: f"\\u{code:04x}" for code in (*range(32), *range(127, 160), 0x2028, 0x2029)}
+_CONTROLS |= {ord("\n"): "\\n", ord("\r"): "\\r", ord("\t"): "\\t"}
 
 
 class LogSink:
@@ -32,62 +51,111 @@ class LogSink:
         *,
         log_format: LogFormat = "text",
         level: str = "INFO",
-        size_max: int = 67_108_864,
-        kept: int = 5,
+        size_max: int = FILE_SIZE_MAX,
+        kept: int = FILES_KEPT,
         wall_ns: Callable[[], int] = time.time_ns,
     ) -> None:
         self.path = path
         self.dropped = 0
         self.level = LEVELS[level]
-        self._json = log_format == "json"
-        self._size_max = size_max
+        self.is_json = log_format == "json"
         self._kept = kept
         self._wall_ns = wall_ns
-        self._fd = -1
+        self._fd = STDERR if path is None else -1
         self._size = 0
+        self._size_max = size_max
+        #: size at which the file is rotated next
+        self._rotate_at = size_max
+        #: lines lost since the last one that was written
+        self._lost = 0
+        #: the last line was cut by the disk
+        self._torn = False
         self.reopen()
 
+    @property
+    def is_stderr(self) -> bool:
+        """Whether what the process prints goes where the lines go."""
+        return self._fd == STDERR or (self._fd >= 0 and _is_same(self._fd, STDERR))
+
     def reopen(self) -> None:
-        """Open the file again, after somebody has moved it away."""
+        """Open the file again, after somebody has moved it away. When that fails the old one stays in use."""
         if self.path is None:
-            self._fd = 2
             return
-        if self._fd > 2:
-            os.close(self._fd)
-        self._fd = -1
         try:
             os.makedirs(os.path.dirname(os.path.abspath(self.path)), exist_ok=True)
-            self._fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | osfile.OPEN_FLAGS, 0o644)
-            self._size = os.fstat(self._fd).st_size
+            fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | osfile.OPEN_FLAGS, 0o644)
+            size = os.fstat(fd).st_size
         except OSError:
-            self.dropped += 1
+            self._rotate_at = self._size + RETRY_SIZE
+            return
+        if self._fd >= 0:
+            for own in (1, STDERR):
+                if _is_same(own, self._fd):
+                    os.dup2(fd, own)
+            os.close(self._fd)
+        self._fd = fd
+        self._size = size
+        # A file that is over its size here could not be moved.
+        self._rotate_at = self._size_max if size <= self._size_max else size + RETRY_SIZE
 
     def write(self, level: str, node: str, event: str, fields: dict[str, Any]) -> str:
         """Write one line; returns it without its end."""
-        wall_ms = self._wall_ns() // 1_000_000
-        line = (_json_line if self._json else _text_line)(wall_ms, level, node, event, fields)
+        line = self._line(level, node, event, fields)
         if LEVELS[level] >= self.level:
-            data = line.encode("utf-8", "backslashreplace") + b"\n"
-            if self.path is not None and self._size + len(data) > self._size_max:
-                self._rotate()
-            try:
-                os.write(self._fd, data)
-                self._size += len(data)
-            except OSError:
-                self.dropped += 1
+            if self._lost:
+                self._say_lost(node)
+            self._put(line)
         return line
 
-    def write_block(self, text: str) -> None:
-        """Lines as they are, whatever the format: a traceback."""
-        try:
-            os.write(self._fd, text.encode("utf-8", "backslashreplace"))
-        except OSError:
-            self.dropped += 1
+    def write_story(self, node: str, text: str) -> None:
+        """Many lines that belong together, a traceback: as they are, or as one JSON line."""
+        if self.is_json:
+            self._put(self._line("ERROR", node, "story", {"text": text}))
+        else:
+            self._write(text.encode("utf-8", "backslashreplace"))
 
     def close(self) -> None:
-        if self._fd > 2:
+        if self._fd > STDERR:
             os.close(self._fd)
         self._fd = -1
+
+    # --- inside
+
+    def _line(self, level: str, node: str, event: str, fields: dict[str, Any]) -> str:
+        wall_ms = self._wall_ns() // 1_000_000
+        return (_json_line if self.is_json else _text_line)(wall_ms, level, node, event, fields)
+
+    def _put(self, line: str) -> None:
+        self._write(line.encode("utf-8", "backslashreplace") + b"\n")
+
+    def _say_lost(self, node: str) -> None:
+        lost = self._lost
+        self._put(self._line("WARNING", node, "log lines lost", {"count": lost}))
+        if self._lost == lost:
+            self._lost = 0
+        else:  # still nothing goes out: this notice is not one of them
+            self._lost = lost
+            self.dropped -= 1
+
+    def _write(self, data: bytes) -> None:
+        if self.path is not None:
+            if self._fd < 0:
+                self.reopen()
+            elif self._size and self._size + len(data) > self._rotate_at:
+                self._rotate()
+        if self._torn:
+            data = b"\n" + data
+        try:
+            written = os.write(self._fd, data)
+        except OSError:
+            written = 0
+        self._size += written
+        if written == len(data):
+            self._torn = False
+            return
+        self._torn = self._torn or written > 0
+        self._lost += 1
+        self.dropped += 1
 
     def _rotate(self) -> None:
         assert self.path is not None
@@ -96,8 +164,11 @@ class LogSink:
                 older = self.path if number == 1 else f"{self.path}.{number - 1}"
                 if os.path.exists(older):
                     os.replace(older, f"{self.path}.{number}")
+            if self._kept == 0:
+                os.unlink(self.path)
         except OSError:
-            self.dropped += 1
+            self._rotate_at = self._size + RETRY_SIZE
+            return
         self.reopen()
 
 
@@ -126,11 +197,19 @@ def stderr_log(node: str) -> NodeLog:
     return NodeLog(LogSink(), node)
 
 
+def _is_same(one: int, other: int) -> bool:
+    """Whether two descriptors are the same file. Two that go to a terminal or a pipe count as well."""
+    try:
+        return os.path.sameopenfile(one, other)
+    except OSError:
+        return False
+
+
 def _text_line(wall_ms: int, level: str, node: str, event: str, fields: dict[str, Any]) -> str:
     seconds, millis = divmod(wall_ms, 1000)
     stamp = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))
     words = "".join(f" {key}={_quoted(value)}" for key, value in fields.items())
-    return f"{stamp}.{millis:03d} {level} {node} {event}{words}".replace("\n", "\\n")
+    return f"{stamp}.{millis:03d} {level} {node} {event}{words}".translate(_CONTROLS)
 
 
 def _quoted(value: Any) -> str:
@@ -139,8 +218,10 @@ def _quoted(value: Any) -> str:
 
 
 def _json_line(wall_ms: int, level: str, node: str, event: str, fields: dict[str, Any]) -> str:
-    record = {"time_ms": wall_ms, "level": level, "node": node, "event": event, **fields}
-    return json.dumps(record, ensure_ascii=False, default=str)
+    seconds, millis = divmod(wall_ms, 1000)
+    stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
+    record = {"ts": f"{stamp}.{millis:03d}Z", "level": level, "node": node, "event": event, "fields": fields}
+    return json.dumps(record, ensure_ascii=False, default=str, separators=(",", ":")).translate(_CONTROLS)
 
 
 def say(line: str) -> None:

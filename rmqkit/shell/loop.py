@@ -64,6 +64,11 @@ class Hosted:
         self.disk = disk
 
 
+def memory_size() -> int:
+    """Bytes of memory of the machine."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
 class Loop:
     """Drives nodes. Make their ports with `ports`, `add` them, `listen`, then `run`."""
 
@@ -71,9 +76,13 @@ class Loop:
         self.limits = limits or NetworkLimits()
         self.log: Log = log or stderr_log("driver")
         self.clock = Clock()
-        self.poller = make_poller()
+        self.poller = make_poller(self.limits.spin_polls)
         self.items: dict[int, Item] = {}
         self.failed: Node | None = None
+        #: accepted connections by where they come from
+        self.by_source: dict[str, int] = {}
+        #: bytes that wait in connections whose peers do not read as fast as they ask
+        self.unsent_bytes = 0
         #: items that are no connections
         self._fixed_count = 1
         self.disk_thread = DiskThread(self.wake)
@@ -103,7 +112,8 @@ class Loop:
         """Ports for one node whose files live under `folder` (made when absent)."""
         disk = OsDisk(folder, thread=self.disk_thread)
         self._disks.append(disk)
-        return Ports(clock=self.clock, disk=disk, entropy=random.Random(os.urandom(32)), log=log or self.log)
+        entropy = random.Random(os.urandom(32))
+        return Ports(self.clock, disk, entropy, log or self.log, memory_size())
 
     def add(self, node: Node, disk: Disk | None = None) -> None:
         """Take a node; `disk` is that of its ports (found by itself when the node keeps them as `ports`)."""
@@ -130,6 +140,7 @@ class Loop:
     def start(self) -> None:
         """Start every node, in a turn of its own. Raises what a node raises that cannot start."""
         self._read_clock()
+        self._slow.began_ns = time.monotonic_ns()
         for hosted in list(self._hosted):
             hosted.node.start()
         self._end_turn()
@@ -243,6 +254,22 @@ class Loop:
     def next_id(self) -> int:
         self._last_id += 1
         return self._last_id
+
+    def left(self, source: str) -> None:
+        """An accepted connection from there is over."""
+        count = self.by_source[source] - 1
+        if count:
+            self.by_source[source] = count
+        else:
+            del self.by_source[source]
+
+    def unsent_changed(self, growth: int) -> None:
+        """Bytes that wait have become more or fewer; beyond the limit those of one connection are given up."""
+        self.unsent_bytes += growth
+        if growth > 0 and self.unsent_bytes > self.limits.unsent_bytes_max:
+            streams = [item for item in self.items.values() if isinstance(item, Stream)]
+            largest = max(streams, key=lambda each: (each.unsent, each.conn.id))
+            largest.give_up(f"all connections together hold more than {self.limits.unsent_bytes_max} unsent bytes")
 
     def tell(self, node: Node, method: Callable[..., None], *args: Any) -> None:
         """Call a method of a node in the next reading phase."""

@@ -3,7 +3,8 @@
 `run_nodes` is what `python -m rmqkit.node` calls. Its exit codes:
 
     0    every node has stopped cleanly (SIGTERM or SIGINT asked for it)
-    1    a node could not start (one line says why), or had not stopped within the grace
+    1    a node could not start (one line says why), even when it found out later, in its recovery, or had not stopped
+         within the grace
     70   a node broke an invariant: the story is in the log
     128+n  a second signal n: ended at once
 
@@ -26,7 +27,7 @@ from types import FrameType
 from typing import NamedTuple
 
 from rmqkit.config import NetworkLimits
-from rmqkit.errors import RmqkitError
+from rmqkit.errors import CannotStart, RmqkitError
 from rmqkit.runtime.node import Node
 from rmqkit.runtime.ports import Ports
 from rmqkit.shell.log import LogSink, NodeLog, say
@@ -96,6 +97,8 @@ def run_nodes(
         if ready is not None:
             ready(started)
         clean = loop.run()
+    except CannotStart as error:
+        return _cannot_start(driver_log, error)
     except Exception:
         _tell_story(loop, sink, logs)
         return EXIT_BROKEN
@@ -150,7 +153,8 @@ def _cannot_start(log: NodeLog, error: RmqkitError | OSError) -> int:
         line = f"{error.filename}: {error.strerror}"
     if log.sink.path is not None:
         log.error("cannot start", reason=line)
-    say(f"error: {line}")
+    if not (log.sink.is_json and log.sink.is_stderr and log.sink.path is not None):
+        say(f"error: {line}")
     return EXIT_FAILED
 
 
@@ -185,6 +189,6 @@ def _tell_story(loop: Loop, sink: LogSink, logs: Mapping[str, NodeLog]) -> None:
     last = list(logs[name].last) if name in logs else []
     NodeLog(sink, name).error("node failed", doing=doing, error=repr(sys.exc_info()[1]))
     story = "".join(f"  before: {line}\n" for line in last) + traceback.format_exc()
-    sink.write_block(story)
-    if sink.path is not None:
+    sink.write_story(name, story)
+    if sink.path is not None and not (sink.is_json and sink.is_stderr):
         say(f"error: {name} has failed while {doing or 'idle'}; the story is in {sink.path}")

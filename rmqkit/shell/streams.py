@@ -4,6 +4,7 @@ Each is an item of the loop, found by its descriptor, with `ready(mask)` for eve
 
 - A stream tries to write at the end of the turn and asks for write events only while bytes wait (`pending`). The
   connection's own list is always empty between turns, so whatever a node sends later marks it dirty again and is counted.
+- What waits is counted, for this connection and for all together (`unsentBytesMax`).
 - Above `outbox_high_water` waiting bytes a peer that dialled us is not read; at `outbox_low_water` it is again, and
   `drained` is told.
 - A clean close writes what waits, ends our direction and reads the peer's last bytes into nothing for `LINGER_MS`: closing
@@ -40,7 +41,21 @@ HAS_SENDMSG = hasattr(socket.socket, "sendmsg")
 class Stream:
     """An open connection. Takes over the socket, which is non-blocking."""
 
-    __slots__ = ("_recv", "_send", "active_ms", "conn", "fd", "interest", "loop", "node", "paused", "pending", "sock")
+    __slots__ = (
+        "_recv",
+        "_send",
+        "active_ms",
+        "conn",
+        "fd",
+        "interest",
+        "loop",
+        "node",
+        "paused",
+        "pending",
+        "sock",
+        "source",
+        "unsent",
+    )
 
     def __init__(self, loop: Loop, node: Node, sock: socket.socket, conn: Connection, *, known: bool = False) -> None:
         self.loop = loop
@@ -53,6 +68,10 @@ class Stream:
         self.paused = False
         self.interest = READ
         self.active_ms = loop.clock.mono_ms
+        #: bytes of `pending`, as the loop has counted them
+        self.unsent = 0
+        #: where an accepted connection comes from, as the listener counts it
+        self.source = ""
         self._recv = sock.recv
         self._send = sock.send
         conn.driver = self
@@ -132,6 +151,11 @@ class Stream:
         self.loop.drop(self.fd, self.sock)
         self._over(reason)
 
+    def give_up(self, reason: str) -> None:
+        """A limit ends it."""
+        self.loop.log.warning("connection-limit", peer=str(self.conn.peer), reason=reason)
+        self.lost(reason)
+
     # --- inside -----------------------------------------------------------------------------------------------------
 
     def _write(self, out: list[Buffer]) -> None:
@@ -174,13 +198,22 @@ class Stream:
             return
         if self.paused:
             self._resume()
+        self._count(0)
         self.watch()
+
+    def _count(self, size: int) -> None:
+        growth, self.unsent = size - self.unsent, size
+        if growth:
+            self.loop.unsent_changed(growth)
 
     def _check_size(self) -> None:
         limits = self.loop.limits
         size = self.conn.out_size
         if size > limits.outbox_max:
-            self.lost(f"the peer does not read: {size} bytes wait")
+            self.give_up(f"the peer does not read: {size} bytes wait")
+            return
+        self._count(size)
+        if self.conn.driver is not self:  # it was the largest of all
             return
         if size > limits.outbox_high_water:
             self.paused = True
@@ -199,7 +232,9 @@ class Stream:
         except OSError:
             self.lost(self.conn.closing)
             return
-        Lingering(self.loop, self.sock, self.fd)
+        # It counts for where it came from as long as it takes a descriptor.
+        Lingering(self.loop, self.sock, self.fd, self.source)
+        self.source = ""
         self._over(self.conn.closing)
 
     def _over(self, reason: str) -> None:
@@ -210,16 +245,20 @@ class Stream:
         conn.out.clear()
         conn.out_size = 0
         self.pending.clear()
+        self._count(0)
+        if self.source:
+            self.loop.left(self.source)
         self.loop.tell(self.node, self.node.closed, conn, conn.closing)
 
 
 class Lingering:
     """A socket whose connection is closed for the node; the peer has a moment to end its side."""
 
-    __slots__ = ("fd", "loop", "sock", "until_ms")
+    __slots__ = ("fd", "loop", "sock", "source", "until_ms")
 
-    def __init__(self, loop: Loop, sock: socket.socket, fd: int) -> None:
+    def __init__(self, loop: Loop, sock: socket.socket, fd: int, source: str) -> None:
         self.loop = loop
+        self.source = source
         self.sock = sock
         self.fd = fd
         self.until_ms = loop.clock.mono_ms + LINGER_MS
@@ -247,6 +286,8 @@ class Lingering:
 
     def _end(self) -> None:
         self.loop.drop(self.fd, self.sock)
+        if self.source:
+            self.loop.left(self.source)
 
 
 class Dial:

@@ -13,6 +13,8 @@ needs: each acknowledgement with its place, each unknown outcome, each delivery.
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from rmqkit.broker.filters.built_in import FILTERS
+from rmqkit.broker.lock_modes import LOCK_MODES
 from rmqkit.broker.node import Broker, BrokerParts
 from rmqkit.client.client import Client, ClientSettings
 from rmqkit.client.consuming import ConsumeFrom
@@ -45,6 +47,8 @@ class SimParts:
 
     def __init__(self, engine: str) -> None:
         self.engine = ENGINES[engine]
+        self.lock_mode = LOCK_MODES["loose"]
+        self.filters = FILTERS
         self.handlers = ()
         self.duties = ()
 

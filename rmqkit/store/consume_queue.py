@@ -16,10 +16,14 @@ Source: `store/.../ConsumeQueue.java`.
 """
 
 from struct import Struct
+from typing import TYPE_CHECKING
 
 from rmqkit.runtime.connection import Buffer
 from rmqkit.store.log_files import LogFiles
 from rmqkit.store.scan import MAGIC_V1, MAGIC_V2
+
+if TYPE_CHECKING:
+    from rmqkit.store.queue_ext import QueueExt
 
 UNIT = Struct(">qiq")
 UNIT_SIZE = 20
@@ -32,6 +36,9 @@ TOPIC_SIZE_MAX = 255
 
 
 class ConsumeQueue:
+    #: of queues with extensions (`ExtQueue`)
+    ext: "QueueExt | None" = None
+
     __slots__ = (
         "files",
         "listed",

@@ -134,6 +134,15 @@ class IndexHits(NamedTuple):
     updated_phy_offset: int
 
 
+class Entry(NamedTuple):
+    """One entry of a queue. `size` is 0 for a number that no record has."""
+
+    queue_offset: int
+    phy_offset: int
+    size: int
+    tags_code: int
+
+
 class QueueRange(NamedTuple):
     topic: str
     queue_id: int
@@ -141,14 +150,22 @@ class QueueRange(NamedTuple):
     offset_max: int
 
 
+#: (topic, properties) -> the bits of the groups that want such a message; empty when nobody works them out
+BitMap = Callable[[str, bytes], bytes]
+
+
 class EngineParts(NamedTuple):
-    """What a factory of `rmqkit_storage_engines` gets. `config` is the node's `rmqkit.config.NodeConfig`."""
+    """What a factory of `rmqkit_storage_engines` gets. `config` is the node's `rmqkit.config.NodeConfig`.
+
+    `bit_map` is for engines that keep such bits with their queue entries (`enableConsumeQueueExt`).
+    """
 
     ports: Ports
     duties: Duties
     config: Any
     #: bytes of memory of the machine: records nearer to the end of the log than a share of it count as cached
     memory_size: int = 8 << 30
+    bit_map: BitMap | None = None
 
 
 TagMatch = Callable[[int], bool]
@@ -167,7 +184,7 @@ class StorageEngine(Protocol):
     # --- life
     def start(self) -> None:
         """Take the lock, look at the files, begin recovery as duties. Raises RmqkitError (locked, damaged): one line
-        that says what and what to do; nothing was changed."""
+        that says what and what to do; nothing was changed. A duty that finds damage raises CannotStart."""
 
     def stop(self, then: Callable[[], None]) -> None:
         """Flush everything, write the checkpoint, remove `abort`; `then` is called when all is durable."""
@@ -224,6 +241,10 @@ class StorageEngine(Protocol):
         record_match: RecordMatch | None = None,
     ) -> Read: ...
 
+    def entries(self, topic: str, queue_id: int, offset: int, count_max: int) -> Sequence[Entry]:
+        """Entries from `offset` on, for the broker's own readers, who want to know the tags code (a due time); perhaps
+        fewer than there are, none outside of the queue's range or where they cannot be read."""
+
     def queue_range(self, topic: str, queue_id: int) -> QueueRange:
         """Zeroes for a queue that has nothing."""
 
@@ -240,6 +261,12 @@ class StorageEngine(Protocol):
 
     def delete_topics(self, topics: Sequence[str]) -> int:
         """Remove the queues of these topics; how many queues went."""
+
+    def clean_log(self) -> None:
+        """Begin to remove the log files whose time is over, at whatever hour."""
+
+    def clean_queues(self) -> None:
+        """Begin to remove queue files whose records have all left the log. Numbers of queues stay."""
 
     # --- index
     def query(self, topic: str, key: str, *, count_max: int, begin_ms: int, end_ms: int) -> IndexHits: ...

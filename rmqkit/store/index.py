@@ -47,10 +47,10 @@ _RETRY_MS = 10_000
 
 _UNIQ_KEY = PROPERTY_UNIQ_KEY.encode()
 _UNIQ_KEY_PAIR = _UNIQ_KEY + b"\x01"
+_UNIQ_KEY_PAIR_SIZE = len(_UNIQ_KEY_PAIR)
 _KEYS = PROPERTY_KEYS.encode()
 _KEYS_PAIR = _KEYS + b"\x01"
 _TAGS = PROPERTY_TAGS.encode()
-_TAGS_PAIR = _TAGS + b"\x01"
 #: what stands before tags to make a key of them (upstream's INDEX_TAG_TYPE, since 5.4)
 TAG_KEY = "T#"
 
@@ -77,7 +77,7 @@ class Index:
     ) -> None:
         self.enabled = settings.message_index_enable
         self.files = IndexFiles(disk, folder, settings.max_hash_slot_num, settings.max_index_num)
-        self._hits_max = settings.max_msgs_num_batch
+        self.hits_max = settings.max_msgs_num_batch
         self._clock = clock
         self._log = log
         self._notes = notes
@@ -276,54 +276,60 @@ class Index:
         if self._rest is not None:
             self._add(*self._rest)
         if self._rest is None:
-            room = files.room(self._clock.wall_ms)
-            add, next_row = files.add, self._next_row
-            for _ in range(RECORDS_PER_STEP):
-                row = next_row()
-                if row is None:
-                    break
-                topic, properties, phy_offset, store_ms = row
-                hashes = key_hashes(topic, properties)
-                room -= len(hashes)
-                if room < 0:
-                    self._add(hashes, phy_offset, store_ms)
-                    break
-                add(hashes, phy_offset, store_ms)
+            if self._walk is not None:
+                self._walk_some(self._walk)
+            self._add_waiting(files.room(self._clock.wall_ms))
         drained = self._rest is None and not self._waiting and not self._walk_left
         if files.batch_size and (self._rest is not None or drained or files.batch_size >= BATCH_RECORDS):
             self._is_applying = True
 
+    def _add_waiting(self, room: int) -> None:
+        """Put the keys of the next records into the batch, which can take `room` of them."""
+        take, last_phy = self._waiting.popleft, self._last_phy
+        entries: list[tuple[int, int, int]] = []
+        for _ in range(min(len(self._waiting), RECORDS_PER_STEP)):
+            row = take()
+            if len(row) == 7:
+                queue, kind, phy_offset, _, _, properties, store_ms = row
+                topic = queue.topic
+                if kind == ROLLED_BACK:
+                    continue
+            else:
+                topic, properties, phy_offset, store_ms = row
+            if phy_offset <= last_phy:
+                continue
+            last_phy = phy_offset
+            hashes = key_hashes(topic, properties)
+            room -= len(hashes)
+            if room < 0:
+                self._rest = hashes, phy_offset, store_ms
+                break
+            for key_hash in hashes:
+                entries.append((key_hash, phy_offset, store_ms))
+        self._last_phy = last_phy
+        self.files.add(entries)
+        if self._rest is not None:
+            self._add(*self._rest)
+
     def _add(self, hashes: list[int], phy_offset: int, store_ms: int) -> None:
         """Put a record's keys into the batch; what does not fit into the file waits until the batch is applied."""
         room = max(self.files.room(self._clock.wall_ms), 0)
-        self.files.add(hashes[:room], phy_offset, store_ms)
+        self.files.add([(key_hash, phy_offset, store_ms) for key_hash in hashes[:room]])
         self._rest = (hashes[room:], phy_offset, store_ms) if hashes[room:] else None
+
+    def _walk_some(self, walk: LogWalk) -> None:
+        """Read the next records from the log."""
+        for _ in range(RECORDS_PER_STEP):
+            record = walk.next()
+            if record is None:
+                # Caught up: from here on records come by `extend` and `add`.
+                self._walk = None
+                return
+            self._waiting.append(_row(record))
 
     @property
     def _walk_left(self) -> bool:
         return self._walk is not None and self._walk.position < self._log.offset_written
-
-    def _next_row(self) -> Row | None:
-        """Topic, properties, offset and time of the next record."""
-        if self._walk is not None:
-            record = self._walk.next()
-            if record is not None:
-                self._last_phy = record.phy_offset
-                return _row(record)
-            # Caught up: from here on records come by `extend` and `add`.
-            self._walk = None
-        while self._waiting:
-            waiting = self._waiting.popleft()
-            if len(waiting) == 7:
-                queue, kind, phy_offset, _, _, properties, store_ms = waiting
-                row = (queue.topic, properties if kind != ROLLED_BACK else b"", phy_offset, store_ms)
-            else:
-                row = waiting
-                phy_offset = row[2]
-            if phy_offset > self._last_phy:
-                self._last_phy = phy_offset
-                return row
-        return None
 
     # --- looking up -----------------------------------------------------------------------------------------------------
 
@@ -340,7 +346,7 @@ class Index:
             return IndexHits((), 0, 0)
         key_hash = index_key_hash(topic, key)
         found: dict[int, Buffer] = {}
-        count_max = min(count_max, self._hits_max)
+        count_max = min(count_max, self.hits_max)
         for file in reversed(files):
             if file.is_in_time(begin_ms, end_ms) and (self._repair is None or file is not files[-1]):
                 for phy_offset in file.find(key_hash, begin_ms, end_ms):
@@ -368,33 +374,43 @@ class Index:
         return record if tags is not None and key == TAG_KEY + tags.decode("utf-8", "replace") else None
 
 
+#: longer properties are not kept: the cache stays small
+BEHIND_SIZE_MAX = 256
+
+
 def key_hashes(topic: str, properties: bytes) -> list[int]:
-    """Hashes of what a record can be found by: its unique id, each of its keys, its tags."""
+    """Hashes of what a record can be found by: its unique id, each of its keys, its tags.
+
+    Java's clients put the unique id first, and from one record to the next it is mostly that alone that differs: what comes
+    behind it is looked up whole.
+    """
+    unique, _, behind = properties.partition(b"\x02")
+    if unique[:_UNIQ_KEY_PAIR_SIZE] == _UNIQ_KEY_PAIR and len(behind) <= BEHIND_SIZE_MAX and unique.isascii():
+        others = _other_hashes(topic, behind)
+        if others is not None and len(unique) > _UNIQ_KEY_PAIR_SIZE:
+            return [ascii_key_hash(topic, unique[_UNIQ_KEY_PAIR_SIZE:]), *others]
+    return _all_hashes(topic, properties)
+
+
+@lru_cache(maxsize=1024)
+def _other_hashes(topic: str, properties: bytes) -> tuple[int, ...] | None:
+    """The hashes of properties that come behind a unique id; None when there is another."""
+    return None if _UNIQ_KEY_PAIR in properties else tuple(_all_hashes(topic, properties))
+
+
+def _all_hashes(topic: str, properties: bytes) -> list[int]:
     hashes = []
-    unique = _last_value(properties, _UNIQ_KEY_PAIR)
+    unique = find(properties, _UNIQ_KEY)
     if unique:
         hashes.append(_key_hash(topic, unique))
     if _KEYS_PAIR in properties:
         for key in (find(properties, _KEYS) or b"").split(b" "):
             if key:
                 hashes.append(_key_hash(topic, key))
-    tags = _last_value(properties, _TAGS_PAIR)
+    tags = find(properties, _TAGS)
     if tags:
         hashes.append(_tag_hash(topic, tags))
     return hashes
-
-
-def _last_value(properties: bytes, pair: bytes) -> bytes | None:
-    """As `find`, quick where the property stands once and is not empty; `pair` is its name and the separator."""
-    start = properties.rfind(pair)
-    if start < 0:
-        return None
-    value_start = start + len(pair)
-    end = properties.find(2, value_start)
-    value = properties[value_start:end] if end >= 0 else properties[value_start:]
-    if value and (start == 0 or properties[start - 1] == 2):
-        return value
-    return find(properties, pair[:-1])
 
 
 def _key_hash(topic: str, key: bytes) -> int:

@@ -95,14 +95,12 @@ class IndexFiles:
         file = self.open_last(now_ms)
         return file.count_max - file.count - len(self._entries)
 
-    def add(self, hashes: Sequence[int], phy_offset: int, store_ms: int) -> None:
-        """Line up the entries of one record; there must be room."""
-        entries, blocks, slot_count = self._entries, self._blocks, self._slot_count
-        number = len(entries)
-        for key_hash in hashes:
+    def add(self, entries: Sequence[tuple[int, int, int]]) -> None:
+        """Line up entries, as (hash, offset, time); there must be room."""
+        blocks, slot_count = self._blocks, self._slot_count
+        for number, (key_hash, _, _) in enumerate(entries, len(self._entries)):
             blocks[key_hash % slot_count // SLOTS_PER_BLOCK].append(number)
-            entries.append((key_hash, phy_offset, store_ms))
-            number += 1
+        self._entries += entries
 
     @property
     def batch_size(self) -> int:

@@ -18,17 +18,19 @@ import errno
 from collections.abc import Callable, Iterable, Sequence
 from sys import maxsize
 
-from rmqkit.config import BrokerRole, NodeConfig
-from rmqkit.errors import RmqkitError
+from rmqkit.config import BrokerRole, ConsumeQueueSettings, NodeConfig
+from rmqkit.errors import CannotStart
 from rmqkit.runtime.connection import Buffer
 from rmqkit.runtime.kept import KeptFile
-from rmqkit.runtime.ports import Completion
+from rmqkit.runtime.ports import Completion, Disk
 from rmqkit.store.checkpoint import Checkpoint
 from rmqkit.store.commit_log import CommitLog
-from rmqkit.store.consume_queue import ConsumeQueue
+from rmqkit.store.consume_queue import PRE_BLANK_SIZE, UNIT, ConsumeQueue
 from rmqkit.store.contract import (
     Arrival,
+    BitMap,
     EngineParts,
+    Entry,
     GetStatus,
     IndexHits,
     Put,
@@ -43,6 +45,7 @@ from rmqkit.store.cutting import close, cut
 from rmqkit.store.flush import LogFlush, Told
 from rmqkit.store.index import WAITING_MAX, Index
 from rmqkit.store.log_files import LogFiles
+from rmqkit.store.queue_ext import ADDRESS_MAX, tags_code_at
 from rmqkit.store.queue_flush import UNITS_MAX, UNITS_SOON, QueueFlush
 from rmqkit.store.queue_table import QueueTable
 from rmqkit.store.reading import read_queue
@@ -90,7 +93,7 @@ class MappedEngine:
         self.root = config.paths.store_path_root_dir
         disk, clock = ports.disk, ports.clock
         self.disk = disk
-        self.table = QueueTable(disk, f"{self.root}/consumequeue", config.consume_queue.mapped_file_size_consume_queue)
+        self.table = _table(self.root, disk, config.consume_queue, parts.bit_map)
         self.log = CommitLog(
             disk=disk,
             clock=clock,
@@ -113,7 +116,9 @@ class MappedEngine:
             sync_log=self.flush.sync,
             broken=self.broken,
         )
-        self.walk = LogWalk(self.log, 0)
+        #: the delay of each level, by which the queues of delayed messages get their due times
+        self.delay_levels = dict(enumerate(config.delay.levels_ms, 1))
+        self.walk = LogWalk(self.log, 0, delay_levels=self.delay_levels)
         #: start, end and store time of the last record the queues know
         self.dispatched = (0, 0, 0)
         self.index = Index(
@@ -137,6 +142,7 @@ class MappedEngine:
         self._writeable = False
         self._steps: Steps | None = None
         self._stopped: list[Callable[[], None]] = []
+        self._machine_memory_size = parts.memory_size
         self._memory_size = parts.memory_size * config.pull.access_message_in_memory_max_ratio // 100
 
     # --- what the parts say -----------------------------------------------------------------------------------------
@@ -193,7 +199,7 @@ class MappedEngine:
     def _recovered(self, error: OSError | None) -> None:
         if error is not None:
             what = f"{error.filename or self.root}: {error.strerror or error}"
-            raise RmqkitError(f"the store cannot be recovered: {what}; look at the disk, then start again")
+            raise CannotStart(f"the store cannot be recovered: {what}; look at the disk, then start again")
         self._steps = None
         self.ready = True
         self.progress = ""
@@ -342,8 +348,12 @@ class MappedEngine:
 
     def configure(self, config: NodeConfig) -> None:
         self.config = config = self._adapt(config)
-        self.log.body_size_max = config.send.max_message_size
+        # Never less than before: what waits in the log to be put again (a delayed message) has to fit. Handlers bound what
+        # is new.
+        self.log.body_size_max = max(self.log.body_size_max, config.send.max_message_size)
         self.index.waiting_max = min(config.consume_queue.put_msg_index_hight_water, WAITING_MAX)
+        self.index.hits_max = config.index.max_msgs_num_batch
+        self._memory_size = self._machine_memory_size * config.pull.access_message_in_memory_max_ratio // 100
 
     # --- the log ------------------------------------------------------------------------------------------------------
 
@@ -436,6 +446,21 @@ class MappedEngine:
         last = queue.unit(offset - 1)
         return offset - 1 if last is not None and last[0] + last[1] > confirmed else offset
 
+    def entries(self, topic: str, queue_id: int, offset: int, count_max: int) -> Sequence[Entry]:
+        queue = self.table.by_key.get((topic, queue_id))
+        if queue is None or not queue.offset_min <= offset:
+            return ()
+        units = queue.units(offset, max(0, min(count_max, self._visible(queue) - offset)))
+        return [
+            Entry(
+                number,
+                phy_offset,
+                0 if size == PRE_BLANK_SIZE else size,
+                tags_code if tags_code > ADDRESS_MAX else tags_code_at(queue, tags_code),
+            )
+            for number, (phy_offset, size, tags_code) in enumerate(UNIT.iter_unpack(units), offset)
+        ]
+
     def queue_range(self, topic: str, queue_id: int) -> QueueRange:
         queue = self.table.by_key.get((topic, queue_id))
         if queue is None:
@@ -487,6 +512,14 @@ class MappedEngine:
             self.queue_flush.delete(names, self.log.offset_max)
         return count
 
+    def clean_log(self) -> None:
+        self.retention.clean_log()
+        self.duties.wake("store-retention", self.ports.clock.mono_ms)
+
+    def clean_queues(self) -> None:
+        self.retention.clean_queues()
+        self.duties.wake("store-retention", self.ports.clock.mono_ms)
+
     # --- index and facts ------------------------------------------------------------------------------------------------
 
     def query(self, topic: str, key: str, *, count_max: int, begin_ms: int, end_ms: int) -> IndexHits:
@@ -512,6 +545,19 @@ class MappedEngine:
             "storeProgress": self.progress or self.index.progress,
             "storeFailed": self.failed,
         }
+
+
+def _table(root: str, disk: Disk, settings: ConsumeQueueSettings, bit_map: BitMap | None) -> QueueTable:
+    folder, file_size = f"{root}/consumequeue", settings.mapped_file_size_consume_queue
+    if not settings.enable_consume_queue_ext:
+        return QueueTable(disk, folder, file_size)
+    # Imported by those alone who want it.
+    from rmqkit.store.queue_ext_table import ExtQueueTable
+
+    ext_file_size = settings.mapped_file_size_consume_queue_ext
+    return ExtQueueTable(
+        disk, folder, file_size, ext_folder=f"{root}/consumequeue_ext", ext_file_size=ext_file_size, bit_map=bit_map
+    )
 
 
 def _nothing() -> Work:

@@ -50,7 +50,9 @@ def _config(config: NodeConfig) -> NodeConfig:
         commit_log=replace(
             config.commit_log, mapped_file_size_commit_log=min(config.commit_log.mapped_file_size_commit_log, file_size)
         ),
-        consume_queue=replace(config.consume_queue, mapped_file_size_consume_queue=_QUEUE_FILE_SIZE),
+        consume_queue=replace(
+            config.consume_queue, mapped_file_size_consume_queue=_QUEUE_FILE_SIZE, enable_consume_queue_ext=False
+        ),
         flush=FlushSettings(flush_disk_type=config.flush.flush_disk_type),
         index=replace(_INDEX, message_index_enable=config.index.message_index_enable),
         retention=_RETENTION,

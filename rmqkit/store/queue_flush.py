@@ -28,6 +28,7 @@ from rmqkit.runtime.ports import Disk
 from rmqkit.store.checkpoint import Checkpoint
 from rmqkit.store.consume_queue import UNIT_SIZE, ConsumeQueue
 from rmqkit.store.flush import PAGE_SIZE
+from rmqkit.store.queue_ext import QueueExt
 from rmqkit.store.queue_table import QueueTable
 
 WRITES_PER_RUN = 256
@@ -35,6 +36,8 @@ WRITES_PER_RUN = 256
 UNITS_SOON = 65_536
 UNITS_MAX = 262_144
 _SYNCS_AT_ONCE = 2
+#: whose file is to be synced, where the file starts, and how far it will be synced then
+Job = tuple[ConsumeQueue | QueueExt, int, int]
 
 
 class QueueEnds(msgspec.Struct, rename="camel"):
@@ -85,7 +88,7 @@ class QueueFlush:
         self._sync_log = sync_log
         self._broken = broken
         self._round_ms = -1
-        self._jobs: deque[tuple[ConsumeQueue, int, int]] = deque()
+        self._jobs: deque[Job] = deque()
         self._running = 0
         #: whether a round runs, and the record it will vouch for; None when the log was cut meanwhile
         self._in_round = False
@@ -176,6 +179,10 @@ class QueueFlush:
     # --- syncing ------------------------------------------------------------------------------------------------------
 
     def _add(self, queue: ConsumeQueue) -> None:
+        ext = queue.ext
+        if ext is not None:
+            unsynced, ext.unsynced = ext.unsynced, {}
+            self._jobs += [(ext, file_start, ext.offset_written) for file_start in unsynced]
         unsynced, queue.unsynced = queue.unsynced, {}
         self._jobs += [(queue, file_start, queue.offset_written) for file_start in unsynced]
 
@@ -187,10 +194,11 @@ class QueueFlush:
         if self._in_round and not self._running:
             self._end_round()
 
-    def _synced(self, job: tuple[ConsumeQueue, int, int], error: OSError | None) -> None:
+    def _synced(self, job: Job, error: OSError | None) -> None:
         queue, file_start, offset = job
         self._running -= 1
-        known = self._table.by_key.get((queue.topic, queue.queue_id)) is queue
+        owner = self._table.by_key.get((queue.topic, queue.queue_id))
+        known = owner is not None and queue in (owner, owner.ext)
         if error is None:
             queue.offset_synced = min(max(queue.offset_synced, offset), queue.offset_written)
         elif known and queue.files.start <= file_start < queue.files.end:

@@ -28,6 +28,7 @@ PREPARED, ROLLED_BACK = -1, -2
 Put = tuple[ConsumeQueue, int, int, int, int, bytes, int]
 
 _UNIT = Struct(">qiq").pack
+_new = tuple.__new__
 
 
 class QueueTable:
@@ -77,7 +78,8 @@ class QueueTable:
             if not queue.listed:
                 queue.listed = True
                 dirty.append(queue)
-            arrive(Arrival(queue.topic, queue.queue_id, queue_offset, tags_code))
+            # Half the cost of calling the class.
+            arrive(_new(Arrival, (queue.topic, queue.queue_id, queue_offset, tags_code)))
         self.waiting += len(puts)
 
     def put(self, record: Scanned) -> Arrival | None:

@@ -5,6 +5,8 @@ to the queue's range; the first message always, then as long as counts and bytes
 within the broker's own bounds (which are narrower for messages too old to be in memory); a filter looks at a bounded
 number of entries; entries whose record has left the log are passed over up to the next file.
 
+An entry may hold the address of its unit of the queue's extension in place of a tags code; then that unit is asked.
+
 Messages that lie side by side in the log come back as one slice of it. A record is served only when its size, magic and
 physical offset are those its queue entry promises: anything else is damage and is passed over.
 """
@@ -16,6 +18,7 @@ from rmqkit.runtime.connection import Buffer
 from rmqkit.store.commit_log import CommitLog, is_record
 from rmqkit.store.consume_queue import UNIT_SIZE, ConsumeQueue
 from rmqkit.store.contract import GetStatus, Read, RecordMatch, TagMatch
+from rmqkit.store.queue_ext import ADDRESS_MAX, may_match
 
 #: a pull is never given more (`DefaultMessageStore.MAX_PULL_MSG_SIZE`), nor asked to stop under 100 bytes
 PULL_SIZE_MAX = 128 * 1024 * 1024
@@ -99,9 +102,9 @@ def read_queue(
     count = size = 0
     phy_last = phy_skip_to = -1
     in_memory, on_disk = _bounds(settings, count_max, size_max)
-    position = offset
+    position, full = offset, False
     end = min(offset_max, offset + max(settings.max_filter_message_size, count_max * UNIT_SIZE) // UNIT_SIZE)
-    full = False
+    address_max = ADDRESS_MAX
     while position < end and not full:
         units = queue.units(position, min(end - position, max(count_max - count, _UNITS) if tag_match else count_max))
         if not units:
@@ -117,18 +120,18 @@ def read_queue(
                     break
             position += 1
             phy_last = phy_offset
-            if phy_offset < phy_skip_to or (tag_match is not None and not tag_match(tags_code)):
+            if phy_offset < phy_skip_to or (
+                tag_match is not None
+                and not tag_match(tags_code)
+                and (tags_code > address_max or not may_match(queue, tag_match, tags_code))
+            ):
                 continue
             at = slices.find(phy_offset, record_size)
-            if at < 0:
+            if at < 0 or (record_match is not None and not record_match(slices.record(at, record_size))):
                 if not count:
-                    status = GetStatus.MESSAGE_WAS_REMOVING
-                if phy_offset < log.offset_min:
+                    status = GetStatus.MESSAGE_WAS_REMOVING if at < 0 else GetStatus.NO_MATCHED_MESSAGE
+                if at < 0 and phy_offset < log.offset_min:
                     phy_skip_to = log.offset_min
-                continue
-            if record_match is not None and not record_match(slices.record(at, record_size)):
-                if not count:
-                    status = GetStatus.NO_MATCHED_MESSAGE
                 continue
             slices.take(at, record_size)
             count += 1

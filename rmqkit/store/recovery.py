@@ -24,7 +24,7 @@ Source: `store/.../DefaultMessageStore.java` (`load`, `recover`), `store/.../Com
 from collections.abc import Generator
 from typing import TYPE_CHECKING
 
-from rmqkit.errors import RmqkitError
+from rmqkit.errors import CannotStart, RmqkitError
 from rmqkit.runtime.kept import KeptFileDamaged
 from rmqkit.store.consume_queue import UNIT_SIZE, ConsumeQueue
 from rmqkit.store.log_files import Loaded
@@ -97,7 +97,7 @@ class Recovery:
     # --- in steps -----------------------------------------------------------------------------------------------------
 
     def run(self) -> Work:
-        """The steps. Raises RmqkitError for damage, OSError when the disk fails."""
+        """The steps. Raises CannotStart for damage, OSError when the disk fails."""
         engine, log = self._engine, self._log
         yield from self._open()
         load = QueueLoad(engine.table, log.files.end)
@@ -236,7 +236,7 @@ class Recovery:
         `strict` and a queue lacks units before a record."""
         engine, log = self._engine, self._log
         settings = engine.config.commit_log
-        walk = LogWalk(log, start, check_crc=settings.check_crc_on_recover)
+        walk = LogWalk(log, start, check_crc=settings.check_crc_on_recover, delay_levels=engine.delay_levels)
         deleted = self._ends.deleted
         table = engine.table
         records, stepped = 0, start
@@ -263,7 +263,7 @@ class Recovery:
         files = self._log.files
         if end < self._synced:
             path, position = files.path(end), end % files.file_size
-            raise RmqkitError(
+            raise CannotStart(
                 f"the commit log is damaged: {path} holds no valid record at byte {position}, but the log was synced up to "
                 f"{self._synced}; {_ADVICE}"
             )

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 FIRST_MS = 60_000
 _QUEUES_PER_RUN = 256
+#: looks whose files one request may remove (`CleanCommitLogService.MAX_MANUAL_DELETE_FILE_TIMES`)
+_MANUAL_LOOKS = 20
 _HOUR_MS = 3_600_000
 
 
@@ -40,6 +42,14 @@ class Retention:
         self._queues: list[ConsumeQueue] = []
         #: queue files removed since the saved ends were last told
         self._dropped = 0
+
+    def clean_log(self) -> None:
+        """Files whose time is over go from the next run on, whatever the hour."""
+        self._files_left = _MANUAL_LOOKS * max(self._engine.config.retention.delete_file_batch_max, 1)
+
+    def clean_queues(self) -> None:
+        """The next run looks at all queues again."""
+        self._phy_min = -1
 
     def run(self, now_ms: int) -> int:
         """One look, or a part of its work; when to come back, in mono ms."""

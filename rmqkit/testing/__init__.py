@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from rmqkit.testing.brokers import SimBroker
     from rmqkit.testing.clusters import Clean, RunningCluster
     from rmqkit.testing.fault_policies import FaultPolicyContract
+    from rmqkit.testing.filters import FilterContract
+    from rmqkit.testing.lock_modes import LockModeContract
     from rmqkit.testing.storage import StorageEngineContract
     from rmqkit.testing.store_world import StoreWorld
 
@@ -19,6 +21,8 @@ _HOMES = {
     "AllocatorContract": "rmqkit.testing.allocators",
     "Clean": "rmqkit.testing.clusters",
     "FaultPolicyContract": "rmqkit.testing.fault_policies",
+    "FilterContract": "rmqkit.testing.filters",
+    "LockModeContract": "rmqkit.testing.lock_modes",
     "RunningCluster": "rmqkit.testing.clusters",
     "SimBroker": "rmqkit.testing.brokers",
     "StorageEngineContract": "rmqkit.testing.storage",
@@ -29,6 +33,8 @@ __all__ = [
     "AllocatorContract",
     "Clean",
     "FaultPolicyContract",
+    "FilterContract",
+    "LockModeContract",
     "RunningCluster",
     "SimBroker",
     "StorageEngineContract",

@@ -2,41 +2,96 @@
 
     python -m rmqkit.testing.compatibility > docs/compatibility.md
 
-A test compares the page with what this prints, so it cannot fall behind. A code that no table has is answered with
-REQUEST_CODE_NOT_SUPPORTED (3), whatever its header says.
+A test compares the page with what this prints, so it cannot fall behind. What was tried with which client is not written
+here: `make interop` records it in `tests/interop/tried.json` (request codes that a client asked, or was asked, with
+success) and `features.json` (which checks passed). Without these files, as in an installed package, those columns are
+empty.
 """
 
+import json
+from pathlib import Path
+from typing import Any
+
+from rmqkit.broker.handlers.refused import REFUSED
 from rmqkit.broker.node import HANDLERS as BROKER
 from rmqkit.broker.node import NOT_ON_VIP
 from rmqkit.client.peer_calls import PEER_CALLS as CLIENT
 from rmqkit.nameserver.handlers import HANDLERS as NAMESERVER
+from rmqkit.testing.code_history import SINCE, WHY_NOT
 from rmqkit.wire.codes import RequestCode
 
-#: codes that Apache's Java client 5.5.0 sends in `make interop`
-TRIED_WITH_JAVA = frozenset(
-    (11, 12, 14, 15, 17, 29, 30, 31, 33, 34, 35, 38, 40, 105, 106, 202, 310, 320, 351)
-)  # fmt: skip
+RECORDS = Path(__file__).parents[2] / "tests" / "interop"
+NODES = (("broker", BROKER), ("name server", NAMESERVER), ("client", CLIENT))
 
-HEAD = """# Compatibility: request codes
+HEAD = """# Compatibility
 
-Made from the handler tables by `python -m rmqkit.testing.compatibility`; a test holds the two together. A code without
-an answer here gets REQUEST_CODE_NOT_SUPPORTED (3). "Java" marks codes that Apache's Java client 5.5.0 uses against this
-cluster in `make interop`. The port P−2 of a broker answers all of the broker's codes but {vip}.
+Made by `python -m rmqkit.testing.compatibility` from the handler tables and from what `make interop` recorded; a test holds
+them together.
 
-| code | name | answered by | tried with |
-|---|---|---|---|"""
+## Request codes
+
+{answered} of the {count} request codes of RocketMQ's 5.x line are answered here, all since rmqkit 0.1.0. "Since" is the
+Apache release that first had a code (4.1.0 stands for what is older, too, 5.5.0 for 5.4). Any other code gets
+REQUEST_CODE_NOT_SUPPORTED (3), which is what Apache's servers say of codes they do not know. The port P−2 of a broker
+answers all of the broker's codes but {vip}.
+
+"Tried with" are clients that asked for it, or were asked, with success: {legend}.
+
+| code | name | since | answered by | tried with |
+|---|---|---|---|---|"""
+FEATURES_HEAD = """
+## Features by client
+
+How many checks of `make interop` show a feature with each client; `–` where a client has no API for it, or none was tried.
+Their names are in [features.json](../tests/interop/features.json), the checks themselves beside it.
+
+"""
 
 
-def page() -> str:
+def answered_by(code: int) -> list[str]:
+    """The nodes that do something for a code but refuse it."""
+    return [] if code in REFUSED else [name for name, table in NODES if code in table.rows]
+
+
+def refusal(code: int) -> str:
+    """Why a code is not answered; "" for one that is, or that nobody gave a reason for."""
+    if code in REFUSED:
+        return REFUSED[RequestCode(code)]
+    return "" if answered_by(code) else WHY_NOT.get(code, "")
+
+
+def page(records: Path = RECORDS) -> str:
     """The whole page as markdown."""
-    vip = " and ".join(f"{code.name} ({int(code)})" for code in NOT_ON_VIP)
-    lines = [HEAD.format(vip=vip)]
-    for code in sorted(RequestCode):
-        tables = (("broker", BROKER), ("name server", NAMESERVER), ("client", CLIENT))
-        who = [name for name, table in tables if int(code) in table.rows]
-        tried = "Java" if int(code) in TRIED_WITH_JAVA and who else ""
-        lines.append(f"| {int(code)} | {code.name} | {', '.join(who) or '–'} | {tried} |")
-    return "\n".join(lines) + "\n"
+    tried: dict[str, list[int]] = _record(records / "tried.json") or {}
+    marks = {name: chr(ord("A") + number) for number, name in enumerate(tried)}
+    codes = sorted(RequestCode)
+    head = HEAD.format(
+        answered=sum(bool(answered_by(code)) for code in codes),
+        count=len(codes),
+        vip=" and ".join(f"{code.name} ({int(code)})" for code in NOT_ON_VIP),
+        legend=", ".join(f"{mark} {name}" for name, mark in marks.items()) or "nothing is recorded",
+    )
+    lines = [head]
+    for code in codes:
+        who = ", ".join(answered_by(code)) or f"refused: {refusal(code)}"
+        with_whom = " ".join(marks[name] for name, its_codes in tried.items() if code in its_codes)
+        lines.append(f"| {int(code)} | {code.name} | {SINCE[int(code)]} | {who} | {with_whom} |")
+    return "\n".join(lines) + "\n" + _features(_record(records / "features.json"))
+
+
+def _features(record: dict[str, Any] | None) -> str:
+    if record is None:
+        return ""
+    clients = record["clients"]
+    lines = [f"| feature | {' | '.join(clients)} |", "|---" * (len(clients) + 1) + "|"]
+    for feature in record["features"]:
+        counts = [len(checks.get(feature, ())) for checks in clients.values()]
+        lines.append(f"| {feature} | {' | '.join(str(count or '–') for count in counts)} |")
+    return FEATURES_HEAD + "\n".join(lines) + "\n"
+
+
+def _record(path: Path) -> Any:
+    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
 
 
 if __name__ == "__main__":

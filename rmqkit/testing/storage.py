@@ -236,6 +236,26 @@ class StorageEngineContract:
         )
         assert [body_of(record) for record in records_of(read.buffers)] == [b"7", b"8", b"9"]
 
+    def test_entries_have_the_tags_codes(self, world: StoreWorld) -> None:
+        engine = world.engine
+        for tags_code in (5, -7, 1 << 40):
+            engine.append(put(tags_code=tags_code))
+        assert not engine.entries("T", 0, 0, 32), "before settle"
+        world.turn()
+        entries = engine.entries("T", 0, 0, 32)
+        assert [(each.queue_offset, each.tags_code) for each in entries] == [(0, 5), (1, -7), (2, 1 << 40)]
+        for each in entries:
+            record = engine.record(each.phy_offset)
+            assert record is not None
+            assert (len(record), offset_of(record)) == (each.size, each.queue_offset)
+        assert engine.entries("T", 0, 1, 1) == [entries[1]]
+        assert not engine.entries("T", 0, 3, 32)
+        assert not engine.entries("T", 0, -1, 32)
+        assert not engine.entries("T", 9, 0, 32)
+        engine.offset_confirmed = entries[1].phy_offset
+        assert list(engine.entries("T", 0, 0, 32)) == [entries[0]], "what is not confirmed is not shown"
+        engine.offset_confirmed = None
+
     def test_time_search_at_both_boundaries(self, world: StoreWorld) -> None:
         engine = world.engine
         assert engine.offset_by_time("T", 0, START_MS) == 0
@@ -314,6 +334,16 @@ class StorageEngineContract:
         assert len(drain(engine, "B", 0)) == 3
 
     # --- the log --------------------------------------------------------------------------------------------------------
+
+    def test_cleaning_takes_nothing_that_is_fresh(self, world: StoreWorld) -> None:
+        engine = world.engine
+        engine.append(put())
+        world.turn()
+        before = engine.queue_range("T", 0), engine.offset_min
+        engine.clean_log()
+        engine.clean_queues()
+        world.run(1_000, 100)
+        assert (engine.queue_range("T", 0), engine.offset_min) == before
 
     def test_syncs_cover_what_was_written(self, world: StoreWorld) -> None:
         engine = world.engine

@@ -17,7 +17,9 @@ from rmqkit.wire.properties import PROPERTIES_SIZE_MAX
 BATCH_COUNT_MAX = 65536
 
 _HEAD = Struct(">iiiii")
+_FLAG_AND_SIZE = Struct(">12xii")
 _I16 = Struct(">h")
+_new = tuple.__new__
 
 
 class BatchMessage(NamedTuple):
@@ -40,22 +42,24 @@ def encode_batch(messages: Iterable[BatchMessage]) -> bytes:
 def decode_batch(data: bytes, *, count_max: int = BATCH_COUNT_MAX) -> list[BatchMessage]:
     """The messages of a batch body. Raises RemoteProtocolError when it is cut short, torn or has too many."""
     messages: list[BatchMessage] = []
+    read_head, read_size = _FLAG_AND_SIZE.unpack_from, _I16.unpack_from
+    head_size = _HEAD.size
     position, end = 0, len(data)
     while position < end:
         if len(messages) == count_max:
             raise RemoteProtocolError(f"batch of more than {count_max} messages")
-        body_start = position + _HEAD.size
+        body_start = position + head_size
         if body_start + 2 > end:
             raise _torn(len(messages))
-        _, _, _, flag, body_size = _HEAD.unpack_from(data, position)
+        flag, body_size = read_head(data, position)
         body_end = body_start + body_size
         if body_size < 0 or body_end + 2 > end:
             raise _torn(len(messages))
-        (properties_size,) = _I16.unpack_from(data, body_end)
+        (properties_size,) = read_size(data, body_end)
         position = body_end + 2 + properties_size
         if properties_size < 0 or position > end:
             raise _torn(len(messages))
-        messages.append(BatchMessage(flag, data[body_start:body_end], data[body_end + 2 : position]))
+        messages.append(_new(BatchMessage, (flag, data[body_start:body_end], data[body_end + 2 : position])))
     return messages
 
 

@@ -158,29 +158,33 @@ def _decode_rocketmq(frame: Frame) -> Head:
     data = frame.header
     try:
         code, language, version, opaque, flag = _PLAIN_HEAD.unpack_from(data)
-        remark, position = _text(data, 13, _I32)
-        (ext_size,) = _I32.unpack_from(data, position)
-        position += 4
-        end = position + ext_size
-        if ext_size < 0 or end > len(data):
-            raise RemoteProtocolError("extFields reach past the end of their header")
-        ext: dict[str, Any] = {}
-        while position < end:
-            key, position = _text(data, position, _I16)
-            value, position = _text(data, position, _I32)
-            if key:
-                ext[key] = value
+        (remark_size,) = _I32.unpack_from(data, 13)
+        start = 17 + remark_size
+        (ext_size,) = _I32.unpack_from(data, start)
     except PackError:
         raise RemoteProtocolError("binary header is cut short") from None
-    return Head(code, flag, opaque, version, language, remark or None, ext)
+    position = start + 4
+    end = position + ext_size
+    if remark_size < 0 or ext_size < 0 or end > len(data):
+        raise RemoteProtocolError("extFields reach past the end of their header")
+    return Head(code, flag, opaque, version, language, data[17:start].decode() or None, _pairs(data, position, end))
 
 
-def _text(data: bytes, position: int, size_packer: Packer) -> tuple[str, int]:
-    (size,) = size_packer.unpack_from(data, position)
-    position += size_packer.size
-    if size < 0 or position + size > len(data):
-        raise RemoteProtocolError("a text in a binary header reaches past its end")
-    return data[position : position + size].decode(), position + size
+def _pairs(data: bytes, position: int, end: int) -> dict[str, Any]:
+    """Names and values that stand from `position` to `end`, each with its size before it (2 and 4 bytes)."""
+    pairs: dict[str, Any] = {}
+    size = int.from_bytes
+    while position < end:
+        # What is cut short has the size of its rest, and then ends behind `end`.
+        name_start = position + 2
+        name_end = name_start + size(data[position:name_start], "big")
+        start = name_end + 4
+        position = start + size(data[name_end:start], "big")
+        if position > end:
+            raise RemoteProtocolError("a text in a binary header reaches past its end")
+        if name_end > name_start:
+            pairs[data[name_start:name_end].decode()] = data[start:position].decode()
+    return pairs
 
 
 def encode_request(

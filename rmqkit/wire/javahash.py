@@ -15,7 +15,6 @@ _MASK = 0xFFFFFFFF
 _TAIL_SIZE = 4
 _MIDDLE_SIZE = 8
 _POWERS = tuple(pow(31, _MIDDLE_SIZE - 1 - position) for position in range(_MIDDLE_SIZE))
-_TAIL_POWERS = _POWERS[-_TAIL_SIZE:]
 _POWER_TAIL = pow(31, _TAIL_SIZE)
 _POWER_MIDDLE = pow(31, _MIDDLE_SIZE)
 
@@ -42,8 +41,9 @@ def ascii_key_hash(topic: str, key: bytes) -> int:
     """As `index_key_hash`, for a key of ASCII characters."""
     if len(key) <= _MIDDLE_SIZE + _TAIL_SIZE:
         return _absolute(_unsigned(f"{topic}#{key.decode('ascii')}"))
-    tail: int = sum(map(mul, key[-_TAIL_SIZE:], _TAIL_POWERS))
-    return _absolute((_but_tail(topic, key[:-_TAIL_SIZE]) + tail) & _MASK)
+    tail = key[-4] * 29791 + key[-3] * 961 + key[-2] * 31 + key[-1]
+    number = (_but_tail(topic, key[:-_TAIL_SIZE]) + tail) & _MASK
+    return number if number < 0x80000000 else _absolute(number)
 
 
 def _absolute(number: int) -> int:

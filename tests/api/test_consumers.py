@@ -78,6 +78,17 @@ def test_a_decorated_listener_and_a_with_block(own):
     assert sorted(message.body for message in seen) == [b"0", b"1", b"2"]
 
 
+def test_a_with_block_that_starts_in_it(own):
+    topic = own.topic(queue_nums=1)
+    heard = Heard()
+    consumer = own.push_consumer(consume_from="first")
+    consumer.subscribe(topic)
+    bodies = fill(own, topic, 3)
+    with consumer:
+        consumer.start(heard)
+        heard.has(*bodies)
+
+
 def test_only_the_wanted_tags(own):
     topic = own.topic()
     heard = Heard()

@@ -26,6 +26,7 @@ from typing import Any, NamedTuple
 import psutil
 
 from tests.bench import java_producer
+from tests.bench.brokers import run_rmqkit, send_first
 from tests.interop import apache
 
 THREADS = (1, 8, 64)
@@ -57,17 +58,17 @@ def our_cluster() -> Iterator[Running]:
     """`rmqkit cluster up` with a home of its own, as a user's shell would run it."""
     with tempfile.TemporaryDirectory(prefix="figures-") as home:
         start_s = time.monotonic()
-        up = _rmqkit(home, "cluster", "up", "--any-port", "--json")
+        up = run_rmqkit(home, "cluster", "up", "--any-port", "--json")
         try:
             if up.returncode:
                 raise apache.ApacheError(f"cluster up failed ({up.returncode}): {up.stderr.strip()[-500:]}")
             told = json.loads(up.stdout)
             master = next(n for n in told["nodes"] if n["kind"] == "broker" and n["broker_id"] == 0)
-            _send_one(told["namesrv"], master["address"])
+            send_first(told["namesrv"], master["address"])
             took_s = time.monotonic() - start_s
             yield Running(told["namesrv"], {node["node"]: node["pid"] for node in told["nodes"]}, took_s)
         finally:
-            _rmqkit(home, "cluster", "down", "--purge")
+            run_rmqkit(home, "cluster", "down", "--purge")
 
 
 @contextmanager
@@ -98,38 +99,6 @@ CANDIDATES: dict[str, Callable[[], AbstractContextManager[Running]]] = {
     "bare loop": bare_loop,
     "apache": apache_cluster,
 }
-
-
-def _rmqkit(home: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "rmqkit.cli.main", *arguments],
-        env={**os.environ, "RMQKIT_HOME": home},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-
-
-def _send_one(namesrv: str, broker: str) -> None:
-    """One message to a topic nobody made before, by the plainest request there is. Raises `ApacheError`."""
-    route = apache.ask(namesrv, 105, {"topic": "TBW102"})
-    fields = {
-        "producerGroup": "first",
-        "topic": "FirstSend",
-        "defaultTopic": "TBW102",
-        "defaultTopicQueueNums": "4",
-        "queueId": "0",
-        "sysFlag": "0",
-        "bornTimestamp": str(time.time_ns() // 1_000_000),
-        "flag": "0",
-        "properties": "",
-        "reconsumeTimes": "0",
-        "unitMode": "false",
-        "batch": "false",
-    }
-    answer = apache.ask(broker, 10, fields, b"first")
-    if route["code"] != 0 or answer["code"] != 0:
-        raise apache.ApacheError(f"the first send was not acknowledged: {route} {answer}")
 
 
 def private_mb(pids: dict[str, int]) -> dict[str, float]:

@@ -5,14 +5,14 @@ from typing import Any
 
 import pytest
 
+from rmqkit import plugins
 from rmqkit.broker.node import Broker
 from rmqkit.config import load
-from rmqkit.plugins import BrokerParts
 from rmqkit.runtime.ports import Ports
-from rmqkit.store import ENGINES
 from tests.helpers.script import Script
 
 MakeScript = Callable[..., Script[Broker]]
+BUILT_IN = plugins.load(entry_points=False)
 
 
 def broker_of(*overrides: str, engine: str = "mapped") -> Callable[[Ports], Broker]:
@@ -25,7 +25,7 @@ def broker_of(*overrides: str, engine: str = "mapped") -> Callable[[Ports], Brok
         f"storageEngine={engine}",
     ]
     config = load([], [*values, *small, *overrides], "broker")
-    return lambda ports: Broker("broker-a-0", ports, config, BrokerParts(ENGINES[engine]))
+    return lambda ports: Broker("broker-a-0", ports, config, BUILT_IN.broker_parts(config))
 
 
 @pytest.fixture

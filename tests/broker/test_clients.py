@@ -147,3 +147,19 @@ def test_cpp_heartbeats_are_understood(broker):
     group = broker.node.clients.consumers["CG"]
     assert (group.message_model, group.consume_from_where) == ("CLUSTERING", "CONSUME_FROM_FIRST_OFFSET")
     assert group.subscriptions["T"].code_set == [2598919]
+
+
+def test_a_connection_is_known_as_a_producer_by_one_client_id(broker):
+    """Whatever ids it names one after the other, they end with it."""
+    client = with_topic(broker)
+    for number in range(5):
+        heartbeat(client, f"c{number}")
+        fields = {"clientID": f"c{number}", "producerGroup": "PG"}
+        assert client.ask(RequestCode.UNREGISTER_CLIENT, fields).code == 0
+    heartbeat(client, "last")
+    clients = broker.node.clients
+    assert clients.producer("c0") is None
+    assert clients.producer("last") is not None
+    client.close()
+    broker.turn()
+    assert (clients._producing, clients._producer_ids) == ({}, {})

@@ -153,6 +153,17 @@ def test_a_deleted_topic_ends_the_wait(broker):
     assert client.answer_to(opaque).code == ResponseCode.TOPIC_NOT_EXIST
 
 
+def test_a_waiting_pull_does_not_make_its_deleted_group_again(broker):
+    client = with_topic(broker)
+    fields = pull_fields(sysFlag=SUSPEND, suspendTimeoutMillis="15000")
+    opaque = client.tell(RequestCode.PULL_MESSAGE, fields)
+    group = fields["consumerGroup"]
+    assert client.ask(RequestCode.DELETE_SUBSCRIPTIONGROUP, {"groupName": group}).code == 0
+    broker.advance(15_000)
+    assert client.answer_to(opaque).code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
+    assert group not in broker.node.groups.by_name
+
+
 def test_the_commit_offset_rides_on_the_pull(broker):
     client = with_topic(broker)
     for _ in range(3):

@@ -6,7 +6,7 @@ import pytest
 
 from rmqkit.wire import properties as props
 from rmqkit.wire.batch import BatchMessage, encode_batch
-from rmqkit.wire.codes import RequestCode, ResponseCode
+from rmqkit.wire.codes import MessageSysFlag, RequestCode, ResponseCode
 from tests.broker.requests import UNIQ, pull, records, send, send_fields, with_topic
 from tests.helpers.script import write_command
 
@@ -101,7 +101,7 @@ def test_without_auto_create_an_unknown_topic_is_an_error(make):
         ({}, b"", ResponseCode.MESSAGE_ILLEGAL),
         ({}, b"x" * (4 * 1024 * 1024 + 1), ResponseCode.MESSAGE_ILLEGAL),
         ({"i": "K\x01" + "v" * 40_000 + "\x02"}, b"x", ResponseCode.MESSAGE_ILLEGAL),
-        ({"i": UNIQ + "DELAY\x013\x02"}, b"x", ResponseCode.MESSAGE_ILLEGAL),
+        ({"i": UNIQ + "DELAY\x01soon\x02"}, b"x", ResponseCode.MESSAGE_ILLEGAL),
         ({"i": UNIQ + "TIMER_DELAY_SEC\x0110\x02"}, b"x", ResponseCode.SYSTEM_ERROR),
         ({"i": UNIQ + "TIMER_DELIVER_MS\x011760000000000\x02"}, b"x", ResponseCode.SYSTEM_ERROR),
         ({"i": UNIQ + "TRAN_MSG\x01true\x02", "f": "4"}, b"x", ResponseCode.NO_PERMISSION),
@@ -143,6 +143,17 @@ def test_a_batch_becomes_records_with_consecutive_offsets(broker):
     assert len(answer.ext["msgId"].split(",")) == 3
     found = records(pull(client, offset=1))
     assert [(each.queue_offset, each.body) for each in found] == [(1, b"m0"), (2, b"m1"), (3, b"m2")]
+
+
+def test_batches_of_a_topic_with_many_tags_are_marked_as_single_messages_are(broker):
+    client = with_topic(broker, topicFilterType="MULTI_TAG")
+    send(client)
+    assert (
+        client.ask(RequestCode.SEND_BATCH_MESSAGE, send_fields(m="true"), encode_batch([BatchMessage(0, b"x", b"")])).code
+        == 0
+    )
+    found = records(pull(client))
+    assert [bool(each.sys_flag & MessageSysFlag.MULTI_TAGS) for each in found] == [True, True]
 
 
 def test_batch_is_decided_by_the_flag_not_the_code(broker):
@@ -226,3 +237,16 @@ def test_a_full_disk_is_an_answer_and_passes(make):
     told = [event for event in broker.log.events() if event.startswith("write-")]
     assert told == ["write-failed", "write-works-again"], "once each, however many puts were refused"
     assert len(records(pull(client))) == 2
+
+
+def test_batches_too_are_refused_while_too_many_wait_for_the_disk(make):
+    broker = make("flushDiskType=SYNC_FLUSH", "waitersMax=2")
+    client = with_topic(broker)
+    broker.disk.held = True
+    batch = encode_batch([BatchMessage(0, b"one", b"")])
+    for _ in range(2):
+        client.tell(RequestCode.SEND_BATCH_MESSAGE, send_fields(m="true"), batch)
+    assert client.ask(RequestCode.SEND_BATCH_MESSAGE, send_fields(m="true"), batch).code == ResponseCode.SYSTEM_BUSY
+    broker.disk.held = False
+    broker.finish_disk()
+    assert client.ask(RequestCode.SEND_BATCH_MESSAGE, send_fields(m="true"), batch).code == 0

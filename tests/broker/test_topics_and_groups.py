@@ -7,12 +7,24 @@ import json
 
 import pytest
 
+from rmqkit.broker.handlers.admin import readable
 from rmqkit.testing import SimBroker
 from rmqkit.wire.bodies import TopicStatsTable
 from rmqkit.wire.codes import RequestCode, ResponseCode
 from tests.broker.conftest import broker_of
 from tests.broker.requests import pull, records, send, send_fields, with_topic
 from tests.helpers.script import Script
+
+EXPORTED_NUMBERS = """
+    msgPutTotalTodayNow msgGetTotalTodayNow msgPutTotalTodayMorning msgGetTotalTodayMorning msgPutTotalYesterdayMorning
+    msgGetTotalYesterdayMorning sendThreadPoolQueueHeadWaitTimeMills queryThreadPoolQueueHeadWaitTimeMills
+    pullThreadPoolQueueHeadWaitTimeMills queryThreadPoolQueueSize pullThreadPoolQueueSize sendThreadPoolQueueSize
+    sendThreadPoolQueueCapacity pullThreadPoolQueueCapacity queryThreadPoolQueueCapacity commitLogMinOffset
+    commitLogMaxOffset bootTimestamp brokerVersion dispatchMaxBuffer consumeQueueDiskRatio commitLogDiskRatio
+    pageCacheLockTimeMills getMessageEntireTimeMax putMessageEntireTimeMax putMessageTimesTotal
+    startAcceptSendRequestTimeStamp earliestMessageTimeStamp remainTransientStoreBufferNumbs putMessageAverageSize
+    putMessageSizeTotal dispatchBehindBytes
+"""
 
 
 def offset_of(client, group="CG", topic="T", **more):
@@ -87,9 +99,15 @@ def test_all_topics_whole_and_by_pages(broker):
     whole = client.ask(RequestCode.GET_ALL_TOPIC_CONFIG)
     names = sorted(whole.json["topicConfigTable"])
     assert "T" in names
-    page = client.ask(RequestCode.GET_ALL_TOPIC_CONFIG, {"topicSeq": "1", "maxTopicNum": "2"})
+    fields = {"topicSeq": "1", "maxTopicNum": "2", "dataVersion": json.dumps(whole.json["dataVersion"])}
+    page = client.ask(RequestCode.GET_ALL_TOPIC_CONFIG, fields)
     assert sorted(page.json["topicConfigTable"]) == names[1:3]
     assert page.ext["totalTopicNum"] == str(len(names))
+    # `TopicConfigManager.subTopicConfigTable`: pages of different tables do not fit together.
+    fields["dataVersion"] = '{"counter":1,"stateVersion":0,"timestamp":1}'
+    assert sorted(client.ask(RequestCode.GET_ALL_TOPIC_CONFIG, fields).json["topicConfigTable"]) == names[:2]
+    fields["dataVersion"] = "no version"
+    assert sorted(client.ask(RequestCode.GET_ALL_TOPIC_CONFIG, fields).json["topicConfigTable"]) == names[:2]
 
 
 def test_an_offset_nobody_committed_is_not_found_or_zero(broker):
@@ -128,6 +146,17 @@ def test_a_reset_is_given_to_the_next_pull_and_shields_the_queue(broker):
     assert offset_of(client).ext["offset"] == "3"
 
 
+def test_of_two_resets_before_a_pull_the_second_counts(broker):
+    client = with_topic(broker, "T", 1)
+    for _ in range(5):
+        send(client)
+    for offset in (2, 4):
+        fields = {"topic": "T", "group": "CG", "timestamp": "0", "isForce": "true", "queueId": "0", "offset": str(offset)}
+        assert client.ask(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, fields).code == 0
+    assert offset_of(client).ext["offset"] == "4"
+    assert pull(client, offset=0).ext["nextBeginOffset"] == "4"
+
+
 def test_min_max_and_by_time(broker):
     client = with_topic(broker)
     stamps = []
@@ -148,8 +177,11 @@ def test_configuration_is_read_and_changed_live(broker):
     client = with_topic(broker)
     answer = client.ask(RequestCode.GET_BROKER_CONFIG)
     assert "brokerName=broker-a" in answer.body.decode().splitlines()
-    assert json.loads(answer.ext["version"])["counter"] >= 1
+    before = json.loads(answer.ext["version"])["counter"]
     assert client.ask(RequestCode.UPDATE_BROKER_CONFIG, {}, b"longPollingEnable=false\n").code == 0
+    answer = client.ask(RequestCode.GET_BROKER_CONFIG)
+    assert json.loads(answer.ext["version"])["counter"] == before + 1
+    assert "longPollingEnable=false" in answer.body.decode().splitlines()
     assert broker.node.config.pull.long_polling_enable is False
 
 
@@ -174,6 +206,32 @@ def test_runtime_info_has_what_cluster_list_reads(broker):
     for name in ("brokerVersionDesc", "getTransferredTps", "commitLogDiskRatio", "dispatchBehindBytes", "brokerActive"):
         assert name in table
     assert table["putMessageTimesTotal"] == "1"
+    assert table["remainHowManyDataToFlush"].split()[1] == "B"
+
+
+def test_runtime_info_reads_as_apaches_exporter_reads_it(broker):
+    """`BrokerRuntimeStats` of rocketmq-exporter: every field is there and of its form, or the exporter shows nothing."""
+    client = with_topic(broker)
+    send(client)
+    table = client.ask(RequestCode.GET_BROKER_RUNTIME_INFO).json["table"]
+    for name in EXPORTED_NUMBERS.split():
+        float(table[name])
+    for name in ("putTps", "getMissTps", "getTransferedTps", "getTotalTps", "getFoundTps"):
+        assert len([float(word) for word in table[name].split()]) == 3
+    for word in table["putMessageDistributeTime"].split():
+        assert int(word.split(":")[1]) == 0
+    amount, unit = table["remainHowManyDataToFlush"].split(" ")
+    assert float(amount) >= 0
+    assert unit[0] in "BKMGTPE"
+    words = table["commitLogDirCapacity"].split(" ")
+    assert (words[3], words[7]) == ("GiB,", "GiB.")
+
+
+@pytest.mark.parametrize(
+    ("size", "text"), [(0, "0 B"), (1023, "1023 B"), (1024, "1.0 KiB"), (1536, "1.5 KiB"), (5 << 30, "5.0 GiB")]
+)
+def test_bytes_are_told_as_upstream_tells_them(size, text):
+    assert readable(size) == text
 
 
 def test_a_message_by_its_offset_and_by_its_key(broker):

@@ -5,6 +5,8 @@ import os
 import signal
 import socket
 import subprocess
+import urllib.parse
+import urllib.request
 
 import psutil
 import pytest
@@ -30,12 +32,12 @@ def test_status_has_the_shape_that_scripts_depend_on(up):
     status = up.json("cluster", "status")
     assert list(status) == ["name", "namesrv", "home", "nodes"]
     nameserver, broker = status["nodes"]
-    assert list(nameserver) == ["node", "kind", "address", "pid", "state"]
+    assert list(nameserver) == ["node", "kind", "address", "metrics", "pid", "state"]
     assert (nameserver["node"], nameserver["kind"], nameserver["state"]) == ("ns-0", "nameserver", "up")
     assert nameserver["address"] == status["namesrv"]
     assert list(broker) == [
-        "node", "kind", "broker_name", "broker_id", "role", "acting", "address", "ha_address", "pid", "state", "store",
-        "offset_max", "in_sync",
+        "node", "kind", "broker_name", "broker_id", "role", "acting", "address", "ha_address", "metrics", "pid", "state",
+        "store", "offset_max", "in_sync",
     ]  # fmt: skip
     host, port = broker["address"].split(":")
     assert broker["ha_address"] == f"{host}:{int(port) + 1}"
@@ -50,6 +52,7 @@ def test_status_has_the_shape_that_scripts_depend_on(up):
     assert os.path.isdir(broker["store"])
     for node in status["nodes"]:
         assert psutil.pid_exists(node["pid"])
+    assert [node["metrics"] for node in status["nodes"]] == [None, None]
     assert status["home"] == str(up.home / "default")
 
 
@@ -96,6 +99,21 @@ def test_killed_nodes_are_started_again_by_up(own):
     assert states(own) == {"ns-0": "up", "broker-a-0": "up", "broker-b-0": "down"}
     assert "cluster default is up\n" in own.run("cluster", "up").stdout
     assert set(states(own).values()) == {"up"}
+
+
+def test_without_brokers_nothing_is_said_to_be_missing(own):
+    (sent,) = own.lines("send", "kept", "x")
+    own.run("cluster", "kill", "master")
+    for words in (
+        "topic list", "topic info kept", "topic create other", "group list", "group progress", "group info g", "stats all",
+        "broker status", "config get flushDiskType", "consume kept", "bench send --count 1", "offset show g kept",
+        f"message show {sent['msg_id']}", f"message show {sent['offset_msg_id']} --topic kept",
+    ):  # fmt: skip
+        assert "no broker is registered" in own.error(*words.split(), code=3)
+    assert "start a broker that has it" in own.error("send", "kept", "x", code=1)
+    own.run("cluster", "start")
+    assert own.json("message", "show", sent["msg_id"])["body"] == "x"
+    assert own.json("message", "show", sent["offset_msg_id"])["body"] == "x"
 
 
 def test_a_node_that_died_by_itself_is_told_from_one_that_was_stopped(own):
@@ -182,6 +200,28 @@ def test_two_ups_at_once_make_one_cluster(shell):
         pids = [[node["pid"] for node in json.load(each.stdout)["nodes"]] for each in (one, other)]
         assert (one.wait(), other.wait()) == (0, 0)
     assert pids[0] == pids[1]
+
+
+def test_metrics_have_a_port_of_their_own_on_every_node(shell):
+    """10 apart, kept over a restart, moved when taken; printed, and in --json."""
+    base = str(free_base())
+    own = ("--base-port", base, "--any-port", "--log-format", "json")
+    metrics = ("--set", "metricsExporterType=PROM", "--set", f"metricsPromExporterPort={int(base) + 105}")
+    with socket.create_server(("127.0.0.1", int(base) + 105)):
+        status = shell.json("cluster", "up", *own, *metrics)
+    urls = [node["metrics"] for node in status["nodes"]]
+    ports = [urllib.parse.urlsplit(url).port for url in urls]
+    assert ports[0] >= int(base) + 115
+    assert ports[1] >= ports[0] + 10
+    for url, name in zip(urls, ("rmqkit_brokers", "rocketmq_messages_in_total"), strict=True):
+        with urllib.request.urlopen(url, timeout=10) as answer:
+            assert f"\n{name}{{".encode() in answer.read()
+    assert urls[0] in shell.run("cluster", "up").stdout
+    shell.run("cluster", "restart")
+    assert [node["metrics"] for node in shell.json("cluster", "status")["nodes"]] == urls
+    for line in shell.lines("cluster", "logs"):
+        assert list(json.loads(line["line"])) == ["ts", "level", "node", "event", "fields"]
+    shell.error("cluster", "up", "other", "--log-format", "xml", code=2)
 
 
 def test_down_keeps_the_data_and_purge_removes_it(shell):

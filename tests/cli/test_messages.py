@@ -5,6 +5,7 @@ import subprocess
 
 import pytest
 
+from rmqkit.cli.consume import are_tags
 from rmqkit.cli.shown import FIELDS
 
 _numbers = iter(range(1_000_000))
@@ -118,6 +119,25 @@ def test_only_messages_with_a_tag(up, topic):
         up.run("send", topic, tag, "--tag", tag)
     assert sorted(up.run("consume", topic, "--filter", "red || blue").stdout.split()) == ["blue", "red"]
     assert up.run("consume", topic, "--filter", "green", "--group", f"g-{topic}").stdout == "green\n"
+
+
+def test_only_messages_with_properties(up, topic):
+    """Blanks or comparisons make a filter an expression; the broker of `cluster up` filters by properties."""
+    for price in ("5", "10", "15"):
+        up.run("send", topic, price, "--property", f"price={price}", "--tag", "t")
+    assert sorted(up.run("consume", topic, "--filter", "price > 5 AND TAGS = 't'").stdout.split()) == ["10", "15"]
+    assert up.run("consume", topic, "--filter", "price=5").stdout == "5\n"
+    assert up.run("consume", topic, "--filter", "price>10", "--group", f"g-{topic}").stdout == "15\n"
+    assert up.run("consume", topic, "--filter", "price IS NULL").stdout == ""
+    assert "it ends too early" in up.error("consume", topic, "--filter", "price >", code=1)
+
+
+@pytest.mark.parametrize(
+    ("expression", "tags"),
+    [("*", True), ("", True), ("a", True), ("A || B", True), ("a||b", True), ("a>1", False), ("a IS NULL", False)],
+)
+def test_a_filter_is_one_of_tags_when_it_could_be(expression, tags):
+    assert are_tags(expression) is tags
 
 
 def test_a_group_goes_on_where_it_left_off(up, topic):

@@ -7,6 +7,8 @@ import signal
 import socket
 import subprocess
 import sys
+import time
+import urllib.request
 
 import pytest
 
@@ -81,7 +83,7 @@ def test_a_node_is_ready_and_stops_cleanly(shell):
 
 def test_a_broker_that_may_choose_takes_two_ports_that_belong_together(shell):
     with Running(shell, *broker_words(shell), "--log-format", "json") as node:
-        ready = json.loads(node.ready())
+        ready = json.loads(node.ready())["fields"]
         assert ready["vip_port"] == ready["remoting_port"] - 2
         for port in (ready["remoting_port"], ready["vip_port"]):
             socket.create_connection(("127.0.0.1", port), 5).close()
@@ -97,7 +99,68 @@ def test_a_node_loads_nothing_of_the_command_line(shell):
         lines = [*node.lines, *node.process.stderr]
     modules = {line.rpartition("|")[2].strip().split(".")[0] for line in lines if line.startswith("import time:")}
     assert "rmqkit" in modules
-    assert modules & {"typer", "rich", "psutil", "click", "pydantic", "tomli_w"} == set()
+    assert modules & {"typer", "rich", "psutil", "click", "pydantic", "tomli_w", "h11", "prometheus_client"} == set()
+
+
+def scraped(port):
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+        return answer.read().decode()
+
+
+def test_a_node_with_metrics_is_scraped(shell):
+    own = settings(metricsExporterType="PROM", metricsPromExporterPort=0, metricsPromExporterHost="127.0.0.1")
+    for words, name in ((broker_words(shell), "rocketmq_topic_number"), (nameserver_words(shell), "rmqkit_topics")):
+        with Running(shell, *words, *own) as node:
+            port = int(re.search(r"metrics_port=(\d+)", node.ready())[1])
+            assert f"# TYPE {name} gauge" in scraped(port)
+            # A scraper that stays connected does not keep the node from stopping.
+            with socket.create_connection(("127.0.0.1", port), 5) as idle:
+                idle.sendall(b"GET /metrics")
+                node.process.send_signal(signal.SIGTERM)
+                assert node.process.wait(20) == 0
+
+
+def test_a_taken_metrics_port_is_told(shell):
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        own = settings(metricsExporterType="PROM", metricsPromExporterPort=port)
+        assert f"127.0.0.1:{port} is taken by pid {os.getpid()}" in refused(shell, *broker_words(shell), *own, code=1)
+
+
+def test_a_log_of_json_is_json_to_its_end(shell):
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        own = settings(listenPort=listener.getsockname()[1])
+        told = refused(shell, *broker_words(shell), *own, "--log-format", "json", "--log-file", "own.log", code=1)
+    assert "is taken" in told
+    (line,) = (shell.home / "own.log").read_text().splitlines()
+    assert "is taken" in json.loads(line)["fields"]["reason"]
+
+
+def test_a_log_file_is_rotated(shell):
+    own = settings(logFileSizeMax=4096, logFilesMax=2, forceRegister="false")
+    with Running(shell, *broker_words(shell), *own, "--log-file", "own.log") as node:
+        log = shell.home / "own.log"
+        port = int(
+            re.search(
+                r"remoting_port=(\d+)", until(lambda: log.exists() and "ready" in log.read_text() and log.read_text())
+            )[1]
+        )
+        for _ in range(120):
+            with socket.create_connection(("127.0.0.1", port), 5) as garbage:
+                garbage.sendall(b"GET / HTTP/1.1\r\n\r\n")
+                garbage.recv(100)
+        node.process.send_signal(signal.SIGTERM)
+        assert node.process.wait(20) == 0
+    assert sorted(path.name for path in shell.home.glob("own.log*")) == ["own.log", "own.log.1", "own.log.2"]
+    assert all(path.stat().st_size <= 4096 for path in shell.home.glob("own.log*"))
+
+
+def until(reached):
+    deadline_s = time.monotonic() + 20
+    while not (found := reached()):
+        assert time.monotonic() < deadline_s
+        time.sleep(0.02)
+    return found
 
 
 def test_the_console_commands_run_the_same_node(shell):
@@ -160,6 +223,11 @@ def test_a_store_that_cannot_be_made_is_told(shell):
         (("-c", "absent.toml"), "absent.toml"),
         (("-c", "broken.toml"), "broken.toml"),
         (("--set", "storageEngine=maped"), "did you mean 'mapped'?"),
+        (("--set", "metricsExporterType=OTLP_GRPC"), "OTLP_GRPC in --set is refused: the Prometheus endpoint is the only"),
+        (("--set", "metricsExporterType=prom"), "one of DISABLE, OTLP_GRPC, PROM, LOG"),
+        (("--set", "metricsPromExporterPort=70000"), "from 0 to 65535"),
+        (("--set", "metricsLabel=a=b"), "name:value pairs"),
+        (("--set", "logFileSizeMax=10"), "at least 4096"),
         (("--set", "brokerIP1=nohost.invalid"), "brokerIP1 = 'nohost.invalid': no such host"),
         (("--kind", "proxy"), "--kind"),
         (("--nonsense",), "--nonsense"),

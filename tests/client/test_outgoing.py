@@ -92,12 +92,19 @@ def test_a_batch_is_never_compressed(prepare):
     assert prepare.batch([Message("T", b"a" * 9000)], WALL_MS).sys_flag == 0
 
 
+def test_a_delay_level_is_a_property_as_setDelayTimeLevel(prepare):
+    outgoing = prepare.message(Message("T", b"x", tags="t", delay_level=3), WALL_MS)
+    assert "DELAY\x013\x02" in outgoing.properties
+    assert "DELAY" not in prepare.message(Message("T", b"x"), WALL_MS).properties
+
+
 @pytest.mark.parametrize(
     ("messages", "why"),
     [
         ([], "at least one"),
         ([Message("T", b"1"), Message("U", b"2")], "one topic"),
         ([Message("%RETRY%g", b"1")], "retry topic"),
+        ([Message("T", b"1", delay_level=3)], "delay level"),
         ([Message("T", b"a" * 3_000_000), Message("T", b"b" * 3_000_000)], "send fewer"),
     ],
 )
@@ -121,6 +128,8 @@ def test_what_is_no_batch(prepare, messages, why):
         (Message("T", b"x", properties={"a\x01": "1"}), "must not hold"),
         (Message("T", b"x", properties={"a": "v" * 32767}), "properties of"),
         (Message("T", b"x", flag=-1), "flag"),
+        (Message("T", b"x", delay_level=-1), "delay_level -1"),
+        (Message("T", b"x", delay_level=1001), "delay_level 1001"),
     ],
 )
 def test_what_no_broker_takes_is_refused_before_it_is_sent(prepare, message, why):

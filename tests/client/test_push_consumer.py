@@ -1,5 +1,7 @@
 """The push consumer, event in and request out: joining, pulls by answer, flow control, redelivery, letting go."""
 
+import zlib
+
 import pytest
 
 from rmqkit.client.consuming import ConsumeFrom
@@ -339,6 +341,7 @@ def test_a_failed_message_is_sent_back_and_done_with(peers):
         "originTopic": "T",
         "unitMode": "false",
         "maxReconsumeTimes": "16",
+        "bname": "broker-a",
     }
     peers.advance(4000)
     asked.answer()
@@ -650,3 +653,48 @@ def test_questions_about_other_groups_are_errors(peers):
     running(peers)
     peers.tell(A, RequestCode.GET_CONSUMER_RUNNING_INFO, {"consumerGroup": "X", "clientId": CLIENT_ID}, flag=0)
     assert peers.answer_of_client(A).code == 1
+
+
+# --- inner batches
+
+
+def inner(*messages: tuple[bytes, str]) -> bytes:
+    """The body of an inner batch, as `MessageDecoder.encodeMessages` writes it."""
+    return b"".join(
+        (20 + len(body) + 2 + len(text)).to_bytes(4, "big")
+        + bytes(8)
+        + (7).to_bytes(4, "big")
+        + len(body).to_bytes(4, "big")
+        + body
+        + len(text).to_bytes(2, "big")
+        + text.encode()
+        for body, text in messages
+    )
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+def test_an_inner_batch_comes_as_its_messages(peers, compressed):
+    """`MessageDecoder.decodeMessage`; the tag is that of each message."""
+    group = running(peers, expression="A || B")
+    body = inner((b"one", "TAGS\x01A\x02K\x011\x02"), (b"two", "TAGS\x01C\x02"), (b"three", "TAGS\x01B\x02"))
+    if compressed:
+        body = zlib.compress(body)
+    flags = 0xC0 | (0x301 if compressed else 0)
+    found(group.pull(), record(0, body, sys_flag=flags, tag="A"), record(3, b"four", tag="A"), next_offset=4)
+    messages = [message for batch in group.batches for message in batch.messages]
+    assert [(each.queue_offset, each.body, each.flag) for each in messages] == [
+        (0, b"one", 7),
+        (2, b"three", 7),
+        (3, b"four", 0),
+    ]
+    assert messages[0].properties == {"TAGS": "A", "K": "1"}
+    for _ in range(3):
+        group.finish()
+    peers.advance(5000)
+    assert group.commits() == {"0": "4"}
+
+
+def test_an_inner_batch_that_cannot_be_read_comes_as_it_is(peers):
+    group = running(peers)
+    found(group.pull(), record(0, b"torn", sys_flag=0xC0), next_offset=1)
+    assert group.bodies() == [b"torn"]

@@ -14,6 +14,7 @@ Every path in its configuration is relative to that folder, so that nothing of t
 
 import json
 import os
+import random
 import shutil
 import socket
 import struct
@@ -25,9 +26,15 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
+from . import older
+
 DRIVER = Path(__file__).parent / "driver"
+VERSION = "5.5.0"
+#: the older line, of which only the client and the admin tools are used
+OLDER = "4.9.8"
 HOST = "127.0.0.1"
 READY_TIMEOUT_S = 60.0
+PORT_RANGE = (12_000, 30_000)
 
 # What Apache's start scripts and netty want of a Java that encapsulates its own packages.
 JAVA_OPENS = (
@@ -59,27 +66,29 @@ def missing_tools() -> str | None:
     return f"not on the PATH: {', '.join(lacking)}" if lacking else None
 
 
-def classpath() -> str:
+def classpath(version: str = VERSION) -> str:
     """The driver's class path. Builds the driver when a source or the pom is newer than the last build.
 
     Raises `ApacheError` with Maven's last lines when neither the offline nor the online build works.
     """
-    listed = DRIVER / "target" / "classpath.txt"
-    stamp = DRIVER / "target" / "built"
+    target = DRIVER / "target" if version == VERSION else DRIVER / "target" / version
+    listed = target / "classpath.txt"
+    stamp = target / "built"
     sources = [DRIVER / "pom.xml", *DRIVER.glob("src/**/*.java")]
     fresh = stamp.exists() and listed.exists() and all(s.stat().st_mtime <= stamp.stat().st_mtime for s in sources)
     if not fresh or not all(Path(jar).exists() for jar in listed.read_text().strip().split(os.pathsep)):
-        _build()
+        if version != VERSION:
+            older.write_sources(DRIVER, DRIVER / "target" / f"sources-{version}")
+        _build([] if version == VERSION else [f"-Pclient-{version}"])
         stamp.touch()
-    return os.pathsep.join([str(DRIVER / "target" / "classes"), listed.read_text().strip()])
+    return os.pathsep.join([str(target / "classes"), listed.read_text().strip()])
 
 
-def _build() -> None:
+def _build(profile: list[str]) -> None:
     said = ""
     for flags in (["-o"], []):
-        done = subprocess.run(
-            ["mvn", "-q", "-B", *flags, "process-classes"], cwd=DRIVER, capture_output=True, text=True, check=False
-        )
+        command = ["mvn", "-q", "-B", *flags, *profile, "process-classes"]
+        done = subprocess.run(command, cwd=DRIVER, capture_output=True, text=True, check=False)
         if done.returncode == 0:
             return
         said = done.stdout + done.stderr
@@ -91,8 +100,10 @@ def start_java(
     args: list[str],
     *,
     home: Path,
+    version: str = VERSION,
     heap_mb: int = 256,
     small: bool = True,
+    lifeline: bool = True,
     properties: Mapping[str, str] | None = None,
     env: Mapping[str, str] | None = None,
     stdout: int | Any = subprocess.PIPE,
@@ -100,7 +111,8 @@ def start_java(
 ) -> subprocess.Popen[str]:
     """A JVM that runs `main` in folder `home`, which is also its user's home: logs and offsets land there.
 
-    `small` is for many JVMs on a small machine; without it the JVM chooses for speed, as users run it.
+    `small` is for many JVMs on a small machine; without it the JVM chooses for speed, as users run it. A `main` that reads
+    its standard input and ends with it needs no `lifeline`.
     """
     settings = {
         "user.home": ".",
@@ -115,7 +127,7 @@ def start_java(
     heap = ["-Xms64m", f"-Xmx{heap_mb}m", *JAVA_SMALL] if small else [f"-Xms{heap_mb}m", f"-Xmx{heap_mb}m"]
     command = ["java", *heap, *JAVA_OPENS]
     command += [f"-D{key}={value}" for key, value in settings.items()]
-    command += ["-cp", classpath(), "rmqkit.interop.Lifeline", main, *args]
+    command += ["-cp", classpath(version), *(["rmqkit.interop.Lifeline"] if lifeline else []), main, *args]
     return subprocess.Popen(
         command,
         cwd=home,
@@ -128,17 +140,16 @@ def start_java(
 
 
 def free_ports(host: str = HOST) -> tuple[int, int]:
-    """A port for a name server, and one for a broker whose neighbours P-2 and P+1 are free too."""
+    """A port for a name server, and one for a broker whose neighbours P-2 and P+1 are free too.
+
+    They are below the ports that systems give to outgoing connections, one of which would else take a neighbour before the
+    broker does, or while it is restarted.
+    """
     for _ in range(200):
+        port = random.randrange(*PORT_RANGE)
         with ExitStack() as held:
-            port = _bound(held, host, 0)
-            if port is None or port < 1030:
-                continue
-            if _bound(held, host, port - 2) is None or _bound(held, host, port + 1) is None:
-                continue
-            nameserver = _bound(held, host, 0)
-            if nameserver is not None and abs(nameserver - port) > 2:
-                return nameserver, port
+            if all(_bound(held, host, each) is not None for each in (port - 2, port, port + 1, port + 4)):
+                return port + 4, port
     raise ApacheError("no free ports")
 
 

@@ -1,29 +1,44 @@
-"""Interop tests run only with RMQKIT_INTEROP=1 (`make interop`): they want Java, Maven and a minute or two.
+"""Interop tests run only with RMQKIT_INTEROP=1 (`make interop`): they want Java, Maven, node and some minutes.
 
-RMQKIT_INTEROP_AGAINST=apache turns the Java client's checks on Apache's own broker, which proves the checks.
+RMQKIT_INTEROP_AGAINST=apache turns the foreign clients' checks on Apache's own broker, which proves the checks.
+
+A module names its CLIENT and what its checks show (SHOWS: feature → checks). When all of them passed, the codes that went
+over the wire and the checks are written to `tried.json` and `features.json`, which docs/compatibility.md is made from.
 """
 
-import json
 import os
-import subprocess
-import sys
-from collections.abc import Iterator
-from pathlib import Path
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
 
 import pytest
 
-from tests.interop import apache
+from tests.interop import apache, clusters, ledger
+from tests.interop.clusters import Target
 
 if os.environ.get("RMQKIT_INTEROP") != "1":
     collect_ignore_glob = ["test_*.py"]
 
+#: (module, check) → whether it passed; a check is the parameter `check` or the test's name without "test_"
+_OUTCOMES: dict[tuple[str, str], bool] = {}
 
-class Target(NamedTuple):
-    """A running cluster: where its name server is and whose it is, "rmqkit" or "apache"."""
 
-    namesrv: str
-    kind: str
+def against_apache() -> bool:
+    return os.environ.get("RMQKIT_INTEROP_AGAINST") == "apache"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
+    report = yield
+    if report.when == "call" and isinstance(item, pytest.Function):
+        params = item.callspec.params if hasattr(item, "callspec") else {}
+        check = params.get("check") or item.originalname.removeprefix("test_")
+        _OUTCOMES[item.module.__name__, check] = report.passed
+    return report
+
+
+def passed(module: str, shows: Mapping[str, Sequence[str]]) -> bool:
+    """Whether every check that `shows` names ran and passed, and no other of the module failed."""
+    mine = {check: ok for (where, check), ok in _OUTCOMES.items() if where == module}
+    return all(mine.values()) and all(mine.get(check, False) for checks in shows.values() for check in checks)
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -34,34 +49,32 @@ def _tools() -> None:
 
 
 @pytest.fixture(scope="session")
-def apache_cluster() -> Iterator[apache.ApacheCluster]:
-    """Apache's own name server and broker."""
-    with apache.ApacheCluster() as cluster:
+def apache_cluster(request: pytest.FixtureRequest) -> Iterator[apache.ApacheCluster]:
+    """Apache's own name server and broker. What our client did there is written at the end."""
+    with clusters.apache_cluster() as (cluster, noted):
         yield cluster
+        modules = {getattr(item, "module", None) for item in request.session.items}
+        ours = sorted((module for module in modules if hasattr(module, "OURS_SHOWS")), key=str)
+        shows: dict[str, list[str]] = {}
+        for module in ours:
+            for feature, checks in module.OURS_SHOWS.items():
+                shows.setdefault(feature, []).extend(checks)
+        if noted.codes_of_ours() and ours and all(passed(m.__name__, m.OURS_SHOWS) for m in ours):
+            ledger.write_codes("rmqkit against Apache 5.5.0", noted.codes_of_ours())
+            ledger.write_checks("rmqkit against Apache 5.5.0", shows)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def target(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[Target]:
-    """The cluster the Java client is tried against: ours, as `rmqkit cluster up` makes it."""
-    if os.environ.get("RMQKIT_INTEROP_AGAINST") == "apache":
-        yield Target(request.getfixturevalue("apache_cluster").namesrv, "apache")
+    """The cluster a module's foreign client is tried against: ours, as `rmqkit cluster up` makes it."""
+    if against_apache():
+        yield Target(request.getfixturevalue("apache_cluster").namesrv, "apache", ledger.Ledger())
         return
-    home = tmp_path_factory.mktemp("rmqkit-home")
-    up = rmqkit(home, "cluster", "up", "--any-port", "--json")
-    try:
-        assert up.returncode == 0, f"cluster up: {up.stdout}\n{up.stderr}"
-        yield Target(json.loads(up.stdout)["namesrv"], "rmqkit")
-    finally:
-        rmqkit(home, "cluster", "down", "--purge")
-
-
-def rmqkit(home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """One `rmqkit` command with its state in `home`."""
-    return subprocess.run(
-        [sys.executable, "-m", "rmqkit.cli.main", *arguments],
-        env={**os.environ, "RMQKIT_HOME": str(home)},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
+    module = request.module
+    with clusters.our_cluster(tmp_path_factory.mktemp("rmqkit-home")) as made:
+        yield made
+        codes, unmet = made.ledger.codes_of_others(), made.ledger.never_answered()
+        print(f"\n{module.CLIENT}: {len(codes)} codes; never answered with success: {unmet}")
+        if codes and passed(module.__name__, module.SHOWS):
+            ledger.write_codes(module.CLIENT, codes)
+            ledger.write_checks(module.CLIENT, module.SHOWS)

@@ -10,7 +10,7 @@ import struct
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 RESPONSE_FLAG, ONEWAY_FLAG = 1, 2
 
@@ -60,6 +60,16 @@ class Tape:
     lock: threading.Lock = field(default_factory=threading.Lock)
     connections: int = 0
 
+    def opened(self) -> int:
+        """A number for a new connection."""
+        with self.lock:
+            self.connections += 1
+            return self.connections
+
+    def saw(self, seen: Seen) -> None:
+        with self.lock:
+            self.frames.append(seen)
+
     def exchanges(self) -> Iterator[tuple[Seen, Seen | None]]:
         """Each request with its response, or None for a one-way request or an unanswered one."""
         answers: dict[tuple[int, bool, int], list[Seen]] = {}
@@ -72,11 +82,18 @@ class Tape:
                 yield seen, found.pop(0) if found else None
 
 
-class Proxy:
-    """Passes bytes between `listen` and `target`, and puts each whole frame on the tape."""
+class Watcher(Protocol):
+    """Who is told of the frames that pass."""
 
-    def __init__(self, tape: Tape, link: str, listen: tuple[str, int], target: tuple[str, int]) -> None:
-        self._tape, self._link, self._target = tape, link, target
+    def opened(self) -> int: ...
+    def saw(self, seen: Seen) -> None: ...
+
+
+class Proxy:
+    """Passes bytes between `listen` and `target`, and shows each whole frame to the watcher, such as a tape."""
+
+    def __init__(self, watcher: Watcher, link: str, listen: tuple[str, int], target: tuple[str, int]) -> None:
+        self._watcher, self._link, self._target = watcher, link, target
         self._sockets: list[socket.socket] = []
         self._listener = socket.create_server(listen)
         threading.Thread(target=self._accept, daemon=True).start()
@@ -101,9 +118,7 @@ class Proxy:
                 near.close()
                 continue
             self._sockets += [near, far]
-            with self._tape.lock:
-                self._tape.connections += 1
-                conn = self._tape.connections
+            conn = self._watcher.opened()
             for source, sink, upward in ((near, far, True), (far, near, False)):
                 threading.Thread(target=self._pump, args=(source, sink, conn, upward), daemon=True).start()
 
@@ -115,8 +130,7 @@ class Proxy:
                 while len(held) >= 4 and len(held) >= 4 + (size := struct.unpack_from(">i", held)[0]):
                     raw = bytes(held[: 4 + size])
                     del held[: 4 + size]
-                    with self._tape.lock:
-                        self._tape.frames.append(Seen(self._link, conn, upward, raw, *parse(raw)))
+                    self._watcher.saw(Seen(self._link, conn, upward, raw, *parse(raw)))
                 sink.sendall(data)
             # Only this direction has ended: what is under way the other way still arrives.
             sink.shutdown(socket.SHUT_WR)

@@ -11,11 +11,24 @@ from typing import Any
 
 import pytest
 
-from rmqkit import Admin, Message, MessageExt, MessageQueue, Producer, PullConsumer, PushConsumer, SendStatus
+from rmqkit import Admin, Message, MessageExt, MessageQueue, Producer, PullConsumer, PushConsumer, SendStatus, sql
 from rmqkit.errors import BrokerError, NoRoute, SendFailed
+from rmqkit.wire.codes import ResponseCode
 from tests.interop.apache import ApacheCluster
 from tests.interop.until import until
 
+OURS_SHOWS = {
+    "sync": ["sync_send", "keys_tags_properties_and_unicode", "large_bodies"],
+    "async": ["async_send_with_many_under_way"],
+    "one-way": ["oneway_send"],
+    "batch": ["batch_send"],
+    "ordered": ["ordering_key_keeps_to_one_queue", "orderly_consumption_keeps_the_order_of_each_queue"],
+    "tag": ["tag_filter", "push_with_a_tag_filter"],
+    "broadcasting": ["broadcasting_gives_each_member_everything"],
+    "rebalance": ["two_members_share_the_queues", "a_push_group_resumes_where_it_was"],
+    "retry → DLQ": ["a_failed_message_comes_again"],
+    "query by key and id": ["messages_are_found_again"],
+}
 _NUMBERS = itertools.count()
 
 
@@ -176,6 +189,42 @@ def test_tag_filter(apache_cluster: ApacheCluster, producer: Producer, admin: Ad
     assert sorted(got) == wanted
 
 
+def test_filter_by_properties(apache_cluster: ApacheCluster, producer: Producer, admin: Admin) -> None:
+    topic = make_topic(admin, 2)
+    for i in range(40):
+        producer.send(Message(topic, f"{i}", properties={"price": str(i), **({"region": "eu"} if i % 2 else {})}))
+    wanted = sorted(f"{i}".encode() for i in range(11, 40, 2))
+    chosen = sql("price > 10 AND region = 'eu'")
+    got: list[bytes] = []
+    with PullConsumer("ours-sql", namesrv=apache_cluster.namesrv, consume_from="first") as consumer:
+        consumer.subscribe(topic, chosen)
+        until("the chosen ones", lambda: len(got.__iadd__(m.body for m in consumer.poll(500))) >= len(wanted))
+    assert sorted(got) == wanted
+    with PullConsumer(namesrv=apache_cluster.namesrv) as reader:
+        reader.assign(reader.queues(topic), chosen)
+        for queue in reader.assignment:
+            reader.seek_to_begin(queue)
+        read: list[bytes] = []
+        until("the chosen ones again", lambda: len(read.__iadd__(m.body for m in reader.poll(500))) >= len(wanted))
+    assert sorted(read) == wanted
+
+
+def test_a_bad_expression_is_refused_at_once(apache_cluster: ApacheCluster, admin: Admin) -> None:
+    topic = make_topic(admin, 1)
+    with PullConsumer("ours-bad-sql", namesrv=apache_cluster.namesrv) as consumer:
+        with pytest.raises(BrokerError) as told:
+            consumer.subscribe(topic, sql("price > > 10"))
+        assert told.value.code == ResponseCode.SUBSCRIPTION_PARSE_FAILED
+    pushed = PushConsumer("ours-bad-push", namesrv=apache_cluster.namesrv)
+    try:
+        pushed.subscribe(topic, "price >", expression_type="SQL92")
+        with pytest.raises(BrokerError) as told:
+            pushed.start(lambda message: None)
+        assert told.value.code == ResponseCode.SUBSCRIPTION_PARSE_FAILED
+    finally:
+        pushed.close()
+
+
 def test_assign_and_seek(apache_cluster: ApacheCluster, producer: Producer, admin: Admin) -> None:
     topic = make_topic(admin, 1)
     for i in range(10):
@@ -303,6 +352,15 @@ def test_push_with_a_tag_filter(producer: Producer, topic: str, join: Callable[.
         producer.send(Message(topic, f"{i}", tags=["TagA", "TagB", "TagC", "Aa"][i % 4]))
     wanted = sorted(f"{i}".encode() for i in range(40) if i % 4 in (0, 2))
     until("the chosen tags", lambda: member.has(wanted))
+    assert sorted(member.got) == wanted
+
+
+def test_push_with_an_expression(producer: Producer, topic: str, join: Callable[..., Member]) -> None:
+    member = join("ours-push-sql", topic, sql("price BETWEEN 10 AND 19 OR price IS NULL"))
+    for i in range(40):
+        producer.send(Message(topic, f"{i}", properties={"price": str(i)} if i < 38 else {}))
+    wanted = sorted(f"{i}".encode() for i in (*range(10, 20), 38, 39))
+    until("the chosen ones", lambda: member.has(wanted))
     assert sorted(member.got) == wanted
 
 

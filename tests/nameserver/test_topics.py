@@ -20,6 +20,9 @@ def test_wipe_and_add_write_permission(ns: NameServerScript):
     assert [admin.perm("T1"), admin.perm("T2"), admin.perm("T1", "broker-b")] == [5, 4, 6]
     broker.register(topic("T1", perm=7), "T2")
     assert admin.perm("T1") == 5
+    assert ("write-perm-wiped", "broker-a") in [
+        (event, fields.get("broker_name")) for _level, event, fields in ns.log.lines
+    ]
     answer = admin.ask(RequestCode.ADD_WRITE_PERM_OF_BROKER, brokerName="broker-a")
     assert answer.ext == {"addTopicCount": "2"}
     assert admin.perm("T1") == 6

@@ -3,9 +3,10 @@
 import pytest
 
 from rmqkit import plugins
+from rmqkit.broker.lock_modes import Loose
 from rmqkit.client.allocators import MachineRoom
 from rmqkit.client.fault_policy import QueueRing
-from rmqkit.testing import AllocatorContract, FaultPolicyContract
+from rmqkit.testing import AllocatorContract, FaultPolicyContract, FilterContract, LockModeContract, SimBroker
 from rmqkit.testing.fault_policies import queues_of
 
 BUILT_IN = plugins.load(entry_points=False)
@@ -55,7 +56,36 @@ class TestConfig(AllocatorContract):
     shares_all = False
 
 
-@pytest.mark.parametrize("hook", ["fault_policies", "allocators"])
+class TestLoose(LockModeContract):
+    make = BUILT_IN.lock_modes["loose"]
+
+
+class TestTags(FilterContract):
+    make = BUILT_IN.filters["TAG"]
+    wanted = (
+        ("*", {"TAGS": "a"}),
+        ("", {}),
+        ("a", {"TAGS": "a"}),
+        ("a || b", {"TAGS": "b"}),
+        (" a||b ", {"TAGS": "b"}),
+        ("Aa", {"TAGS": "BB"}),
+    )
+    unwanted = (("a", {}), ("a", {"TAGS": "c"}), ("a || b", {"TAGS": "a || b"}))
+    bad = ("||", "||||")
+
+
+class TestSql92(FilterContract):
+    make = BUILT_IN.filters["SQL92"]
+    wanted = (
+        ("a > 1", {"a": "2"}),
+        ("a BETWEEN 1 AND 3 AND region IN ('eu', 'us')", {"a": "3", "region": "us"}),
+        ("TAGS = 'a' OR b IS NULL", {"TAGS": "x"}),
+    )
+    unwanted = (("a > 1", {"a": "1"}), ("a > 1", {}), ("a > 1", {"a": "x"}), ("TAGS = 'a' OR b IS NULL", {"b": "1"}))
+    bad = ("", "a >", "a > 'x'", "a LIKE 'x'", "(a > 1", "*", "a || b")
+
+
+@pytest.mark.parametrize("hook", ["fault_policies", "allocators", "lock_modes", "filters"])
 def test_every_built_in_has_its_suite(hook):
     suites = [each for each in globals().values() if isinstance(each, type) and each.__name__.startswith("Test")]
     tried = {suite.make.name for suite in suites if isinstance(suite.make, plugins.Checked)}
@@ -140,6 +170,57 @@ def test_an_allocator_that_gives_a_queue_twice_is_found():
 def test_an_allocator_that_leaves_queues_over_is_found():
     with pytest.raises(AssertionError):
         suite_of(AllocatorContract, Forgetful).test_no_queue_is_left_over(8, 3)
+
+
+def lock_suite(factory):
+    suite = type("Suite", (LockModeContract,), {"make": staticmethod(factory)})()
+    suite.broker = SimBroker()
+    suite.mode = factory(suite.broker.node)
+    return suite
+
+
+class Generous(Loose):
+    """Grants everything to everybody."""
+
+    def lock(self, group, client_id, queues, *, only_this_broker, now_ms, then):
+        self.table.by_group.clear()
+        self.table.count = 0
+        super().lock(group, client_id, queues, only_this_broker=only_this_broker, now_ms=now_ms, then=then)
+
+
+def test_a_lock_mode_that_grants_a_queue_twice_is_found():
+    with pytest.raises(AssertionError):
+        lock_suite(lambda broker: Generous()).test_a_queue_is_with_one_client()
+
+
+def test_a_lock_mode_that_never_answers_is_found():
+    class Mute(Loose):
+        def lock(self, *args, **more):
+            pass
+
+    with pytest.raises(AssertionError, match="answered 0 times"):
+        lock_suite(lambda broker: Mute()).test_a_free_queue_is_granted()
+
+
+def test_a_lock_mode_may_answer_later():
+    class Slow(Loose):
+        def __init__(self, broker):
+            super().__init__()
+            self.broker = broker
+
+        def lock(self, *args, then, **more):
+            def answer(outcome):
+                duties = self.broker.duties
+
+                def late(now_ms):
+                    duties.remove("slow")
+                    then(outcome)
+
+                duties.add("slow", late, self.broker.clock.mono_ms + 500)
+
+            super().lock(*args, then=answer, **more)
+
+    lock_suite(Slow).test_a_queue_is_with_one_client()
 
 
 def test_a_ring_for_the_suite_has_every_broker_in_it():

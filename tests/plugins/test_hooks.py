@@ -11,7 +11,9 @@ from rmqkit.api import choices
 from rmqkit.client.fault_policy import QueueRing
 from rmqkit.testing import SimBroker
 from rmqkit.testing.fault_policies import queues_of
-from rmqkit.wire.codes import ResponseCode
+from rmqkit.wire.bodies import LockBatchAnswer, LockBatchBody, MessageQueue
+from rmqkit.wire.codes import RequestCode, ResponseCode
+from rmqkit.wire.record import iter_records
 
 
 def test_every_hook_has_its_test():
@@ -64,6 +66,84 @@ def test_hook_fault_policies(install):
     policy = choices.choose_fault_policy("first")
     ring = QueueRing(queues_of("broker-a", "broker-b"), 0)
     assert [policy.pick(ring, None, 0) for _ in range(3)] == [ring.queues[0]] * 3
+
+
+def test_hook_lock_modes(install):
+    install(
+        "box_locks",
+        """
+        from rmqkit.broker.lock_modes import LOCK_MODES
+
+        class Even:
+            def __init__(self, broker):
+                self.inner = LOCK_MODES["loose"](broker)
+
+            def lock(self, group, client_id, queues, **more):
+                even = [queue for queue in queues if queue.queue_id % 2 == 0]
+                self.inner.lock(group, client_id, even, **more)
+
+            def __getattr__(self, name):
+                return getattr(self.inner, name)
+
+        @hookimpl
+        def rmqkit_lock_modes():
+            return {"even": Even}
+        """,
+    )
+    queues = [MessageQueue("T", "broker-a", each) for each in range(4)]
+    asked = LockBatchBody(client_id="c", consumer_group="G", mq_set=queues).encode()
+
+    def granted(broker):
+        answer = broker.ask(RequestCode.LOCK_BATCH_MQ, None, asked)
+        return [queue.queue_id for queue in LockBatchAnswer.decode(answer.body).lock_ok_mq_set]
+
+    assert granted(SimBroker("lockMode=even")) == [0, 2]
+    assert granted(SimBroker()) == [0, 1, 2, 3]
+
+
+def test_hook_filters(install):
+    install(
+        "box_filter",
+        """
+        from rmqkit.broker.filters.contract import FilterError
+
+        class Exactly:
+            match_tags = None
+
+            def compile(self, expression):
+                name, separator, value = expression.partition(":")
+                if not separator:
+                    raise FilterError("write name:value")
+                compiled = Exactly()
+                compiled.match_properties = lambda properties: properties.get(name) == value
+                return compiled
+
+        @hookimpl
+        def rmqkit_filters():
+            return {"EXACTLY": Exactly}
+        """,
+    )
+    broker = SimBroker("enablePropertyFilter=true")
+    for colour in ("red", "blue"):
+        broker.send("T", colour.encode(), properties={"colour": colour})
+
+    def pulled(expression):
+        fields = {
+            "consumerGroup": "G",
+            "topic": "T",
+            "queueId": "0",
+            "queueOffset": "0",
+            "maxMsgNums": "32",
+            "sysFlag": "4",
+            "subscription": expression,
+            "expressionType": "EXACTLY",
+        }
+        return broker.ask(RequestCode.PULL_MESSAGE, fields)
+
+    assert [record.body for record in iter_records(pulled("colour:blue").body)] == [b"blue"]
+    refused = pulled("colour")
+    assert refused.code == ResponseCode.SUBSCRIPTION_PARSE_FAILED
+    assert "write name:value" in refused.remark
 
 
 def test_hook_allocators(install):

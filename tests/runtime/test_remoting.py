@@ -1,5 +1,8 @@
 """Calls of ours: each ends exactly once, and says whether the request may have been carried out."""
 
+import gc
+import weakref
+
 import pytest
 
 from rmqkit.runtime.calls import CallFailed, Handlers, Reply
@@ -86,3 +89,34 @@ def test_calls_to_one_address_share_a_connection(script):
     (peer,) = script.dialled
     script.accept(peer)
     assert len({each.opaque for each in peer.take()}) == 2
+
+
+@pytest.mark.parametrize("answered", [True, False])
+def test_what_came_with_a_call_is_let_go_when_it_ends(script, answered):
+    """And not when its time is over: a peer could have much kept by closing."""
+
+    class Body:
+        pass
+
+    def ask() -> "weakref.ref[Body]":
+        body = Body()
+
+        def then(outcome: Reply | CallFailed, body: Body = body) -> None:
+            script.node.ended.append(outcome)
+
+        script.node.remoting.call(PEER, 105, timeout_ms=10_000, then=then)
+        return weakref.ref(body)
+
+    kept = ask()
+    script.turn()
+    (peer,) = script.dialled
+    script.accept(peer)
+    if answered:
+        peer.send(write_command(0, opaque=peer.take()[0].opaque, flag=1))
+    else:
+        peer.close()
+    assert len(script.node.ended) == 1
+    gc.collect()
+    assert kept() is None
+    script.advance(20_000)
+    assert len(script.node.ended) == 1

@@ -1,11 +1,15 @@
 """Log lines: text and JSON, levels, rotation, and that writing never raises."""
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from rmqkit.cli.watch import Tail
 from rmqkit.shell.log import LogSink, NodeLog
 
 WALL_NS = 1_784_378_096_789_000_000
@@ -34,13 +38,11 @@ def test_json_lines_have_every_field(tmp_path: Path):
     NodeLog(made, "ns-0").error("failed", error=OSError(5, "Input/output error"), size=1, host="ä")
     made.close()
     assert json.loads((tmp_path / "log").read_text()) == {
-        "time_ms": WALL_NS // 1_000_000,
+        "ts": "2026-07-18T12:34:56.789Z",
         "level": "ERROR",
         "node": "ns-0",
         "event": "failed",
-        "error": "[Errno 5] Input/output error",
-        "size": 1,
-        "host": "ä",
+        "fields": {"error": "[Errno 5] Input/output error", "size": 1, "host": "ä"},
     }
 
 
@@ -88,7 +90,7 @@ def test_a_full_disk_drops_lines_and_counts_them():
     log = NodeLog(made, "n")
     log.info("lost")
     log.info("lost too")
-    made.write_block("a story\n")
+    made.write_story("n", "a story\n")
     made.close()
     assert made.dropped == 3
 
@@ -97,9 +99,184 @@ def test_a_log_that_cannot_be_opened_drops_lines(tmp_path: Path):
     (tmp_path / "file").write_text("")
     made = sink(tmp_path / "file" / "log")
     NodeLog(made, "n").info("lost")
-    assert made.dropped == 2
+    assert made.dropped == 1
 
 
 def test_without_a_path_lines_go_to_stderr(capfd: pytest.CaptureFixture[str]):
     NodeLog(LogSink(wall_ns=lambda: WALL_NS), "n").info("hello")
     assert capfd.readouterr().err.endswith("INFO n hello\n")
+
+
+def lines_of(folder: Path, *names: str) -> list[int]:
+    text = "".join((folder / name).read_text() for name in names)
+    return [int(line.split("number=")[1].split()[0]) for line in text.splitlines()]
+
+
+def test_a_line_is_one_line_whatever_a_peer_put_in_it(tmp_path: Path):
+    evil = "a\nERROR n fake\r\x1b[2J\x85\u2028b\x00"
+    for log_format in ("text", "json"):
+        made = sink(tmp_path / log_format, log_format=log_format)
+        NodeLog(made, "n").warning("peer", name=evil)
+        made.close()
+        (line,) = (tmp_path / log_format).read_text().splitlines()
+        assert not [char for char in line if not char.isprintable()]
+    assert json.loads(line)["fields"] == {"name": evil}
+
+
+def test_a_story_is_lines_in_text_and_one_object_in_json(tmp_path: Path):
+    for log_format in ("text", "json"):
+        made = sink(tmp_path / log_format, log_format=log_format)
+        made.write_story("n", "Traceback:\n  here\n")
+        made.close()
+    assert (tmp_path / "text").read_text() == "Traceback:\n  here\n"
+    assert json.loads((tmp_path / "json").read_text())["fields"] == {"text": "Traceback:\n  here\n"}
+
+
+def test_rotation_loses_no_line(tmp_path: Path):
+    made = sink(tmp_path / "log", size_max=2000, kept=100)
+    log = NodeLog(made, "n")
+    for number in range(500):
+        log.info("event", number=number)
+    made.close()
+    names = sorted((path.name for path in tmp_path.iterdir()), key=lambda name: -int(name[4:] or 0))
+    assert len(names) > 10
+    assert lines_of(tmp_path, *names) == list(range(500))
+
+
+def test_no_file_kept_means_none(tmp_path: Path):
+    made = sink(tmp_path / "log", size_max=200, kept=0)
+    for number in range(50):
+        NodeLog(made, "n").info("event", number=number)
+    made.close()
+    assert [path.name for path in tmp_path.iterdir()] == ["log"]
+
+
+def test_a_rotation_that_fails_goes_on_in_the_same_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def refuse(*_args: object) -> None:
+        raise PermissionError
+
+    made = sink(tmp_path / "log", size_max=200, kept=2)
+    log = NodeLog(made, "n")
+    monkeypatch.setattr("os.replace", refuse)
+    for number in range(20):
+        log.info("event", number=number)
+    monkeypatch.undo()
+    assert lines_of(tmp_path, "log") == list(range(20))
+    monkeypatch.setattr("rmqkit.shell.log.RETRY_SIZE", 0)
+    made.reopen()
+    for number in range(20, 22):
+        log.info("event", number=number)
+    made.close()
+    assert lines_of(tmp_path, "log.1", "log") == list(range(22))
+
+
+def test_a_file_that_cannot_be_opened_anew_keeps_the_old_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    made = sink(tmp_path / "log", size_max=200, kept=2)
+    log = NodeLog(made, "n")
+    log.info("event", number=0)
+    really_open = os.open
+    monkeypatch.setattr("os.open", lambda *args: (_ for _ in ()).throw(OSError(24, "Too many open files")))
+    for number in range(1, 10):
+        log.info("event", number=number)
+    assert os.open is not really_open
+    monkeypatch.undo()
+    made.close()
+    assert lines_of(tmp_path, "log.1") == list(range(10))
+
+
+def test_what_a_full_disk_took_is_counted_and_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Half a line, nothing, then room again: the torn line is ended, and a line says how many are missing."""
+    made = sink(tmp_path / "log")
+    log = NodeLog(made, "n")
+    log.info("event", number=0)
+    really_write = os.write
+    monkeypatch.setattr("os.write", lambda fd, data: really_write(fd, data[:20]))
+    log.info("event", number=1)
+
+    def full(_fd: int, _data: bytes) -> int:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.write", full)
+    log.info("event", number=2)
+    log.info("event", number=3)
+    monkeypatch.undo()
+    log.info("event", number=4)
+    log.info("event", number=5)
+    made.close()
+    first, torn, notice, *rest = (tmp_path / "log").read_text().splitlines()
+    assert first.endswith("event number=0")
+    assert len(torn) == 20
+    assert notice.endswith("WARNING n log lines lost count=3")
+    assert [line.split(" n ")[1] for line in rest] == ["event number=4", "event number=5"]
+    assert made.dropped == 3
+
+
+def test_output_of_the_process_follows_its_log(tmp_path: Path):
+    """Nodes of a cluster have their log as stdout and stderr: what Python itself prints goes to the current file."""
+    program = f"""
+import os, sys
+from rmqkit.cli.watch import Tail
+from rmqkit.shell.log import LogSink, NodeLog
+log = NodeLog(LogSink({str(tmp_path / "log")!r}, size_max=300, kept=3), "n")
+assert log.sink.is_stderr
+for number in range(5):
+    log.info("event", number=number, filling="x" * 60)
+print("said at the end", file=sys.stderr)
+"""
+    with open(tmp_path / "log", "ab") as out:
+        subprocess.run([sys.executable, "-c", program], stdout=out, stderr=out, check=True)
+    assert (tmp_path / "log").read_text().endswith("said at the end\n")
+    assert (tmp_path / "log.1").exists()
+
+
+class Follower:
+    """`rmqkit cluster logs -f`."""
+
+    def __init__(self, path: Path) -> None:
+        self.tail = Tail(path)
+        self.numbers: list[int] = []
+
+    def look(self) -> None:
+        self.numbers += [int(line.split("number=")[1].split()[0]) for line in self.tail.new_lines()]
+
+
+@pytest.mark.parametrize("every", [1, 3, 7, 40, 200])
+def test_following_a_log_across_rotations(tmp_path: Path, every: int):
+    """However many rotations pass between two looks, as long as the files are kept."""
+    made = sink(tmp_path / "log", size_max=300, kept=60)
+    log = NodeLog(made, "n")
+    log.info("event", number=-1)
+    follower = Follower(tmp_path / "log")
+    for number in range(200):
+        log.info("event", number=number)
+        if number % every == every - 1:
+            follower.look()
+    follower.look()
+    made.close()
+    follower.tail.close()
+    assert follower.numbers == list(range(200))
+
+
+def test_following_a_log_that_is_not_there_yet(tmp_path: Path):
+    follower = Follower(tmp_path / "log")
+    follower.look()
+    made = sink(tmp_path / "log")
+    NodeLog(made, "n").info("event", number=1)
+    follower.look()
+    made.close()
+    follower.tail.close()
+    assert follower.numbers == [1]
+
+
+def test_following_a_log_whose_old_files_are_gone(tmp_path: Path):
+    """What was rotated away for good is missing; the rest comes once and in order."""
+    made = sink(tmp_path / "log", size_max=300, kept=1)
+    log = NodeLog(made, "n")
+    follower = Follower(tmp_path / "log")
+    for number in range(100):
+        log.info("event", number=number)
+    follower.look()
+    made.close()
+    follower.tail.close()
+    assert follower.numbers[-1] == 99
+    assert follower.numbers == sorted(set(follower.numbers))

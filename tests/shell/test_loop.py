@@ -442,7 +442,7 @@ def test_ports_of_two_nodes_share_clock_and_disk_thread(tmp_path: Any):
 
 def test_the_fallback_poller_does_the_same(tmp_path: Any, monkeypatch: pytest.MonkeyPatch):
     """What macOS and Windows get."""
-    monkeypatch.setattr("rmqkit.shell.loop.make_poller", SelectorPoller)
+    monkeypatch.setattr("rmqkit.shell.loop.make_poller", lambda spin_polls: SelectorPoller())
     lab = LoopLab(tmp_path, NetworkLimits(outbox_high_water=200_000, outbox_low_water=100_000))
     try:
         server, client = lab.host(Echo, "server"), lab.host(Toy, "client")

@@ -82,6 +82,13 @@ def test_what_keeps_a_node_from_starting_is_one_line(start: Start):
     assert child.wait() == 1
 
 
+def test_a_recovery_that_cannot_go_on_is_one_line(start: Start):
+    child = start("refusinglater")
+    assert child.wait() == 1
+    assert child.errors() == "error: the store cannot be recovered; look at the disk\n"
+    assert "Traceback" not in child.log()
+
+
 def test_a_folder_is_used_by_one_process(start: Start):
     first = start("locking", folder="same")
     first.port()

@@ -10,7 +10,7 @@ import time
 from collections.abc import Mapping, Sequence
 
 from rmqkit.config import NetworkLimits
-from rmqkit.errors import RmqkitError
+from rmqkit.errors import CannotStart, RmqkitError
 from rmqkit.runtime.connection import Connection
 from rmqkit.runtime.node import BaseNode
 from rmqkit.runtime.ports import Ports
@@ -49,6 +49,16 @@ class Refusing(Echo):
         raise RmqkitError("the store is damaged; restore it from a backup")
 
 
+class Refusinglater(Echo):
+    """Finds out in a duty, as a store does in its recovery."""
+
+    def start(self) -> None:
+        self.duties.add("recovery", self._recover, self.clock.mono_ms)
+
+    def _recover(self, now_ms: int) -> None:
+        raise CannotStart("the store cannot be recovered; look at the disk")
+
+
 class Starting(Echo):
     """Takes a while to start."""
 
@@ -82,7 +92,7 @@ class Slow(Echo):
         time.sleep(0.25)
 
 
-KINDS = {kind.__name__.lower(): kind for kind in (Echo, Stubborn, Broken, Refusing, Starting, Locking, Slow)}
+KINDS = {kind.__name__.lower(): kind for kind in (Echo, Stubborn, Broken, Refusing, Refusinglater, Starting, Locking, Slow)}
 
 
 def main() -> int:

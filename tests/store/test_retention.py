@@ -39,6 +39,24 @@ def every_hour() -> str:
     return ";".join(map(str, range(24)))
 
 
+def test_expired_files_go_at_once_when_asked():
+    """`DefaultMessageStore.executeDeleteFilesManually`: at any hour, but only what is expired, and never the last."""
+    world = world_of(6, file_reserved_time_hours=2)
+    world.engine.clean_log()
+    world.run(3_000, 100)
+    assert len(names(world)) == 6
+    world.clock.wall_ms += 2 * HOUR_MS
+    world.run(20_000, 100)
+    assert len(names(world)) == 6, "an hour that is not deleteWhen's"
+    world.engine.clean_log()
+    world.run(3_000, 100)
+    assert names(world) == [5 * 4096]
+    before = world.engine.queue_range("T", 0)
+    world.engine.clean_queues()
+    world.run(1_000, 100)
+    assert world.engine.queue_range("T", 0) == before
+
+
 @pytest.mark.parametrize(("hours", "hour", "due"), [("04", 4, True), ("4;16", 16, True), ("04", 5, False), ("", 4, False)])
 def test_the_hours(hours, hour, due):
     """`UtilAll.isItTimeToDo`."""

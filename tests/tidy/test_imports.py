@@ -10,8 +10,9 @@ MAY_IMPORT = {
     "settings": set(),
     "runtime": {"wire"},
     "store": {"wire", "runtime"},
-    "nameserver": {"wire", "runtime"},
-    "broker": {"wire", "runtime", "store"},
+    "metrics": {"wire", "runtime"},
+    "nameserver": {"wire", "runtime", "metrics"},
+    "broker": {"wire", "runtime", "store", "metrics"},
     "client": {"wire", "runtime"},
     "shell": {"wire", "runtime"},
     "api": {"wire", "runtime", "client", "shell", "plugins"},
@@ -20,7 +21,7 @@ MAY_IMPORT = {
 }
 #: modules right below `rmqkit` that everybody may import
 COMMON = {"rmqkit.errors", "rmqkit.config", "rmqkit.settings", "rmqkit.hookspecs"}
-NODE_PACKAGES = {"wire", "runtime", "store", "nameserver", "broker", "client"}
+NODE_PACKAGES = {"wire", "runtime", "store", "metrics", "nameserver", "broker", "client"}
 BANNED_IN_NODES = {
     "asyncio",
     "fcntl",

@@ -80,9 +80,11 @@ ApplyBrokerIdRequest | clusterName:s brokerName:s appliedBrokerId:l registerChec
 ApplyBrokerIdResponse | clusterName:s brokerName:s
 BrokerHeartbeatRequest | !clusterName:s !brokerAddr:s !brokerName:s brokerId:l epoch:i maxOffset:l confirmOffset:l
   heartbeatTimeoutMills:l electionPriority:i
+CheckRocksdbCqWriteProgressRequest | !topic:s checkStoreTime:l
 CheckTransactionStateRequest | topic:s !tranStateTableOffset:l !commitLogOffset:l msgId:s transactionId:s offsetMsgId:s
 CleanControllerBrokerDataRequest | clusterName:s !brokerName:s brokerControllerIdsToClean:s isCleanLivingBroker:b
   invokeTime:l
+CloneGroupOffsetRequest | !srcGroup:s !destGroup:s topic:s offline:b
 ConsumeMessageDirectlyRequest | !consumerGroup:s clientId:s msgId:s brokerName:s topic:s topicSysFlag:i groupSysFlag:i
 ConsumerSendMsgBackRequest | !offset:l !group:s !delayLevel:i originMsgId:s originTopic:s unitMode:b maxReconsumeTimes:i
 CreateTopicRequest | !topic:s !defaultTopic:s !readQueueNums:i !writeQueueNums:i !perm:i !topicFilterType:s
@@ -97,12 +99,14 @@ EndTransactionRequest | topic:s !producerGroup:s !tranStateTableOffset:l !commit
   fromTransactionCheck:b !msgId:s transactionId:s
 ExchangeHAInfoRequest | masterHaAddress:s masterFlushOffset:l masterAddress:s
 ExchangeHAInfoResponse | masterHaAddress:s masterFlushOffset:l masterAddress:s
+ExportRocksDBConfigToJsonRequest | !configType:s
 GetAllSubscriptionGroupRequest | !groupSeq:i dataVersion:s maxGroupNum:i
 GetAllSubscriptionGroupResponse | !totalGroupNum:i
 GetAllTopicConfigRequest | !topicSeq:i dataVersion:s maxTopicNum:i
 GetAllTopicConfigResponse | totalTopicNum:i
 GetBrokerConfigResponse | !version:s
 GetBrokerMemberGroupRequest | !clusterName:s !brokerName:s
+GetConsumeStatsInBrokerRequest | !isOrder:b
 GetConsumeStatsRequest | !consumerGroup:s topic:s topicList:s
 GetConsumerConnectionListRequest | !consumerGroup:s
 GetConsumerListByGroupRequest | !consumerGroup:s
@@ -137,12 +141,16 @@ PullMessageRequest | !consumerGroup:s !topic:s liteTopic:s !queueId:i !queueOffs
 PullMessageResponse | !suggestWhichBrokerId:l !nextBeginOffset:l !minOffset:l !maxOffset:l offsetDelta:l
   topicSysFlag:i groupSysFlag:i forbiddenType:i
 PutKVConfigRequest | !namespace:s !key:s !value:s
+QueryConsumeQueueRequest | topic:s queueId:i index:l count:i consumerGroup:s
+QueryConsumeTimeSpanRequest | !topic:s !group:s
 QueryConsumerOffsetRequest | !consumerGroup:s !topic:s !queueId:i setZeroIfNotFound:b
 QueryConsumerOffsetResponse | !offset:l
+QueryCorrectionOffsetRequest | filterGroups:s !compareGroup:s !topic:s
 QueryDataVersionRequest | !brokerName:s !brokerAddr:s !clusterName:s !brokerId:l
 QueryDataVersionResponse | !changed:b
 QueryMessageRequest | !topic:s !key:s !maxNum:i !beginTimestamp:l !endTimestamp:l indexType:s lastKey:s
 QueryMessageResponse | !indexLastUpdateTimestamp:l !indexLastUpdatePhyoffset:l
+QuerySubscriptionByConsumerRequest | !group:s topic:s
 QueryTopicConsumeByWhoRequest | !topic:s
 QueryTopicsByConsumerRequest | !group:s
 RecallMessageRequest | producerGroup:s !topic:s !recallHandle:s
@@ -159,6 +167,7 @@ ReplyMessageRequest | !producerGroup:s !topic:s !defaultTopic:s !defaultTopicQue
   !bornTimestamp:l !flag:i properties:s reconsumeTimes:i unitMode:b !bornHost:s !storeHost:s !storeTimestamp:l
 ResetMasterFlushOffsetRequest | !masterFlushOffset:l
 ResetOffsetRequest | !group:s !topic:s queueId:i offset:l !timestamp:l !isForce:b
+ResumeCheckHalfMessageRequest | topic:s msgId:s
 SearchOffsetRequest | !topic:s liteTopic:s !queueId:i !timestamp:l boundaryType:s
 SearchOffsetResponse | !offset:l
 SendMessageRequestV1 | !producerGroup:s !topic:s !defaultTopic:s !defaultTopicQueueNums:i !queueId:i !sysFlag:i
@@ -168,6 +177,8 @@ SendMessageResponse | !msgId:s !queueId:i !queueOffset:l transactionId:s batchUn
 UnregisterBrokerRequest | !brokerName:s !brokerAddr:s !clusterName:s !brokerId:l
 UnregisterClientRequest | !clientID:s producerGroup:s consumerGroup:s
 UpdateConsumerOffsetRequest | !consumerGroup:s !topic:s !queueId:i !commitOffset:l
+UpdateGroupForbiddenRequest | !group:s !topic:s readable:b
+ViewBrokerStatsDataRequest | !statsName:s !statsKey:s
 ViewMessageRequest | topic:s !offset:l
 WipeWritePermOfBrokerRequest | !brokerName:s
 WipeWritePermOfBrokerResponse | !wipeTopicCount:i

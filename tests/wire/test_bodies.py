@@ -1,5 +1,6 @@
 """Bodies against what Apache 5.5.0 writes (`apache_json.txt`), and the forms other peers send."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +76,14 @@ TYPES: dict[str, type[Body]] = {
     "check": bodies.CheckClientBody,
     "mode": bodies.MessageRequestModeTable,
     "reg": bodies.RegisterBrokerBody,
+    "statsdata": bodies.BrokerStatsData,
+    "cslist": bodies.ConsumeStatsList,
+    "cq": bodies.QueryConsumeQueueBody,
+    "timespan": bodies.ConsumeTimeSpans,
+    "correction": bodies.CorrectionOffsets,
+    "subscription": bodies.SubscriptionOfGroup,
+    "topiclist": bodies.TopicConfigList,
+    "grouplist": bodies.SubscriptionGroupList,
 }
 
 
@@ -92,7 +101,7 @@ def test_body_reads_and_writes_as_remoting_serializable(name: str) -> None:
     body = TYPES[name].decode(compact)
     assert fastjson.dumps(body, unquoted_int_keys=True).decode() == compact
     # fastjson 2 breaks the line inside an empty list of a bean, fastjson 1 does not; neither stands in a config file.
-    assert body.pretty() == pretty.replace("[\n\t\t\n\t]", "[]")
+    assert body.pretty() == re.sub(r"\[\s+\]", "[]", pretty)
     assert TYPES[name].decode(body.encode()) == TYPES[name].decode(pretty) == body
     strict = compact if TYPES[name].HAS_QUEUES else fastjson.to_strict(compact.encode()).decode()
     assert body.encode().decode() == strict

@@ -10,6 +10,7 @@ from tests.wire.apache_facts import HEADERS
 
 # Ext fields that Java sets or reads beside the header class.
 BESIDE = {
+    "ConsumerSendMsgBackRequest": {"bname"},
     "GetRouteInfoRequest": {"__ZONE_MODE", "__ZONE_NAME"},
     "RegisterBrokerRequest": {"__ZONE_NAME"},
     "GetTopicConfigRequest": {"lo"},

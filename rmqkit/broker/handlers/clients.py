@@ -6,6 +6,8 @@ Source: `broker/.../processor/{ClientManageProcessor,ConsumerManageProcessor,Adm
 from typing import TYPE_CHECKING
 
 from rmqkit.broker.clients import CLIENTS_MAX, Member
+from rmqkit.broker.filters.contract import FilterError
+from rmqkit.broker.handlers.pull import check_filters_allowed
 from rmqkit.broker.names import group_fault, retry_topic
 from rmqkit.runtime.calls import LATER, Call, Handlers, Refused, Response
 from rmqkit.wire.bodies import (
@@ -14,6 +16,8 @@ from rmqkit.wire.bodies import (
     ConsumerConnection,
     ConsumerListByGroup,
     ProducerConnection,
+    ProducerInfo,
+    ProducerTable,
     decode_heartbeat,
 )
 from rmqkit.wire.codes import Language, PermName, RequestCode, ResponseCode
@@ -55,6 +59,8 @@ def heartbeat(broker: "Broker", call: Call[NoFields]) -> Response:
         changed |= broker.clients.consumer_heartbeat(
             call.conn, data.client_id, consumer, call.language, call.version, now_ms, notify
         )
+        if broker.config.filters.enable_property_filter and not data.without_sub:
+            broker.filters.register(consumer.group_name, consumer.subscription_data_set)
     for producer in data.producer_data_set:
         if group_fault(producer.group_name) is None:
             broker.clients.producer_heartbeat(
@@ -82,8 +88,11 @@ def check_config(broker: "Broker", call: Call[NoFields]) -> Response:
     """A consumer asks at its start whether its subscription will do; only a bad one is answered with an error."""
     subscription = CheckClientBody.decode(call.body).subscription_data if call.body else None
     if subscription is not None and not subscription.is_tag_type:
-        kind = subscription.expression_type
-        return call.error(ResponseCode.SYSTEM_ERROR, f"The broker does not support consumer to filter message by {kind}")
+        check_filters_allowed(broker, subscription.expression_type)
+        try:
+            broker.filters.filters.compile(subscription.expression_type or "", subscription.sub_string)
+        except FilterError as error:
+            return call.error(ResponseCode.SUBSCRIPTION_PARSE_FAILED, str(error))
     return call.ok()
 
 
@@ -122,13 +131,36 @@ def producer_connections(broker: "Broker", call: Call[GetProducerConnectionListR
     return call.ok(body=body.encode())
 
 
+@rows.handles(RequestCode.GET_ALL_PRODUCER_INFO, NoFields)
+def all_producers(broker: "Broker", call: Call[NoFields]) -> Response:
+    to_wall_ms = broker.clock.wall_ms - broker.clock.mono_ms
+    table = {
+        group: [
+            ProducerInfo(
+                client_id=each.client_id,
+                remote_ip=f"/{each.conn.peer}",
+                language=_language(each),
+                version=each.version,
+                last_update_timestamp=each.last_ms + to_wall_ms,
+            )
+            for each in members.values()
+        ]
+        for group, members in broker.clients.producers.items()
+    }
+    return call.ok(body=ProducerTable(data=table).encode())
+
+
 def _connection(member: Member) -> Connection:
-    language = member.language
-    if isinstance(language, int):
-        language = Language(language).name if language in list(Language) else "OTHER"
     return Connection(
         client_id=member.client_id,
         client_addr=str(member.conn.peer),
-        language=language or "OTHER",
+        language=_language(member),
         version=member.version,
     )
+
+
+def _language(member: Member) -> str:
+    language = member.language
+    if isinstance(language, int):
+        return Language(language).name if language in list(Language) else "OTHER"
+    return language or "OTHER"

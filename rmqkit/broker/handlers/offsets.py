@@ -9,6 +9,7 @@ searchOffsetByTimestamp,getEarliestMsgStoretime}`.
 
 from typing import TYPE_CHECKING
 
+from rmqkit.broker.handlers.relays import reset_by_clients
 from rmqkit.broker.names import group_fault
 from rmqkit.runtime.calls import Call, Handlers, Refused, Response
 from rmqkit.wire.bodies import MessageQueue, ResetOffsetBody
@@ -121,39 +122,25 @@ def reset(broker: "Broker", call: Call[ResetOffsetRequest]) -> Response:
             table[queue_id] = known.offset_max
         else:
             table[queue_id] = broker.store.offset_by_time(args.topic, queue_id, args.timestamp)
-    call.changing()
     if not broker.config.offsets.use_server_side_reset_offset:
-        return _reset_by_clients(broker, call, table)
+        told = reset_by_clients(broker, call, _by_queue(broker, call, table))
+        return call.ok(body=_reset_body(call, told))
+    call.changing()
     for queue_id, offset in table.items():
         broker.offsets.reset(args.group, args.topic, queue_id, offset)
         broker.arrivals.wake_all((args.topic, queue_id))
-    return call.ok(body=_reset_body(broker, call, table))
+    return call.ok(body=_reset_body(call, _by_queue(broker, call, table)))
 
 
-def _reset_by_clients(broker: "Broker", call: Call[ResetOffsetRequest], table: dict[int, int]) -> Response:
-    """The older way: every member of the group is told to go there; somebody has to be online.
-
-    Source: `broker/.../client/net/Broker2Client.resetOffset`.
-    """
-    args = call.args
-    group = broker.clients.consumers.get(args.group)
-    if group is None:
-        remark = f"Consumer not online, so can not reset offset, Group: {args.group} Topic: {args.topic}"
-        return call.error(ResponseCode.CONSUMER_NOT_ONLINE, remark)
-    body = _reset_body(broker, call, table)
-    note = {"topic": args.topic, "group": args.group, "timestamp": str(args.timestamp), "isForce": "true"}
-    for member in group.members.values():
-        broker.remoting.oneway(member.conn, RequestCode.RESET_CONSUMER_CLIENT_OFFSET, note, body)
-    return call.ok(body=body)
-
-
-def _reset_body(broker: "Broker", call: Call[ResetOffsetRequest], table: dict[int, int]) -> bytes:
-    """Written in the form the requester's language reads, as upstream does."""
+def _by_queue(broker: "Broker", call: Call[ResetOffsetRequest], table: dict[int, int]) -> dict[MessageQueue, int]:
     name = broker.config.identity.broker_name
-    body = ResetOffsetBody(
-        offset_table={
-            MessageQueue(topic=call.args.topic, broker_name=name, queue_id=queue_id): offset
-            for queue_id, offset in table.items()
-        }
-    )
+    return {
+        MessageQueue(topic=call.args.topic, broker_name=name, queue_id=queue_id): offset
+        for queue_id, offset in table.items()
+    }
+
+
+def _reset_body(call: Call[ResetOffsetRequest], table: dict[MessageQueue, int]) -> bytes:
+    """Written in the form the requester's language reads, as upstream does."""
+    body = ResetOffsetBody(offset_table=table)
     return body.encode_for_cpp() if call.language in ("CPP", 1) else body.encode()

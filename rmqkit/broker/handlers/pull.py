@@ -4,19 +4,25 @@ A pull is checked, reads its queue once, and is answered with slices of the log.
 queue (PULL_NOT_FOUND) and the client allows it, the call is parked by (topic, queue): the arrival of a matching record, a
 scan each 5 s, or its deadline wakes it; then the pull runs once more and answers whatever it finds.
 
+A subscription by tags is matched with the queue's entries; one by properties (SQL92) with the records' properties too, by
+the filter that the heartbeat registered or that the request carries (`broker/filters/`).
+
 All four outcomes 0, 19, 20 and 21 carry the four offsets, since Java's client reads them always.
 
 Source: `broker/.../processor/PullMessageProcessor.java`, `broker/.../processor/DefaultPullMessageResultHandler.java`,
 `broker/.../longpolling/PullRequestHoldService.java`.
 """
 
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING
 
+from rmqkit.broker.filters.contract import FilterError, MatchProperties
+from rmqkit.broker.filters.wanted import Wanted, by_filter, by_registered, by_retried_topic, by_tags
+from rmqkit.broker.names import RETRY_PREFIX
 from rmqkit.errors import RemoteProtocolError
 from rmqkit.runtime.calls import LATER, Call, Handlers, Refused, Response
 from rmqkit.runtime.waiters import ArrivalWaiter
-from rmqkit.store.contract import GetStatus, Read, TagMatch
+from rmqkit.store.contract import GetStatus, Read
 from rmqkit.wire.bodies import SubscriptionData, parse_subscription
 from rmqkit.wire.codes import PermName, PullSysFlag, RequestCode, ResponseCode
 from rmqkit.wire.schemas.pull import PullMessageRequest, PullMessageResponse
@@ -53,12 +59,12 @@ _CODES = {
 def pull(broker: "Broker", call: Call[PullMessageRequest]) -> Response:
     args = call.args
     group = _checked(broker, args)
-    match = _tag_match(broker, args, group)
+    wanted = _wanted(broker, args, group)
     if args.sys_flag & PullSysFlag.COMMIT_OFFSET and args.commit_offset >= 0:
         broker.offsets.commit(args.consumer_group, args.topic, args.queue_id, args.commit_offset)
-    read = _read(broker, args, match)
+    read = _read(broker, args, wanted)
     may_wait = args.sys_flag & PullSysFlag.SUSPEND and _code(read, args) is ResponseCode.PULL_NOT_FOUND
-    if may_wait and _park(broker, call, match):
+    if may_wait and _park(broker, call, wanted):
         return LATER
     return _response(broker, read, args)
 
@@ -94,19 +100,11 @@ def _parsed(topic: str, expression: str) -> SubscriptionData:
     return parse_subscription(topic, expression)
 
 
-@lru_cache(maxsize=4096)
-def _match_of(codes: tuple[int, ...]) -> TagMatch | None:
-    return frozenset(codes).__contains__ if codes else None
-
-
-def _tag_match(broker: "Broker", args: PullMessageRequest, group: "SubscriptionGroupConfig") -> TagMatch | None:
-    """The filter on tag codes: from the request when it carries the subscription, else from the heartbeat."""
-    if args.expression_type not in TAG_TYPES:
-        raise Refused(
-            ResponseCode.SYSTEM_ERROR,
-            f"The broker does not support consumer to filter message by {args.expression_type}",
-        )
+def _wanted(broker: "Broker", args: PullMessageRequest, group: "SubscriptionGroupConfig") -> Wanted:
+    """What is wanted of the queue: by the request when it carries the subscription, else by the heartbeat."""
     if args.sys_flag & PullSysFlag.SUBSCRIPTION:
+        if args.expression_type not in TAG_TYPES:
+            return _sent_filter(broker, args, str(args.expression_type))
         try:
             subscription = _parsed(args.topic, args.subscription or "")
         except (RemoteProtocolError, ValueError) as error:
@@ -115,7 +113,48 @@ def _tag_match(broker: "Broker", args: PullMessageRequest, group: "SubscriptionG
             ) from None
     else:
         subscription = _heartbeat_subscription(broker, args, group)
-    return _match_of(tuple(subscription.code_set))
+        if subscription.expression_type not in TAG_TYPES:
+            return _registered_filter(broker, args, subscription)
+    return by_tags(tuple(subscription.code_set))
+
+
+def check_filters_allowed(broker: "Broker", kind: str | None) -> None:
+    """Raises Refused while expressions over properties are switched off."""
+    if not broker.config.filters.enable_property_filter:
+        raise Refused(
+            ResponseCode.SYSTEM_ERROR,
+            f"The broker does not support consumer to filter message by {kind} (enablePropertyFilter is false)",
+        )
+
+
+def _sent_filter(broker: "Broker", args: PullMessageRequest, kind: str) -> Wanted:
+    check_filters_allowed(broker, kind)
+    try:
+        compiled = broker.filters.filters.compile(kind, args.subscription or "")
+    except FilterError as error:
+        raise Refused(
+            ResponseCode.SUBSCRIPTION_PARSE_FAILED, f"parse the consumer's subscription failed: {error}"
+        ) from None
+    if broker.config.filters.filter_support_retry and args.topic.startswith(RETRY_PREFIX):
+        return by_retried_topic(broker.filters, args.topic)
+    return by_filter(compiled)
+
+
+def _registered_filter(broker: "Broker", args: PullMessageRequest, subscription: SubscriptionData) -> Wanted:
+    check_filters_allowed(broker, subscription.expression_type)
+    entry = broker.filters.get(args.topic, args.consumer_group)
+    if entry is None:
+        why = broker.filters.why_not(subscription)
+        raise Refused(ResponseCode.FILTER_DATA_NOT_EXIST, f"The broker's consumer filter data is not exist: {why}")
+    if entry.data.client_version < args.sub_version:
+        raise Refused(ResponseCode.FILTER_DATA_NOT_LATEST, "the consumer's consumer filter data not latest")
+    try:
+        wanted = by_registered(entry, has_bit_maps=broker.config.consume_queue.enable_consume_queue_ext)
+    except FilterError as error:
+        raise Refused(ResponseCode.FILTER_DATA_NOT_EXIST, f"the consumer's filter cannot be used: {error}") from None
+    if broker.config.filters.filter_support_retry and args.topic.startswith(RETRY_PREFIX):
+        return by_retried_topic(broker.filters, args.topic)
+    return wanted
 
 
 def _heartbeat_subscription(
@@ -128,20 +167,18 @@ def _heartbeat_subscription(
         raise Refused(
             ResponseCode.NO_PERMISSION, f"the consumer group[{args.consumer_group}] can not consume by broadcast way"
         )
+    if broker.groups.forbidden and not broker.groups.may_read(args.consumer_group, args.topic):
+        remark = f"the consumer group[{args.consumer_group}] is forbidden for topic[{args.topic}]"
+        raise Refused(ResponseCode.NO_PERMISSION, remark)
     subscription = members.subscriptions.get(args.topic)
     if subscription is None:
         raise Refused(ResponseCode.SUBSCRIPTION_NOT_EXIST, "the consumer's subscription not exist")
     if subscription.sub_version < args.sub_version:
         raise Refused(ResponseCode.SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest")
-    if subscription.expression_type not in TAG_TYPES:
-        raise Refused(
-            ResponseCode.SYSTEM_ERROR,
-            f"The broker does not support consumer to filter message by {subscription.expression_type}",
-        )
     return subscription
 
 
-def _read(broker: "Broker", args: PullMessageRequest, match: TagMatch | None) -> Read:
+def _read(broker: "Broker", args: PullMessageRequest, wanted: Wanted) -> Read:
     reset = broker.offsets.take_reset(args.consumer_group, args.topic, args.queue_id)
     if reset is not None:
         known = broker.store.queue_range(args.topic, args.queue_id)
@@ -154,7 +191,8 @@ def _read(broker: "Broker", args: PullMessageRequest, match: TagMatch | None) ->
         args.queue_offset,
         count_max=max(1, args.max_msg_nums),
         size_max=size_max,
-        tag_match=match,
+        tag_match=wanted.tags,
+        record_match=wanted.record,
     )
 
 
@@ -165,7 +203,8 @@ def _code(read: Read, args: PullMessageRequest) -> ResponseCode:
 
 
 def _response(broker: "Broker", read: Read, args: PullMessageRequest) -> Response:
-    broker.statistics.got(read.message_count, read.size)
+    queue_id, offset = args.queue_id, args.queue_offset
+    broker.statistics.got(args.topic, args.consumer_group, queue_id, offset, read.message_count, read.size)
     ext = PullMessageResponse(
         suggest_which_broker_id=0,
         next_begin_offset=read.offset_next,
@@ -177,7 +216,7 @@ def _response(broker: "Broker", read: Read, args: PullMessageRequest) -> Respons
     return Response(_code(read, args), ext, read.buffers, read.status.name)
 
 
-def _park(broker: "Broker", call: Call[PullMessageRequest], match: TagMatch | None) -> bool:
+def _park(broker: "Broker", call: Call[PullMessageRequest], wanted: Wanted) -> bool:
     args = call.args
     settings = broker.config.pull
     suspend_ms = args.suspend_timeout_millis if settings.long_polling_enable else settings.short_polling_time_ms
@@ -187,10 +226,12 @@ def _park(broker: "Broker", call: Call[PullMessageRequest], match: TagMatch | No
 
     def wake(arrived: bool) -> None:
         if call.is_alive:
-            call.finish(_again(broker, call, match))
+            call.finish(_again(broker, call, wanted))
 
     deadline_ms = broker.clock.mono_ms + suspend_ms
-    waiter = ArrivalWaiter((args.topic, args.queue_id), args.queue_offset, deadline_ms, call.conn, match, wake)
+    key = args.topic, args.queue_id
+    accepts = None if wanted.properties is None else partial(_is_wanted, broker, key, wanted.properties)
+    waiter = ArrivalWaiter(key, args.queue_offset, deadline_ms, call.conn, wanted.tags, wake, accepts)
     if not broker.arrivals.park(waiter):
         return False
     broker.duties.wake("pull-deadlines", deadline_ms)
@@ -198,13 +239,21 @@ def _park(broker: "Broker", call: Call[PullMessageRequest], match: TagMatch | No
     return True
 
 
-def _again(broker: "Broker", call: Call[PullMessageRequest], match: TagMatch | None) -> Response:
-    """The second pass of a parked pull: what was checked may have changed meanwhile (topic deleted, group disabled)."""
+def _is_wanted(broker: "Broker", key: tuple[str, int], match: MatchProperties, offset: int) -> bool:
+    return broker.arrived.is_wanted(*key, offset, match)
+
+
+def _again(broker: "Broker", call: Call[PullMessageRequest], wanted: Wanted) -> Response:
+    """The second pass of a parked pull: what was checked may have changed meanwhile (topic deleted, group disabled). It
+    does not make a deleted group again."""
+    group = call.args.consumer_group
+    if group not in broker.groups.by_name:
+        return Response(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark=f"subscription group [{group}] does not exist")
     try:
         _checked(broker, call.args)
     except Refused as refused:
         return Response(refused.code, remark=str(refused))
-    return _response(broker, _read(broker, call.args, match), call.args)
+    return _response(broker, _read(broker, call.args, wanted), call.args)
 
 
 def hold_scan(broker: "Broker", now_ms: int) -> int | None:

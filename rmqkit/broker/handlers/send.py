@@ -2,19 +2,22 @@
 
 The hot path of the product. A plain send costs a few dictionary look-ups, one pass over the properties for anything
 special, and `store.append`; nothing is decoded that is not needed. The answer waits in `broker.puts` until the turn's
-one write is done (`puts.py`).
+one write is done (`puts.py`). A message with a delay level takes a way of its own to the log (`broker/schedule`).
 
-What is refused, and how: a feature that is not there yet (delay level, timer, transaction) is answered with what upstream
-says when that feature is off, since a message stored as a plain one would be delivered at the wrong time or for nothing.
+What is refused, and how: a feature that is not there yet (timer, transaction) is answered with what upstream says when
+that feature is off, since a message stored as a plain one would be delivered at the wrong time or for nothing. So is a
+delay level in a batch: upstream delivers such messages at once (one by one) or never (as a whole), and its clients refuse.
 
 Source: `broker/.../processor/SendMessageProcessor.java`, `AbstractSendMessageProcessor.msgCheck`,
 `broker/.../util/HookUtils.java`.
 """
 
 import re
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from rmqkit.broker.names import DLQ_PREFIX, RETRY_PREFIX, SEND_FORBIDDEN, dlq_topic, topic_fault
+from rmqkit.broker.handlers.kept import handled_when_saved
+from rmqkit.broker.names import DLQ_PREFIX, RETRY_PREFIX, SCHEDULE_TOPIC, SEND_FORBIDDEN, dlq_topic, topic_fault
 from rmqkit.errors import RemoteProtocolError
 from rmqkit.runtime.calls import LATER, Call, Handlers, Refused, Response
 from rmqkit.store.contract import Put, PutStatus
@@ -42,6 +45,13 @@ _SPECIAL = re.compile(
 _PLAIN_WAIT = b"\x02WAIT\x01true\x02"
 _TAGS = b"\x02TAGS\x01"
 _UNIQ = b"\x02UNIQ_KEY\x01"
+_UNIQ_PAIR = _UNIQ[1:]
+_UNIQ_SIZE = len(_UNIQ_PAIR)
+#: properties behind a unique id that are longer are not worth remembering
+BEHIND_SIZE_MAX = 128
+_new = tuple.__new__
+_BATCH_DELAYED = "a batch cannot be delayed (property DELAY): send delayed messages one by one"
+_TIMERS = ("TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS")
 _OWN = ("MSG_REGION", "TRACE_ON", "CLUSTER", "POP_CK", "WAIT", "__CRC32#")
 
 
@@ -56,7 +66,7 @@ def send(broker: "Broker", call: Call[SendRequest]) -> Response:
     if config is None or topic in broker.guarded_topics or broker.send_blocked:
         config = _checked_topic(broker, call)
         if topic in broker.topics.unsaved:
-            return _after_save(broker, call)
+            return handled_when_saved(broker, call, topic, send)
     if queue_id >= config.write_queue_nums and queue_id >= config.read_queue_nums:
         raise Refused(
             ResponseCode.INVALID_PARAMETER,
@@ -76,14 +86,19 @@ def send(broker: "Broker", call: Call[SendRequest]) -> Response:
             ResponseCode.MESSAGE_ILLEGAL,
             f"the message is illegal: a body of {len(body)} bytes, allowed are 1 to {size_max} (maxMessageSize)",
         )
-    if args.batch:
-        return _send_batch(broker, call, config, queue_id)
-    if topic[0] == "%" and topic.startswith(RETRY_PREFIX):
-        topic, queue_id = _retry_or_dlq(broker, call, queue_id)
-
     if broker.puts.is_full:
         raise Refused(ResponseCode.SYSTEM_BUSY, "[OVERLOAD]system busy, start flow control for a while")
-    properties, unique, code, wait = _properties(broker, args)
+    if args.batch:
+        return _send_batch(broker, call, config, queue_id)
+    properties, unique, code, wait, level = _properties(broker, args)
+    if topic[0] == "%" and topic.startswith(RETRY_PREFIX) and _is_dead(broker, call):
+        topic, queue_id, level = dlq_topic(topic[len(RETRY_PREFIX) :]), 0, 0
+        properties = props.put(properties, b"DELAY", b"-1")
+        call.changing()
+        broker.topics.create_system(topic, 1, PermName.PERM_WRITE | PermName.PERM_READ)
+        if topic in broker.topics.unsaved:
+            return handled_when_saved(broker, call, topic, send)
+        args.topic = topic  # what it is counted by
     born_host, v6 = broker.hosts.of(call.conn)
     sys_flag = args.sys_flag & ~(MessageSysFlag.BORN_HOST_V6 | MessageSysFlag.STORE_HOST_V6) | v6
     if config.topic_filter_type == "MULTI_TAG":
@@ -91,44 +106,48 @@ def send(broker: "Broker", call: Call[SendRequest]) -> Response:
     if sys_flag & MessageSysFlag.TRANSACTION_MASK:
         _refuse_transaction(broker)
     call.changed = True
-    result = broker.store.append(
-        Put(
-            topic,
-            queue_id,
-            args.flag,
-            sys_flag,
-            args.born_timestamp,
-            born_host,
-            broker.hosts.store_host,
-            args.reconsume_times or 0,
-            0,
-            body,
-            properties,
-            code,
-        )
-    )
+    store_host, reconsume_times = broker.hosts.store_host, args.reconsume_times or 0
+    # Half the cost of calling the class.
+    put = _new(
+        Put,
+        (
+            topic, queue_id, args.flag, sys_flag, args.born_timestamp, born_host, store_host, reconsume_times, 0, body,
+            properties, code,
+        ),
+    )  # fmt: skip
+    if level:
+        args.topic = SCHEDULE_TOPIC  # counted there for now, and in its own topic when it is delivered
+        result = broker.schedule.append(put, level)
+    else:
+        result = broker.store.append(put)
     if result.status is not PutStatus.PUT_OK:
         return broker.puts.refusal(result.status)
     broker.puts.park(call, queue_id, unique, result, wait)
     return LATER
 
 
-def _properties(broker: "Broker", args: SendRequest) -> tuple[bytes, bytes, int, bool]:
-    """(properties as stored, unique key, tag code, wait for the disk). Decoded only when something is special."""
-    wait = True
+def _properties(broker: "Broker", args: SendRequest) -> tuple[bytes, bytes, int, bool, int]:
+    """(properties as stored, unique key, tag code, wait for the disk, delay level or 0). Decoded only when something is
+    special."""
+    sent = (args.properties or "").encode()
+    head, _, behind = sent.partition(b"\x02")
+    known = _behind_unique(behind) if head[:_UNIQ_SIZE] == _UNIQ_PAIR and len(behind) <= BEHIND_SIZE_MAX else None
+    if known is not None and len(head) > _UNIQ_SIZE:
+        return head + known[0] + broker.own_properties, head[_UNIQ_SIZE:], known[1], True, 0
+    wait, level = True, 0
     # Led by a separator, so that every name stands between two marks and no longer name ends in it.
-    text = b"\x02" + (args.properties or "").encode()
+    text = b"\x02" + sent
     if text[-1] != 2:
         text += b"\x02"
     text = text.replace(_PLAIN_WAIT, b"\x02", 1)
     if _SPECIAL(text):
-        special, wait = _special(broker, args, text[1:])
+        special, wait, level = _special(broker, args, text[1:])
         text = b"\x02" + special
     plain = text[1:]
     code = 0
     if _TAGS in text:
         tag = props.find(plain, b"TAGS")
-        code = tags_code(tag.decode()) if tag else 0
+        code = tags_code(tag.decode("utf-8", "replace")) if tag else 0
     at = text.find(_UNIQ)
     if at >= 0:
         unique = text[at + len(_UNIQ) : text.find(b"\x02", at + 1)]
@@ -140,7 +159,20 @@ def _properties(broker: "Broker", args: SendRequest) -> tuple[bytes, bytes, int,
         raise Refused(
             ResponseCode.MESSAGE_ILLEGAL, f"the properties are {len(plain)} bytes, the limit is {PROPERTIES_SIZE_MAX}"
         )
-    return plain, unique, code, wait
+    return plain, unique, code, wait, level
+
+
+@lru_cache(maxsize=1024)
+def _behind_unique(behind: bytes) -> tuple[bytes, int] | None:
+    """What is stored of the properties behind a unique id, and the tag code; None when they have to be looked at closely.
+
+    Java's clients write the unique id first, and behind it the same from one message to the next more often than not.
+    """
+    text = (b"\x02" + behind).replace(_PLAIN_WAIT, b"\x02", 1)
+    if text[-1] != 2 or _SPECIAL(text):
+        return None
+    tag = props.find(text, b"TAGS")
+    return text, tags_code(tag.decode("utf-8", "replace")) if tag else 0
 
 
 def _send_batch(broker: "Broker", call: Call[SendRequest], config: "TopicConfig", queue_id: int) -> Response:
@@ -150,20 +182,31 @@ def _send_batch(broker: "Broker", call: Call[SendRequest], config: "TopicConfig"
         raise Refused(ResponseCode.MESSAGE_ILLEGAL, "batch request does not support retry group")
     if args.sys_flag & MessageSysFlag.TRANSACTION_MASK:
         _refuse_transaction(broker)
+    if _level(props.find((args.properties or "").encode(), b"DELAY") or b""):
+        raise Refused(ResponseCode.MESSAGE_ILLEGAL, _BATCH_DELAYED)
     try:
         entries = decode_batch(call.body)
     except RemoteProtocolError as error:
         raise Refused(ResponseCode.MESSAGE_ILLEGAL, f"the batch cannot be read: {error}") from None
     messages: list[tuple[int, bytes, bytes, int]] = []
     for entry in entries:
+        head, _, behind = entry.properties.partition(b"\x02")
+        known = _behind_unique(behind) if head[:_UNIQ_SIZE] == _UNIQ_PAIR and len(behind) <= BEHIND_SIZE_MAX else None
+        if known is not None:
+            messages.append((entry.flag, entry.body, head + known[0], known[1]))
+            continue
         text = (b"\x02" + entry.properties).replace(_PLAIN_WAIT, b"\x02", 1)
         properties = text[1:]
         if _SPECIAL(text):
-            properties, _ = _special(broker, args, properties)
+            properties, _, level = _special(broker, args, properties)
+            if level:
+                raise Refused(ResponseCode.MESSAGE_ILLEGAL, _BATCH_DELAYED)
         tag = props.find(properties, b"TAGS")
-        messages.append((entry.flag, entry.body, properties, tags_code(tag.decode()) if tag else 0))
+        messages.append((entry.flag, entry.body, properties, tags_code(tag.decode("utf-8", "replace")) if tag else 0))
     born_host, v6 = broker.hosts.of(call.conn)
     sys_flag = args.sys_flag & ~(MessageSysFlag.BORN_HOST_V6 | MessageSysFlag.STORE_HOST_V6) | v6
+    if config.topic_filter_type == "MULTI_TAG":
+        sys_flag |= MessageSysFlag.MULTI_TAGS
     call.changed = True
     put = Put(
         args.topic,
@@ -211,41 +254,38 @@ def _checked_topic(broker: "Broker", call: Call[SendRequest]) -> "TopicConfig":
     return config
 
 
-def _after_save(broker: "Broker", call: Call[SendRequest]) -> Response:
-    """The topic is not in its file yet: a message acknowledged now could not be reached after a kill. The send is handled
-    from the start when it is."""
-
-    def saved() -> None:
-        if not call.is_alive and not call.oneway:
-            call.finished = True
-        elif call.args.topic in broker.topics.unsaved:
-            why = f"topic {call.args.topic} could not be saved: {broker.topics.save_error}"
-            call.finish(call.error(ResponseCode.SERVICE_NOT_AVAILABLE, f"service not available now: {why}"))
-        else:
-            broker.remoting.handle(call, send)
-
-    broker.topics.when_saved(saved)
-    return LATER
-
-
-def _special(broker: "Broker", args: SendRequest, properties: bytes) -> tuple[bytes, bool]:
-    """Properties that hold more than a plain message's: refuse what is not there yet, drop what we write ourselves."""
+def _special(broker: "Broker", args: SendRequest, properties: bytes) -> tuple[bytes, bool, int]:
+    """Properties that hold more than a plain message's: refuse what is not there yet, drop what we write ourselves. With
+    them whether the put waits for the disk, and the delay level or 0."""
     mapping = props.decode(properties)
-    level = mapping.get("DELAY", "0")
-    if level.lstrip("+").isdigit() and int(level) > 0:
-        raise Refused(
-            ResponseCode.MESSAGE_ILLEGAL, "delayed messages (property DELAY) are not supported by this broker yet"
-        )
-    if any(name in mapping for name in ("TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS")):
+    level = _level(mapping.get("DELAY", "").encode())
+    if level:
+        # A delay level beats them (`HookUtils.checkIfTimerMessage`).
+        for name in _TIMERS:
+            mapping.pop(name, None)
+    elif any(name in mapping for name in _TIMERS):
         raise Refused(ResponseCode.SYSTEM_ERROR, "accurate timer message is not enabled, timerWheelEnable is false")
-    if mapping.get("TRAN_MSG", "").lower() == "true":
+    # What clients before 4.6.1 send back keeps the mark of the half message it once was.
+    is_redelivery = level and (args.reconsume_times or 0) > 0
+    if mapping.get("TRAN_MSG", "").lower() == "true" and not is_redelivery:
         _refuse_transaction(broker)
     if any(name in mapping for name in ("INNER_NUM", "INNER_BASE", "INNER_MULTI_DISPATCH")):
         raise Refused(ResponseCode.MESSAGE_ILLEGAL, "inner batches and multi-dispatch are not supported by this broker yet")
     wait = mapping.get("WAIT", "true").lower() != "false"
     for name in _OWN:
         mapping.pop(name, None)
-    return props.encode(mapping), wait
+    return props.encode(mapping), wait, level
+
+
+def _level(text: bytes) -> int:
+    """A delay level as `Message.getDelayTimeLevel` reads it; 0 for none, and for those below."""
+    if not text:
+        return 0
+    digits = text[1:] if text[:1] in b"+-" else text
+    if not digits.isdigit() or len(digits) > 10:
+        shown = text[:40].decode("utf-8", "replace")
+        raise Refused(ResponseCode.MESSAGE_ILLEGAL, f"the delay level (property DELAY) is {shown!r}, not a number")
+    return max(0, int(text))
 
 
 def _refuse_transaction(broker: "Broker") -> None:
@@ -255,8 +295,9 @@ def _refuse_transaction(broker: "Broker") -> None:
     raise Refused(ResponseCode.NO_PERMISSION, f"the broker[{address}] sending transaction message is forbidden{why}")
 
 
-def _retry_or_dlq(broker: "Broker", call: Call[SendRequest], queue_id: int) -> tuple[str, int]:
-    """A consumer puts a failed message back by itself. Past the group's limit it goes to the group's dead-letter topic.
+def _is_dead(broker: "Broker", call: Call[SendRequest]) -> bool:
+    """A consumer puts a failed message back by itself: whether it belongs into the group's dead-letter topic. It does when
+    it failed more often than the limit, and when the group consumes in order.
 
     Source: `SendMessageProcessor.handleRetryAndDLQ`; the limit here is a strict `>`.
     """
@@ -268,9 +309,4 @@ def _retry_or_dlq(broker: "Broker", call: Call[SendRequest], queue_id: int) -> t
     times_max = config.retry_max_times
     if call.version >= Version.V3_4_9 and args.max_reconsume_times is not None:
         times_max = args.max_reconsume_times
-    if (args.reconsume_times or 0) <= times_max:
-        return args.topic, queue_id
-    topic = dlq_topic(group)
-    call.changing()
-    broker.topics.create_system(topic, 1, PermName.PERM_WRITE | PermName.PERM_READ)
-    return topic, 0
+    return (args.reconsume_times or 0) > times_max or broker.locks.holds_any(group, broker.clock.mono_ms)

@@ -1,16 +1,30 @@
 """Topic administration: create, change, delete, list, read back.
 
-Source: `broker/.../processor/AdminBrokerProcessor.{updateAndCreateTopic,deleteTopic,getAllTopicConfig,getTopicConfig,
-getTopicStatsInfo,queryTopicConsumeByWho,queryTopicsByConsumer}`.
+Several topics in one request (18) are all made or none: each is checked before the first is changed.
+
+Source: `broker/.../processor/AdminBrokerProcessor.{updateAndCreateTopic,updateAndCreateTopicList,deleteTopic,
+getAllTopicConfig,getTopicConfig,getTopicStatsInfo,queryTopicConsumeByWho,queryTopicsByConsumer,
+getSystemTopicListFromBroker}`.
 """
 
 from typing import TYPE_CHECKING, Any
 
-from rmqkit.broker.names import is_system_topic, topic_fault
+from rmqkit.broker.attributes import TOPIC_ATTRIBUTES, Changes, altered, parse
+from rmqkit.broker.handlers.kept import answer_when_kept, page_of
+from rmqkit.broker.names import RETRY_PREFIX, SYSTEM_TOPICS, is_system_topic, topic_fault
 from rmqkit.broker.topics import QUEUE_COUNT_MAX, TOPICS_MAX
-from rmqkit.runtime.calls import LATER, Call, Handlers, Refused, Response
-from rmqkit.wire.bodies import GroupList, MessageQueue, TopicConfig, TopicList, TopicOffset, TopicStatsTable
+from rmqkit.runtime.calls import Call, Handlers, Refused, Response
+from rmqkit.wire.bodies import (
+    GroupList,
+    MessageQueue,
+    TopicConfig,
+    TopicConfigList,
+    TopicList,
+    TopicOffset,
+    TopicStatsTable,
+)
 from rmqkit.wire.codes import RequestCode, ResponseCode
+from rmqkit.wire.schema import NoFields
 from rmqkit.wire.schemas.topics import (
     CreateTopicRequest,
     DeleteTopicRequest,
@@ -28,22 +42,11 @@ if TYPE_CHECKING:
 rows = Handlers()
 
 PERM_MAX = 15
-PAGE_MAX = 2000
 
 
 @rows.handles(RequestCode.UPDATE_AND_CREATE_TOPIC, CreateTopicRequest)
 def create(broker: "Broker", call: Call[CreateTopicRequest]) -> Response:
     args = call.args
-    fault = topic_fault(args.topic)
-    if fault is None and broker.config.topics.validate_system_topic_when_update_topic and is_system_topic(args.topic):
-        fault = f"The topic[{args.topic}] is conflict with system topic."
-    if fault is None:
-        fault = _fault(args)
-    if fault:
-        raise Refused(ResponseCode.INVALID_PARAMETER, fault)
-    known = broker.topics.get(args.topic)
-    if known is None and len(broker.topics.by_name) >= TOPICS_MAX:
-        raise Refused(ResponseCode.SYSTEM_BUSY, f"this broker holds {TOPICS_MAX} topics already")
     config = TopicConfig(
         topic_name=args.topic,
         read_queue_nums=args.read_queue_nums,
@@ -52,57 +55,71 @@ def create(broker: "Broker", call: Call[CreateTopicRequest]) -> Response:
         topic_filter_type=args.topic_filter_type,
         topic_sys_flag=args.topic_sys_flag or 0,
         order=args.order,
-        attributes=_attributes(known.attributes if known else {}, args.attributes),
     )
-    if config != known:
-        call.changing()
-        broker.topics.put(config)
+    try:
+        changes = parse(args.attributes)
+    except ValueError as error:
+        raise Refused(ResponseCode.INVALID_PARAMETER, str(error)) from None
+    _put(broker, call, [(config, changes)])
     return _answer_when_kept(broker, call)
 
 
+@rows.handles(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, NoFields)
+def create_list(broker: "Broker", call: Call[NoFields]) -> Response:
+    configs = TopicConfigList.decode(call.body).topic_config_list
+    _put(broker, call, [(config, list(config.attributes.items())) for config in configs])
+    return _answer_when_kept(broker, call)
+
+
+def _put(broker: "Broker", call: Call[Any], wanted: list[tuple[TopicConfig, Changes]]) -> None:
+    """Make or change topics, after all were checked. Attributes are changes to what a topic has."""
+    changed = {}
+    for config, changes in wanted:
+        name = config.topic_name
+        fault = _fault(broker, config)
+        if fault:
+            raise Refused(ResponseCode.INVALID_PARAMETER, fault)
+        known = broker.topics.get(name)
+        try:
+            config.attributes = altered(None if known is None else known.attributes, changes, TOPIC_ATTRIBUTES)
+        except ValueError as error:
+            raise Refused(ResponseCode.INVALID_PARAMETER, str(error)) from None
+        is_mixed = config.attributes.get("message.type") == "MIXED"
+        if is_mixed and not broker.config.topics.enable_mixed_message_type:
+            raise Refused(ResponseCode.INVALID_PARAMETER, "MIXED message type is not supported.")
+        if config != known:
+            changed[name] = config
+    new_count = sum(broker.topics.get(name) is None for name in changed)
+    if new_count and len(broker.topics.by_name) + new_count > TOPICS_MAX:
+        raise Refused(ResponseCode.SYSTEM_BUSY, f"this broker would hold more than {TOPICS_MAX} topics")
+    if changed:
+        call.changing()
+        broker.topics.put_all(list(changed.values()))
+
+
 def _answer_when_kept(broker: "Broker", call: Call[Any]) -> Response:
-    """Success when the file has it and the name servers know it; an error when the file could not be written."""
-
-    def told() -> None:
-        error = broker.topics.save_error
-        if error is None:
-            call.finish(call.ok())
-        else:
-            call.finish(call.error(ResponseCode.SYSTEM_ERROR, f"done, but topics.json could not be written: {error}"))
-
-    broker.topics.when_saved(lambda: broker.registration.when_told(told))
-    return LATER
+    """The file has it and the name servers know it: tools ask for the route next."""
+    topics, registration = broker.topics, broker.registration
+    return answer_when_kept(
+        call, topics, lambda then: topics.when_saved(lambda: registration.when_told(then)), "topics.json"
+    )
 
 
-def _fault(args: CreateTopicRequest) -> str | None:
-    for name, count in (("readQueueNums", args.read_queue_nums), ("writeQueueNums", args.write_queue_nums)):
+def _fault(broker: "Broker", config: TopicConfig) -> str | None:
+    name = config.topic_name
+    fault = topic_fault(name)
+    if fault is not None:
+        return fault
+    if broker.config.topics.validate_system_topic_when_update_topic and is_system_topic(name):
+        return f"The topic[{name}] is conflict with system topic."
+    for field, count in (("readQueueNums", config.read_queue_nums), ("writeQueueNums", config.write_queue_nums)):
         if not 0 <= count <= QUEUE_COUNT_MAX:
-            return f"{name} {count} is not within 0 and {QUEUE_COUNT_MAX}"
-    if not 0 <= args.perm <= PERM_MAX:
-        return f"perm {args.perm} is not a sum of 1 (inherit), 2 (write), 4 (read) and 8 (priority)"
-    if args.topic_filter_type not in ("SINGLE_TAG", "MULTI_TAG"):
-        return f"topicFilterType {args.topic_filter_type!r} is neither SINGLE_TAG nor MULTI_TAG"
-    kind = _attributes({}, args.attributes)
-    if kind.get("message.type", "NORMAL") == "MIXED":
-        return "MIXED message type is not supported."
-    if kind.get("queue.type", "SimpleCQ") != "SimpleCQ":
-        return f"queue.type {kind['queue.type']} is not supported by this broker yet"
+            return f"{field} {count} is not within 0 and {QUEUE_COUNT_MAX}"
+    if not 0 <= config.perm <= PERM_MAX:
+        return f"perm {config.perm} is not a sum of 1 (inherit), 2 (write), 4 (read) and 8 (priority)"
+    if config.topic_filter_type not in ("SINGLE_TAG", "MULTI_TAG"):
+        return f"topicFilterType {config.topic_filter_type!r} is neither SINGLE_TAG nor MULTI_TAG"
     return None
-
-
-def _attributes(known: dict[str, str], changes: str | None) -> dict[str, str]:
-    """Attribute changes as mqadmin writes them, `+key=value,-key2`, laid over what is there."""
-    merged = dict(known)
-    for change in (changes or "").split(","):
-        sign, text = change[:1], change[1:]
-        key, equals, value = text.partition("=")
-        if sign == "+" and key and equals:
-            merged[key] = value
-        elif sign == "-" and key:
-            merged.pop(key, None)
-        elif change.strip():
-            raise Refused(ResponseCode.INVALID_PARAMETER, f"attribute change {change!r} is neither +key=value nor -key")
-    return merged
 
 
 @rows.handles(RequestCode.DELETE_TOPIC_IN_BROKER, DeleteTopicRequest)
@@ -112,22 +129,37 @@ def delete(broker: "Broker", call: Call[DeleteTopicRequest]) -> Response:
         raise Refused(ResponseCode.INVALID_PARAMETER, "The specified topic is blank.")
     if topic in broker.topics.system or is_system_topic(topic):
         raise Refused(ResponseCode.INVALID_PARAMETER, f"The topic[{topic}] is conflict with system topic.")
+    names = [topic]
+    if broker.config.topics.clear_retry_topic_when_delete_topic:
+        # Retry topics of pop consumption are a topic's own; %RETRY% with nothing but the group is for all its topics.
+        for group in broker.offsets.groups_of(topic):
+            for name in (f"{RETRY_PREFIX}{group}+{topic}", f"{RETRY_PREFIX}{group}_{topic}"):
+                if broker.topics.get(name) is not None:
+                    names.append(name)
     call.changing()
-    broker.delete_topic(topic)
+    for name in names:
+        broker.delete_topic(name)
     return _answer_when_kept(broker, call)
 
 
 @rows.handles(RequestCode.GET_ALL_TOPIC_CONFIG, GetAllTopicConfigRequest)
 def all_topics(broker: "Broker", call: Call[GetAllTopicConfigRequest]) -> Response:
     """Everything, or a page of it by name when the peer asks for pages."""
-    table = broker.topics.snapshot()
-    total = len(table.topic_config_table)
-    if call.args.topic_seq is not None:
-        first = max(0, call.args.topic_seq)
-        count = min(PAGE_MAX, call.args.max_topic_num or PAGE_MAX)
-        names = sorted(table.topic_config_table)[first : first + count]
-        table = broker.topics.snapshot(names)
-    return call.ok(GetAllTopicConfigResponse(total_topic_num=total), table.encode())
+    topics, args = broker.topics, call.args
+    page = page_of(
+        broker.config,
+        topics.by_name,
+        topics.version,
+        first=args.topic_seq,
+        asked_version=args.data_version,
+        count=args.max_topic_num,
+    )
+    return call.ok(GetAllTopicConfigResponse(total_topic_num=len(topics.by_name)), topics.snapshot(page).encode())
+
+
+@rows.handles(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER, NoFields)
+def system_topics(broker: "Broker", call: Call[NoFields]) -> Response:
+    return call.ok(body=TopicList(topic_list=sorted({*SYSTEM_TOPICS, *broker.topics.system})).encode())
 
 
 @rows.handles(RequestCode.GET_TOPIC_CONFIG, GetTopicConfigRequest)
@@ -157,7 +189,8 @@ def stats(broker: "Broker", call: Call[GetTopicStatsInfoRequest]) -> Response:
         table[queue] = TopicOffset(
             min_offset=max(0, known.offset_min), max_offset=max(0, known.offset_max), last_update_timestamp=updated_ms
         )
-    return call.ok(body=TopicStatsTable(offset_table=table).encode())
+    rate = broker.statistics.put_rate(topic)
+    return call.ok(body=TopicStatsTable(offset_table=table, topic_put_tps=rate).encode())
 
 
 @rows.handles(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, QueryTopicConsumeByWhoRequest)
@@ -170,4 +203,5 @@ def consumed_by(broker: "Broker", call: Call[QueryTopicConsumeByWhoRequest]) -> 
 
 @rows.handles(RequestCode.QUERY_TOPICS_BY_CONSUMER, QueryTopicsByConsumerRequest)
 def topics_of(broker: "Broker", call: Call[QueryTopicsByConsumerRequest]) -> Response:
-    return call.ok(body=TopicList(topic_list=broker.offsets.topics_of(call.args.group)).encode())
+    topics = broker.offsets.topics_of(call.args.group)
+    return call.ok(body=TopicList(broker_addr=broker.address_text, topic_list=topics).encode())

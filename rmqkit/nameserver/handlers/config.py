@@ -1,7 +1,8 @@
 """Configuration at run time: 318 update, 319 get, both as properties text.
 
-Only keys that are marked live in the table of settings can be changed, all of a request or none; never a path. What holds
-from then on is also written to `configStorePath`, as upstream does, and answered when it is there.
+Only keys that are marked live in the table of settings can be changed, all of a request or none; never a path; from
+another machine nothing, unless `remoteConfigUpdateEnable`. What holds from then on is also written to `configStorePath`,
+as upstream does, and answered when it is there.
 
 Source: `namesrv/.../processor/DefaultRequestProcessor.java` (`updateConfig`, `getConfig`),
 `remoting/.../Configuration.java`.
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from rmqkit.config import parse_properties
 from rmqkit.errors import ConfigError
-from rmqkit.runtime.calls import LATER, Call, Handlers, Response
+from rmqkit.runtime.calls import LATER, REMOTE_UPDATE_REFUSED, Call, Handlers, Response
 from rmqkit.wire.codes import RequestCode, ResponseCode
 from rmqkit.wire.schema import NoFields
 
@@ -26,6 +27,8 @@ rows = Handlers()
 
 @rows.handles(RequestCode.UPDATE_NAMESRV_CONFIG, NoFields)
 def update_config(ns: "NameServer", call: Call[NoFields]) -> Response:
+    if call.conn.is_remote and not ns.config.limits.remote_config_update:
+        return call.error(ResponseCode.NO_PERMISSION, REMOTE_UPDATE_REFUSED)
     if len(call.body) > TEXT_SIZE_MAX:
         return call.error(ResponseCode.SYSTEM_ERROR, f"a configuration text has at most {TEXT_SIZE_MAX} bytes")
     try:

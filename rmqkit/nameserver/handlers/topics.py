@@ -6,7 +6,7 @@ Source: `namesrv/.../processor/DefaultRequestProcessor.java`.
 from typing import TYPE_CHECKING
 
 from rmqkit.nameserver import answers
-from rmqkit.nameserver.names import check_name, shown
+from rmqkit.nameserver.names import NAME_SIZE_MAX, check_name, shown
 from rmqkit.runtime.calls import Call, Handlers, Refused, Response
 from rmqkit.wire.bodies import TopicList, TopicRoute
 from rmqkit.wire.codes import RequestCode, ResponseCode
@@ -31,7 +31,9 @@ rows = Handlers()
 def wipe_write_perm_of_broker(ns: "NameServer", call: Call[WipeWritePermOfBrokerRequest]) -> Response:
     call.changing()
     count = ns.routes.change_perm(call.args.broker_name, writable=False)
-    ns.ports.log.info("write-perm-wiped", broker_name=shown(call.args.broker_name), topics=count, peer=str(call.conn.peer))
+    ns.ports.log.info(
+        "write-perm-wiped", broker_name=call.args.broker_name[:NAME_SIZE_MAX], topics=count, peer=str(call.conn.peer)
+    )
     return call.ok(WipeWritePermOfBrokerResponse(wipe_topic_count=count))
 
 
@@ -39,7 +41,9 @@ def wipe_write_perm_of_broker(ns: "NameServer", call: Call[WipeWritePermOfBroker
 def add_write_perm_of_broker(ns: "NameServer", call: Call[AddWritePermOfBrokerRequest]) -> Response:
     call.changing()
     count = ns.routes.change_perm(call.args.broker_name, writable=True)
-    ns.ports.log.info("write-perm-added", broker_name=shown(call.args.broker_name), topics=count, peer=str(call.conn.peer))
+    ns.ports.log.info(
+        "write-perm-added", broker_name=call.args.broker_name[:NAME_SIZE_MAX], topics=count, peer=str(call.conn.peer)
+    )
     return call.ok(AddWritePermOfBrokerResponse(add_topic_count=count))
 
 

@@ -1,8 +1,16 @@
 """JSON bodies, by area. Each has `encode() -> bytes`, `decode(data)` and `pretty()`; see `base.Body`."""
 
 from rmqkit.wire.bodies.base import Body
-from rmqkit.wire.bodies.clients import CheckClientBody, Connection, ConsumerConnection, ProducerConnection
-from rmqkit.wire.bodies.groups import SubscriptionGroupConfig, SubscriptionGroupTable
+from rmqkit.wire.bodies.clients import (
+    CheckClientBody,
+    Connection,
+    ConsumerConnection,
+    ProducerConnection,
+    ProducerInfo,
+    ProducerTable,
+    SubscriptionOfGroup,
+)
+from rmqkit.wire.bodies.groups import GroupForbidden, SubscriptionGroupConfig, SubscriptionGroupList, SubscriptionGroupTable
 from rmqkit.wire.bodies.ha import HAClientRuntimeInfo, HAConnectionRuntimeInfo, HARuntimeInfo
 from rmqkit.wire.bodies.heartbeat import (
     CONSUME_FROM_WHERE,
@@ -25,11 +33,19 @@ from rmqkit.wire.bodies.offsets import (
     TopicOffset,
     TopicStatsTable,
 )
+from rmqkit.wire.bodies.queues import (
+    ConsumeQueueData,
+    ConsumeTimeSpans,
+    CorrectionOffsets,
+    QueryConsumeQueueBody,
+    QueueTimeSpan,
+)
 from rmqkit.wire.bodies.register import RegisterBrokerBody
 from rmqkit.wire.bodies.route import BrokerData, ClusterInfo, MemberGroup, MemberGroupBody, QueueData, TopicRoute
 from rmqkit.wire.bodies.running import ConsumeMessageDirectlyResult, ConsumerRunningInfo, ConsumeStatus, ProcessQueueInfo
+from rmqkit.wire.bodies.statistics import BrokerStatsData, BrokerStatsItem, ConsumeStatsList
 from rmqkit.wire.bodies.subscription import EXPRESSION_SQL92, EXPRESSION_TAG, SUB_ALL, SubscriptionData, parse_subscription
-from rmqkit.wire.bodies.topics import TopicConfig, TopicConfigAndMappingTable, TopicConfigTable
+from rmqkit.wire.bodies.topics import TopicConfig, TopicConfigAndMappingTable, TopicConfigList, TopicConfigTable
 from rmqkit.wire.bodies.versions import DataVersion
 from rmqkit.wire.fastjson import MessageQueue
 
@@ -42,21 +58,28 @@ __all__ = [
     "SUB_ALL",
     "Body",
     "BrokerData",
+    "BrokerStatsData",
+    "BrokerStatsItem",
     "CheckClientBody",
     "ClusterInfo",
     "Connection",
     "ConsumeMessageDirectlyResult",
     "ConsumeProgress",
+    "ConsumeQueueData",
     "ConsumeStats",
+    "ConsumeStatsList",
     "ConsumeStatus",
+    "ConsumeTimeSpans",
     "ConsumerConnection",
     "ConsumerData",
     "ConsumerListByGroup",
     "ConsumerOffsetTable",
     "ConsumerRunningInfo",
     "ConsumerStatus",
+    "CorrectionOffsets",
     "DataVersion",
     "DelayOffsetTable",
+    "GroupForbidden",
     "GroupList",
     "HAClientRuntimeInfo",
     "HAConnectionRuntimeInfo",
@@ -72,14 +95,21 @@ __all__ = [
     "ProcessQueueInfo",
     "ProducerConnection",
     "ProducerData",
+    "ProducerInfo",
+    "ProducerTable",
+    "QueryConsumeQueueBody",
     "QueueData",
+    "QueueTimeSpan",
     "RegisterBrokerBody",
     "ResetOffsetBody",
     "SubscriptionData",
     "SubscriptionGroupConfig",
+    "SubscriptionGroupList",
     "SubscriptionGroupTable",
+    "SubscriptionOfGroup",
     "TopicConfig",
     "TopicConfigAndMappingTable",
+    "TopicConfigList",
     "TopicConfigTable",
     "TopicList",
     "TopicOffset",

@@ -1,10 +1,10 @@
-"""Who is connected: answers to 203 and 204, and the check that a client asks for at its start (46)."""
+"""Who is connected: answers to 203, 204, 328 and 345, and the check that a client asks for at its start (46)."""
 
 from msgspec import field
 
 from rmqkit.wire.bodies.base import Body
 from rmqkit.wire.bodies.subscription import SubscriptionData
-from rmqkit.wire.schema import Int32
+from rmqkit.wire.schema import Int32, Int64
 
 
 class Connection(Body, kw_only=True):
@@ -26,6 +26,30 @@ class ConsumerConnection(Body, kw_only=True):
 
 class ProducerConnection(Body, kw_only=True):
     connection_set: list[Connection] = field(default_factory=list)
+
+
+class SubscriptionOfGroup(Body, kw_only=True):
+    """The answer to 345: what a group that is online wants of a topic (`QuerySubscriptionResponseBody`)."""
+
+    group: str | None = None
+    subscription_data: SubscriptionData | None = None
+    topic: str | None = None
+
+
+class ProducerInfo(Body, kw_only=True):
+    """`remote_ip` is Java's text of an address, with a slash before it."""
+
+    client_id: str = ""
+    language: str | int = "JAVA"
+    last_update_timestamp: Int64 = 0
+    remote_ip: str = field(default="", name="remoteIP")
+    version: Int32 = 0
+
+
+class ProducerTable(Body, kw_only=True):
+    """The answer to 328, by producer group (`ProducerTableInfo`)."""
+
+    data: dict[str, list[ProducerInfo]] = field(default_factory=dict)
 
 
 class CheckClientBody(Body, kw_only=True):

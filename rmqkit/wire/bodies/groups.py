@@ -1,4 +1,4 @@
-"""Subscription groups: one group (200, 352) and their table (201, subscriptionGroup.json)."""
+"""Subscription groups: one group (200, 352), several (225) and their table (201, subscriptionGroup.json)."""
 
 from typing import Any
 
@@ -31,6 +31,20 @@ class SubscriptionGroupConfig(Body, kw_only=True):
     retry_queue_nums: Int32 = 1
     subscription_data_set: list[dict[str, Any]] | None = None
     which_broker_when_consume_slowly: Int64 = 1
+
+
+class SubscriptionGroupList(Body, kw_only=True):
+    """The request of 225."""
+
+    group_config_list: list[SubscriptionGroupConfig] = field(default_factory=list)
+
+
+class GroupForbidden(Body, kw_only=True):
+    """The answer to 353: whether a group may read a topic."""
+
+    group: str = ""
+    readable: bool = True
+    topic: str = ""
 
 
 class SubscriptionGroupTable(Body, kw_only=True):

@@ -1,4 +1,6 @@
-"""Topic configuration: one topic (351, in tables), and the tables that brokers send (21, 103) and store (topics.json)."""
+"""Topic configuration: one topic (351, in tables), several (18), and the tables that
+brokers send (21, 103) and store (topics.json).
+"""
 
 from typing import Any
 
@@ -51,6 +53,12 @@ class TopicConfig(Body, kw_only=True):
             except RemoteProtocolError:
                 pass
         return config
+
+
+class TopicConfigList(Body, kw_only=True):
+    """The request of 18 (`CreateTopicListRequestBody`); attributes are changes, their names start with + or -."""
+
+    topic_config_list: list[TopicConfig] = field(default_factory=list)
 
 
 class TopicConfigTable(Body, kw_only=True):

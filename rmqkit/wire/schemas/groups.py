@@ -1,4 +1,4 @@
-"""Groups and their members at a broker: 34, 35, 38, 201, 203, 204, 207, 208, 223, 352."""
+"""Groups and their members at a broker: 34, 35, 38, 201, 203, 204, 207, 208, 223, 345, 352."""
 
 import msgspec
 
@@ -55,6 +55,19 @@ class GetConsumeStatsRequest(Ext, kw_only=True):
     consumer_group: str
     topic: str | None = None
     topic_list: str | None = None
+
+
+class QuerySubscriptionByConsumerRequest(Ext, kw_only=True):
+    group: str
+    topic: str | None = None
+
+
+class UpdateGroupForbiddenRequest(Ext, kw_only=True):
+    """353: `readable` absent asks only."""
+
+    group: str
+    topic: str
+    readable: bool | None = None
 
 
 class GetConsumerStatusRequest(Ext, kw_only=True):

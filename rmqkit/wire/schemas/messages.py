@@ -1,4 +1,4 @@
-"""Finding messages: 12 by key, 33 by physical offset."""
+"""Finding messages: 12 by key, 33 by physical offset; checking half messages again (323)."""
 
 import msgspec
 
@@ -26,3 +26,8 @@ class QueryMessageResponse(Ext, kw_only=True):
 class ViewMessageRequest(Ext, kw_only=True):
     topic: str | None = None
     offset: Int64
+
+
+class ResumeCheckHalfMessageRequest(Ext, kw_only=True):
+    topic: str | None = None
+    msg_id: str | None = None

@@ -1,4 +1,4 @@
-"""Offsets: of queues (29-32), of consumer groups (14, 15, 222)."""
+"""Offsets: of queues (29-32), of consumer groups (14, 15, 222, 303, 308, 314), entries of a queue (321)."""
 
 from rmqkit.wire.schema import Ext, Int32, Int64
 
@@ -73,3 +73,35 @@ class ResetOffsetRequest(Ext, kw_only=True):
     offset: Int64 | None = None
     timestamp: Int64
     is_force: bool = False
+
+
+class QueryConsumeTimeSpanRequest(Ext, kw_only=True):
+    topic: str
+    group: str
+
+
+class QueryCorrectionOffsetRequest(Ext, kw_only=True):
+    """308: `filter_groups` is groups joined by `,`."""
+
+    filter_groups: str | None = None
+    compare_group: str
+    topic: str
+
+
+class CloneGroupOffsetRequest(Ext, kw_only=True):
+    """314: without a topic, all topics of the source group."""
+
+    src_group: str
+    dest_group: str
+    topic: str | None = None
+    offline: bool = False
+
+
+class QueryConsumeQueueRequest(Ext, kw_only=True):
+    """321: `count` entries from `index` on."""
+
+    topic: str | None = None
+    queue_id: Int32 = 0
+    index: Int64 = 0
+    count: Int32 = 0
+    consumer_group: str | None = None

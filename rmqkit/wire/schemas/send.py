@@ -70,6 +70,7 @@ class ConsumerSendMsgBackRequest(Ext, kw_only=True):
     origin_topic: str | None = None
     unit_mode: bool = False
     max_reconsume_times: Int32 | None = None
+    broker_name: str | None = msgspec.field(default=None, name="bname")
 
 
 class EndTransactionRequest(Ext, kw_only=True):

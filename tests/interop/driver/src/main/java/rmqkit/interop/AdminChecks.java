@@ -91,7 +91,9 @@ final class AdminChecks {
         scene.createTopic(1);
         DefaultMQAdminExt admin = scene.admin();
         admin.deleteTopicInBroker(Collections.singleton(scene.master()), scene.topic);
-        admin.deleteTopicInNameServer(Collections.singleton(scene.namesrv), scene.topic);
+        String cluster = admin.examineBrokerClusterInfo().getClusterAddrTable().keySet().iterator().next();
+        Set<String> names = Collections.singleton(scene.namesrv);
+        admin.deleteTopicInNameServer(names, cluster, scene.topic);
         await("no route", () -> {
             try {
                 admin.examineTopicRouteInfo(scene.topic);
@@ -194,9 +196,11 @@ final class AdminChecks {
 
     private static Map<String, Object> connections(Scene scene) throws Exception {
         scene.createTopic(1);
-        scene.send(scene.producer(), "m", 1);
+        DefaultMQProducer producer = scene.producer();
+        scene.send(producer, "m", 1);
         ConsumeChecks.Member member = new ConsumeChecks.Member(scene, "TagA || TagB", MessageModel.CLUSTERING);
         await("a queue", () -> member.queues().size() == 1);
+        scene.awaitProducers(1, producer);
         DefaultMQAdminExt admin = scene.admin();
         ConsumerConnection consumers = admin.examineConsumerConnectionInfo(scene.group);
         expectEquals(1, consumers.getConnectionSet().size(), "consumers");

@@ -100,6 +100,7 @@ final class PullChecks {
 
     private static Map<String, Object> offsets(Scene scene) throws Exception {
         scene.createTopic(1);
+        scene.createGroup();
         scene.send(scene.producer(), "m", 5);
         DefaultMQPullConsumer consumer = scene.pullConsumer();
         MessageQueue queue = consumer.fetchSubscribeMessageQueues(scene.topic).iterator().next();
@@ -151,7 +152,7 @@ final class PullChecks {
             return all.size() >= 10;
         }, all::size);
         expectEquals(0L, all.get(0).getQueueOffset(), "first offset from the begin");
-        consumer.commit();
+        consumer.commitSync();
         return detail("got", got.size(), "after_seek", again.size());
     }
 

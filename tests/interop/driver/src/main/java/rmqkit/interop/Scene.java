@@ -17,6 +17,8 @@ import org.apache.rocketmq.client.ClientConfig;
 import org.apache.rocketmq.client.consumer.DefaultLitePullConsumer;
 import org.apache.rocketmq.client.consumer.DefaultMQPullConsumer;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
+import org.apache.rocketmq.client.exception.MQBrokerException;
+import org.apache.rocketmq.client.exception.MQClientException;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.common.TopicConfig;
 import org.apache.rocketmq.common.UtilAll;
@@ -185,6 +187,11 @@ final class Scene implements AutoCloseable {
         return admin;
     }
 
+    /** What is done when the check ends, newest first. */
+    void atEnd(Runnable action) {
+        atEnd.push(action);
+    }
+
     /** The address of one master. */
     String master() throws Exception {
         ClusterInfo info = admin().examineBrokerClusterInfo();
@@ -216,6 +223,12 @@ final class Scene implements AutoCloseable {
         });
     }
 
+    void createGroup() throws Exception {
+        SubscriptionGroupConfig config = new SubscriptionGroupConfig();
+        config.setGroupName(group);
+        admin().createAndUpdateSubscriptionGroupConfig(master(), config);
+    }
+
     /**
      * Creates the check's group and commits offset 0 for one queue of its topic.
      *
@@ -223,10 +236,22 @@ final class Scene implements AutoCloseable {
      * ConsumerOffsetManager.commitOffset makes their table without a lock. With one commit made before, none is lost.
      */
     void beginGroup() throws Exception {
-        SubscriptionGroupConfig config = new SubscriptionGroupConfig();
-        config.setGroupName(group);
-        admin().createAndUpdateSubscriptionGroupConfig(master(), config);
+        createGroup();
         admin().updateConsumeOffset(master(), group, queues().iterator().next(), 0);
+    }
+
+    /** Waits until the broker knows so many producers of the check's group; these send their heartbeats meanwhile. */
+    void awaitProducers(int count, DefaultMQProducer... producers) throws Exception {
+        await("producers known to the broker", () -> {
+            for (DefaultMQProducer producer : producers) {
+                producer.getDefaultMQProducerImpl().getMqClientFactory().sendHeartbeatToAllBrokerWithLock();
+            }
+            try {
+                return admin().examineProducerConnectionInfo("p" + group, topic).getConnectionSet().size() == count;
+            } catch (MQBrokerException | MQClientException e) {
+                return false;
+            }
+        });
     }
 
     /** Sends prefix0, prefix1 and so on, one by one. */

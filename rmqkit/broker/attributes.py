@@ -1,0 +1,101 @@
+"""Attributes of topics and groups: what there is, which values they take, and changes written as `+key=value,-key`.
+
+A new topic can only be given attributes; an existing one can be given, changed and relieved of those that may change.
+Giving an attribute the value it has already changes nothing and is allowed (upstream refuses it for those that are fixed).
+Values whose feature is not there are refused, since a topic with them would be another thing than it says.
+
+Source: `common/.../{TopicAttributes,SubscriptionGroupAttributes}.java`,
+`common/.../attribute/{AttributeParser,AttributeUtil,EnumAttribute,LongRangeAttribute}.java`.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple
+
+MESSAGE_TYPES = ("UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED")
+
+Changes = list[tuple[str, str]]
+#: what is wrong with a value, or None
+Check = Callable[[str], str | None]
+
+
+class Attribute(NamedTuple):
+    changeable: bool
+    check: Check
+
+
+def _one_of(*allowed: str, later: tuple[str, ...] = ()) -> Check:
+    def check(value: str) -> str | None:
+        if value in later:
+            return f"{value} is not supported by this broker yet"
+        return None if value in allowed else f"{value!r} is none of {', '.join(allowed)}"
+
+    return check
+
+
+def _within(low: int, high: int) -> Check:
+    def check(value: str) -> str | None:
+        digits = value.removeprefix("-")
+        if not (digits.isascii() and digits.isdigit() and len(digits) < 20):
+            return f"{value!r} is not a whole number"
+        return None if low <= int(value) <= high else f"{value} is not within {low} and {high}"
+
+    return check
+
+
+TOPIC_ATTRIBUTES: Mapping[str, Attribute] = {
+    "queue.type": Attribute(False, _one_of("SimpleCQ", later=("BatchCQ",))),
+    "cleanup.policy": Attribute(False, _one_of("DELETE", later=("COMPACTION",))),
+    "message.type": Attribute(True, _one_of(*MESSAGE_TYPES, later=("PRIORITY", "LITE"))),
+    "reserve.time": Attribute(True, _within(-1, 2**63 - 1)),
+}
+#: 5.x before 5.4 has none; those of 5.4 and later belong to priority and lite topics
+GROUP_ATTRIBUTES: Mapping[str, Attribute] = {}
+
+
+def parse(text: str | None) -> Changes:
+    """(signed key, value) of each change. Raises ValueError."""
+    changes = []
+    for change in filter(None, (text or "").split(",")):
+        key, equals, value = change.partition("=")
+        if equals and not key.startswith("+"):
+            raise ValueError(f"add/alter attribute format is wrong: {key}")
+        if not equals and not key.startswith("-"):
+            raise ValueError(f"delete attribute format is wrong: {key}")
+        changes.append((key, value))
+    return changes
+
+
+def altered(
+    known: Mapping[str, str] | None, changes: Iterable[tuple[str, str]], table: Mapping[str, Attribute]
+) -> dict[str, str]:
+    """The attributes after the changes; `known` is None for what is being made. Raises ValueError."""
+    result = dict(known or {})
+    seen: set[str] = set()
+    for signed, value in changes:
+        sign, key = signed[:1], signed[1:]
+        if sign not in ("+", "-") and result.get(signed) == value:
+            continue  # a configuration that was read is written back
+        if not key or "+" in key or "-" in key:
+            raise ValueError(f"attribute change {signed!r} is neither +key=value nor -key")
+        if key in seen:
+            raise ValueError(f"alter duplication key. key: {key}")
+        seen.add(key)
+        attribute = table.get(key)
+        if attribute is None:
+            raise ValueError(f"unsupported key: {key}")
+        if sign == "-" and known is None:
+            raise ValueError(f"only add attribute is supported while creating topic. key: {key}")
+        if sign not in ("+", "-"):
+            raise ValueError(f"wrong format key: {signed}")
+        if sign == "-" and key not in result:
+            raise ValueError(f"attempt to delete a nonexistent key: {key}")
+        if known is not None and not attribute.changeable and (sign == "-" or result.get(key) != value):
+            raise ValueError(f"attempt to update an unchangeable attribute. key: {key}")
+        if sign == "-":
+            del result[key]
+            continue
+        fault = attribute.check(value)
+        if fault:
+            raise ValueError(f"{key}: {fault}")
+        result[key] = value
+    return result

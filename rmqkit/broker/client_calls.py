@@ -1,0 +1,93 @@
+"""ClientCalls: requests of the broker to clients that want an answer, on the connections the clients opened.
+
+They come about because somebody else asked: an administrator (running info, a message consumed directly, how far a group
+is) or a replier. Such a request is not worth a broker's memory for long: 10 s, upstream's, is all a client gets, and at
+most `CALLS_MAX` wait at a time, with bodies of at most `BYTES_MAX`; beyond that who asked is refused with SYSTEM_BUSY.
+
+Source: `broker/.../client/net/Broker2Client.java` (`callClient`), `AdminBrokerProcessor.callConsumer`.
+"""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from rmqkit.broker.clients import Member
+from rmqkit.runtime.calls import LATER, Call, CallFailed, Outcome, Refused, Response, Then
+from rmqkit.runtime.connection import Connection
+from rmqkit.wire.codes import ResponseCode, Version
+from rmqkit.wire.schema import Ext
+
+if TYPE_CHECKING:
+    from rmqkit.broker.node import Broker
+
+CALL_TIMEOUT_MS = 10_000
+#: calls that wait for an answer
+CALLS_MAX = 1_000
+#: of their bodies, which are kept until then
+BYTES_MAX = 64 * 1024 * 1024
+
+
+class ClientCalls:
+    def __init__(self, broker: "Broker", calls_max: int = CALLS_MAX, bytes_max: int = BYTES_MAX) -> None:
+        self._broker = broker
+        self._calls_max = calls_max
+        self._bytes_max = bytes_max
+        self.waiting = 0
+        self.waiting_bytes = 0
+
+    def check_room(self, count: int = 1, size: int = 0) -> None:
+        """Raises Refused when so many more calls, or bytes of bodies, are too many."""
+        if self.waiting + count > self._calls_max or (self.waiting and self.waiting_bytes + size > self._bytes_max):
+            raise Refused(
+                ResponseCode.SYSTEM_BUSY,
+                f"the broker waits for {self.waiting} answers of clients already ({self.waiting_bytes} bytes)",
+            )
+
+    def call(
+        self,
+        conn: Connection,
+        code: int,
+        ext: Ext | Mapping[str, str] | None,
+        body: bytes,
+        then: Then,
+        *,
+        timeout_ms: int = CALL_TIMEOUT_MS,
+    ) -> None:
+        """Ask a client; `then` is called once. Check for room before."""
+        self.waiting += 1
+        self.waiting_bytes += len(body)
+
+        def ended(outcome: Outcome) -> None:
+            self.waiting -= 1
+            self.waiting_bytes -= len(body)
+            then(outcome)
+
+        self._broker.remoting.call(conn, code, ext, body, timeout_ms=timeout_ms, then=ended)
+
+    def forward(self, call: "Call[Any]", group: str, client_id: str, body: bytes = b"") -> Response:
+        """Hand a request on to a member of a consumer group, and the member's answer back."""
+        member = self._broker.clients.consumer(group, client_id)
+        who = f"<{group}> <{client_id}>"
+        if member is None:
+            return call.error(ResponseCode.SYSTEM_ERROR, f"The Consumer {who} not online")
+        if is_older(member, Version.V3_1_8_SNAPSHOT):
+            remark = f"The Consumer <{client_id}> Version <{member.version}> too low to finish, please upgrade it"
+            return call.error(ResponseCode.SYSTEM_ERROR, remark)
+        self.check_room(size=len(body))
+
+        def answered(outcome: Outcome) -> None:
+            if isinstance(outcome, CallFailed):
+                late = outcome.kind == "timeout"
+                code = ResponseCode.CONSUME_MSG_TIMEOUT if late else ResponseCode.SYSTEM_ERROR
+                what = f"consumer {who} Timeout" if late else f"invoke consumer {who} Exception"
+                call.finish(call.error(code, f"{what}: {outcome.text}"))
+            else:
+                ext = {name: str(value) for name, value in outcome.ext.items()}
+                call.finish(Response(outcome.code, ext, outcome.body, outcome.remark or None))
+
+        self.call(member.conn, call.code, call.args, body, answered)
+        return LATER
+
+
+def is_older(member: Member, version: Version) -> bool:
+    """Clients in other languages than Java count their versions as they like, but all above these."""
+    return member.version < version

@@ -1,0 +1,308 @@
+"""SQL92 expressions as closures: each part of an expression becomes a function of the properties.
+
+Logic has three values: None stands for null. What a part gives is known when it is made (`Node.kind`), so the conversions
+between Java's types are chosen then and not for each message. The rules at the making are upstream's too: `<` takes no
+text or boolean literal, `=` no NULL, BETWEEN no empty range, IN only a property; where upstream's rules are odd they are
+kept, since the same expression has to mean the same on both:
+
+- `a = b` is null when a is missing and false when only b is; two missing ones are equal.
+- NOT binds tighter than `=`: `NOT a = 1` compares `NOT a`.
+- CONTAINS, STARTSWITH and ENDSWITH, and with NOT too, are false for a missing property and for ''.
+- A property alone is never true, whatever it holds.
+
+AND and OR of many parts are one function; nesting and number of conditions are bounded, since evaluation recurses as deep
+as the expression is nested, and a pull evaluates it for hundreds of messages.
+
+Source: `filter/.../expression/{ComparisonExpression,LogicExpression,UnaryExpression,ConstantExpression}.java`.
+"""
+
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from rmqkit.broker.filters.contract import FilterError, Properties
+from rmqkit.broker.filters.sql_values import (
+    INT_MAX,
+    INT_MIN,
+    LONG_MAX,
+    NUMBERS,
+    Kind,
+    compare_texts,
+    comparer,
+    int_of,
+    long_of,
+)
+
+#: how deep conditions may be nested, and how many of them there may be
+DEPTH_MAX = 100
+CONDITIONS_MAX = 400
+
+Evaluate = Callable[[Properties], Any]
+
+
+class Node(NamedTuple):
+    kind: Kind
+    evaluate: Evaluate
+    #: a literal, and what it is; a negated one is no literal to upstream
+    is_literal: bool = False
+    value: Any = None
+    #: the property's name
+    name: str = ""
+    depth: int = 1
+    conditions: int = 0
+
+    @property
+    def shown(self) -> str:
+        if self.name:
+            return self.name
+        if self.is_literal:
+            value = self.value
+            if value is None or isinstance(value, bool):
+                return str(value).upper().replace("NONE", "NULL")
+            return f"'{_short(value)}'" if isinstance(value, str) else str(value)
+        return "a condition"
+
+
+def _made(kind: Kind, evaluate: Evaluate, *parts: Node) -> Node:
+    """A node over others, within the limits. Raises FilterError."""
+    depth = 1 + max(part.depth for part in parts)
+    count = 1 + sum(part.conditions for part in parts)
+    if depth > DEPTH_MAX:
+        raise FilterError(f"it is nested more than {DEPTH_MAX} deep")
+    if count > CONDITIONS_MAX:
+        raise FilterError(f"it has more than {CONDITIONS_MAX} conditions; IN takes many values at once")
+    return Node(kind, evaluate, depth=depth, conditions=count)
+
+
+# --- literals and properties
+
+
+def literal(kind: Kind, value: Any) -> Node:
+    return Node(kind, lambda _: value, is_literal=True, value=value)
+
+
+TRUE = literal(Kind.BOOLEAN, True)
+FALSE = literal(Kind.BOOLEAN, False)
+NULL = literal(Kind.BOOLEAN, None)
+
+
+def whole_number(text: str) -> Node:
+    """An int when it fits, else a long. Raises FilterError."""
+    number = int(text.rstrip("lL")) if len(text) < 32 else LONG_MAX + 1
+    if number > LONG_MAX:
+        raise FilterError(f"the number {_short(text)} is greater than {LONG_MAX}")
+    return literal(Kind.INT if INT_MIN <= number <= INT_MAX else Kind.LONG, number)
+
+
+def float_number(text: str) -> Node:
+    """Upstream's bounds are Double.MIN_VALUE and MAX_VALUE, which leaves 0.0 out. Raises FilterError."""
+    number = float(text)
+    if number == float("inf"):
+        raise FilterError(f"the number {_short(text)} is greater than the greatest double")
+    if number == 0:
+        raise FilterError(f"the number {_short(text)} is less than the least double above 0; write 0")
+    return literal(Kind.DOUBLE, number)
+
+
+def text(value: str) -> Node:
+    return literal(Kind.TEXT, value)
+
+
+def variable(name: str) -> Node:
+    return Node(Kind.TEXT, lambda properties: properties.get(name), name=name)
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 40 else f"{text[:40]}…"
+
+
+# --- logic
+
+
+def as_boolean(node: Node) -> Node:
+    """What stands where a condition has to. Raises FilterError."""
+    if node.kind is Kind.BOOLEAN:
+        return node
+    if node.name:
+        name = node.name
+        return _made(Kind.BOOLEAN, lambda properties: None if properties.get(name) is None else False, node)
+    raise FilterError(f"{node.shown if node.is_literal else 'a number'} is no condition")
+
+
+def any_of(nodes: Sequence[Node]) -> Node:
+    parts = [as_boolean(node) for node in nodes]
+    functions = tuple(part.evaluate for part in parts)
+
+    def evaluate(properties: Properties) -> bool | None:
+        result: bool | None = False
+        for function in functions:
+            value = function(properties)
+            if value:
+                return True
+            if value is None:
+                result = None
+        return result
+
+    return _made(Kind.BOOLEAN, evaluate, *parts)
+
+
+def all_of(nodes: Sequence[Node]) -> Node:
+    parts = [as_boolean(node) for node in nodes]
+    functions = tuple(part.evaluate for part in parts)
+
+    def evaluate(properties: Properties) -> bool | None:
+        result: bool | None = True
+        for function in functions:
+            value = function(properties)
+            if value is None:
+                result = None
+            elif not value:
+                return False
+        return result
+
+    return _made(Kind.BOOLEAN, evaluate, *parts)
+
+
+def negated(node: Node) -> Node:
+    """NOT."""
+    part = as_boolean(node)
+    inner = part.evaluate
+
+    def evaluate(properties: Properties) -> bool | None:
+        value = inner(properties)
+        return None if value is None else not value
+
+    return _made(Kind.BOOLEAN, evaluate, part)
+
+
+def minus(node: Node) -> Node:
+    """Of anything but a number it is null."""
+    if node.kind not in NUMBERS:
+        return _made(Kind.NOTHING, lambda _: None, node)
+    value = -node.evaluate({})
+    return _made(node.kind, lambda _: value, node)
+
+
+# --- comparisons
+
+
+def equal(left: Node, right: Node) -> Node:
+    for each in (left, right):
+        if each.is_literal and each.value is None:
+            raise FilterError("NULL cannot be compared; use IS NULL")
+    if left.is_literal and right.is_literal and left.kind is Kind.BOOLEAN and right.kind is not Kind.BOOLEAN:
+        raise FilterError(f"{left.shown} cannot be compared with {right.shown}")
+    return _equal(left, right)
+
+
+def not_equal(left: Node, right: Node) -> Node:
+    return negated(equal(left, right))
+
+
+def is_null(node: Node) -> Node:
+    inner = node.evaluate
+    return _made(Kind.BOOLEAN, lambda properties: inner(properties) is None, node)
+
+
+def is_not_null(node: Node) -> Node:
+    inner = node.evaluate
+    return _made(Kind.BOOLEAN, lambda properties: inner(properties) is not None, node)
+
+
+def _equal(left: Node, right: Node) -> Node:
+    one, other = left.evaluate, right.evaluate
+    compare = comparer(left.kind, right.kind)
+    if left.name and right.is_literal and right.kind is Kind.TEXT:
+        name, wanted = left.name, right.value
+
+        def is_text(properties: Properties) -> bool | None:
+            value = properties.get(name)
+            return None if value is None else value == wanted
+
+        return _made(Kind.BOOLEAN, is_text, left, right)
+
+    def evaluate(properties: Properties) -> bool | None:
+        left_value, right_value = one(properties), other(properties)
+        if left_value is None:
+            return True if right_value is None else None
+        return right_value is not None and compare(left_value, right_value) == 0
+
+    return _made(Kind.BOOLEAN, evaluate, left, right)
+
+
+Order = Callable[[Any, Any], bool]
+LESS, AT_MOST, GREATER, AT_LEAST = operator.lt, operator.le, operator.gt, operator.ge
+
+
+def ordered(order: Order, left: Node, right: Node) -> Node:
+    """`<`, `<=`, `>`, `>=`. Raises FilterError for an operand that is no number for certain."""
+    for each in (left, right):
+        if each.kind is Kind.BOOLEAN or (each.is_literal and each.kind is Kind.TEXT):
+            raise FilterError(f"{each.shown} cannot be compared by <, >, <=, >= or BETWEEN")
+    one, other = left.evaluate, right.evaluate
+    if left.name and right.kind in (Kind.INT, Kind.LONG):
+        name, bound = left.name, right.evaluate({})
+        number_of = int_of if right.kind is Kind.INT else long_of
+
+        def by_number(properties: Properties) -> bool | None:
+            value = properties.get(name)
+            return None if value is None else order(number_of(value), bound)
+
+        return _made(Kind.BOOLEAN, by_number, left, right)
+    compare = compare_texts if left.kind is right.kind is Kind.TEXT else comparer(left.kind, right.kind)
+
+    def evaluate(properties: Properties) -> bool | None:
+        left_value = one(properties)
+        if left_value is None:
+            return None
+        right_value = other(properties)
+        return None if right_value is None else order(compare(left_value, right_value), 0)
+
+    return _made(Kind.BOOLEAN, evaluate, left, right)
+
+
+def between(node: Node, low: Node, high: Node) -> Node:
+    if low.is_literal and high.is_literal:
+        if low.value is None or high.value is None:
+            raise FilterError("NULL cannot be a bound of BETWEEN")
+        if low.kind in NUMBERS and high.kind in NUMBERS and comparer(high.kind, low.kind)(high.value, low.value) < 0:
+            raise FilterError(f"BETWEEN {low.shown} AND {high.shown} is an empty range; the lower bound comes first")
+    return all_of((ordered(AT_LEAST, node, low), ordered(AT_MOST, node, high)))
+
+
+def not_between(node: Node, low: Node, high: Node) -> Node:
+    return any_of((ordered(LESS, node, low), ordered(GREATER, node, high)))
+
+
+def one_of(node: Node, values: Sequence[str], *, wanted: bool) -> Node:
+    """IN, NOT IN."""
+    if not node.name:
+        raise FilterError(f"IN wants a property in front of it, not {node.shown}")
+    name, among = node.name, frozenset(values)
+
+    def evaluate(properties: Properties) -> bool | None:
+        value = properties.get(name)
+        return None if value is None else (value in among) is wanted
+
+    return _made(Kind.BOOLEAN, evaluate, node)
+
+
+TextTest = Callable[[str, str], bool]
+
+
+def holds(test: TextTest, node: Node, sought: str, *, wanted: bool) -> Node:
+    """CONTAINS, STARTSWITH, ENDSWITH."""
+    if not sought or node.kind is not Kind.TEXT:
+        return _made(Kind.BOOLEAN, lambda _: False, node)
+    inner = node.evaluate
+
+    def evaluate(properties: Properties) -> bool:
+        value = inner(properties)
+        return value is not None and test(value, sought) is wanted
+
+    return _made(Kind.BOOLEAN, evaluate, node)
+
+
+CONTAINS: TextTest = operator.contains
+STARTSWITH: TextTest = str.startswith
+ENDSWITH: TextTest = str.endswith

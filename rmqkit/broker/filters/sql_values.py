@@ -1,0 +1,158 @@
+"""Values of SQL92 as Java sees them: properties are text, literals have a type, and text becomes the literal's type.
+
+`"1.5"` against the literal 1 is no number (Integer.valueOf refuses it), against 1.0 it is. Doubles are ordered as
+`Double.compareTo` does: -0.0 before 0.0, NaN behind everything and equal to itself.
+
+`Unfit` stands for the exceptions that Java's evaluation ends with: the message is then not wanted, whatever the rest of
+the expression says.
+
+Source: `filter/.../expression/ComparisonExpression.java` (`__compare`, `evaluate`); `java.lang.Integer.parseInt`,
+`java.lang.Double.valueOf`.
+"""
+
+import re
+from collections.abc import Callable
+from enum import Enum
+from math import copysign, isnan
+from typing import Any
+
+INT_MIN, INT_MAX = -(1 << 31), (1 << 31) - 1
+LONG_MIN, LONG_MAX = -(1 << 63), (1 << 63) - 1
+#: digits beyond which Python's int() would refuse too; a number so long fits no long, but for zeros in front
+_DIGITS_MAX = 64
+
+_DOUBLE = re.compile(r"[+-]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)[fFdD]?")
+_HEX_DOUBLE = re.compile(r"[+-]?0[xX](?:[0-9a-fA-F]+\.?[0-9a-fA-F]*|\.[0-9a-fA-F]+)[pP][+-]?[0-9]+[fFdD]?")
+_NAMED_DOUBLE = {"NaN": float("nan"), "Infinity": float("inf")}
+
+
+class Kind(Enum):
+    """What a part of an expression gives, when it is not null."""
+
+    TEXT = "text"
+    INT = "int"
+    LONG = "long"
+    DOUBLE = "double"
+    BOOLEAN = "boolean"
+    #: null always
+    NOTHING = "nothing"
+
+
+WHOLE = (Kind.INT, Kind.LONG)
+NUMBERS = (Kind.INT, Kind.LONG, Kind.DOUBLE)
+
+
+class Unfit(Exception):
+    """The values cannot be compared."""
+
+
+def int_of(text: str) -> int:
+    """`Integer.valueOf`: a sign, digits, no blanks. Raises Unfit."""
+    number = _whole(text)
+    if not INT_MIN <= number <= INT_MAX:
+        raise Unfit(text)
+    return number
+
+
+def long_of(text: str) -> int:
+    """`Long.valueOf`. Raises Unfit."""
+    number = _whole(text)
+    if not LONG_MIN <= number <= LONG_MAX:
+        raise Unfit(text)
+    return number
+
+
+def _whole(text: str) -> int:
+    digits = text[1:] if text[:1] in ("+", "-") else text
+    # isdecimal as Character.digit: decimal digits of any script
+    if not digits.isdecimal() or len(digits) > _DIGITS_MAX:
+        raise Unfit(text)
+    return int(text)
+
+
+def double_of(text: str) -> float:
+    """`Double.valueOf`: blanks around it, a suffix f or d, hexadecimal and names are fine. Raises Unfit."""
+    text = text.strip("".join(map(chr, range(33))))
+    if _DOUBLE.fullmatch(text):
+        return float(text.rstrip("fFdD"))
+    sign, name = (text[0], text[1:]) if text[:1] in ("+", "-") else ("", text)
+    named = _NAMED_DOUBLE.get(name)
+    if named is not None:
+        return -named if sign == "-" else named
+    if _HEX_DOUBLE.fullmatch(text):
+        mantissa, power = re.split("[pP]", text)
+        try:
+            return float.fromhex(f"{mantissa}p{power.rstrip('fFdD')}")
+        except OverflowError:
+            return float("-inf" if sign == "-" else "inf")
+    raise Unfit(text)
+
+
+def boolean_of(text: str) -> bool:
+    """`Boolean.valueOf`: everything but "true" is false."""
+    return text.lower() == "true"
+
+
+def compare_doubles(left: float, right: float) -> int:
+    """`Double.compareTo`."""
+    if left < right:
+        return -1
+    if left > right:
+        return 1
+    # Equal, or one of them is NaN.
+    left_rank = 2.0 if isnan(left) else copysign(1.0, left)
+    right_rank = 2.0 if isnan(right) else copysign(1.0, right)
+    return (left_rank > right_rank) - (left_rank < right_rank)
+
+
+def _compare(left: Any, right: Any) -> int:
+    return int(left > right) - int(left < right)
+
+
+Convert = Callable[[Any], Any]
+Compare = Callable[[Any, Any], int]
+
+#: what text becomes when it meets a literal of that kind
+FROM_TEXT: dict[Kind, Convert] = {
+    Kind.INT: int_of,
+    Kind.LONG: long_of,
+    Kind.DOUBLE: double_of,
+    Kind.BOOLEAN: boolean_of,
+}
+
+
+def comparer(left: Kind, right: Kind) -> Compare:
+    """How two values that are not null compare: below, at or above 0. The function may raise Unfit."""
+    if left is right:
+        return compare_doubles if left is Kind.DOUBLE else _compare
+    if Kind.NOTHING in (left, right):
+        return _compare  # never called: one side is null
+    if right is Kind.TEXT:
+        if left is Kind.BOOLEAN:
+            return _no_cast
+        return _converted(None, FROM_TEXT[left], left)
+    if left is Kind.TEXT:
+        return _converted(FROM_TEXT[right], None, right)
+    if Kind.BOOLEAN in (left, right):
+        return lambda _left, _right: -1
+    if Kind.DOUBLE in (left, right):
+        return lambda one, other: compare_doubles(float(one), float(other))
+    return _compare
+
+
+def _converted(of_left: Convert | None, of_right: Convert | None, kind: Kind) -> Compare:
+    compare: Compare = compare_doubles if kind is Kind.DOUBLE else _compare
+    if of_left is not None:
+        return lambda left, right: compare(of_left(left), right)
+    assert of_right is not None
+    return lambda left, right: compare(left, of_right(right))
+
+
+def _no_cast(left: Any, right: Any) -> int:
+    """`TRUE = a`: upstream casts the wrong side and fails."""
+    raise Unfit(right)
+
+
+def compare_texts(left: str, right: str) -> int:
+    """Two texts under `<`, `>`, `<=`, `>=`: both must be numbers."""
+    return compare_doubles(double_of(left), double_of(right))

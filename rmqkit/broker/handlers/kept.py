@@ -1,0 +1,82 @@
+"""What handlers of kept tables (topics, groups, settings) share: going on once the file has a change, and pages."""
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Protocol
+
+from rmqkit.config import NodeConfig
+from rmqkit.errors import RemoteProtocolError
+from rmqkit.runtime.calls import LATER, Call, Handler, Response
+from rmqkit.wire.bodies import DataVersion
+from rmqkit.wire.codes import ResponseCode
+
+if TYPE_CHECKING:
+    from rmqkit.broker.node import Broker
+
+
+class Kept(Protocol):
+    @property
+    def save_error(self) -> OSError | None:
+        """Why the last save failed."""
+
+
+def answer_when_kept(call: Call[Any], table: Kept, when_kept: Callable[[Callable[[], None]], None], what: str) -> Response:
+    """Success when `when_kept` has called back and the file has the change; an error when it could not be written."""
+
+    def kept() -> None:
+        error = table.save_error
+        if error is None:
+            call.finish(call.ok())
+        else:
+            call.finish(call.error(ResponseCode.SYSTEM_ERROR, f"done, but {what} could not be written: {error}"))
+
+    when_kept(kept)
+    return LATER
+
+
+def handled_when_saved(broker: "Broker", call: Call[Any], topic: str, handler: Handler) -> Response:
+    """For a put into a topic that is not in its file yet: acknowledged now, the message could not be reached after a kill.
+    The call is handled from the start when the file has the topic."""
+
+    def saved() -> None:
+        if not call.is_alive and not call.oneway:
+            call.finished = True
+        elif topic in broker.topics.unsaved:
+            why = f"topic {topic} could not be saved: {broker.topics.save_error}"
+            call.finish(call.error(ResponseCode.SERVICE_NOT_AVAILABLE, f"service not available now: {why}"))
+        else:
+            broker.remoting.handle(call, handler)
+
+    broker.topics.when_saved(saved)
+    return LATER
+
+
+def page_of(
+    config: NodeConfig,
+    names: Iterable[str],
+    version: DataVersion,
+    *,
+    first: int | None,
+    asked_version: str | None,
+    count: int | None,
+) -> list[str] | None:
+    """The names of one page, in order; None when everything is to be sent.
+
+    Pages of another version of the table do not fit together, so a peer that names another one begins anew.
+
+    Source: `TopicConfigManager.subTopicConfigTable`, `SubscriptionGroupManager.subGroupTable`.
+    """
+    settings = config.topics
+    if not settings.enable_split_metadata or (first is None and asked_version is None and count is None):
+        return None
+    begin = max(0, first or 0)
+    if not _is_version(asked_version, version):
+        begin = 0
+    size = max(0, min(settings.split_metadata_size, settings.split_metadata_size if count is None else count))
+    return sorted(names)[begin : begin + size]
+
+
+def _is_version(text: str | None, version: DataVersion) -> bool:
+    try:
+        return bool(text) and DataVersion.decode(text or "") == version
+    except RemoteProtocolError:
+        return False

@@ -1,0 +1,76 @@
+"""Queue locks of ordered consumption: LOCK_BATCH_MQ and UNLOCK_BATCH_MQ, decided by the broker's lock mode.
+
+What cannot be a lock is refused before the mode sees it: names beyond their sizes, more queues than one request may name.
+
+Source: `broker/.../processor/AdminBrokerProcessor.java` (`lockBatchMQ`, `unlockBatchMQ`).
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from rmqkit.broker.names import RETRY_TOPIC_SIZE_MAX, group_fault
+from rmqkit.runtime.calls import LATER, Call, Handlers, Refused, Response
+from rmqkit.wire.bodies import LockBatchAnswer, LockBatchBody
+from rmqkit.wire.codes import RequestCode, ResponseCode
+from rmqkit.wire.fastjson import MessageQueue
+from rmqkit.wire.schema import NoFields
+
+if TYPE_CHECKING:
+    from rmqkit.broker.node import Broker
+
+rows = Handlers()
+
+#: queues of one request
+QUEUES_MAX = 16_384
+CLIENT_ID_SIZE_MAX = 1_024
+
+
+@rows.handles(RequestCode.LOCK_BATCH_MQ, NoFields)
+def lock(broker: "Broker", call: Call[NoFields]) -> Response:
+    """The queues that the client holds now; those that another one holds are missing in the answer."""
+    asked = _read(call)
+    call.changing()
+
+    def then(outcome: Sequence[MessageQueue] | str) -> None:
+        if isinstance(outcome, str):
+            call.finish(call.error(ResponseCode.SYSTEM_BUSY, outcome))
+        else:
+            call.finish(call.ok(body=LockBatchAnswer(lock_ok_mq_set=list(outcome)).encode()))
+
+    broker.locks.lock(
+        asked.consumer_group,
+        asked.client_id,
+        asked.mq_set,
+        only_this_broker=asked.only_this_broker,
+        now_ms=broker.clock.mono_ms,
+        then=then,
+    )
+    return LATER
+
+
+@rows.handles(RequestCode.UNLOCK_BATCH_MQ, NoFields)
+def unlock(broker: "Broker", call: Call[NoFields]) -> Response:
+    asked = _read(call)
+    call.changing()
+    broker.locks.unlock(
+        asked.consumer_group,
+        asked.client_id,
+        asked.mq_set,
+        only_this_broker=asked.only_this_broker,
+        now_ms=broker.clock.mono_ms,
+    )
+    return call.ok()
+
+
+def _read(call: Call[NoFields]) -> LockBatchBody:
+    asked = LockBatchBody.decode(call.body)
+    fault = group_fault(asked.consumer_group)
+    if fault is None and not 0 < len(asked.client_id) <= CLIENT_ID_SIZE_MAX:
+        fault = f"a client id has 1 to {CLIENT_ID_SIZE_MAX} characters"
+    if fault is None and len(asked.mq_set) > QUEUES_MAX:
+        fault = f"{len(asked.mq_set)} queues in one request, the limit is {QUEUES_MAX}"
+    if fault is None and any(len(each.topic) + len(each.broker_name) > 2 * RETRY_TOPIC_SIZE_MAX for each in asked.mq_set):
+        fault = "a queue has a topic or broker name that is too long"
+    if fault is not None:
+        raise Refused(ResponseCode.INVALID_PARAMETER, fault)
+    return asked

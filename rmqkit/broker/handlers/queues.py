@@ -1,0 +1,108 @@
+"""Queues as they are: entries of one, and removing what has expired.
+
+What removes files only begins it: files go one by one, some time apart, as by the hour of `deleteWhen`. Cleaning queues
+keeps their numbers, so that no group loses its place (upstream lets an expired queue begin at 0 again).
+
+Source: `broker/.../processor/AdminBrokerProcessor.{queryConsumeQueue,cleanExpiredConsumeQueue,deleteExpiredCommitLog,
+cleanUnusedTopic}`, `store/.../DefaultMessageStore.{cleanUnusedTopic,executeDeleteFilesManually}`.
+"""
+
+from typing import TYPE_CHECKING
+
+from rmqkit.broker.names import is_system_topic
+from rmqkit.runtime.calls import Call, Handlers, Refused, Response
+from rmqkit.wire import fastjson
+from rmqkit.wire.bodies import ConsumeQueueData, QueryConsumeQueueBody, SubscriptionData
+from rmqkit.wire.codes import RequestCode, ResponseCode
+from rmqkit.wire.schema import NoFields
+from rmqkit.wire.schemas.offsets import QueryConsumeQueueRequest
+
+if TYPE_CHECKING:
+    from rmqkit.broker.node import Broker
+    from rmqkit.store.contract import Entry
+
+rows = Handlers()
+
+#: entries of one answer at most
+ENTRIES_MAX = 10_000
+
+
+@rows.handles(RequestCode.QUERY_CONSUME_QUEUE, QueryConsumeQueueRequest)
+def query_queue(broker: "Broker", call: Call[QueryConsumeQueueRequest]) -> Response:
+    """Entries from `index` on; with a group, what it subscribes to, and whether its tags take each entry."""
+    args = call.args
+    topic, queue_id = args.topic or "", args.queue_id
+    known = broker.store.queue_range(topic, queue_id)
+    if not known.offset_max and broker.topics.get(topic) is None:
+        raise Refused(ResponseCode.SYSTEM_ERROR, f"{queue_id}@{topic} is not exist!")
+    body = QueryConsumeQueueBody(max_queue_index=known.offset_max, min_queue_index=known.offset_min)
+    subscription = None
+    if args.consumer_group is not None:
+        group = broker.clients.consumers.get(args.consumer_group)
+        subscription = None if group is None else group.subscriptions.get(topic)
+        body.subscription_data = subscription
+        body.filter_data = (
+            f"{args.consumer_group}@{topic} is not online!"
+            if subscription is None
+            else _filter_text(args.consumer_group, subscription)
+        )
+    if not known.offset_min <= args.index <= known.offset_max:
+        remark = f"Index {args.index} of {queue_id}@{topic} is not exist!"
+        return Response(ResponseCode.SUCCESS, None, body.encode(), remark)
+    end = min(known.offset_max, args.index + max(0, min(args.count, ENTRIES_MAX)))
+    while (position := args.index + len(body.queue_data)) < end:
+        entries = broker.store.entries(topic, queue_id, position, end - position)
+        if not entries:
+            break
+        body.queue_data += [_shown(entry, subscription) for entry in entries]
+    return call.ok(body=body.encode())
+
+
+def _shown(entry: "Entry", subscription: SubscriptionData | None) -> ConsumeQueueData:
+    shown = ConsumeQueueData(physic_offset=entry.phy_offset, physic_size=entry.size, tags_code=entry.tags_code)
+    if not entry.size:
+        shown.msg = "no message has this number"
+    elif subscription is not None:
+        shown.eval = not subscription.code_set or entry.tags_code in subscription.code_set
+        if not subscription.is_tag_type:
+            shown.msg = f"whether {subscription.expression_type} takes it depends on the message, not on its entry"
+            shown.eval = False
+    return shown
+
+
+def _filter_text(group: str, subscription: SubscriptionData) -> str:
+    return fastjson.pretty(
+        {
+            "consumerGroup": group,
+            "topic": subscription.topic,
+            "expressionType": subscription.expression_type or "TAG",
+            "expression": subscription.sub_string,
+            "clientVersion": subscription.sub_version,
+        }
+    )
+
+
+@rows.handles(RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE, NoFields)
+def clean_queues(broker: "Broker", call: Call[NoFields]) -> Response:
+    call.changing()
+    broker.store.clean_queues()
+    return call.ok()
+
+
+@rows.handles(RequestCode.DELETE_EXPIRED_COMMITLOG, NoFields)
+def clean_log(broker: "Broker", call: Call[NoFields]) -> Response:
+    """Only files whose `fileReservedTime` is over."""
+    call.changing()
+    broker.store.clean_log()
+    return call.ok()
+
+
+@rows.handles(RequestCode.CLEAN_UNUSED_TOPIC, NoFields)
+def clean_topics(broker: "Broker", call: Call[NoFields]) -> Response:
+    """Queues of topics that the broker does not know any more."""
+    topics = {each.topic: None for each in broker.store.queues()}
+    unused = [topic for topic in topics if broker.topics.get(topic) is None and not is_system_topic(topic)]
+    call.changing()
+    broker.store.delete_topics(unused)
+    broker.log.info("unused-topics-deleted", count=len(unused))
+    return call.ok()

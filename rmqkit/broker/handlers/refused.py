@@ -1,0 +1,45 @@
+"""Requests that this broker takes for what they are and refuses, with the reason in the answer.
+
+Codes without a row get REQUEST_CODE_NOT_SUPPORTED from the table itself; these would deserve more than a number. What is
+built later moves to a row of its own. The two codes of RocksDB are answered as by an Apache broker that does not use it.
+
+Source: `broker/.../processor/AdminBrokerProcessor.{updateAndCreateStaticTopic,resumeCheckHalfMessage,
+doCheckRocksdbCqWriteProgress,exportRocksDBConfigToJson}`.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from rmqkit.runtime.calls import Call, Handlers, Response
+from rmqkit.wire import fastjson
+from rmqkit.wire.codes import RequestCode, ResponseCode
+from rmqkit.wire.schema import NoFields
+
+if TYPE_CHECKING:
+    from rmqkit.broker.node import Broker
+
+rows = Handlers()
+
+#: code -> why it is refused
+REFUSED = {
+    RequestCode.UPDATE_AND_CREATE_STATIC_TOPIC: (
+        "static topics are not built: create the topic with updateTopic, its queues then belong to each broker"
+    ),
+    RequestCode.RESUME_CHECK_HALF_MESSAGE: "transactions are not built yet",
+    RequestCode.EXPORT_ROCKSDB_CONFIG_TO_JSON: "this broker's tables are JSON files already, see the store's folder config",
+}
+ROCKSDB_CHECK = {"checkResult": "It is not CombineConsumeQueueStore, no need check", "checkStatus": 0}
+
+
+def refuse(broker: "Broker", call: Call[Any]) -> Response:
+    why = REFUSED[RequestCode(call.code)]
+    return call.error(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, f" request type {call.code} not supported: {why}")
+
+
+for _code in REFUSED:
+    rows.handles(_code, NoFields)(refuse)
+
+
+@rows.handles(RequestCode.CHECK_ROCKSDB_CQ_WRITE_PROGRESS, NoFields)
+def check_rocksdb(broker: "Broker", call: Call[NoFields]) -> Response:
+    """There is nothing to check without RocksDB. (Apache answers that its check has begun, and logs this.)"""
+    return call.ok(body=fastjson.dumps(ROCKSDB_CHECK))

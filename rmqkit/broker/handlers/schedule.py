@@ -1,0 +1,20 @@
+"""Delay levels: how far each was delivered (45), which a slave copies from its master.
+
+Source: `AdminBrokerProcessor.getAllDelayOffset`.
+"""
+
+from typing import TYPE_CHECKING
+
+from rmqkit.runtime.calls import Call, Handlers, Response
+from rmqkit.wire.codes import RequestCode
+from rmqkit.wire.schema import NoFields
+
+if TYPE_CHECKING:
+    from rmqkit.broker.node import Broker
+
+rows = Handlers()
+
+
+@rows.handles(RequestCode.GET_ALL_DELAY_OFFSET, NoFields)
+def all_delay_offsets(broker: "Broker", call: Call[NoFields]) -> Response:
+    return call.ok(body=broker.schedule.offsets.snapshot().encode())

@@ -1,0 +1,300 @@
+"""What a broker tells Prometheus, under the names of Apache's exporter as a scrape of it shows them (with their units).
+
+Nothing is counted here: the samples are looked up when a scrape comes, in the counters of `statistics.py`, the tables of
+topics, groups, offsets and clients, and the facts of the store. Only `rocketmq_rpc_latency_milliseconds` costs something
+for every request, so it has a switch of its own (`rpcLatencyMetrics`).
+
+How far a group is behind is told of every group that is online or has committed offsets (Apache: those online). A queue
+the group has committed nothing of counts as consumed, as there. `message_type` is that of the topic, where Apache looks
+into each message.
+
+Source: `broker/.../metrics/{BrokerMetricsManager,ConsumerLagCalculator}.java`,
+`store/.../metrics/DefaultStoreMetricsManager.java`, `remoting/.../metrics/RemotingMetricsManager.java`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from rmqkit.broker.names import DLQ_PREFIX, RETRY_PREFIX, is_system_topic
+from rmqkit.metrics.endpoint import MetricsEndpoint
+from rmqkit.metrics.families import Family, Sample
+from rmqkit.metrics.latency import BOUNDS, Latency
+from rmqkit.metrics.latency import LABELS as LATENCY_LABELS
+from rmqkit.runtime.calls import code_name
+from rmqkit.wire.codes import Version
+
+if TYPE_CHECKING:
+    from rmqkit.broker.node import Broker
+
+SYSTEM_GROUP_PREFIX = "cid_rmq_sys_"
+STORE = ("storage_type", "storage_medium")
+GROUP = ("consumer_group", "topic", "is_retry", "is_system")
+#: upstream's words for the ways of consuming (`ConsumeType.getTypeCN`)
+CONSUME_MODES = {"CONSUME_ACTIVELY": "pull", "CONSUME_PASSIVELY": "push", "CONSUME_POP": "pop"}
+UNKNOWN = "unknown"
+
+
+def endpoint(broker: Broker) -> MetricsEndpoint:
+    """The endpoint of a broker; begins to measure how long requests take when that is asked for."""
+    settings = broker.config.metrics
+    identity = broker.config.identity
+    is_on = {
+        "": True,
+        "connection": settings.connection,
+        "lag_and_dlq": settings.lag_and_dlq,
+        "message_store": settings.message_store,
+        "remoting": settings.remoting,
+        "request": settings.request,
+        "stats": settings.stats,
+    }
+    families = [each for each in FAMILIES if is_on[each.switch]]
+    if settings.remoting and settings.rpc_latency:
+        latency = Latency()
+        broker.remoting.measure(latency.call, latency.record)
+        families.append(latency_family(latency))
+    return MetricsEndpoint(
+        broker,
+        families,
+        {"cluster": identity.broker_cluster_name, "node_type": "broker", "node_id": identity.broker_name},
+        settings,
+        outbox=broker.outbox,
+        clock=broker.clock,
+        duties=broker.duties,
+        log=broker.log,
+        healthy=lambda: broker.serving and not broker.stopping and not broker.store.failed,
+    )
+
+
+def latency_family(latency: Latency) -> Family:
+    return Family(
+        "rocketmq_rpc_latency_milliseconds",
+        "histogram",
+        "Time from the turn a request came in to the turn it was answered in; a pull that was held has is_long_polling",
+        LATENCY_LABELS,
+        lambda broker: latency.samples(),
+        BOUNDS,
+        "remoting",
+    )
+
+
+def flag(value: bool) -> str:
+    return "true" if value else "false"
+
+
+def is_system(topic: str, group: str = "") -> bool:
+    return is_system_topic(topic) or group.lower().startswith(SYSTEM_GROUP_PREFIX)
+
+
+# --- messages
+
+
+def message_type(broker: Broker, topic: str) -> str:
+    config = broker.topics.by_name.get(topic)
+    attributes: Any = getattr(config, "attributes", None) or {}
+    return str(attributes.get("message.type", "normal")).lower()
+
+
+def _in(broker: Broker, field: str) -> Iterator[Sample]:
+    for topic, count in list(broker.statistics.puts.table.items()):
+        yield (topic, message_type(broker, topic), flag(is_system(topic))), getattr(count, field)
+
+
+def _out(broker: Broker, field: str) -> Iterator[Sample]:
+    for (topic, group), count in list(broker.statistics.gets.table.items()):
+        yield (topic, group, flag(topic.startswith(RETRY_PREFIX)), flag(is_system(topic, group))), getattr(count, field)
+
+
+def _dead_letters(broker: Broker) -> Iterator[Sample]:
+    for topic, count in list(broker.statistics.puts.table.items()):
+        if topic.startswith(DLQ_PREFIX):
+            group = topic[len(DLQ_PREFIX) :]
+            yield (group, flag(is_system(topic, group))), count.messages
+
+
+# --- consumers
+
+
+class Behind(NamedTuple):
+    """How far a group is behind in one topic. Times are store times, 0 when nothing waits."""
+
+    lag: int = 0
+    lag_from_ms: int = 0
+    inflight: int = 0
+    ready: int = 0
+    ready_from_ms: int = 0
+
+
+def pairs(broker: Broker) -> list[tuple[str, str]]:
+    """(group, topic) of all that is subscribed to, or was consumed from, and is there."""
+    found: dict[tuple[str, str], None] = {}
+    for group in broker.clients.consumers.values():
+        for topic in group.subscriptions:
+            found[group.name, topic] = None
+    for key in broker.offsets.table:
+        topic, _, name = key.partition("@")
+        found[name, topic] = None
+    return [pair for pair in found if pair[1] in broker.topics.by_name]
+
+
+def behind(broker: Broker, group: str, topic: str) -> Behind:
+    """Sums over the topic's queues; the earliest of the times."""
+    config = broker.topics.by_name.get(topic)
+    lag = inflight = ready = lag_from_ms = ready_from_ms = 0
+    for queue_id in range(0 if config is None else config.write_queue_nums):
+        end = broker.store.queue_range(topic, queue_id).offset_max
+        committed = broker.offsets.query(group, topic, queue_id)
+        pulled = broker.statistics.pulled(topic, group, queue_id)
+        if committed < 0:
+            committed = end if pulled < 0 else pulled
+        if pulled < 0:
+            pulled = committed
+        lag += max(0, end - committed)
+        inflight += max(0, pulled - committed)
+        ready += max(0, end - pulled)
+        if end > committed:
+            lag_from_ms = _earlier(lag_from_ms, broker.store.store_time(topic, queue_id, committed))
+        if end > pulled:
+            ready_from_ms = _earlier(ready_from_ms, broker.store.store_time(topic, queue_id, pulled))
+    return Behind(lag, lag_from_ms, inflight, ready, ready_from_ms)
+
+
+def _earlier(one_ms: int, other_ms: int) -> int:
+    """The earlier of two times, of which those that are not above 0 are none."""
+    known = [each for each in (one_ms, other_ms) if each > 0]
+    return min(known, default=0)
+
+
+def _behind(value: Callable[[Behind, int], int]) -> Callable[[Broker], Iterator[Sample]]:
+    def samples(broker: Broker) -> Iterator[Sample]:
+        for group, topic in pairs(broker):
+            labels = (group, topic, flag(topic.startswith(RETRY_PREFIX)), flag(is_system(topic, group)))
+            yield labels, value(behind(broker, group, topic), broker.clock.wall_ms)
+
+    return samples
+
+
+# --- clients
+
+
+def _producers(broker: Broker) -> Iterator[Sample]:
+    found = Counter(
+        (*_client(member.language, member.version), "remoting")
+        for members in broker.clients.producers.values()
+        for member in members.values()
+    )
+    yield from found.items()
+
+
+def _consumers(broker: Broker) -> Iterator[Sample]:
+    found = Counter(
+        (
+            group.name,
+            *_client(member.language, member.version),
+            CONSUME_MODES.get(group.consume_type, "unknown"),
+            "remoting",
+            flag(group.name.lower().startswith(SYSTEM_GROUP_PREFIX)),
+        )
+        for group in broker.clients.consumers.values()
+        for member in group.members.values()
+    )
+    yield from found.items()
+
+
+def _client(language: Any, version: int) -> tuple[str, str]:
+    try:
+        return str(language).lower(), Version(version).name.lower()
+    except ValueError:  # a number that no release has
+        return str(language).lower(), UNKNOWN
+
+
+# --- the node itself
+
+
+def _one(value: Callable[[Any], float], *labels: str) -> Callable[[Broker], list[Sample]]:
+    return lambda broker: [(labels, value(broker))]
+
+
+def _waiting(broker: Broker) -> Iterator[Sample]:
+    yield ("send",), len(broker.puts)
+    yield ("pull",), broker.arrivals.count
+
+
+def _fact(key: str) -> Callable[[Broker], list[Sample]]:
+    """A number among the facts of the engine; one that it does not have is left out."""
+
+    def samples(broker: Broker) -> list[Sample]:
+        text = broker.store.facts().get(key, "")
+        return [(("local", "disk"), int(text))] if text.isdigit() else []
+
+    return samples
+
+
+def _storage_size(broker: Broker) -> list[Sample]:
+    usage = broker.ports.disk.usage("")
+    return [(("local", "disk"), usage.total - usage.free)]
+
+
+def _reserve_time(broker: Broker) -> list[Sample]:
+    earliest_ms = int(broker.store.facts().get("earliestMessageTimeStamp", -1))
+    return [(("local", "disk"), max(0, broker.clock.wall_ms - earliest_ms))] if earliest_ms > 0 else []
+
+
+def _requests(broker: Broker) -> Iterator[Sample]:
+    for code, count in list(broker.remoting.counts.items()):
+        yield (code_name(code).lower(),), count
+
+
+FAMILIES: tuple[Family, ...] = (
+    Family("rocketmq_processor_watermark", "gauge", "Calls that wait: puts for the disk, pulls for messages",
+           ("processor",), _waiting, switch="stats"),
+    Family("rocketmq_broker_permission", "gauge", "What the broker may do: 4 read, 2 write", (),
+           _one(lambda broker: broker.config.topics.broker_permission), switch="stats"),
+    Family("rocketmq_topic_number", "gauge", "Topics", (), _one(lambda broker: len(broker.topics.by_name)),
+           switch="stats"),
+    Family("rocketmq_consumer_group_number", "gauge", "Subscription groups", (),
+           _one(lambda broker: len(broker.groups.by_name)), switch="stats"),
+    Family("rocketmq_messages_in_total", "counter", "Messages stored", ("topic", "message_type", "is_system"),
+           lambda broker: _in(broker, "messages"), switch="request"),
+    Family("rocketmq_throughput_in_total", "counter", "Bytes stored", ("topic", "message_type", "is_system"),
+           lambda broker: _in(broker, "size"), switch="request"),
+    Family("rocketmq_messages_out_total", "counter", "Messages given to consumers",
+           ("topic", "consumer_group", "is_retry", "is_system"), lambda broker: _out(broker, "messages"),
+           switch="request"),
+    Family("rocketmq_throughput_out_total", "counter", "Bytes given to consumers",
+           ("topic", "consumer_group", "is_retry", "is_system"), lambda broker: _out(broker, "size"), switch="request"),
+    Family("rocketmq_producer_connections", "gauge", "Producers that are connected",
+           ("language", "version", "protocol_type"), _producers, switch="connection"),
+    Family("rocketmq_consumer_connections", "gauge", "Consumers that are connected",
+           ("consumer_group", "language", "version", "consume_mode", "protocol_type", "is_system"), _consumers,
+           switch="connection"),
+    Family("rocketmq_consumer_lag_messages", "gauge", "Messages a group has not consumed", GROUP,
+           _behind(lambda each, now_ms: each.lag), switch="lag_and_dlq"),
+    Family("rocketmq_consumer_lag_latency_milliseconds", "gauge", "Age of the oldest of them", GROUP,
+           _behind(lambda each, now_ms: max(0, now_ms - each.lag_from_ms) if each.lag_from_ms else 0),
+           switch="lag_and_dlq"),
+    Family("rocketmq_consumer_inflight_messages", "gauge", "Messages pulled and not committed", GROUP,
+           _behind(lambda each, now_ms: each.inflight), switch="lag_and_dlq"),
+    Family("rocketmq_consumer_ready_messages", "gauge", "Messages not pulled yet", GROUP,
+           _behind(lambda each, now_ms: each.ready), switch="lag_and_dlq"),
+    Family("rocketmq_consumer_queueing_latency_milliseconds", "gauge", "Age of the oldest message not pulled yet", GROUP,
+           _behind(lambda each, now_ms: max(0, now_ms - each.ready_from_ms) if each.ready_from_ms else 0),
+           switch="lag_and_dlq"),
+    Family("rocketmq_send_to_dlq_messages_total", "counter", "Messages that went to a dead-letter topic",
+           ("consumer_group", "is_system"), _dead_letters, switch="lag_and_dlq"),
+    Family("rocketmq_storage_size_bytes", "gauge", "Bytes in use on the disk of the store", STORE, _storage_size,
+           switch="message_store"),
+    Family("rocketmq_storage_flush_behind_bytes", "gauge", "Bytes of the log not synced yet", STORE,
+           _fact("remainHowManyDataToFlush"), switch="message_store"),
+    Family("rocketmq_storage_dispatch_behind_bytes", "gauge", "Bytes of the log not in the queues yet", STORE,
+           _fact("dispatchBehindBytes"), switch="message_store"),
+    Family("rocketmq_storage_message_reserve_time_milliseconds", "gauge", "Age of the oldest message", STORE,
+           _reserve_time, switch="message_store"),
+    Family("rmqkit_requests_total", "counter", "Requests taken", ("request_code",), _requests, switch="remoting"),
+    Family("rmqkit_puts_failed_total", "counter", "Puts that were refused by the store or lost with a failed write", (),
+           _one(lambda broker: broker.puts.failed_count), switch="message_store"),
+    Family("rmqkit_uptime_seconds", "gauge", "Seconds since the broker was made", (),
+           _one(lambda broker: max(0, broker.clock.wall_ms - broker.statistics.boot_ms) // 1000), switch="stats"),
+)  # fmt: skip

@@ -1,0 +1,17 @@
+"""The broker's built-in plug-in: lock modes and filters, registered as outside ones are."""
+
+from collections.abc import Mapping
+
+from rmqkit.broker.filters.built_in import FILTERS
+from rmqkit.broker.lock_modes import LOCK_MODES
+from rmqkit.hookspecs import Factory, hookimpl
+
+
+@hookimpl
+def rmqkit_lock_modes() -> Mapping[str, Factory]:
+    return LOCK_MODES
+
+
+@hookimpl
+def rmqkit_filters() -> Mapping[str, Factory]:
+    return FILTERS

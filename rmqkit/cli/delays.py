@@ -1,0 +1,82 @@
+"""Delay levels on the command line: a number, or the time of a level as `messageDelayLevel` names it.
+
+Levels are the brokers': their `messageDelayLevel` is asked for, so that a cluster with levels of its own is understood.
+A time that is no level is an error that names the nearest ones, since the broker would have no way to wait that long.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from rmqkit.cli.times import UNITS_MS
+from rmqkit.cli.usage import Failed, UsageError
+
+if TYPE_CHECKING:
+    from rmqkit import Admin
+
+DEFAULT_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
+_TIME = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
+
+
+class Delay:
+    """What `--delay` says: a level's number, or a time. `text` is as it was written."""
+
+    def __init__(self, text: str, level: int | None, time_ms: int | None) -> None:
+        self.text = text
+        self.level = level
+        self.time_ms = time_ms
+
+
+def parse_delay(text: str) -> Delay:
+    """Raises UsageError."""
+    if text.isdigit() and int(text) > 0:
+        return Delay(text, int(text), None)
+    found = _TIME.fullmatch(text)
+    if found is None or float(found[1]) == 0:
+        raise UsageError(f"--delay {text}: must be a level such as 3, or its time such as 10s, 5m, 1h")
+    return Delay(text, None, round(float(found[1]) * UNITS_MS[found[2]]))
+
+
+def level_of(delay: Delay, namesrv: str) -> int:
+    """The level's number at this cluster's brokers. Raises UsageError when it is none of theirs."""
+    from rmqkit.cli.asking import admin_of
+
+    with admin_of(namesrv) as admin:
+        return choose_level(delay, levels_of(admin))
+
+
+def levels_of(admin: Admin) -> str:
+    """The brokers' `messageDelayLevel`. Raises Failed when they do not agree on it."""
+    found = {name: admin.broker_config(name).get("messageDelayLevel", DEFAULT_LEVELS) for name in admin.masters()}
+    if len(set(found.values())) > 1:
+        told = "; ".join(f"{name}: {levels}" for name, levels in found.items())
+        raise Failed(f"the brokers have different delay levels, so one number does not mean one time: {told}")
+    return next(iter(found.values()), DEFAULT_LEVELS)
+
+
+def choose_level(delay: Delay, levels: str) -> int:
+    """Raises UsageError."""
+    times = {number: _ms(word) for number, word in enumerate(levels.split(), start=1)}
+    words = dict(enumerate(levels.split(), start=1))
+    if delay.level is not None:
+        if delay.level not in times:
+            raise UsageError(f"--delay {delay.level}: the levels are 1 to {len(times)}: {levels}")
+        return delay.level
+    assert delay.time_ms is not None
+    for number, time_ms in times.items():
+        if time_ms == delay.time_ms:
+            return number
+    below = max(
+        (number for number, time_ms in times.items() if time_ms < delay.time_ms), default=None, key=times.__getitem__
+    )
+    above = min(
+        (number for number, time_ms in times.items() if time_ms > delay.time_ms), default=None, key=times.__getitem__
+    )
+    near = " and ".join(f"{words[number]} (level {number})" for number in (below, above) if number is not None)
+    raise UsageError(f"--delay {delay.text}: no delay level lasts that long; the nearest: {near}")
+
+
+def _ms(word: str) -> int:
+    found = _TIME.fullmatch(word)
+    return round(float(found[1]) * UNITS_MS[found[2]]) if found else -1

@@ -1,0 +1,359 @@
+"""`rmqkit explain WORD`: what a code, a remark, or a node of the running cluster means.
+
+A word is taken for a code (its number, or its name in any case), else for a remark that a log or an error showed, else for
+a node. Codes and remarks need no cluster; their tables are `explanations.py` and `remarks.py`. A node is asked what it is
+(codes 26 and 28, and the route of its own topic), and from that follows what it refuses now, and why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+
+import typer
+
+from rmqkit.cli import output
+from rmqkit.cli.complete import nodes
+from rmqkit.cli.explanations import REQUESTS, RESPONSES
+from rmqkit.cli.finding import Json, Namesrv
+from rmqkit.cli.usage import Failed, UsageError
+from rmqkit.errors import ClientError
+from rmqkit.wire.codes import RequestCode, ResponseCode
+
+if TYPE_CHECKING:
+    from rmqkit import Admin
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
+
+Words = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="CODE|REMARK|NODE",
+        help="17, TOPIC_NOT_EXIST, a text of a log, or a broker's name, name:id or address, nameserver.",
+        autocompletion=nodes,
+    ),
+]
+
+WRITE, READ = 2, 4
+
+
+@app.command()
+def explain(words: Words, namesrv: Namesrv = None, json: Json = False) -> None:
+    """What a code, a remark of a log, or a running node means: causes, and what to do."""
+    from rmqkit.cli.remarks import find
+
+    text = " ".join(words).strip()
+    codes = codes_of(text)
+    remarks = [] if codes else find(text)
+    node = None if codes or remarks else explain_node(text, namesrv)
+    if json:
+        said: dict[str, Any] = {"asked": text, "codes": codes, "remarks": [row._asdict() for row in remarks]}
+        output.document({**said, "node": node})
+        return
+    for code in codes:
+        print_code(code)
+    for row in remarks:
+        print(row.text.replace("{}", "..."))
+        print(f"  why  {row.cause}\n  do   {row.do}")
+    if node is not None:
+        print_node(node)
+
+
+# --- codes
+
+
+def codes_of(text: str) -> list[dict[str, Any]]:
+    """The response and the request code by that number or name."""
+    name = text.upper().replace("-", "_").replace(" ", "_")
+    number = int(text) if text.removeprefix("-").isdigit() else None
+    found: list[dict[str, Any]] = []
+    for answer, meaning in RESPONSES.items():
+        if name == answer.name or number == answer:
+            found.append(
+                {"kind": "response", "code": int(answer), "name": answer.name, "meaning": meaning.meaning, "do": meaning.do}
+            )
+    for request, asks in REQUESTS.items():
+        if name == request.name or number == request:
+            found.append(
+                {"kind": "request", "code": int(request), "name": request.name, "meaning": asks, **handled(request)}
+            )
+    if number is not None and not found:
+        raise UsageError(f"{number} is neither a request nor a response code of RocketMQ 5.5")
+    return found
+
+
+def handled(request: RequestCode) -> dict[str, Any]:
+    """Which of our nodes answer it."""
+    from rmqkit.broker.node import HANDLERS as broker
+    from rmqkit.client.peer_calls import PEER_CALLS as client
+    from rmqkit.nameserver.handlers import HANDLERS as nameserver
+
+    tables = {"broker": broker, "name server": nameserver, "client": client}
+    return {"answered_by": [kind for kind, table in tables.items() if int(request) in table.rows]}
+
+
+def print_code(code: dict[str, Any]) -> None:
+    print(f"{code['code']} {code['name']} ({code['kind']})")
+    if code["kind"] == "response":
+        print(f"  why  {code['meaning']}\n  do   {code['do']}")
+    else:
+        by = ", ".join(code["answered_by"])
+        print(f"  asks for  {code['meaning']}\n  here      {f'answered by: {by}' if by else 'no node of ours answers it'}")
+
+
+# --- nodes
+
+
+class Seen(NamedTuple):
+    """What is known of a broker. `route_perm` is what clients are told of its own topic, None when nothing."""
+
+    config: dict[str, str]
+    facts: dict[str, str]
+    topic_perm: int | None
+    route_perm: int | None
+
+
+class Rule(NamedTuple):
+    """Something a broker refuses, when that holds."""
+
+    refuses: str
+    code: ResponseCode
+    holds: Callable[[Seen], bool]
+    why: Callable[[Seen], str]
+
+
+def _is(key: str, value: str) -> Callable[[Seen], bool]:
+    return lambda seen: seen.config.get(key, "").lower() == value
+
+
+def _perm_lacks(bit: int) -> Callable[[Seen], bool]:
+    return lambda seen: (
+        seen.config.get("brokerPermission", "6").isdigit() and not _number(seen, "brokerPermission", 6) & bit
+    )
+
+
+def _number(seen: Seen, key: str, default: float) -> int:
+    try:
+        return int(float(seen.config.get(key, default)))
+    except ValueError:
+        return int(default)
+
+
+def _ratio(seen: Seen) -> float:
+    try:
+        return float(seen.facts.get("commitLogDiskRatio", "0"))
+    except ValueError:
+        return 0.0
+
+
+def _ours(seen: Seen) -> bool:
+    return "plugins" in seen.config
+
+
+def _not_built(request: RequestCode) -> Callable[[Seen], bool]:
+    return lambda seen: _ours(seen) and not handled(request)["answered_by"]
+
+
+A = ResponseCode
+RULES: tuple[Rule, ...] = (
+    Rule(
+        "every message",
+        A.SERVICE_NOT_AVAILABLE,
+        lambda seen: seen.facts.get("brokerActive") == "false",
+        lambda seen: (
+            "it says that it is not active: it is shutting down, has just begun, or its store has failed (its log)"
+        ),
+    ),
+    Rule("every message", A.NO_PERMISSION, _perm_lacks(WRITE), lambda seen: "brokerPermission lacks 2 (write)"),
+    Rule("every pull", A.NO_PERMISSION, _perm_lacks(READ), lambda seen: "brokerPermission lacks 4 (read)"),
+    Rule(
+        "every message",
+        A.SERVICE_NOT_AVAILABLE,
+        _is("brokerRole", "slave"),
+        lambda seen: "it is a slave: it takes messages from its master only",
+    ),
+    Rule(
+        "every message",
+        A.SERVICE_NOT_AVAILABLE,
+        lambda seen: _ratio(seen) > _number(seen, "diskSpaceWarningLevelRatio", 90) / 100,
+        lambda seen: f"its disk is {_ratio(seen):.0%} full (diskSpaceWarningLevelRatio)",
+    ),
+    Rule(
+        "messages, by way of clients that do not send there",
+        A.NO_PERMISSION,
+        lambda seen: seen.route_perm is not None and bool((seen.topic_perm or 0) & WRITE) and not seen.route_perm & WRITE,
+        lambda seen: "name servers show its topics as read-only: `rmqkit broker add-write-perm` takes that back",
+    ),
+    Rule(
+        "messages, by way of clients that do not find it",
+        A.TOPIC_NOT_EXIST,
+        lambda seen: seen.topic_perm is not None and seen.route_perm is None,
+        lambda seen: "name servers do not tell clients of it: it is not registered",
+    ),
+    Rule(
+        "messages to topics that are not there",
+        A.TOPIC_NOT_EXIST,
+        _is("autoCreateTopicEnable", "false"),
+        lambda seen: "autoCreateTopicEnable=false: `rmqkit topic create`",
+    ),
+    Rule(
+        "consumers of groups that are not there",
+        A.SUBSCRIPTION_GROUP_NOT_EXIST,
+        _is("autoCreateSubscriptionGroup", "false"),
+        lambda seen: "autoCreateSubscriptionGroup=false: `rmqkit group create`",
+    ),
+    Rule(
+        "SQL92 filters",
+        A.SYSTEM_ERROR,
+        _is("enablePropertyFilter", "false"),
+        lambda seen: "enablePropertyFilter=false",
+    ),
+    Rule(
+        "transactional messages",
+        A.NO_PERMISSION,
+        lambda seen: _is("rejectTransactionMessage", "true")(seen) or _not_built(RequestCode.END_TRANSACTION)(seen),
+        lambda seen: (
+            "rejectTransactionMessage=true"
+            if _is("rejectTransactionMessage", "true")(seen)
+            else "this release has no transactions"
+        ),
+    ),
+    Rule(
+        "messages with an exact time (delay levels are taken)",
+        A.SYSTEM_ERROR,
+        lambda seen: _is("timerWheelEnable", "false")(seen) or _not_built(RequestCode.GET_TIMER_CHECK_POINT)(seen),
+        lambda seen: "timerWheelEnable=false" if _is("timerWheelEnable", "false")(seen) else "this release has no timer",
+    ),
+    Rule(
+        "messages that are larger",
+        A.MESSAGE_ILLEGAL,
+        lambda seen: "maxMessageSize" in seen.config,
+        lambda seen: f"maxMessageSize={seen.config['maxMessageSize']} bytes",
+    ),
+)
+
+
+def explain_node(word: str, namesrv: str | None) -> dict[str, Any]:
+    """Raises UsageError for a word that is nothing that is known here."""
+    if " " in word:
+        raise UsageError(f"{word!r} is no code, and no text that is known here{_near(word)}")
+    local = local_node(word) if namesrv is None else None
+    if local is not None and local["state"] != "up":
+        return {"node": word, "kind": local["kind"], "state": local["state"], "refuses": [_down(local)]}
+    from rmqkit.cli.asking import admin_of
+
+    with admin_of(namesrv) as admin:
+        if word == "nameserver" or (local is not None and local["kind"] == "nameserver"):
+            return name_server(admin, local["address"] if local else None)
+        address = local["address"] if local is not None else word
+        try:
+            admin.broker_address(address)
+        except ClientError:
+            known = ", ".join(sorted(admin.cluster_info().broker_addr_table)) or "none"
+            raise UsageError(
+                f"{word} is no code, no text that is known here, and no node{_near(word)}; brokers: {known}"
+            ) from None
+        return broker(admin, word, address)
+
+
+def _near(word: str) -> str:
+    names = [code.name for codes in (RESPONSES, REQUESTS) for code in codes]
+    found = get_close_matches(word.upper(), names, n=1, cutoff=0.7)
+    return f"; did you mean {found[0]}?" if found else ""
+
+
+def local_node(word: str) -> dict[str, Any] | None:
+    """The node of the cluster `default` of this machine, with its state."""
+    from rmqkit.cluster import Cluster, ClusterError
+    from rmqkit.cluster.status import document
+
+    try:
+        rows = document(Cluster())["nodes"]
+    except ClusterError:
+        return None
+    for row in rows:
+        if word in (row["node"], row["address"], f"{row.get('broker_name')}:{row.get('broker_id')}"):
+            return dict(row)
+    return None
+
+
+def _down(local: dict[str, Any]) -> dict[str, Any]:
+    why = {
+        "paused": "it was stopped by a signal: `rmqkit cluster resume`",
+        "silent": "it runs and does not answer: it starts, recovers, or is overloaded (`rmqkit cluster logs`)",
+        "down": "it is down: `rmqkit cluster start`",
+        "died": "it ended by itself: `rmqkit cluster logs`, then `rmqkit cluster start`",
+    }
+    return {"what": "everything", "code": None, "why": why.get(local["state"], local["state"])}
+
+
+def broker(admin: Admin, word: str, address: str) -> dict[str, Any]:
+    config = admin.broker_config(address)
+    facts = admin.broker_runtime(address)
+    name = config.get("brokerName", "")
+    own = admin.topic_config(name, address)
+    seen = Seen(config, facts, own.perm if own else None, _route_perm(admin, name))
+    from rmqkit.cli.brokers import readable
+
+    return {
+        "node": word,
+        "kind": "broker",
+        "state": "up",
+        "broker_name": name,
+        "broker_id": config.get("brokerId"),
+        "role": config.get("brokerRole"),
+        "flush": config.get("flushDiskType"),
+        "address": str(admin.broker_address(address)),
+        "facts": dict(readable(facts)),
+        "refuses": [
+            {"what": rule.refuses, "code": int(rule.code), "why": rule.why(seen)} for rule in RULES if rule.holds(seen)
+        ],
+    }
+
+
+def _route_perm(admin: Admin, name: str) -> int | None:
+    try:
+        found = [data.perm for data in admin.route(name).queue_datas if data.broker_name == name]
+    except ClientError:
+        return None
+    return found[0] if found else None
+
+
+def name_server(admin: Admin, address: str | None) -> dict[str, Any]:
+    config = admin.nameserver_config()
+    if address is not None and address not in config:
+        raise Failed(f"{address} is none of the name servers asked: {', '.join(config)}")
+    info = admin.cluster_info()
+    count = sum(len(group.broker_addrs) for group in info.broker_addr_table.values())
+    facts = {
+        "brokers": str(count),
+        "topics": str(len(admin.topics())),
+        "clusters": ", ".join(sorted(info.cluster_addr_table)),
+    }
+    refuses = [] if count else [{"what": "every route", "code": int(A.TOPIC_NOT_EXIST), "why": "no broker has registered"}]
+    return {
+        "node": address or "nameserver",
+        "kind": "nameserver",
+        "state": "up",
+        "address": address or ", ".join(config),
+        "facts": facts,
+        "refuses": refuses,
+    }
+
+
+def print_node(node: dict[str, Any]) -> None:
+    what = "name server" if node["kind"] == "nameserver" else "broker"
+    where = f" at {node['address']}" if node.get("address") else ""
+    print(f"{node['node']} is a {what}{where}, {node['state']}")
+    if "role" in node:
+        print(f"  {node['broker_name']}, id {node['broker_id']}, {node['role']}, {node['flush']}")
+    for name, value in node.get("facts", {}).items():
+        print(f"  {name:15} {value}")
+    if not node["refuses"]:
+        print("it refuses nothing that is known here")
+        return
+    print("it refuses")
+    for each in node["refuses"]:
+        code = f" ({each['code']} {A(each['code']).name})" if each["code"] is not None else ""
+        print(f"  {each['what']}: {each['why']}{code}")

@@ -1,0 +1,226 @@
+"""How far groups are, and moving them: `group progress`, `group reset`, `group clone` (registered by `groups.py`).
+
+A group's place is asked of the brokers (208): per queue the end, where the group has committed, where its members have
+pulled to, and when the last committed message was stored.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from rmqkit.cli import output
+from rmqkit.cli.asking import admin_of, check_brokers, check_group, known_topic, queue_fields
+from rmqkit.cli.complete import groups, topics
+from rmqkit.cli.finding import Json, Namesrv
+from rmqkit.cli.times import parse_time, show_time
+from rmqkit.cli.usage import Failed, UsageError
+from rmqkit.errors import BrokerError
+
+if TYPE_CHECKING:
+    from rmqkit import Admin
+
+Group = Annotated[str, typer.Argument(metavar="GROUP", autocompletion=groups)]
+GroupOrAll = Annotated[
+    str | None, typer.Argument(metavar="[GROUP]", help="All groups otherwise.", autocompletion=groups, show_default=False)
+]
+Topic = Annotated[str, typer.Argument(metavar="TOPIC", autocompletion=topics)]
+TIME_WORDS = "such as 2026-01-31, 2026-01-31T12:30, 10m (ago), or Unix time in ms"
+
+#: how a reset went, by way and by whether somebody is online
+WAYS = {
+    ("reset", True): "asked of the brokers (222): members go on there with their next pull",
+    ("reset", False): "asked of the brokers (222): nobody is online, the group goes on there when somebody is",
+    ("commit", True): "the brokers reset nothing themselves: set as a member commits (15), which members may overwrite",
+    ("commit", False): "nobody is online: set as a member commits it (15)",
+}
+
+
+def progress(
+    name: GroupOrAll = None,
+    topic: Annotated[str | None, typer.Option("--topic", help="This topic only.", autocompletion=topics)] = None,
+    clients: Annotated[bool, typer.Option("--clients", help="Which member has each queue, as members say.")] = False,
+    everything: Annotated[bool, typer.Option("--all", "-a", help="The system's own groups as well.")] = False,
+    namesrv: Namesrv = None,
+    json: Json = False,
+) -> None:
+    """How far a group is in each queue, or all groups in one line each."""
+    with admin_of(namesrv) as admin:
+        if name is None:
+            check_brokers(admin)
+            found = [line_of(admin, each) for each in sorted(admin.groups()) if everything or not is_system_group(each)]
+        else:
+            check_group(admin, name)
+            stats = admin.group_progress(name, topic)
+            owners = owners_of(admin, name) if clients else {}
+            rows = [
+                {**queue_row(queue, each), "client_id": owners.get(queue)} for queue, each in stats.offset_table.items()
+            ]
+    if name is None:
+        print_groups(found, json)
+        return
+    total = {
+        "group": name,
+        "lag": sum(row["lag"] for row in rows),
+        "inflight": sum(row["inflight"] for row in rows),
+        "consume_tps": stats.consume_tps,
+    }
+    if json:
+        output.document({**total, "queues": rows})
+        return
+    if not rows:
+        output.note(f"group {name} has consumed nothing yet")
+        return
+    columns = ("topic", "broker", "queue", "end", "committed", "pulled", "behind", "last consumed")
+    table = [
+        (
+            row["topic"],
+            row["broker_name"],
+            row["queue_id"],
+            row["broker_offset"],
+            row["consumer_offset"] if row["consumer_offset"] >= 0 else "-",
+            row["pull_offset"] if row["pull_offset"] >= 0 else "-",
+            row["lag"],
+            show_time(row["last_ms"]),
+            *((row["client_id"] or "-",) if clients else ()),
+        )
+        for row in rows
+    ]
+    output.table((*columns, "member") if clients else columns, table)
+    print(f"\nbehind {total['lag']}, of them {total['inflight']} pulled; {stats.consume_tps:.1f} a second")
+
+
+def is_system_group(name: str) -> bool:
+    from rmqkit.broker.names import SYSTEM_GROUPS
+
+    return name in SYSTEM_GROUPS or name.startswith("CID_RMQ_SYS_")
+
+
+def queue_row(queue: Any, each: Any) -> dict[str, Any]:
+    """A queue that was never committed is behind by what is in it."""
+    done = max(0, each.consumer_offset)
+    return {
+        **queue_fields(queue),
+        "broker_offset": each.broker_offset,
+        "consumer_offset": each.consumer_offset,
+        "pull_offset": each.pull_offset,
+        "lag": max(0, each.broker_offset - done),
+        "inflight": max(0, each.pull_offset - done),
+        "last_ms": each.last_timestamp,
+    }
+
+
+def owners_of(admin: Admin, name: str) -> dict[Any, str]:
+    """Which member has each queue; members that do not say are left out."""
+    owners: dict[Any, str] = {}
+    online = admin.consumer_connections(name)
+    for member in online.connection_set if online else ():
+        try:
+            info = admin.consumer_running_info(name, member.client_id)
+        except BrokerError as error:
+            output.note(f"{member.client_id}: {error}")
+            continue
+        owners |= dict.fromkeys(info.mq_table, member.client_id)
+    return owners
+
+
+def line_of(admin: Admin, name: str) -> dict[str, Any]:
+    online = admin.consumer_connections(name)
+    stats = admin.group_progress(name)
+    rows = [queue_row(queue, each) for queue, each in stats.offset_table.items()]
+    return {
+        "group": name,
+        "members": len(online.connection_set) if online else 0,
+        "type": online.consume_type if online else None,
+        "model": online.message_model if online else None,
+        "consume_tps": stats.consume_tps,
+        "topics": len({row["topic"] for row in rows}),
+        "lag": sum(row["lag"] for row in rows),
+        "last_ms": max((row["last_ms"] for row in rows), default=0),
+    }
+
+
+def print_groups(found: list[dict[str, Any]], json: bool) -> None:
+    if json:
+        output.document(found)
+    elif found:
+        columns = ("group", "members", "model", "topics", "a second", "behind", "last consumed")
+        rows = [
+            (
+                each["group"],
+                each["members"],
+                each["model"] or "-",
+                each["topics"],
+                f"{each['consume_tps']:.1f}",
+                each["lag"],
+                show_time(each["last_ms"]),
+            )
+            for each in found
+        ]
+        output.table(columns, rows)
+    else:
+        output.note("no groups; the first consumer with a group makes one, or `rmqkit group create`")
+
+
+def reset(
+    name: Group,
+    topic: Topic,
+    to: Annotated[str, typer.Option("--to", metavar="earliest|latest|OFFSET|TIME", help=f"Where to; a time {TIME_WORDS}.")],
+    namesrv: Namesrv = None,
+    json: Json = False,
+) -> None:
+    """Move a group in all queues of a topic: to the first message, past the last, to an offset, or to a time."""
+    place = {"earliest": "first", "latest": "last"}.get(to)
+    offset = int(to) if to.isdigit() and len(to) < 13 else None
+    timestamp_ms = None if place or offset is not None else time_of(to, "--to", "earliest, latest, an offset, or a time")
+    with admin_of(namesrv) as admin, known_topic(admin, topic):
+        check_group(admin, name)
+        online = admin.consumer_connections(name)
+        moved = admin.move_group(name, topic, to=place, timestamp_ms=timestamp_ms, offset=offset)
+    rows = [{**queue_fields(queue), "offset": each.offset, "way": each.way} for queue, each in moved.items()]
+    members = len(online.connection_set) if online else 0
+    if json:
+        output.document({"group": name, "members": members, "queues": rows})
+        return
+    output.table(
+        ("topic", "broker", "queue", "offset"),
+        [(row["topic"], row["broker_name"], row["queue_id"], row["offset"]) for row in rows],
+    )
+    for way in dict.fromkeys(row["way"] for row in rows):
+        output.note(WAYS[way, members > 0])
+
+
+def time_of(text: str, what: str, expected: str) -> int:
+    """Raises UsageError."""
+    found = parse_time(text, time.time_ns() // 1_000_000)
+    if found is None:
+        raise UsageError(f"{what} {text}: must be {expected} ({TIME_WORDS})")
+    return found
+
+
+def clone(
+    source: Annotated[str, typer.Argument(metavar="FROM", help="The group to be like.", autocompletion=groups)],
+    target: Annotated[str, typer.Argument(metavar="TO", help="The group to be moved.", autocompletion=groups)],
+    topic: Annotated[
+        str | None, typer.Argument(metavar="[TOPIC]", help="All topics of FROM otherwise.", autocompletion=topics)
+    ] = None,
+    online: Annotated[
+        bool, typer.Option("--online", help="Leave out topics that FROM's online members no longer read.")
+    ] = False,
+    namesrv: Namesrv = None,
+    json: Json = False,
+) -> None:
+    """Put a group where another one is."""
+    with admin_of(namesrv) as admin:
+        check_group(admin, source)
+        with known_topic(admin, topic or ""):
+            moved = admin.clone_group(source, target, topic, offline=not online)
+    rows = [{**queue_fields(queue), "offset": offset} for queue, offset in moved.items()]
+    if not rows:
+        raise Failed(f"group {source} has consumed nothing{f' of {topic}' if topic else ''}, so there is no place to clone")
+    if json:
+        output.document({"from": source, "group": target, "queues": rows})
+    else:
+        output.table(("topic", "broker", "queue", "offset"), [tuple(row.values()) for row in rows])

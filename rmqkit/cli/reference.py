@@ -1,0 +1,79 @@
+"""The page of all commands, made from the commands themselves.
+
+    python -m rmqkit.cli.reference > docs/cli.md
+
+A test compares the page with what this prints, so it cannot fall behind. Commands of plug-ins are left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib import import_module
+from typing import Any
+
+from typer.main import get_command
+
+from rmqkit.cli.commands import TABLE
+
+HEAD = """# The command line
+
+Made by `python -m rmqkit.cli.reference`; a test holds the two together. `rmqkit COMMAND --help` has every option in words.
+
+- The cluster: `--namesrv`, else `NAMESRV_ADDR`, else the running cluster `default` of this machine. Apache's clusters are
+  asked in the same way.
+- `--json`: one document, or one object a line when results stream. Without it: tables; aligned words when the output is no
+  terminal.
+- Exit codes: 0 done, 1 the thing asked for failed, 2 usage, 3 no such cluster or not reachable, 4 inconclusive, 130 Ctrl-C
+  (0 where it is the end: `cluster logs -f`, `cluster status --watch`), 143 SIGTERM.
+- Errors are one line on stderr. `rmqkit explain` says what a code or a text of a log means. A request that a node of
+  another release does not know is named: `127.0.0.1:10911 does not know this request: 314 CLONE_GROUP_OFFSET`.
+- Completion: `rmqkit --install-completion` (commands, topics, groups, nodes, settings, delay levels).
+- Times: `2026-01-31`, `2026-01-31T12:30`, `10m` (ago), or Unix milliseconds.
+
+| command | what it does | options |
+|---|---|---|"""
+
+#: options that nearly every command has
+COMMON = frozenset(("--namesrv", "--json", "--help", "--install-completion", "--show-completion"))
+
+
+def page() -> str:
+    """The whole page as markdown."""
+    return "\n".join([HEAD, *(row(path, command) for path, command in every_command())]) + "\n"
+
+
+def every_command() -> Iterator[tuple[str, Any]]:
+    """Each command that does something, with its words."""
+    for name, lazy in TABLE.items():
+        yield from _below(name, get_command(getattr(import_module(lazy.module), lazy.app)))
+
+
+def _below(path: str, command: Any) -> Iterator[tuple[str, Any]]:
+    children = getattr(command, "commands", None)
+    if not children:
+        yield path, command
+        return
+    for name, child in children.items():
+        yield from _below(f"{path} {name}", child)
+
+
+def row(path: str, command: Any) -> str:
+    words = [_argument(param) for param in command.params if param.param_type_name == "argument"]
+    options = [max(param.opts, key=len) for param in command.params if param.param_type_name == "option"]
+    shown = " ".join(f"`{option}`" for option in options if option not in COMMON)
+    called = " ".join(["rmqkit", path, *words]).replace("|", "\\|")
+    return f"| `{called}` | {summary(command.help or '')} | {shown} |"
+
+
+def _argument(param: Any) -> str:
+    text = str(param.metavar or param.name.upper())
+    return text if param.required or text.startswith("[") else f"[{text}]"
+
+
+def summary(text: str) -> str:
+    """The first paragraph in one line."""
+    return " ".join(text.split("\n\n")[0].split()).replace("|", "\\|")
+
+
+if __name__ == "__main__":
+    print(page(), end="")

@@ -1,0 +1,78 @@
+"""`rmqkit stats ...`: what goes in and out, from the brokers' counters (315), as mqadmin's statsAll shows it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from rmqkit.cli import output
+from rmqkit.cli.asking import admin_of, check_brokers, is_system_topic, known_topic, system_topics
+from rmqkit.cli.commands import group
+from rmqkit.cli.complete import topics
+from rmqkit.cli.finding import Json, Namesrv
+from rmqkit.errors import NoRoute
+
+app = group("What goes in and out.")
+
+COLUMNS = ("topic", "group", "behind", "in/s", "out/s", "in 24 h", "out 24 h")
+
+
+@app.callback()
+def stats_group() -> None:
+    """What goes in and out of topics, and how far groups are behind."""
+
+
+@app.command(name="all")
+def all_stats(
+    topic: Annotated[str | None, typer.Option("--topic", help="This topic only.", autocompletion=topics)] = None,
+    active: Annotated[bool, typer.Option("--active", help="Only where a message went in or out in 24 hours.")] = False,
+    everything: Annotated[bool, typer.Option("--all", "-a", help="The system's own topics as well.")] = False,
+    namesrv: Namesrv = None,
+    json: Json = False,
+) -> None:
+    """Every topic and group: rates of the last minute, sums of 24 hours, and how far the group is behind."""
+    rows: list[dict[str, Any]] = []
+    with admin_of(namesrv) as admin:
+        check_brokers(admin)
+        if topic is not None:
+            with known_topic(admin, topic):
+                rows = rate_rows(admin.topic_rates(topic))
+        else:
+            fixed = system_topics(admin)
+            for name in admin.topics():
+                if everything or not is_system_topic(name, fixed):
+                    try:
+                        rows += rate_rows(admin.topic_rates(name))
+                    except NoRoute:  # deleted meanwhile
+                        continue
+    if active:
+        rows = [row for row in rows if row["in_24h"] or row["out_24h"]]
+    if json:
+        output.document(rows)
+    elif rows:
+        print_rates(rows)
+    else:
+        output.note("no topic with messages" if active else "no topics")
+
+
+def rate_rows(rates: Any) -> list[dict[str, Any]]:
+    """One row a group, or one for a topic that nobody consumes."""
+    row = {"topic": rates.topic, "in_tps": rates.into.tps, "in_24h": rates.into.today}
+    if not rates.out:
+        return [{**row, "group": None, "behind": None, "out_tps": None, "out_24h": None}]
+    return [
+        {**row, "group": name, "behind": rates.behind[name], "out_tps": each.tps, "out_24h": each.today}
+        for name, each in rates.out.items()
+    ]
+
+
+def print_rates(rows: list[dict[str, Any]]) -> None:
+    names = ("topic", "group", "behind", "in_tps", "out_tps", "in_24h", "out_24h")
+    output.table(COLUMNS, [tuple(_cell(row[name]) for name in names) for row in rows])
+
+
+def _cell(value: Any) -> Any:
+    if value is None:
+        return "-"
+    return f"{value:.2f}" if isinstance(value, float) else value

@@ -1,0 +1,143 @@
+"""`rmqkit message trace`: what clients wrote about a message into the trace topic, in order of time.
+
+A producer writes one record for a message, a consumer one before its listener and one after (a pair by request id). Only
+clients that trace do (`trace=True`, Java's `enableMsgTrace`), and only a few seconds later. The address is that of the
+client that wrote the record.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from rmqkit.cli import output
+from rmqkit.cli.asking import admin_of, known_topic
+from rmqkit.cli.complete import topics
+from rmqkit.cli.finding import Json, Namesrv
+from rmqkit.cli.times import parse_time, show_time
+from rmqkit.cli.usage import Failed, UsageError
+from rmqkit.wire.trace import TRACE_TOPIC, ConsumeCode, MessageType, TraceRecord, TraceType, decode
+
+if TYPE_CHECKING:
+    from rmqkit import MessageExt
+
+#: trace messages, each with the records of up to 20 messages
+TRACES_MAX = 1000
+
+
+def trace(
+    msg_id: Annotated[str, typer.Argument(metavar="ID", help="The message's unique id, or one of its keys.")],
+    trace_topic: Annotated[
+        str, typer.Option("--trace-topic", help="Where the clients write.", autocompletion=topics)
+    ] = TRACE_TOPIC,
+    begin: Annotated[str | None, typer.Option("--begin", metavar="TIME", help="Traces from then on only.")] = None,
+    namesrv: Namesrv = None,
+    json: Json = False,
+) -> None:
+    """Who sent a message and who consumed it, when, and how long it took, as clients traced it."""
+    begin_ms = 0
+    if begin is not None:
+        parsed = parse_time(begin, time.time_ns() // 1_000_000)
+        if parsed is None:
+            raise UsageError(f"--begin {begin}: must be a time, such as 2026-01-31T12:30 or 10m (ago)")
+        begin_ms = parsed
+    with admin_of(namesrv) as admin, known_topic(admin, trace_topic):
+        found = admin.query_messages(trace_topic, msg_id, count_max=TRACES_MAX, begin_ms=begin_ms)
+    rows = rows_of(msg_id, found)
+    if not rows:
+        raise Failed(
+            f"no trace of {msg_id} in {trace_topic}: its producer and consumers do not trace (trace=True, or Java's "
+            "enableMsgTrace), or have not written it yet (up to 5 s)"
+        )
+    if json:
+        output.document(rows)
+        return
+    columns = ("what", "group", "client", "time", "took ms", "outcome", "topic", "tries before")
+    output.table(
+        columns,
+        [
+            (
+                row["what"],
+                row["group"] or "-",
+                row["client"],
+                show_time(row["time_ms"]),
+                "-" if row["took_ms"] is None else row["took_ms"],
+                row["outcome"],
+                row["topic"] or "-",
+                "-" if row["retry_times"] is None else row["retry_times"],
+            )
+            for row in rows
+        ],
+    )
+
+
+def rows_of(msg_id: str, messages: list[MessageExt]) -> list[dict[str, Any]]:
+    """One row a send and one a listener's call, oldest first. What is wrong in a trace message is left out."""
+    rows: list[dict[str, Any]] = []
+    calls: dict[tuple[str, str], dict[str, Any]] = {}
+    for message in messages:
+        for record in decode(message.body):
+            if msg_id != record.msg_id and msg_id not in record.keys.split():
+                continue
+            if record.type in (TraceType.SUB_BEFORE, TraceType.SUB_AFTER):
+                row = calls.setdefault((record.request_id, record.msg_id), _call(record, message.born_host))
+                _fill(row, record)
+            else:
+                rows.append(_sent(record, message.born_host))
+    return sorted([*rows, *calls.values()], key=lambda row: row["time_ms"])
+
+
+def _sent(record: TraceRecord, client: str) -> dict[str, Any]:
+    what = {TraceType.PUB: "sent", TraceType.END_TRANSACTION: "transaction", TraceType.RECALL: "recalled"}[record.type]
+    ended = record.transaction_state or ("SUCCESS" if record.success else "FAILED")
+    return {
+        **_common(record, client),
+        "what": what,
+        "topic": record.topic,
+        "outcome": ended,
+        "took_ms": record.cost_ms if record.type is TraceType.PUB else None,
+        "store_host": record.store_host,
+        "offset_msg_id": record.offset_msg_id,
+        "message_type": {int(each): each.name for each in MessageType}.get(record.message_type, str(record.message_type)),
+        "retry_times": None,
+    }
+
+
+def _call(record: TraceRecord, client: str) -> dict[str, Any]:
+    return {
+        **_common(record, client),
+        "what": "consumed",
+        "topic": "",
+        "outcome": "not ended, or not traced yet",
+        "took_ms": None,
+        "store_host": "",
+        "offset_msg_id": "",
+        "message_type": None,
+        "retry_times": None,
+    }
+
+
+def _common(record: TraceRecord, client: str) -> dict[str, Any]:
+    return {
+        "msg_id": record.msg_id,
+        "group": record.group,
+        "client": client,
+        "time_ms": record.time_ms,
+        "keys": record.keys,
+        "tags": record.tags,
+    }
+
+
+def _fill(row: dict[str, Any], record: TraceRecord) -> None:
+    """What either of the two records of a call adds; they may come in any order."""
+    row["group"] = row["group"] or record.group
+    if record.type is TraceType.SUB_BEFORE:
+        row["time_ms"] = record.time_ms
+        row["retry_times"] = record.retry_times
+        return
+    row["took_ms"] = record.cost_ms
+    row["time_ms"] = row["time_ms"] or record.time_ms
+    codes = {int(code): code.name for code in ConsumeCode}
+    row["outcome"] = codes.get(record.code, str(record.code)) if not record.success else "SUCCESS"

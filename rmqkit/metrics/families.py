@@ -1,0 +1,96 @@
+"""Metrics as values and as Prometheus' text.
+
+A `Family` is one metric: its name as Prometheus sees it (Apache's exporter appends the unit, so do we), what it means, the
+names of its own labels, and `samples`, a function of the node that yields `(label values, value)`. The labels of the node
+(`cluster`, `node_type`, `node_id`, those of `metricsLabel`) are put before them.
+
+`text_pieces` writes families in pieces of at most `PIECE` samples, so that a scrape of many series is spread over turns. A
+metric has at most `series_max` series: the rest is summed up in one that is labelled as OpenTelemetry labels it.
+
+A histogram's value is `(counts, sum)`: `counts` has one number for each bound and one for what is above the last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate, islice
+from typing import Any, Literal, NamedTuple
+
+from prometheus_client import exposition
+from prometheus_client.core import Metric
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+PIECE = 100
+OVERFLOW = {"otel_metric_overflow": "true"}
+
+Histogram = tuple[Sequence[int], float]
+Sample = tuple[Sequence[str], float | Histogram]
+
+
+class Family(NamedTuple):
+    name: str
+    kind: Literal["counter", "gauge", "histogram"]
+    help: str
+    labels: tuple[str, ...]
+    samples: Callable[[Any], Iterable[Sample]]
+    #: upper bounds of a histogram
+    bounds: tuple[int, ...] = ()
+    #: the group of metrics that it is switched with; "" is always on
+    switch: str = ""
+
+
+class _One:
+    """A registry of one metric: what prometheus-client writes out."""
+
+    def __init__(self, metric: Metric) -> None:
+        self._metric = metric
+
+    def collect(self) -> Iterable[Metric]:
+        return (self._metric,)
+
+
+def text_pieces(families: Iterable[Family], node: Any, common: Mapping[str, str], series_max: int) -> Iterator[bytes]:
+    """The text of the families, piece by piece; the node is looked at as the pieces are taken."""
+    for family in families:
+        left = iter(family.samples(node))
+        within = islice(left, series_max)
+        is_first = True
+        while samples := list(islice(within, PIECE)):
+            text = _text(family, [({**common, **_named(family, labels)}, value) for labels, value in samples])
+            # Only the first piece of a metric says what it is.
+            yield text if is_first else text.split(b"\n", 2)[2]
+            is_first = False
+        rest: list[Sample] = []
+        while samples := list(islice(left, PIECE)):
+            # One a piece is left of them: neither their number nor their look-up may hold up a turn.
+            rest.append(((), _sum(family, samples)))
+            yield b""
+        if rest:
+            text = _text(family, [({**common, **OVERFLOW}, _sum(family, rest))])
+            yield text.split(b"\n", 2)[2]
+
+
+def _named(family: Family, labels: Sequence[str]) -> dict[str, str]:
+    return dict(zip(family.labels, labels, strict=True))
+
+
+def _sum(family: Family, samples: list[Sample]) -> float | Histogram:
+    if family.kind != "histogram":
+        return sum(value for _, value in samples if not isinstance(value, tuple))
+    both = [value for _, value in samples if isinstance(value, tuple)]
+    return [sum(column) for column in zip(*(counts for counts, _ in both), strict=True)], sum(each for _, each in both)
+
+
+def _text(family: Family, samples: list[tuple[dict[str, str], float | Histogram]]) -> bytes:
+    name = family.name.removesuffix("_total") if family.kind == "counter" else family.name
+    metric = Metric(name, family.help, family.kind)
+    for labels, value in samples:
+        if isinstance(value, tuple):
+            counts, total = value
+            for bound, count in zip((*map(str, map(float, family.bounds)), "+Inf"), accumulate(counts), strict=True):
+                metric.add_sample(f"{name}_bucket", {**labels, "le": bound}, count)
+            metric.add_sample(f"{name}_count", labels, sum(counts))
+            metric.add_sample(f"{name}_sum", labels, total)
+        else:
+            metric.add_sample(family.name, labels, value)
+    return exposition.generate_latest(_One(metric))

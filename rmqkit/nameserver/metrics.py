@@ -1,0 +1,59 @@
+"""What a name server tells Prometheus. Apache's has no metrics, so the names are our own."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from rmqkit.metrics.endpoint import MetricsEndpoint
+from rmqkit.metrics.families import Family, Sample
+from rmqkit.runtime.calls import code_name
+
+if TYPE_CHECKING:
+    from rmqkit.nameserver.node import NameServer
+
+
+def endpoint(ns: NameServer) -> MetricsEndpoint:
+    return MetricsEndpoint(
+        ns,
+        FAMILIES,
+        {"node_type": "nameserver", "node_id": ns.name},
+        ns.config.metrics,
+        outbox=ns.outbox,
+        clock=ns.clock,
+        duties=ns.duties,
+        log=ns.ports.log,
+        healthy=lambda: not ns.stopping,
+    )
+
+
+def _brokers(ns: NameServer) -> Iterator[Sample]:
+    found = Counter(
+        (group.cluster, "master" if broker_id == 0 else "slave")
+        for group in ns.routes.groups.values()
+        for broker_id in group.members
+    )
+    yield from found.items()
+
+
+def _groups(ns: NameServer) -> Iterator[Sample]:
+    yield from Counter((group.cluster,) for group in ns.routes.groups.values()).items()
+
+
+def _requests(ns: NameServer) -> Iterator[Sample]:
+    for code, count in list(ns.remoting.counts.items()):
+        yield (code_name(code).lower(),), count
+
+
+FAMILIES: tuple[Family, ...] = (
+    Family("rmqkit_brokers", "gauge", "Brokers that are registered", ("cluster", "role"), _brokers),
+    Family("rmqkit_broker_groups", "gauge", "Broker names that are registered", ("cluster",), _groups),
+    Family("rmqkit_topics", "gauge", "Topics that have a route", (), lambda ns: [((), len(ns.routes.topics))]),
+    Family("rmqkit_queues", "gauge", "Queue entries of all routes", (), lambda ns: [((), ns.routes.queue_count)]),
+    Family("rmqkit_kv_entries", "gauge", "Entries of the key-value configuration", (),
+           lambda ns: [((), sum(map(len, ns.kv.tables.values())))]),
+    Family("rmqkit_requests_total", "counter", "Requests taken", ("request_code",), _requests),
+    Family("rmqkit_uptime_seconds", "gauge", "Seconds since the name server started", (),
+           lambda ns: [((), max(0, ns.clock.mono_ms - ns.started_ms) // 1000)]),
+)  # fmt: skip

@@ -1,0 +1,40 @@
+"""consumerFilter.json: the expressions that groups filter topics by, as the broker keeps them.
+
+Source: `broker/.../filter/{ConsumerFilterManager,ConsumerFilterData}.java`, `filter/.../util/BloomFilterData.java`.
+"""
+
+from msgspec import field
+
+from rmqkit.wire.bodies.base import Body
+from rmqkit.wire.schema import Int32, Int64
+
+
+class BloomData(Body, kw_only=True):
+    """The bits of a group in the bit maps of a topic; `bit_num` is how long those are."""
+
+    bit_num: Int32 = 0
+    bit_pos: list[Int32] | None = None
+
+
+class ConsumerFilterData(Body, kw_only=True):
+    """`client_version` is the subscription's; `dead_time` 0 or before `born_time` means that the group is there, and `dead`
+    says the same for readers of the file."""
+
+    bloom_filter_data: BloomData | None = None
+    born_time: Int64 = 0
+    client_version: Int64 = 0
+    consumer_group: str = ""
+    dead: bool = False
+    dead_time: Int64 = 0
+    expression: str | None = None
+    expression_type: str | None = None
+    topic: str = ""
+
+
+class FilterDataByTopic(Body, kw_only=True):
+    group_filter_data: dict[str, ConsumerFilterData] = field(default_factory=dict)
+    topic: str = ""
+
+
+class ConsumerFilterTable(Body, kw_only=True):
+    filter_data_by_topic: dict[str, FilterDataByTopic] = field(default_factory=dict)

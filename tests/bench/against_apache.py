@@ -1,0 +1,150 @@
+"""Our broker against Apache's, in pairs: `make bench-apache ARGS="..."`.
+
+    python -m tests.bench.against_apache [--rows sync-1 batch ...] [--pairs 5] [--seconds 6] [--jvm 1g|shipped]
+                                         [--figures FILE] [--page FILE] [--render]
+
+A pair is a session of ours and one of Apache's, one after the other, never both at once; the order turns from pair to pair.
+Rows of different flush modes are sessions of their own, and start-up has none. The figures of the rows that were asked for
+replace those in the file when their last pair is done, so rows can be measured one by one; then the page is made from all
+that is known. Wants Java 17 and Maven, as the interop tests do.
+"""
+
+import argparse
+import datetime
+import platform
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from tests.bench import figures as kept
+from tests.bench.brokers import APACHE, JVMS, OURS, candidates, start_up_s
+from tests.bench.load import Load
+from tests.bench.rows import ASYNC_FLUSH, NOTHING, QUEUES, ROWS, SYNC_FLUSH, Session, warm_up
+from tests.interop import apache
+
+DOCS = Path(__file__).parents[2] / "docs"
+FIGURES = DOCS / "performance" / "figures.json"
+PAGE = DOCS / "performance.md"
+
+#: row -> side -> its figures
+PairFigures = dict[str, dict[str, Mapping[str, Any]]]
+
+
+def main(arguments: Sequence[str]) -> int:
+    chosen = _parse(arguments)
+    lacking = apache.missing_tools()
+    if lacking and not chosen.render:
+        print(f"error: the benchmark needs Java 17 and Maven; {lacking}", file=sys.stderr)
+        return 1
+    if not chosen.render:
+        measure(chosen)
+    figures = kept.load(chosen.figures)
+    if not figures["rows"]:
+        print(f"error: {chosen.figures} has no rows yet", file=sys.stderr)
+        return 1
+    chosen.page.write_text(kept.render(figures, chosen.figures.parent))
+    for name in ROWS:
+        if name in figures["rows"]:
+            print(kept.row_line(name, figures["rows"][name]))
+    return 0
+
+
+def _parse(arguments: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="make bench-apache", description="Our broker against Apache's, in pairs.")
+    parser.add_argument("--rows", nargs="+", choices=list(ROWS), default=list(ROWS), metavar="ROW", help=", ".join(ROWS))
+    parser.add_argument("--pairs", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=6.0, help="that count, of each load (6)")
+    parser.add_argument("--lead", type=float, default=1.0, help="seconds before them that do not (1)")
+    parser.add_argument("--warm", type=float, default=10.0, help="seconds of warm-up of each session (10)")
+    parser.add_argument("--scale", type=float, default=1.0, help="part of the counted loads, for a trial (1)")
+    parser.add_argument("--jvm", choices=list(JVMS), default="1g", help="flags of Apache's broker (1g)")
+    parser.add_argument("--figures", type=Path, default=FIGURES)
+    parser.add_argument("--page", type=Path, default=PAGE)
+    parser.add_argument("--render", action="store_true", help="make the page from the figures there are; measure nothing")
+    return parser.parse_args(arguments)
+
+
+def measure(chosen: argparse.Namespace) -> None:
+    """All pairs of the rows; the figures are kept after each pair as far as they go."""
+    began_s = time.monotonic()
+    known: dict[str, list[Mapping[str, Mapping[str, Any]]]] = {name: [] for name in ROWS if name in chosen.rows}
+    with Load() as load:
+        for number in range(chosen.pairs):
+            order = (OURS, APACHE) if number % 2 == 0 else (APACHE, OURS)
+            for flush in (ASYNC_FLUSH, SYNC_FLUSH, NOTHING):
+                names = [name for name in known if ROWS[name].flush == flush]
+                pair: PairFigures = {name: {} for name in names}
+                for side in order if names else ():
+                    for name, figure in _session(side, flush, names, load, chosen).items():
+                        pair[name][side] = figure
+                for name in names:
+                    known[name].append(pair[name])
+            _keep(known, chosen)
+            print(f"pair {number + 1} of {chosen.pairs}: {time.monotonic() - began_s:.0f} s", file=sys.stderr, flush=True)
+
+
+def _session(
+    side: str, flush: str, names: Sequence[str], load: Load, chosen: argparse.Namespace
+) -> dict[str, Mapping[str, Any]]:
+    """The rows of one side that share a broker."""
+    if flush == NOTHING:
+        return {name: _told(side, name, {"seconds": start_up_s(side, chosen.jvm)}, 0.0) for name in names}
+    done: dict[str, Mapping[str, Any]] = {}
+    with candidates(chosen.jvm)[side]({"flushDiskType": flush}) as running:
+        load.ask("open", namesrv=running.namesrv)
+        try:
+            session = Session(running, load, chosen.lead, chosen.seconds, chosen.warm, chosen.scale)
+            warm_up(session)
+            for name in names:
+                began_s = time.monotonic()
+                done[name] = _told(side, name, ROWS[name].run(session), time.monotonic() - began_s)
+        finally:
+            load.ask("close")
+    return done
+
+
+def _told(side: str, name: str, figure: Mapping[str, Any], took_s: float) -> Mapping[str, Any]:
+    value, cpu = figure[ROWS[name].value], figure.get("cpuMicros")
+    with_cpu = "" if cpu is None else f", {cpu:.1f} µs CPU a message"
+    failed = f", {figure['failed']} FAILED ({figure['firstFailure']})" if figure.get("failed") else ""
+    line = f"{side:>7} {name:>9}: {value:,.2f} {ROWS[name].unit}{with_cpu}{failed}"
+    print(f"{line}  [{took_s:.0f} s]", file=sys.stderr, flush=True)
+    return figure
+
+
+def _keep(known: Mapping[str, Sequence[Mapping[str, Mapping[str, Any]]]], chosen: argparse.Namespace) -> None:
+    figures = kept.load(chosen.figures)
+    now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    figures["machine"] = _machine()
+    figures["method"] = {
+        "warm_s": chosen.warm,
+        "lead_s": chosen.lead,
+        "seconds": chosen.seconds,
+        "queues": QUEUES,
+        "jvm": "-Xms{0}m -Xmx{0}m {1}".format(*JVMS[chosen.jvm]).strip(),
+    }
+    for name, pairs in known.items():
+        figures["rows"][name] = {"at": now, "pairs": list(pairs)}
+    kept.save(chosen.figures, figures)
+
+
+def _machine() -> str:
+    cores, memory_gb = psutil.cpu_count(), psutil.virtual_memory().total / 1e9
+    return (
+        f"{cores} cores shared by broker, name server and client, {memory_gb:.0f} GB, {platform.system()}"
+        f" {platform.release().split('-')[0]}, Python {platform.python_version()}, Java {_java_version()}."
+    )
+
+
+def _java_version() -> str:
+    told = subprocess.run(["java", "-version"], capture_output=True, text=True, check=False).stderr
+    return told.split('"')[1] if '"' in told else "unknown"
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,299 @@
+"""A broker in this process on real files, without sockets: what a message costs, whoever else uses the machine.
+
+    python -m tests.bench.inprocess send batch pull hold [--rounds 10]       µs a message
+    python -m tests.bench.inprocess --profile send                           where they go, by function
+
+The loads put whole frames into the broker as a Java client writes them and take its answers out of the outbox; a turn is
+what the shell's would be. What is missing is the network: about 5 µs of the kernel's for each read or send of a socket.
+
+Every round does the same turns on a clock that passes as the load wants it, so turn n of one round does what turn n of any
+other did: of each turn the least of the rounds counts, which leaves out whatever else ran on the machine (a clock of CPU
+time would cost a system call at each look). The index, which takes records in batches later, has a load of its own.
+
+    send    64 sends of 1 KiB a turn (64 threads that wait for their answers)
+    single  one send a turn (one thread)
+    batch   4 batches of 32 × 128 B a turn
+    pull    pulls of 32 × 1 KiB, one a turn
+    hold    a pull that waits, a send that wakes it: what a message costs that is read as soon as it comes
+    index   what the index does for one of the sends later
+"""
+
+import argparse
+import cProfile
+import gc
+import pstats
+import random
+import struct
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from functools import partial
+from types import TracebackType
+from typing import NamedTuple
+
+from rmqkit import config, plugins
+from rmqkit.broker.node import Broker
+from rmqkit.runtime.connection import Address, Connection
+from rmqkit.runtime.ports import Clock, Ports
+from rmqkit.shell.disk import OsDisk
+from rmqkit.shell.log import stderr_log
+from rmqkit.wire.batch import BatchMessage, encode_batch
+from rmqkit.wire.codes import RequestCode
+
+TOPIC = "BenchmarkTest"
+QUEUES = 8
+INDEX = "index"
+_FRAME = struct.Struct(">iI")
+_HEAD = struct.Struct(">hbhiiii")
+_BINARY = 1 << 24
+_VERSION = 479
+
+
+def frame(code: int, opaque: int, fields: dict[str, str], body: bytes = b"", flag: int = 0) -> bytes:
+    """A request with the binary header of Java's client."""
+    pairs = b"".join(
+        len(key).to_bytes(2, "big") + key.encode() + len(value.encode()).to_bytes(4, "big") + value.encode()
+        for key, value in fields.items()
+    )
+    header = _HEAD.pack(code, 0, _VERSION, opaque, flag, 0, len(pairs)) + pairs
+    return _FRAME.pack(4 + len(header) + len(body), _BINARY | len(header)) + header + body
+
+
+def properties(number: int) -> str:
+    """What Java's client puts on a plain message: the unique key's last digits change from one to the next."""
+    return f"UNIQ_KEY\x017F000001{number >> 16:016X}{number & 0xFFFF:08X}\x02WAIT\x01true\x02"
+
+
+def send_frame(number: int, body: bytes, *, topic: str = TOPIC, queue_id: int = 0, batch: bool = False) -> bytes:
+    fields = {
+        "a": "bench_producer", "b": topic, "c": "TBW102", "d": "4", "e": str(queue_id), "f": "0",
+        "g": str(1_760_000_000_000 + number), "h": "0", "i": properties(number), "j": "0", "k": "false",
+        "m": "true" if batch else "false", "n": "broker-a",
+    }  # fmt: skip
+    code = RequestCode.SEND_BATCH_MESSAGE if batch else RequestCode.SEND_MESSAGE_V2
+    return frame(code, number & 0x7FFFFFFF, fields, body)
+
+
+def batch_body(first: int, count: int, size: int) -> bytes:
+    return encode_batch(
+        [BatchMessage(0, bytes(size), properties(number).encode()) for number in range(first, first + count)]
+    )
+
+
+def pull_frame(opaque: int, offset: int, *, topic: str = TOPIC, queue_id: int = 0, suspend_ms: int = 15_000) -> bytes:
+    fields = {
+        "consumerGroup": "bench", "topic": topic, "queueId": str(queue_id), "queueOffset": str(offset), "maxMsgNums": "32",
+        "sysFlag": "6" if suspend_ms else "4", "commitOffset": "0", "suspendTimeoutMillis": str(suspend_ms),
+        "subscription": "*", "subVersion": "1", "expressionType": "TAG", "bname": "broker-a",
+    }  # fmt: skip
+    return frame(RequestCode.PULL_MESSAGE, opaque, fields)
+
+
+class InProcess:
+    """A broker that serves, in a temporary folder."""
+
+    def __init__(self, *overrides: str) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="inprocess-")
+        values = [
+            "brokerName=broker-a",
+            "brokerIP1=127.0.0.1",
+            "brokerIP2=127.0.0.1",
+            f"storePathRootDir={self._folder.name}",
+        ]
+        settings = config.load([], [*values, *overrides], "broker")
+        self.clock = Clock()
+        self._now_us = time.time_ns() // 1000
+        #: what a turn lasts by the broker's clock
+        self._turn_us = 1000
+        self._tick()
+        self.disk = OsDisk(self._folder.name)
+        ports = Ports(self.clock, self.disk, random.Random(1), stderr_log("bench"))
+        self.broker = Broker("bench", ports, settings, plugins.load(entry_points=False).broker_parts(settings))
+        self._connections = 0
+        self.number = 0
+        self.turn(self.broker.start)
+        while not self.broker.serving:
+            self.turn()
+        self.conn = self.connect()
+
+    def __enter__(self) -> "InProcess":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.disk.close()
+        self._folder.cleanup()
+
+    def _tick(self) -> None:
+        self._now_us += self._turn_us
+        self.clock.mono_ms = self.clock.wall_ms = self._now_us // 1000
+
+    def connect(self) -> Connection:
+        self._connections += 1
+        conn = Connection(self._connections, "remoting", Address("127.0.0.1", 40_000 + self._connections))
+        self.turn(lambda: self.broker.opened(conn))
+        return conn
+
+    def turn(self, event: Callable[[], None] | None = None) -> None:
+        """One turn; what the broker sent stays in `out` of the connections until their next one."""
+        broker = self.broker
+        self._tick()
+        if self.disk.completed:
+            for completion, error in self.disk.take_completed():
+                broker.done(completion, error)
+        if event is not None:
+            event()
+        due_ms = broker.due_ms()
+        if due_ms is not None and due_ms <= self.clock.mono_ms:
+            broker.run_due()
+        broker.settle()
+        outbox = broker.outbox
+        outbox.dials.clear()
+        for conn in outbox.dirty:
+            conn.out.clear()
+            conn.out_size = 0
+        outbox.dirty.clear()
+
+    def receive(self, data: bytes, conn: Connection | None = None) -> None:
+        at = conn or self.conn
+        self.turn(lambda: self.broker.received(at, data))
+
+    def make_topic(self, topic: str, queues: int = QUEUES) -> None:
+        fields = {
+            "topic": topic, "defaultTopic": "TBW102", "readQueueNums": str(queues), "writeQueueNums": str(queues),
+            "perm": "6", "topicFilterType": "SINGLE_TAG", "topicSysFlag": "0", "order": "false",
+        }  # fmt: skip
+        self.receive(frame(RequestCode.UPDATE_AND_CREATE_TOPIC, 1, fields))
+        self.idle()
+
+    def idle(self) -> None:
+        """Let the disk thread, the index and the duties of the next ten seconds end what they have to do."""
+        self._turn_us, before_us = 100_000, self._turn_us
+        for _ in range(100):
+            self.disk.wait(1.0)
+            self.turn()
+        self._turn_us = before_us
+
+    def sends(self, turns: int, per_turn: int, size: int, *, topic: str = TOPIC, queues: int = QUEUES) -> list[bytes]:
+        """What the turns of a load will receive."""
+        body = bytes(size)
+        made = []
+        for _ in range(turns):
+            frames = []
+            for _ in range(per_turn):
+                self.number += 1
+                frames.append(send_frame(self.number, body, topic=topic, queue_id=self.number % queues))
+            made.append(b"".join(frames))
+        return made
+
+    def run(self, turns: list[bytes], turn_us: int) -> list[int]:
+        """Each turn's time in ns; duties that come due in between are in it."""
+        self.idle()
+        self._turn_us = turn_us
+        gc.collect()
+        now = time.perf_counter_ns
+        took = []
+        for data in turns:
+            began = now()
+            self.receive(data)
+            took.append(now() - began)
+        return took
+
+    def index(self, turns: list[bytes]) -> list[int]:
+        """The time of each step of the index in ns, for the records of these turns."""
+        index = self.broker.store.index  # type: ignore[attr-defined]
+        self.broker.duties.remove("store-index")
+        while index._has_work:
+            index._step()
+        for data in turns:
+            self.receive(data)
+        now = time.perf_counter_ns
+        took = []
+        while index._has_work:
+            began = now()
+            index._step()
+            took.append(now() - began)
+        return took
+
+
+class Load(NamedTuple):
+    """`make` gives the turns of a round, each as the bytes that come in; `turn_us` is what one lasts at a high rate."""
+
+    make: Callable[[InProcess], list[bytes]]
+    messages: int
+    turn_us: int
+
+
+def make_batches(server: InProcess) -> list[bytes]:
+    turns = []
+    for _ in range(128):
+        frames = []
+        for _ in range(4):
+            server.number += 32
+            body = batch_body(server.number, 32, 128)
+            frames.append(send_frame(server.number, body, queue_id=server.number // 32 % QUEUES, batch=True))
+        turns.append(b"".join(frames))
+    return turns
+
+
+def make_pulls(server: InProcess) -> list[bytes]:
+    for data in server.sends(150, 64, 1024):
+        server.receive(data)
+    first = server.broker.store.queue_range(TOPIC, 0).offset_max - 1024
+    return [pull_frame(number, first + number * 32, suspend_ms=0) for number in range(32)] * 10
+
+
+def make_held(server: InProcess) -> list[bytes]:
+    offset = server.broker.store.queue_range(TOPIC, 0).offset_max
+    turns = []
+    for number in range(2048):
+        turns += [pull_frame(number, offset + number), server.sends(1, 1, 1024, queues=1)[0]]
+    return turns
+
+
+LOADS = {
+    "send": Load(lambda server: server.sends(256, 64, 1024), 16_384, 2000),
+    "single": Load(lambda server: server.sends(2048, 1, 1024), 2048, 200),
+    "batch": Load(make_batches, 16_384, 640),
+    "pull": Load(make_pulls, 10_240, 300),
+    "hold": Load(make_held, 2048, 100),
+    # As many as the index takes at once.
+    INDEX: Load(lambda server: server.sends(256, 64, 1024), 16_384, 2000),
+}
+
+
+def least_us(server: InProcess, load: Load, rounds: int) -> float:
+    """The time of a message: of each turn the least of all rounds."""
+    least: list[int] = []
+    for _ in range(rounds):
+        turns = load.make(server)
+        took = server.index(turns) if load is LOADS[INDEX] else server.run(turns, load.turn_us)
+        least = [min(pair) for pair in zip(least or took, took, strict=True)]
+    return sum(least) / 1000 / load.messages
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(description="The time of a message in a broker without sockets.")
+    parser.add_argument("loads", nargs="*", metavar="LOAD", help=", ".join(LOADS))
+    parser.add_argument("--rounds", type=int, default=10)
+    parser.add_argument("--profile", action="store_true")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
+    chosen = parser.parse_args(arguments)
+    for name in chosen.loads or LOADS:
+        load = LOADS[name]
+        with InProcess(f"messageIndexEnable={'true' if name == INDEX else 'false'}", *chosen.set) as server:
+            server.make_topic(TOPIC)
+            gc.freeze()
+            server.run(load.make(server), load.turn_us)
+            if chosen.profile:
+                profiler = cProfile.Profile()
+                what = server.index if name == INDEX else partial(server.run, turn_us=load.turn_us)
+                profiler.runcall(what, load.make(server))
+                pstats.Stats(profiler).sort_stats("tottime").print_stats(35)
+            else:
+                print(f"{name:>8}  {least_us(server, load, chosen.rounds):7.2f} µs a message", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

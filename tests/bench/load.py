@@ -1,0 +1,76 @@
+"""The load of a benchmark: one JVM with Apache's Java client that does what it is told, one load after the other.
+
+    with Load() as load:
+        load.ask("open", namesrv="127.0.0.1:9876")
+        figure = load.ask("sync", topic="T", threads=8, size=1024, leadMs=1000, runMs=5000)
+
+`rmqkit.bench.Load` (beside the interop driver) dials us and answers each command line with lines of JSON; `begin` and `end`
+mark the window that counts, and `at_window` is called at both, so that processes can be looked at at the same moments.
+"""
+
+import json
+import socket
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import psutil
+
+from tests.interop import apache
+
+MAIN = "rmqkit.bench.Load"
+HEAP_MB = 1024
+ANSWER_TIMEOUT_S = 180.0
+
+
+class LoadError(RuntimeError):
+    """A load did not work; the text says what the client said."""
+
+
+class Load:
+    def __init__(self) -> None:
+        self._home = tempfile.TemporaryDirectory(prefix="load-")
+        with socket.create_server((apache.HOST, 0)) as server:
+            server.settimeout(apache.READY_TIMEOUT_S)
+            port = server.getsockname()[1]
+            out = Path(self._home.name) / "out"
+            with open(out, "wb") as output:
+                home = Path(self._home.name)
+                self._process = apache.start_java(MAIN, [str(port)], home=home, heap_mb=HEAP_MB, small=False, stdout=output)
+            try:
+                self._socket, _ = server.accept()
+            except TimeoutError:
+                apache.end(self._process, clean=False)
+                raise LoadError(f"the load's JVM does not dial: {out.read_text(errors='replace')[-2000:]}") from None
+        self._socket.settimeout(ANSWER_TIMEOUT_S)
+        self._lines = self._socket.makefile("r", encoding="utf-8")
+
+    def __enter__(self) -> "Load":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._socket.close()
+        apache.end(self._process, clean=False)
+        self._home.cleanup()
+
+    def cpu_s(self) -> float:
+        """CPU time of the client so far."""
+        times = psutil.Process(self._process.pid).cpu_times()
+        return times.user + times.system
+
+    def ask(self, command: str, at_window: Callable[[], None] | None = None, **fields: str | int) -> dict[str, Any]:
+        """Do one load; its figures. Raises LoadError."""
+        line = " ".join([command, *(f"{key}={value}" for key, value in fields.items())])
+        self._socket.sendall(line.encode() + b"\n")
+        for answer in self._lines:
+            told: dict[str, Any] = json.loads(answer)
+            if "done" in told:
+                done: dict[str, Any] = told["done"]
+                return done
+            if "error" in told:
+                raise LoadError(f"{line}: {told['error']['text']}")
+            if at_window is not None:
+                at_window()
+        raise LoadError(f"{line}: the load's JVM has ended")

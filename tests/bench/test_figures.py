@@ -1,0 +1,44 @@
+"""The page that is made of kept figures."""
+
+from pathlib import Path
+
+from tests.bench import figures as kept
+from tests.bench.brokers import APACHE, OURS
+from tests.bench.rows import ROWS
+
+
+def pair(ours: float, apache: float, value: str = "perSecond") -> dict[str, dict[str, float]]:
+    return {
+        OURS: {value: ours, "cpuMicros": 10.0, "clientMicros": 20.0},
+        APACHE: {value: apache, "cpuMicros": 30.0, "clientMicros": 21.0},
+    }
+
+
+def test_a_ratio_is_the_median_of_the_pairs() -> None:
+    pairs = [pair(200, 100), pair(300, 100), pair(150, 100)]
+    assert kept.ratios(pairs, "perSecond") == [2.0, 3.0, 1.5]
+    line = kept.row_line("sync-8", {"pairs": pairs})
+    assert "| 200 | 100 | 2.00 [1.50–3.00] | ≥ 1.8 | yes | 10.0 / 30.0 | 20.0 / 21.0 | 3 |" in line
+
+
+def test_less_is_better_where_the_row_says_so() -> None:
+    assert ROWS["start-up"].less
+    line = kept.row_line("start-up", {"pairs": [pair(1.0, 4.0, "seconds")]})
+    assert "| 0.25 [0.25–0.25] | ≤ 0.2 | **no** |" in line
+    assert kept.is_reached("start-up", 0.2)
+
+
+def test_rows_are_kept_one_by_one_and_the_page_has_all_of_them(tmp_path: Path) -> None:
+    path = tmp_path / "performance" / "figures.json"
+    known = kept.load(path)
+    known["rows"]["sync-1"] = {"at": "2026-01-01T00:00:00+00:00", "pairs": [pair(5, 4)]}
+    kept.save(path, known)
+    known = kept.load(path)
+    known["rows"]["batch"] = {"at": "2026-01-02T00:00:00+00:00", "pairs": [pair(9, 10)]}
+    kept.save(path, known)
+    (path.parent / "profile.md").write_text("## Where the time goes\n")
+    page = kept.render(kept.load(path), path.parent)
+    assert ROWS["sync-1"].title in page
+    assert ROWS["batch"].title in page
+    assert "Rows of 2026-01-01 to 2026-01-02." in page
+    assert page.endswith("## Where the time goes\n")

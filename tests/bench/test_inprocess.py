@@ -1,0 +1,28 @@
+"""The loads of the broker in one process do what they say."""
+
+import pytest
+
+from tests.bench.inprocess import INDEX, LOADS, TOPIC, InProcess, least_us
+
+
+@pytest.mark.parametrize("name", ["batch", "hold"])
+def test_every_message_of_a_load_is_stored(name: str) -> None:
+    with InProcess("messageIndexEnable=false") as server:
+        server.make_topic(TOPIC)
+        load = LOADS[name]
+        turns = load.make(server)
+        took = server.run(turns, load.turn_us)
+        assert len(took) == len(turns)
+        assert server.broker.statistics.put_count == load.messages
+        if name == "hold":
+            assert server.broker.statistics.get_count == load.messages
+
+
+def test_the_index_takes_what_was_sent() -> None:
+    with InProcess() as server:
+        server.make_topic(TOPIC)
+        load = LOADS[INDEX]._replace(make=lambda made: made.sends(2, 64, 100), messages=128)
+        assert server.index(load.make(server))
+        hits = server.broker.store.query(TOPIC, f"7F000001{0:016X}{1:08X}", count_max=9, begin_ms=0, end_ms=1 << 60)
+        assert len(hits.buffers) == 1
+        assert least_us(server, LOADS["send"]._replace(make=load.make, messages=128), 2) > 0

@@ -1,0 +1,43 @@
+"""Tables in a narrow terminal: they fit, and what must be read or copied stays in one piece for as long as it can."""
+
+import io
+
+import pytest
+from rich.console import Console
+
+from rmqkit.cli.output import column_widths, rich_table
+from rmqkit.cli.watch import COLUMNS
+
+STATUS = [("broker-a-0", "paused", "SYNC_MASTER", "127.0.0.1:10911", 213415, 1078492000, 1)]
+TRACE = ("what", "group", "client", "time", "took ms", "outcome", "topic", "tries before")
+TRACED = [("consumed", "billing", "127.0.0.1:44584", "2026-11-22 02:38:55.885", 3, "SUCCESS", "orders", "-")]
+
+
+def lines(columns, rows, width):
+    console = Console(width=width, file=io.StringIO())
+    console.print(rich_table(columns, rows, width))
+    return console.file.getvalue().splitlines()
+
+
+def test_a_clusters_status_stands_in_80_columns_unbroken():
+    head, _line, *rows = lines(COLUMNS, STATUS, 80)
+    assert head.split() == " ".join(COLUMNS).split()
+    assert len(rows) == 1
+    assert "127.0.0.1:10911" in rows[0]
+
+
+def test_headers_and_times_are_broken_at_blanks_before_any_word():
+    text = "\n".join(lines(TRACE, TRACED, 80))
+    for word in ("127.0.0.1:44584", "2026-11-22", "02:38:55.885", "consumed", "billing", "before"):
+        assert word in text
+
+
+@pytest.mark.parametrize("width", [20, 40, 60, 80, 120])
+def test_no_line_is_wider_than_the_terminal(width):
+    for columns, rows in ((COLUMNS, STATUS), (TRACE, TRACED), (("a",), [("x" * 300,)]), (("none", "at all"), [])):
+        assert max(map(len, lines(columns, rows, width))) <= width
+
+
+def test_columns_are_as_wide_as_what_is_in_them_where_there_is_room():
+    assert column_widths(("node", "n"), [("broker-a-0", 12345)], 80) == [10, 5]
+    assert column_widths(("node", "n"), [], 80) == [4, 1]

@@ -1,0 +1,138 @@
+"""One JVM that runs the driver's checks with one version of Apache's Java client.
+
+The checks are in `driver/src/main/java/rmqkit/interop`. `NOT_YET` has those our broker cannot pass, each with its reason;
+they run against Apache's broker only (RMQKIT_INTEROP_AGAINST=apache).
+"""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from tests.interop import apache
+from tests.interop.conftest import against_apache
+from tests.interop.lines import CheckRun
+
+#: how many checks run at a time: most of a check's time is waiting
+THREADS = 4
+SENDING = (
+    "send_sync",
+    "send_async",
+    "send_oneway",
+    "send_batch",
+    "send_properties",
+    "send_unicode",
+    "send_large",
+    "send_to_chosen_queue",
+    "send_to_unknown_topic",
+    "send_refused",
+    "send_delay_level",
+)
+PUSHING = (
+    "push_one_member",
+    "push_tag_filter",
+    "push_sql_filter",
+    "sql_refused",
+    "push_rebalance",
+    "push_broadcast",
+    "push_resume",
+    "push_orderly",
+    "push_orderly_suspend",
+    "push_orderly_two_members",
+    "push_retry",
+    "push_retry_dlq",
+    "request_reply",
+    "trace",
+)
+PULLING = (
+    "pull_plain",
+    "pull_long_poll",
+    "pull_tag_filter",
+    "pull_sql_filter",
+    "pull_offsets",
+    "lite_assign_seek",
+    "lite_subscribe_resume",
+)
+ADMIN = (
+    "admin_topic",
+    "admin_cluster",
+    "admin_delete_topic",
+    "admin_offsets",
+    "admin_view_message",
+    "admin_kv",
+    "admin_write_perm",
+    "admin_broker_config",
+    "admin_group",
+    "admin_topic_stats",
+    "admin_connections",
+    "admin_consume_stats",
+    "admin_broker_runtime",
+    "admin_reset_offset",
+    "query_by_key",
+    "query_by_unique_id",
+    "consumer_running_info",
+    "consume_message_directly",
+)
+#: what the 4.9 client has no API for (`older.NEWER_ONLY`)
+NEWER = ("send_compressed", "admin_lists", "admin_reset_queue", "admin_group_views", "sql_meaning", "lite_sql_filter")
+NOT_YET: dict[str, str] = {
+    "send_transaction": "transactions are refused until they are built",
+}
+_WORKING = (*SENDING, *PUSHING, *PULLING, *ADMIN)
+_SHOWS = {
+    "sync": ("send_sync",),
+    "async": ("send_async",),
+    "one-way": ("send_oneway",),
+    "batch": ("send_batch",),
+    "ordered": ("send_to_chosen_queue", "push_orderly", "push_orderly_suspend", "push_orderly_two_members"),
+    "tag": ("push_tag_filter", "pull_tag_filter"),
+    "SQL92": ("push_sql_filter", "pull_sql_filter", "sql_refused", "sql_meaning", "lite_sql_filter"),
+    "broadcasting": ("push_broadcast",),
+    "rebalance": ("push_rebalance",),
+    "delay level": ("send_delay_level",),
+    "retry → DLQ": ("push_retry", "push_retry_dlq"),
+    "query by key and id": ("query_by_key", "query_by_unique_id", "admin_view_message"),
+    "offset reset": ("admin_reset_offset",),
+    "request–reply": ("request_reply",),
+    "trace": ("trace",),
+}
+
+
+def known(version: str) -> tuple[str, ...]:
+    """Every check that runs with this version of the client."""
+    return (*_WORKING, *(NEWER if version == apache.VERSION else ()), *NOT_YET)
+
+
+def chosen(version: str) -> tuple[str, ...]:
+    """Those that are to pass against the cluster of this run."""
+    checks = known(version)
+    return checks if against_apache() else tuple(check for check in checks if check not in NOT_YET)
+
+
+def shows(version: str) -> dict[str, Sequence[str]]:
+    """Which of them show which feature."""
+    checks = chosen(version)
+    return {feature: [check for check in names if check in checks] for feature, names in _SHOWS.items()}
+
+
+def run(namesrv: str, home: Path, version: str, checks: Sequence[str]) -> CheckRun:
+    """The JVM with the checks, which it begins at once."""
+    return CheckRun(
+        home,
+        lambda errors: apache.start_java(
+            "rmqkit.interop.Driver",
+            [namesrv, *checks],
+            home=home,
+            version=version,
+            stderr=errors,
+            heap_mb=384,
+            properties={"interop.threads": str(THREADS)},
+        ),
+    )
+
+
+def listed(version: str, home: Path) -> set[str]:
+    """The driver's own list of its checks."""
+    process = apache.start_java("rmqkit.interop.Driver", ["list"], home=home, version=version, stderr=None)
+    lines = process.stdout.read().splitlines() if process.stdout else []
+    apache.end(process, clean=False)
+    return {row["check"] for row in map(json.loads, lines) if row["group"] != "sample"}

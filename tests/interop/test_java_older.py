@@ -1,0 +1,33 @@
+"""Apache's Java client 4.9.8 against our cluster. One JVM runs every check; each is one test here (`java.py`)."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.interop import apache, java
+from tests.interop.clusters import Target
+from tests.interop.lines import CheckRun, chosen_checks
+
+CLIENT = f"java-{apache.OLDER}"
+SHOWS = java.shows(apache.OLDER)
+
+
+@pytest.fixture(scope="module")
+def driver(target: Target, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[CheckRun]:
+    home = tmp_path_factory.mktemp("driver")
+    running = java.run(target.namesrv, home, apache.OLDER, chosen_checks(request))
+    try:
+        yield running
+    finally:
+        running.close()
+
+
+@pytest.mark.parametrize("check", java.chosen(apache.OLDER))
+def test_java_client(driver: CheckRun, check: str) -> None:
+    result = driver.result(check)
+    assert result["ok"], result.get("trace", result)
+
+
+def test_every_check_of_the_driver_is_listed(tmp_path: Path) -> None:
+    assert java.listed(apache.OLDER, tmp_path) == set(java.known(apache.OLDER))

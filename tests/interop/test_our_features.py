@@ -1,0 +1,236 @@
+"""What our client's newer features do with Apache's broker 5.5.0: filters, delays, dead letters, resets, replies."""
+
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from rmqkit import (
+    Admin,
+    LitePullConsumer,
+    Message,
+    MessageExt,
+    MessageQueue,
+    Producer,
+    PullConsumer,
+    PushConsumer,
+    sql,
+)
+from rmqkit.errors import RequestTimeout, RmqkitError
+from rmqkit.wire.trace import TRACE_TOPIC, decode
+from tests.interop.apache import ApacheCluster
+from tests.interop.test_our_client import make_topic, read_all, send_all
+from tests.interop.until import until
+
+OURS_SHOWS = {
+    "ordered": ["orderly_groups_keep_order_over_a_change_of_members"],
+    "SQL92": ["sql_filters_pushed_and_pulled", "a_bad_expression_is_refused_before_the_start"],
+    "delay level": ["delay_level"],
+    "retry → DLQ": ["failing_messages_end_as_dead_letters"],
+    "query by key and id": ["a_message_is_found_by_each_of_its_ids"],
+    "offset reset": ["a_reset_group_consumes_again"],
+    "request–reply": ["request_and_reply"],
+    "trace": ["traces_of_sending_and_consuming"],
+}
+
+
+@pytest.fixture(scope="module")
+def admin(apache_cluster: ApacheCluster) -> Iterator[Admin]:
+    with Admin(apache_cluster.namesrv) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def producer(apache_cluster: ApacheCluster) -> Iterator[Producer]:
+    with Producer("our-features", namesrv=apache_cluster.namesrv, send_msg_timeout_ms=10_000) as made:
+        yield made
+
+
+@pytest.fixture
+def topic(admin: Admin) -> str:
+    return make_topic(admin, 2)
+
+
+def send_numbered(producer: Producer, topic: str) -> None:
+    """m0 to m11 with their number as property n; every third has none."""
+    for i in range(12):
+        producer.send(Message(topic, f"m{i}", tags=f"Tag{i % 2}", properties={"n": str(i)} if i % 3 != 2 else None))
+
+
+def test_sql_filters_pushed_and_pulled(apache_cluster: ApacheCluster, producer: Producer, topic: str) -> None:
+    pushed: list[bytes] = []
+    consumer = PushConsumer("ours-sql", namesrv=apache_cluster.namesrv, consume_from="first")
+    consumer.subscribe(topic, sql("n > 5 AND TAGS = 'Tag0' OR n IS NULL"))
+    with consumer.start(lambda message: pushed.append(message.body)):
+        send_numbered(producer, topic)
+        wanted = sorted([b"m6", b"m10", b"m2", b"m5", b"m8", b"m11"])
+        until("what the filter lets through", lambda: sorted(set(pushed)) == wanted)
+    pulled: list[bytes] = []
+    with PullConsumer("ours-sql-pull", namesrv=apache_cluster.namesrv, consume_from="first") as puller:
+        puller.subscribe(topic, sql("n BETWEEN 3 AND 7"))
+        until("four", lambda: len(pulled.__iadd__(m.body for m in puller.poll(500))) >= 4)
+    assert sorted(pulled) == [b"m3", b"m4", b"m6", b"m7"]
+
+
+def test_a_bad_expression_is_refused_before_the_start(apache_cluster: ApacheCluster, topic: str) -> None:
+    consumer = PushConsumer("ours-bad-sql", namesrv=apache_cluster.namesrv)
+    consumer.subscribe(topic, sql("n > > 3"))
+    with pytest.raises(RmqkitError, match="SUBSCRIPTION_PARSE_FAILED"):
+        consumer.start(lambda _message: None)
+    consumer.close()
+
+
+def test_lite_pull_consumer(apache_cluster: ApacheCluster, producer: Producer, topic: str) -> None:
+    wanted = send_all(producer, topic, "m", 20)
+    got: list[bytes] = []
+    with LitePullConsumer("ours-lite", namesrv=apache_cluster.namesrv, consume_from="first") as consumer:
+        consumer.subscribe(topic)
+        until("twenty", lambda: len(got.__iadd__(m.body for m in consumer.poll(500))) >= 20)
+    assert sorted(got) == wanted
+
+
+def test_delay_level(apache_cluster: ApacheCluster, producer: Producer, topic: str) -> None:
+    came: list[float] = []
+    consumer = PushConsumer("ours-delay", namesrv=apache_cluster.namesrv, consume_from="first")
+    consumer.subscribe(topic)
+    with consumer.start(lambda _message: came.append(time.monotonic())):
+        sent_s = time.monotonic()
+        producer.send(Message(topic, "later", delay_level=2))
+        until("the delayed message", lambda: bool(came))
+    assert came[0] - sent_s >= 4.5
+
+
+def test_failing_messages_end_as_dead_letters(
+    apache_cluster: ApacheCluster, admin: Admin, producer: Producer, topic: str
+) -> None:
+    """One retry allowed, which Apache's broker sends after its third delay level, 10 s."""
+    seen: list[tuple[bytes, int]] = []
+    consumer = PushConsumer("ours-dead", namesrv=apache_cluster.namesrv, consume_from="first", max_reconsume_times=1)
+    consumer.subscribe(topic)
+
+    def fail(message: MessageExt) -> bool:
+        seen.append((message.body, message.reconsume_times))
+        return False
+
+    dead = MessageQueue("%DLQ%ours-dead", "broker-a", 0)
+    with consumer.start(fail):
+        sent = producer.send(Message(topic, "dead", keys="dead-key", properties={"color": "red"}))
+        until("the dead letter", lambda: dead.topic in admin.topics() and admin.offset_max(dead) == 1)
+    assert seen == [(b"dead", 0), (b"dead", 1)]
+    (letter,) = admin.query_messages(dead.topic, "dead-key")
+    assert (letter.body, letter.properties["color"]) == (b"dead", "red")
+    assert (letter.properties["RETRY_TOPIC"], letter.origin_msg_id) == (topic, sent.offset_msg_id)
+
+
+def test_orderly_groups_keep_order_over_a_change_of_members(
+    apache_cluster: ApacheCluster, admin: Admin, producer: Producer
+) -> None:
+    topic = make_topic(admin, 4)
+    queues = sorted(admin.queues(topic))
+    seen: dict[int, list[int]] = {queue.queue_id: [] for queue in queues}
+    shares = [0, 0]
+
+    def member(number: int) -> PushConsumer:
+        made = PushConsumer(
+            "ours-orderly-two",
+            namesrv=apache_cluster.namesrv,
+            instance_name=f"orderly-{number}",
+            consume_from="first",
+            orderly=True,
+        )
+        made.subscribe(topic)
+
+        def take(message: MessageExt) -> None:
+            seen[message.queue_id].append(int(message.body))
+            shares[number] += 1
+
+        return made.start(take)
+
+    def send(begin: int) -> None:
+        for i in range(begin, begin + 40):
+            producer.send(Message(topic, str(i)), queues[i % 4])
+
+    with member(0) as first:
+        send(0)
+        until("messages for one", lambda: shares[0] >= 40)
+        with member(1) as second:
+            until("two queues each", lambda: len(mine(first, topic)) == len(mine(second, topic)) == 2)
+            send(40)
+            until("messages for two", lambda: shares[1] >= 20 and len({n for all_ in seen.values() for n in all_}) == 80)
+    for numbers in seen.values():
+        once = list(dict.fromkeys(numbers))
+        assert once == sorted(once)
+
+
+def mine(member: PushConsumer, topic: str) -> list[MessageQueue]:
+    return [queue for queue in member.assignment if queue.topic == topic]
+
+
+def test_a_message_is_found_by_each_of_its_ids(admin: Admin, producer: Producer, topic: str) -> None:
+    sent = producer.send(Message(topic, "find me", keys="found-key"))
+    until("the index has it", lambda: bool(admin.query_messages(topic, "found-key")))
+    by_unique_id = admin.query_messages(topic, sent.msg_id, unique=True)
+    by_offset_id = admin.view_message(sent.offset_msg_id)
+    by_place = admin.message_at(sent.queue, sent.queue_offset)
+    assert {m.offset_msg_id for m in (*by_unique_id, by_offset_id, by_place) if m} == {sent.offset_msg_id}
+    assert by_offset_id is not None
+    assert by_place is not None
+
+
+def behind(admin: Admin, group: str, topic: str) -> list[int]:
+    stats = admin.consume_stats(group, topic).values()
+    return [progress.broker_offset - progress.consumer_offset for progress in stats]
+
+
+def test_a_reset_group_consumes_again(apache_cluster: ApacheCluster, admin: Admin, producer: Producer, topic: str) -> None:
+    wanted = send_all(producer, topic, "m", 10)
+    got: list[bytes] = []
+    consumer = PushConsumer("ours-reset", namesrv=apache_cluster.namesrv, consume_from="first", persist_interval_ms=500)
+    consumer.subscribe(topic)
+    with consumer.start(lambda message: got.append(message.body)):
+        until("all", lambda: sorted(got) == wanted)
+        until("committed", lambda: set(behind(admin, "ours-reset", topic)) == {0})
+        moved = admin.reset_group_offsets("ours-reset", topic, to="first")
+        assert set(moved.values()) == {0}
+        until("all again", lambda: sorted(got) == sorted(wanted * 2))
+
+
+def test_request_and_reply(apache_cluster: ApacheCluster, producer: Producer, topic: str) -> None:
+    consumer = PushConsumer("ours-reply", namesrv=apache_cluster.namesrv, consume_from="first")
+    consumer.subscribe(topic)
+
+    def answer(message: MessageExt) -> None:
+        if message.wants_reply and message.body != b"silent":
+            producer.send(message.reply(b"re: " + message.body))
+
+    with consumer.start(answer):
+        for i in range(3):
+            assert producer.request(Message(topic, f"ask {i}"), timeout_ms=30_000).body == f"re: ask {i}".encode()
+        with pytest.raises(RequestTimeout):
+            producer.request(Message(topic, "silent"), timeout_ms=1_000)
+
+
+def test_traces_of_sending_and_consuming(apache_cluster: ApacheCluster, admin: Admin, topic: str) -> None:
+    namesrv = apache_cluster.namesrv
+    got: list[bytes] = []
+    consumer = PushConsumer("ours-traced", namesrv=namesrv, consume_from="first", trace=True)
+    consumer.subscribe(topic)
+    traced = Producer("ours-traced-p", namesrv=namesrv, send_msg_timeout_ms=10_000, trace=True)
+    with consumer.start(lambda message: got.append(message.body)), traced as producer:
+        sent = producer.send(Message(topic, "traced"))
+        until("it is consumed", lambda: got == [b"traced"])
+    kinds: set[str] = set()
+
+    def all_kinds() -> bool:
+        for found in admin.query_messages(TRACE_TOPIC, sent.msg_id):
+            kinds.update(record.type.value for record in decode(found.body))
+        return kinds >= {"Pub", "SubBefore", "SubAfter"}
+
+    until("three kinds of traces", all_kinds)
+
+
+def test_batch_of_many_is_read_in_order(apache_cluster: ApacheCluster, producer: Producer, admin: Admin) -> None:
+    topic = make_topic(admin, 1)
+    producer.send_batch([Message(topic, f"m{i:03}") for i in range(100)])
+    found = read_all(apache_cluster, topic, 100)
+    assert [message.body for message in found] == [f"m{i:03}".encode() for i in range(100)]

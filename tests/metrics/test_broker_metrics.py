@@ -1,0 +1,229 @@
+"""What a broker tells: upstream's names and labels (`apache_scrape.txt` is a scrape of Apache's 5.5.0), and the numbers."""
+
+import re
+from pathlib import Path
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from rmqkit.metrics.families import PIECE, Family, text_pieces
+from rmqkit.metrics.latency import Latency
+from rmqkit.wire.codes import RequestCode
+from tests.broker.conftest import MakeScript, make  # noqa: F401
+from tests.helpers.script import Script
+from tests.metrics.browser import Browser, Driver, parsed
+
+APACHE = (Path(__file__).parent / "apache_scrape.txt").read_text()
+SEND = {"producerGroup": "p", "topic": "T1", "defaultTopic": "TBW102", "defaultTopicQueueNums": "2", "queueId": "0"}
+SEND |= {"sysFlag": "0", "bornTimestamp": "1", "flag": "0", "properties": "", "reconsumeTimes": "0", "unitMode": "false"}
+#: of upstream's, what is not told here: pop and timers are still to come; the size of each message is not looked at
+NOT_TOLD = re.compile(r"rocketmq_(pop|timer)_|rocketmq_message_size|target_info")
+
+Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
+
+
+def scrape(script: Script) -> str:
+    """GET /metrics of a broker that a script drives."""
+    from rmqkit.runtime.connection import Address, Connection
+
+    conn = Connection(999_000 + script.node.metrics.scrape_count, "metrics", Address("10.0.0.9", 1))
+    node, text = script.node, b""
+    node.opened(conn)
+    node.received(conn, b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+    for _ in range(500):
+        node.run_due()
+        text += b"".join(bytes(each) for each in conn.out)
+        conn.out.clear()
+        node.outbox.dirty = [each for each in node.outbox.dirty if each is not conn]
+        if conn.closing:
+            break
+    node.outbox.closes.clear()
+    node.closed(conn, "done")
+    code, _, body = parsed(text)
+    assert code == 200
+    return body.decode()
+
+
+def samples(text: str) -> Samples:
+    return {
+        (sample.name, frozenset(sample.labels.items())): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+def value(found: Samples, name: str, **labels: str) -> float:
+    hits = [number for (each, own), number in found.items() if each == name and own >= set(labels.items())]
+    assert len(hits) == 1, (name, labels, hits)
+    return hits[0]
+
+
+def labels_by_name(text: str) -> dict[str, set[str]]:
+    found: dict[str, set[str]] = {}
+    for name, labels in samples(text):
+        found.setdefault(name, set()).update(key for key, _ in labels)
+    return found
+
+
+@pytest.fixture
+def busy(make: MakeScript) -> Script:  # noqa: F811
+    """Five messages stored, three pulled, two committed; a producer and a consumer online."""
+    script = make("metricsExporterType=PROM", "rpcLatencyMetrics=true", "metricsLabel=dc:eu")
+    client = script.connect()
+    for _ in range(5):
+        assert client.ask(RequestCode.SEND_MESSAGE, SEND, b"hello").code == 0
+    beat = (
+        b'{"clientID":"c","producerDataSet":[{"groupName":"p"}],"consumerDataSet":[{"groupName":"g",'
+        b'"consumeType":"CONSUME_PASSIVELY","messageModel":"CLUSTERING","consumeFromWhere":"CONSUME_FROM_FIRST_OFFSET",'
+        b'"subscriptionDataSet":[{"topic":"T1","subString":"*","subVersion":1}]}]}'
+    )
+    assert client.ask(RequestCode.HEART_BEAT, {}, beat).code == 0
+    pull = {"consumerGroup": "g", "topic": "T1", "queueId": "0", "queueOffset": "0", "maxMsgNums": "3", "sysFlag": "0"}
+    pull |= {"commitOffset": "0", "suspendTimeoutMillis": "0", "subVersion": "1"}
+    assert client.ask(RequestCode.PULL_MESSAGE, pull).code == 0
+    client.ask(RequestCode.PULL_MESSAGE, {**pull, "queueOffset": "3", "maxMsgNums": "1"})
+    commit = {"consumerGroup": "g", "topic": "T1", "queueId": "0", "commitOffset": "2"}
+    client.ask(RequestCode.UPDATE_CONSUMER_OFFSET, commit)
+    return script
+
+
+def test_every_metric_of_upstream_has_its_name_and_labels(busy: Script):
+    ours, theirs = labels_by_name(scrape(busy)), labels_by_name(APACHE)
+    wanted = {name: labels - {"otel_scope_name"} for name, labels in theirs.items() if not NOT_TOLD.match(name)}
+    wanted = {name: labels for name, labels in wanted.items() if not name.endswith(("_bucket", "_created"))}
+    assert {name: labels for name, labels in wanted.items() if not labels <= ours.get(name, set())} == {}
+
+
+def test_messages_and_bytes(busy: Script):
+    found = samples(scrape(busy))
+    own = {"topic": "T1", "cluster": "DefaultCluster", "node_type": "broker", "node_id": "broker-a", "dc": "eu"}
+    assert value(found, "rocketmq_messages_in_total", message_type="normal", is_system="false", **own) == 5
+    assert value(found, "rocketmq_messages_out_total", consumer_group="g", is_system="false", **own) == 4
+    put = value(found, "rocketmq_throughput_in_total", **own)
+    assert put == busy.node.store.offset_max
+    assert value(found, "rocketmq_throughput_out_total", **own) == put * 4 / 5
+
+
+def test_how_far_a_group_is_behind(busy: Script):
+    """ConsumerLagCalculator: lag is what is not committed; in flight what was pulled of it; ready the rest."""
+    busy.advance(1000)
+    found = samples(scrape(busy))
+    own = {"topic": "T1", "consumer_group": "g", "is_retry": "false", "is_system": "false"}
+    assert value(found, "rocketmq_consumer_lag_messages", **own) == 3
+    inflight = value(found, "rocketmq_consumer_inflight_messages", **own)
+    assert inflight + value(found, "rocketmq_consumer_ready_messages", **own) == 3
+    assert inflight >= 1
+    assert value(found, "rocketmq_consumer_lag_latency_milliseconds", **own) >= 1000
+
+
+def test_a_group_that_left_is_still_behind(busy: Script):
+    busy.close(busy.clients[0], "gone")
+    found = samples(scrape(busy))
+    assert value(found, "rocketmq_consumer_lag_messages", topic="T1", consumer_group="g") == 3
+    assert not [name for name, _ in found if name == "rocketmq_consumer_connections"]
+
+
+def test_connections_and_the_node(busy: Script):
+    found = samples(scrape(busy))
+    assert value(found, "rocketmq_producer_connections", language="java", protocol_type="remoting") == 1
+    assert value(found, "rocketmq_consumer_connections", consumer_group="g", consume_mode="push") == 1
+    assert value(found, "rocketmq_broker_permission") == 6
+    assert value(found, "rocketmq_topic_number") == len(busy.node.topics.by_name)
+    assert value(found, "rocketmq_processor_watermark", processor="pull") == 0
+    assert value(found, "rmqkit_requests_total", request_code="send_message") == 5
+    assert value(found, "rocketmq_storage_size_bytes", storage_type="local", storage_medium="disk") > 0
+
+
+def test_how_long_requests_take(make: MakeScript):  # noqa: F811
+    """A pull that is held is counted by the turns it waited; a send is answered in its own turn."""
+    script = make("metricsExporterType=PROM", "rpcLatencyMetrics=true")
+    client = script.connect()
+    client.ask(RequestCode.SEND_MESSAGE, SEND, b"hello")
+    pull = {"consumerGroup": "g", "topic": "T1", "queueId": "0", "queueOffset": "1", "maxMsgNums": "3", "sysFlag": "6"}
+    pull |= {"commitOffset": "0", "suspendTimeoutMillis": "600", "subVersion": "1", "subscription": "*"}
+    client.tell(RequestCode.PULL_MESSAGE, pull)
+    script.advance(700)
+    found = samples(scrape(script))
+    name = "rocketmq_rpc_latency_milliseconds"
+    send = {"request_code": "send_message", "response_code": "success", "is_long_polling": "false", "result": "success"}
+    assert value(found, f"{name}_count", **send) == 1
+    assert value(found, f"{name}_bucket", le="1.0", **send) == 1
+    held = {"request_code": "pull_message", "response_code": "pull_not_found", "is_long_polling": "true"}
+    assert value(found, f"{name}_bucket", le="100.0", **held) == 0
+    assert value(found, f"{name}_bucket", le="1000.0", **held) == 1
+    assert value(found, f"{name}_sum", **held) == 600
+
+
+def test_switches(make: MakeScript):  # noqa: F811
+    off = ("Remoting", "MessageStore", "Connection", "Stats", "Request", "LagAndDlq")
+    script = make("metricsExporterType=PROM", *(f"enable{name}Metrics=false" for name in off))
+    assert scrape(script) == ""
+
+
+def test_more_series_than_allowed_come_as_one(make: MakeScript):  # noqa: F811
+    script = make("metricsExporterType=PROM", "metricsOtelCardinalityLimit=3")
+    for number in range(10):
+        script.node.statistics.put(f"T{number}", 2, 10)
+    text = scrape(script)
+    assert text.count("# TYPE rocketmq_messages_in_total") == 1
+    found = samples(text)
+    assert len([name for name, _ in found if name == "rocketmq_messages_in_total"]) == 4
+    assert value(found, "rocketmq_messages_in_total", otel_metric_overflow="true") == 14
+
+
+def test_many_series_are_spread_over_turns(make: MakeScript):  # noqa: F811
+    script = make("metricsExporterType=PROM")
+    for number in range(1000):
+        script.node.statistics.put(f"T{number}", 1, 10)
+    text = scrape(script)
+    assert len(re.findall(r"^rocketmq_messages_in_total\{", text, re.M)) == 1000
+    assert text.count("# HELP rocketmq_messages_in_total") == 1
+
+
+def test_off_by_default(make: MakeScript):  # noqa: F811
+    assert make().node.metrics is None
+
+
+def test_names_that_peers_choose_are_escaped(make: MakeScript):  # noqa: F811
+    script = make("metricsExporterType=PROM")
+    evil = 'a"} 1\nrocketmq_fake{x="'
+    script.node.statistics.put(evil, 1, 10)
+    found = samples(scrape(script))
+    assert value(found, "rocketmq_messages_in_total", topic=evil) == 1
+    assert not [name for name, _ in found if name == "rocketmq_fake"]
+
+
+def test_a_name_server_tells_of_its_tables():
+    from tests.metrics.test_http import served
+
+    driver: Driver = served()
+    peer: Browser = driver.connect()
+    found = samples(peer.get()[2].decode())
+    assert value(found, "rmqkit_topics", node_type="nameserver", node_id="ns-0") == 0
+    assert value(found, "rmqkit_kv_entries") == 0
+
+
+def test_response_codes_that_clients_make_up_are_one_series(make: MakeScript):  # noqa: F811
+    script = make("metricsExporterType=PROM", "rpcLatencyMetrics=true")
+    latency = Latency()
+    call = latency.call(script.node.remoting, script.connect().conn, 307, None, b"", 1, 0, 0, None)
+    for code in range(100_000, 100_050):
+        latency.record(call, code, call.began_ms)
+    latency.record(call, 0, call.began_ms)
+    assert [(labels[2], counts[0]) for labels, (counts, _) in latency.samples()] == [("other", 50), ("success", 1)]
+
+
+def test_what_is_beyond_the_allowed_series_is_summed_up_piece_by_piece():
+    seen = []
+
+    def samples_of(node):
+        for number in range(1000):
+            seen.append(number)
+            yield (str(number),), 1
+
+    family = Family("rmqkit_t", "gauge", "t", ("n",), samples_of)
+    pieces = []
+    for piece in text_pieces([family], None, {}, 100):
+        assert len(seen) <= (len(pieces) + 1) * PIECE + 1
+        pieces.append(piece)
+    assert pieces[-1] == b'rmqkit_t{otel_metric_overflow="true"} 900.0\n'

@@ -1,0 +1,62 @@
+"""Long polling's table: who waits, and that nobody stays in it who has ended."""
+
+import gc
+import weakref
+
+from rmqkit.runtime.waiters import ArrivalWaiter, ArrivalWaiters
+
+
+def waiter(woken, name, deadline_ms, conn=None, offset=0):
+    return ArrivalWaiter(("T", 0), offset, deadline_ms, conn, None, lambda arrived: woken.append((name, arrived)))
+
+
+def test_each_ends_at_its_deadline_in_the_order_of_parking():
+    table, woken = ArrivalWaiters(10), []
+    for name, deadline_ms in (("late", 30), ("first", 20), ("second", 20)):
+        assert table.park(waiter(woken, name, deadline_ms))
+    assert table.next_deadline_ms() == 20
+    assert table.expire(19) == 20
+    assert woken == []
+    assert table.expire(20) == 30
+    assert woken == [("first", False), ("second", False)]
+    assert table.expire(30) is None
+    assert table.count == 0
+
+
+def test_the_deadline_of_one_that_was_woken_is_forgotten():
+    table, woken = ArrivalWaiters(10), []
+    for name, deadline_ms in (("a", 20), ("b", 30)):
+        table.park(waiter(woken, name, deadline_ms, offset=0 if name == "a" else 5))
+    table.arrived(("T", 0), 0, 0)
+    assert woken == [("a", True)]
+    assert table.expire(20) == 30
+    table.park(waiter(woken, "c", 20))
+    assert table.next_deadline_ms() == 20
+
+
+def test_nothing_is_kept_of_pulls_that_were_answered():
+    """A pull waits for up to a minute, and on a busy queue thousands a second are answered at once."""
+    table, woken = ArrivalWaiters(10), []
+    kept = []
+    for number in range(5000):
+        call = type("Parked", (), {})()
+        kept.append(weakref.ref(call))
+        table.park(
+            ArrivalWaiter(("T", 0), 0, 15_000 + number // 5, None, None, lambda arrived, call=call: woken.append(call))
+        )
+        table.arrived(("T", 0), 0, 0)
+        woken.clear()
+    del call
+    gc.collect()
+    assert not any(ref() for ref in kept)
+    assert table.count == 0
+
+
+def test_lost_connections_and_a_full_table():
+    table, woken, conn = ArrivalWaiters(2), [], object()
+    assert table.park(waiter(woken, "a", 20, conn))
+    assert table.park(waiter(woken, "b", 20))
+    assert not table.park(waiter(woken, "c", 20))
+    table.drop(conn)
+    assert table.expire(20) is None
+    assert woken == [("b", False)]

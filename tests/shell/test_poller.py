@@ -1,0 +1,63 @@
+"""How often the poller looks before it sleeps."""
+
+import os
+import select
+
+import pytest
+
+from rmqkit.shell.poller import READ, EpollPoller
+
+pytestmark = pytest.mark.skipif(not hasattr(select, "epoll"), reason="epoll is Linux's")
+
+
+class Looked:
+    """An epoll that notes how long each look may take, and has an event at some of them."""
+
+    def __init__(self, *with_event: int) -> None:
+        self.timeouts: list[float] = []
+        self._with_event = with_event
+
+    def poll(self, timeout_s: float, events_max: int) -> list[tuple[int, int]]:
+        self.timeouts.append(timeout_s)
+        return [(7, READ)] if len(self.timeouts) in self._with_event else []
+
+
+def poller(monkeypatch: pytest.MonkeyPatch, epoll: Looked, processors: int = 2) -> EpollPoller:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(processors)))
+    made = EpollPoller(3)
+    made.close()
+    made._epoll = epoll  # type: ignore[assignment]
+    return made
+
+
+def test_an_idle_node_sleeps_at_once(monkeypatch):
+    epoll = Looked()
+    polled = poller(monkeypatch, epoll)
+    assert [polled.poll(None), polled.poll(250)] == [[], []]
+    assert epoll.timeouts == [-1, 0.25]
+
+
+def test_after_events_it_looks_before_it_sleeps(monkeypatch):
+    epoll = Looked(1, 3)
+    polled = poller(monkeypatch, epoll)
+    assert polled.poll(1000)
+    assert polled.poll(1000), "at the second look"
+    assert not polled.poll(1000)
+    assert not polled.poll(1000), "there was nothing: no looks before the next sleep"
+    assert epoll.timeouts == [1.0, 0, 0, 0, 0, 0, 1.0, 1.0]
+
+
+def test_a_turn_that_may_not_wait_looks_once(monkeypatch):
+    epoll = Looked(1)
+    polled = poller(monkeypatch, epoll)
+    assert polled.poll(0)
+    assert not polled.poll(0)
+    assert epoll.timeouts == [0.0, 0.0]
+
+
+def test_the_only_processor_is_left_to_the_peers(monkeypatch):
+    epoll = Looked(1)
+    polled = poller(monkeypatch, epoll, processors=1)
+    assert polled.poll(1000)
+    assert not polled.poll(1000)
+    assert epoll.timeouts == [1.0, 1.0]
