@@ -8,7 +8,6 @@ import contextlib
 import io
 import json
 import os
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -19,6 +18,7 @@ import ptyprocess
 import pytest
 
 from rmqkit.cli import main
+from tests.helpers import ports
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMAND = [sys.executable, "-m", "rmqkit.cli.main"]
@@ -35,10 +35,8 @@ def lifeline():
 
 
 def free_base():
-    """A port from which the next few dozen are probably free."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return min(probe.getsockname()[1], 65000)
+    """A port from which the blocks of a cluster and of its metrics are free."""
+    return ports.free_base(range(-2, 160))
 
 
 class Shell:

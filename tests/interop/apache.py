@@ -14,7 +14,6 @@ Every path in its configuration is relative to that folder, so that nothing of t
 
 import json
 import os
-import random
 import shutil
 import socket
 import struct
@@ -22,9 +21,10 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
+
+from tests.helpers.ports import free_base
 
 from . import older
 
@@ -34,7 +34,6 @@ VERSION = "5.5.0"
 OLDER = "4.9.8"
 HOST = "127.0.0.1"
 READY_TIMEOUT_S = 60.0
-PORT_RANGE = (12_000, 30_000)
 
 # What Apache's start scripts and netty want of a Java that encapsulates its own packages.
 JAVA_OPENS = (
@@ -140,26 +139,9 @@ def start_java(
 
 
 def free_ports(host: str = HOST) -> tuple[int, int]:
-    """A port for a name server, and one for a broker whose neighbours P-2 and P+1 are free too.
-
-    They are below the ports that systems give to outgoing connections, one of which would else take a neighbour before the
-    broker does, or while it is restarted.
-    """
-    for _ in range(200):
-        port = random.randrange(*PORT_RANGE)
-        with ExitStack() as held:
-            if all(_bound(held, host, each) is not None for each in (port - 2, port, port + 1, port + 4)):
-                return port + 4, port
-    raise ApacheError("no free ports")
-
-
-def _bound(held: ExitStack, host: str, port: int) -> int | None:
-    sock = held.enter_context(closing(socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)))
-    try:
-        sock.bind((host, port))
-    except OSError:
-        return None
-    return int(sock.getsockname()[1])
+    """A port for a name server, and one for a broker whose neighbours P-2 and P+1 are free too."""
+    port = free_base((-2, 0, 1, 4), (host,))
+    return port + 4, port
 
 
 def ask(

@@ -7,7 +7,6 @@ nothing is noted.
 
 import json
 import os
-import random
 import socket
 import subprocess
 import sys
@@ -15,6 +14,8 @@ from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import NamedTuple
+
+from tests.helpers.ports import free_base
 
 from . import apache
 from .ledger import Ledger
@@ -56,7 +57,7 @@ def our_cluster(home: Path) -> Iterator[Target]:
     with ExitStack() as stack:
         where: list[str] = ["--any-port"]
         if can_note():
-            base = _free_base()
+            base = free_base((*_PORTS.values(), _HA_PORT), (apache.HOST, INSIDE))
             for link, port in _PORTS.items():
                 proxy = Proxy(ledger, link, (apache.HOST, base + port), (INSIDE, base + port))
                 stack.callback(proxy.close)
@@ -96,22 +97,3 @@ def rmqkit(home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
         check=False,
         timeout=120,
     )
-
-
-def _free_base() -> int:
-    """A base port whose block is free on both addresses."""
-    for _ in range(200):
-        base = random.randrange(*apache.PORT_RANGE)
-        wanted = [(host, base + port) for host in (apache.HOST, INSIDE) for port in (*_PORTS.values(), _HA_PORT)]
-        with ExitStack() as held:
-            if all(_free(held, address) for address in wanted):
-                return base
-    raise RuntimeError("no free ports")
-
-
-def _free(held: ExitStack, address: tuple[str, int]) -> bool:
-    try:
-        held.enter_context(closing(socket.create_server(address)))
-    except OSError:
-        return False
-    return True

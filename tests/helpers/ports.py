@@ -1,0 +1,33 @@
+"""Blocks of ports for clusters that a test starts by number.
+
+They lie below the ports that systems hand to outgoing connections (32768 and up on Linux): there one of those may sit in
+the block of a node that is just restarting.
+"""
+
+import random
+import socket
+from collections.abc import Iterable
+from contextlib import ExitStack, closing
+
+BASES = range(11_000, 30_000)
+HOST = "127.0.0.1"
+
+
+def free_base(offsets: Iterable[int], hosts: Iterable[str] = (HOST,)) -> int:
+    """A port such that it plus each offset is free on every host, and stays so unless somebody asks for it by number."""
+    wanted = [(host, offset) for host in hosts for offset in offsets]
+    for _ in range(200):
+        base = random.choice(BASES)
+        with ExitStack() as held:
+            if all(_free(held, (host, base + offset)) for host, offset in wanted):
+                return base
+    raise RuntimeError("no free ports")
+
+
+def _free(held: ExitStack, address: tuple[str, int]) -> bool:
+    try:
+        family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
+        held.enter_context(closing(socket.create_server(address, family=family)))
+    except OSError:
+        return False
+    return True
