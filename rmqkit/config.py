@@ -29,6 +29,7 @@ from rmqkit.settings.sections import (
     FilterSettings,
     FlushDiskType,
     FlushSettings,
+    HaSettings,
     IndexSettings,
     LogSettings,
     MetricsSettings,
@@ -38,6 +39,7 @@ from rmqkit.settings.sections import (
     PluginSettings,
     PullSettings,
     Registration,
+    ReplicationSettings,
     RetentionSettings,
     SendLimits,
     StorePaths,
@@ -77,6 +79,8 @@ class NodeConfig:
     offsets: OffsetSettings = field(default_factory=OffsetSettings)
     delay: DelaySettings = field(default_factory=DelaySettings)
     coordination: Coordination = field(default_factory=Coordination)
+    replication: ReplicationSettings = field(default_factory=ReplicationSettings)
+    ha: HaSettings = field(default_factory=HaSettings)
     limits: NetworkLimits = field(default_factory=NetworkLimits)
     metrics: MetricsSettings = field(default_factory=MetricsSettings)
     logs: LogSettings = field(default_factory=LogSettings)
@@ -171,6 +175,7 @@ __all__ = [
     "FilterSettings",
     "FlushDiskType",
     "FlushSettings",
+    "HaSettings",
     "Host",
     "IndexSettings",
     "Kind",
@@ -183,6 +188,7 @@ __all__ = [
     "PluginSettings",
     "PullSettings",
     "Registration",
+    "ReplicationSettings",
     "RetentionSettings",
     "SendLimits",
     "StorePaths",

@@ -16,7 +16,6 @@ from rmqkit.settings.table import (
     in_area,
     later,
     no_effect,
-    refusing,
     works,
 )
 
@@ -62,18 +61,14 @@ IDENTITY = in_area(
         "0 is the master of its group; a master is 0 whatever is written",
         low=-1,
     ),
-    refusing(
-        works(
-            "brokerRole",
-            Type.ENUM,
-            "ASYNC_MASTER",
-            "identity.broker_role",
-            "SYNC_MASTER waits for inSyncReplicas copies (1 is the master's own)",
-            choices=("ASYNC_MASTER", "SYNC_MASTER", "SLAVE"),
-            convert=lambda value: BrokerRole(str(value)),
-        ),
-        "replication is not built yet, so a slave would never receive its master's messages",
-        "SLAVE",
+    works(
+        "brokerRole",
+        Type.ENUM,
+        "ASYNC_MASTER",
+        "identity.broker_role",
+        "SYNC_MASTER waits for inSyncReplicas copies (1 is the master's own); a SLAVE copies the master of its brokerName",
+        choices=("ASYNC_MASTER", "SYNC_MASTER", "SLAVE"),
+        convert=lambda value: BrokerRole(str(value)),
     ),
     works(
         "regionId",

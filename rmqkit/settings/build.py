@@ -37,6 +37,8 @@ SECTIONS: dict[str, type[Any]] = {
     "offsets": sections.OffsetSettings,
     "delay": sections.DelaySettings,
     "coordination": sections.Coordination,
+    "replication": sections.ReplicationSettings,
+    "ha": sections.HaSettings,
     "limits": sections.NetworkLimits,
     "metrics": sections.MetricsSettings,
     "logs": sections.LogSettings,
@@ -170,12 +172,7 @@ def check_broker(values: Mapping[str, Value]) -> None:
         raise ConfigError(
             f"config: maxMessageSize = {values['maxMessageSize']}: must be below frameSizeMax = {values['frameSizeMax']}"
         )
-    for key in ("inSyncReplicas", "minInSyncReplicas"):
-        if values["brokerRole"] == "SYNC_MASTER" and int(values[key]) > 1:
-            raise ConfigError(
-                f"config: {key} = {values[key]} with brokerRole = SYNC_MASTER is refused: replication is not built yet, "
-                "so a send would be acknowledged with fewer copies"
-            )
+    check_replicas(values)
     if values["lockMode"] == "strict" or values["lockInStrictMode"]:
         key = "lockInStrictMode = true" if values["lockInStrictMode"] else "lockMode = strict"
         raise ConfigError(
@@ -186,6 +183,21 @@ def check_broker(values: Mapping[str, Value]) -> None:
         raise ConfigError(
             "config: fetchNamesrvAddrByAddressServer = true without namesrvAddr is refused: no address server is asked "
             "yet, so the broker would register nowhere"
+        )
+
+
+def check_replicas(values: Mapping[str, Value]) -> None:
+    """Source: `BrokerStartup.buildBrokerController`, `BrokerContainer.addBroker`."""
+    total, in_sync, least = (int(values[key]) for key in ("totalReplicas", "inSyncReplicas", "minInSyncReplicas"))
+    if values["brokerRole"] == "SLAVE" and int(values["brokerId"]) <= 0:
+        raise ConfigError(f"config: brokerId = {values['brokerId']}: a SLAVE needs an id above 0, its own in the group")
+    if least > in_sync:
+        raise ConfigError(f"config: minInSyncReplicas = {least} is above inSyncReplicas = {in_sync}")
+    if total > 1 and in_sync > total:
+        raise ConfigError(f"config: inSyncReplicas = {in_sync} is above totalReplicas = {total}")
+    if values["drillDefects"] and not values["drillFaultsEnable"]:
+        raise ConfigError(
+            "config: drillDefects is refused: it breaks promises, which only drillFaultsEnable = true allows"
         )
 
 
@@ -214,7 +226,8 @@ def notes_of(kind: Kind, written: Mapping[str, tuple[Value, str]]) -> tuple[str,
         elif row.status is Status.LATER:
             groups.setdefault(f"no effect yet ({row.text})", []).append(key)
     notes = [f"config: {', '.join(keys)}: {reason}" for reason, keys in groups.items()]
-    if kind == "broker" and written.get("brokerId", (0, ""))[0] != 0:
+    is_slave = written.get("brokerRole", ("", ""))[0] == "SLAVE"
+    if kind == "broker" and not is_slave and written.get("brokerId", (0, ""))[0] != 0:
         notes.append(f"config: brokerId = {written['brokerId'][0]} is taken as 0: this broker is a master")
     return tuple(notes)
 

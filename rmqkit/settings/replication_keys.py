@@ -1,35 +1,207 @@
-"""Rows of a broker whose features are still to come: replication, acting master, controller mode, access control."""
+"""Rows of replication, and of what is still to come: acting master, controller mode, access control."""
 
 from __future__ import annotations
 
-from rmqkit.settings.table import Row, Type, changed, in_area, later, no_effect, refused
+from typing import Any
+
+from rmqkit.settings.table import UNREAD, Row, Type, Value, changed, in_area, later, no_effect, refused, works
+
+#: brokers of a group
+REPLICAS_MAX = 9
+#: what Apache's slave can take in one piece is 4 MiB with its header
+HA_BATCH_SIZE_MAX = 4_194_304 - 12
+
+NAMES = r"[a-z0-9-]*(?:[;,][a-z0-9-]+)*"
+
+
+def names(value: Value) -> tuple[str, ...]:
+    return tuple(part for part in str(value).replace(",", ";").split(";") if part)
+
+
+def _key(key: str, type_: Type, default: Value | None, field: str, text: str, **more: Any) -> Row:
+    return works(key, type_, default, field if "." in field else f"replication.{field}", text, **more)
+
+
+REPLICAS = (
+    _key(
+        "totalReplicas",
+        Type.INT,
+        1,
+        "total_replicas",
+        "brokers of the group; above 1 a SYNC_MASTER refuses puts while too few are in sync",
+        low=1,
+        high=REPLICAS_MAX,
+    ),
+    _key(
+        "inSyncReplicas",
+        Type.INT,
+        1,
+        "in_sync_replicas",
+        "copies that a put of a SYNC_MASTER waits for, its own included",
+        low=1,
+        high=REPLICAS_MAX,
+        live=True,
+    ),
+    _key(
+        "minInSyncReplicas",
+        Type.INT,
+        1,
+        "min_in_sync_replicas",
+        "copies below which enableAutoInSyncReplicas does not go",
+        low=1,
+        high=REPLICAS_MAX,
+        live=True,
+    ),
+    _key(
+        "enableAutoInSyncReplicas",
+        Type.BOOL,
+        False,
+        "auto_in_sync",
+        "waits for the slaves that are in sync, from inSyncReplicas down to minInSyncReplicas, instead of refusing puts",
+        live=True,
+    ),
+    _key(
+        "slaveTimeout",
+        Type.INT,
+        3000,
+        "slave_timeout_ms",
+        "ms that a put waits for its copies; then the answer is FLUSH_SLAVE_TIMEOUT: stored, copies unknown",
+        low=1,
+        live=True,
+    ),
+    _key(
+        "slaveReadEnable",
+        Type.BOOL,
+        False,
+        "slave_read_enable",
+        "consumers that read old messages are sent to a slave",
+        live=True,
+    ),
+    _key(
+        "haMasterAddress",
+        Type.STR,
+        None,
+        "ha.master_address",
+        "where a slave finds its master's port for replication; else the name server says it",
+        pattern=r"|\S+:\d{1,5}",
+        allowed="host:port",
+    ),
+    _key(
+        "haSendHeartbeatInterval",
+        Type.INT,
+        5000,
+        "ha.heartbeat_ms",
+        "ms of silence after which master and slave send each other a sign of life",
+        low=1,
+    ),
+    _key(
+        "haHousekeepingInterval",
+        Type.INT,
+        20_000,
+        "ha.housekeeping_ms",
+        "ms of silence after which a connection between master and slave is given up",
+        low=1,
+    ),
+    _key(
+        "haTransferBatchSize",
+        Type.INT,
+        32_768,
+        "ha.batch_size",
+        "bytes of log that a master sends in one piece",
+        low=1,
+        high=HA_BATCH_SIZE_MAX,
+    ),
+    _key(
+        "haMaxGapNotInSync",
+        Type.INT,
+        268_435_456,
+        "ha_max_gap",
+        "a slave that lacks as many bytes is not in sync",
+        low=1,
+        live=True,
+    ),
+    _key(
+        "haFlowControlEnable",
+        Type.BOOL,
+        False,
+        "ha.flow_control",
+        "bounds what a master sends its slaves (Apache counts headers only, here all bytes count)",
+        live=True,
+    ),
+    _key(
+        "maxHaTransferByteInSecond",
+        Type.LONG,
+        104_857_600,
+        "ha.bytes_per_second_max",
+        "that bound, in bytes a second over all slaves",
+        low=1,
+        live=True,
+    ),
+    _key(
+        "offsetCheckInSlave",
+        Type.BOOL,
+        False,
+        "offset_check_in_slave",
+        "a slave corrects the offsets of consumers as a master does",
+        live=True,
+    ),
+    _key(
+        "syncFromLastFile",
+        Type.BOOL,
+        False,
+        "sync_from_last_file",
+        "a slave that has nothing starts at its master's last log file, and never has what is older",
+    ),
+    _key(
+        "haAcceptAnonymous",
+        Type.BOOL,
+        True,
+        "accept_anonymous",
+        "slaves that do not say who they are (Apache's) count as copies, at most one for each registered slave of a host",
+    ),
+    _key(
+        "haTruncateAhead",
+        Type.BOOL,
+        False,
+        "truncate_ahead",
+        "a slave with messages that its master never had copies them to `diverged/` and cuts them off; else it stops",
+    ),
+    _key(
+        "drillFaultsEnable",
+        Type.BOOL,
+        False,
+        "drill_faults",
+        "drills may cut this node off through a socket in its folder that its own user alone can open",
+    ),
+    _key(
+        "drillDefects",
+        Type.STR,
+        "",
+        "drill_defects",
+        "defects planted on purpose, by name: `a;b`; drills prove with them that they would find such a thing",
+        pattern=NAMES,
+        allowed="names of defects separated by ;",
+        convert=names,
+    ),
+)
 
 REPLICATION = in_area(
     "Replication and acting master",
+    *REPLICAS,
     *later(
-        "replication",
+        "controller mode, or slave acting master",
         """
-        totalReplicas: int = 1
-        inSyncReplicas: int = 1
-        minInSyncReplicas: int = 1
-        enableAutoInSyncReplicas: bool = false
-        allAckInSyncStateSet: bool = false
-        slaveTimeout: int = 3000
-        slaveReadEnable: bool = false
-        haMasterAddress: str = -
-        haSendHeartbeatInterval: int = 5000
-        haHousekeepingInterval: int = 20000
-        haTransferBatchSize: int = 32768
-        haMaxGapNotInSync: int = 268435456
-        haFlowControlEnable: bool = false
-        maxHaTransferByteInSecond: long = 104857600
         haMaxTimeSlaveNotCatchup: long = 15000
-        maxSlaveResendLength: long = 268435456
-        offsetCheckInSlave: bool = false
         syncMasterFlushOffsetWhenStartup: bool = false
-        maxChecksumRange: long = 1073741824
-        syncFromLastFile: bool = false
         asyncLearner: bool = false
+        allAckInSyncStateSet: bool = false
+        """,
+    ),
+    *no_effect(
+        UNREAD,
+        """
+        maxSlaveResendLength: long = 268435456
+        maxChecksumRange: long = 1073741824
         """,
     ),
     *later(

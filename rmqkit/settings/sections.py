@@ -292,6 +292,42 @@ class Coordination:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicationSettings:
+    """How a group keeps copies.
+
+    `total_replicas` above 1 makes a SYNC_MASTER count who is in sync before it takes a put; otherwise it waits for
+    `in_sync_replicas` copies, its own included. A slave is in sync while it lacks fewer than `ha_max_gap` bytes.
+    `accept_anonymous` lets slaves count that did not say who they are (Apache's).
+    """
+
+    total_replicas: int = 1
+    in_sync_replicas: int = 1
+    min_in_sync_replicas: int = 1
+    auto_in_sync: bool = False
+    slave_timeout_ms: int = 3000
+    slave_read_enable: bool = False
+    ha_max_gap: int = 268_435_456
+    offset_check_in_slave: bool = False
+    sync_from_last_file: bool = False
+    accept_anonymous: bool = True
+    truncate_ahead: bool = False
+    drill_faults: bool = False
+    drill_defects: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HaSettings:
+    """The connections between a master and its slaves. `master_address`: where a slave dials, empty when it learns it."""
+
+    master_address: str = ""
+    heartbeat_ms: int = 5000
+    housekeeping_ms: int = 20_000
+    batch_size: int = 32_768
+    flow_control: bool = False
+    bytes_per_second_max: int = 104_857_600
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NameserverSettings:
     """A name server. `kv_config_path` and `config_store_path` are files; `listen_port` 0 lets the system choose."""
 

@@ -390,9 +390,7 @@ def test_our_key_and_apaches_for_the_same_choice_must_agree(ours: str, theirs: s
         ("broker", ["tls.server.mode=enforcing"]),
         ("nameserver", ["tls.server.mode=enforcing"]),
         ("nameserver", ["enableControllerInNamesrv=true"]),
-        ("broker", ["brokerRole=SLAVE", "brokerId=1"]),
-        ("broker", ["brokerRole=SYNC_MASTER", "inSyncReplicas=2"]),
-        ("broker", ["brokerRole=SYNC_MASTER", "minInSyncReplicas=2"]),
+        ("broker", ["drillDefects=ack-before-sync"]),
         ("broker", ["storeType=defaultRocksDB"]),
         ("broker", ["configManagerVersion=v2"]),
         ("broker", ["messageStorePlugIn=org.example.Store"]),
@@ -408,11 +406,28 @@ def test_what_would_break_a_promise_ends_the_start(kind: str, overrides: list[st
 
 
 @pytest.mark.parametrize(
+    ("overrides", "wanted"),
+    [
+        (["brokerRole=SLAVE"], "brokerId = 0: a SLAVE needs an id above 0"),
+        (["brokerRole=SLAVE", "brokerId=-1"], "needs an id above 0"),
+        (["minInSyncReplicas=2"], "minInSyncReplicas = 2 is above inSyncReplicas = 1"),
+        (["totalReplicas=2", "inSyncReplicas=3"], "inSyncReplicas = 3 is above totalReplicas = 2"),
+        (["totalReplicas=0"], "from 1 to 9"),
+        (["haMasterAddress=nowhere"], "host:port"),
+    ],
+)
+def test_replicas_that_make_no_sense_together_are_named(overrides: list[str], wanted: str):
+    assert wanted in error("broker", *overrides)
+
+
+@pytest.mark.parametrize(
     "overrides",
     [
         ["aclEnable=false", "enableDLegerCommitLog=false", "tls.server.mode=permissive"],
-        ["brokerRole=SYNC_MASTER", "inSyncReplicas=1"],
+        ["brokerRole=SYNC_MASTER", "inSyncReplicas=2", "minInSyncReplicas=2"],
         ["brokerRole=ASYNC_MASTER", "inSyncReplicas=2"],
+        ["brokerRole=SLAVE", "brokerId=1"],
+        ["drillDefects=ack-before-sync", "drillFaultsEnable=true"],
         ["fetchNamesrvAddrByAddressServer=true", "namesrvAddr=a:1"],
         ["readOnlyCommitLogStorePaths=", "messageStorePlugIn="],
     ],
