@@ -11,6 +11,8 @@ mode demands, or when it never will be.
 
 Replication will add its own wait between the two; waiting is by offset, so one slow put delays nobody else.
 
+The answers themselves are `put_answers.py`'s.
+
 Source: `store/.../CommitLog.handleDiskFlushAndHA`, `broker/.../SendMessageProcessor.handlePutMessageResult`.
 """
 
@@ -18,14 +20,13 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
+from rmqkit.broker.put_answers import PutAnswers
 from rmqkit.config import FlushDiskType
 from rmqkit.runtime.calls import Call, Response
 from rmqkit.runtime.waiters import OffsetWaiters
 from rmqkit.store.contract import Put, PutResult, PutStatus, StoreWriteError
-from rmqkit.wire.codes import VERSION, ResponseCode
-from rmqkit.wire.frames import frame
+from rmqkit.wire.codes import ResponseCode
+from rmqkit.wire.frames import CODEC_ROCKETMQ
 
 if TYPE_CHECKING:
     from rmqkit.broker.node import Broker
@@ -49,13 +50,6 @@ _ANSWERS = {
     PutStatus.UNKNOWN_ERROR: (ResponseCode.SYSTEM_ERROR, "UNKNOWN_ERROR"),
 }
 
-_SUCCESS = {
-    PutStatus.PUT_OK: b'{"code":0,"extFields":{',
-    PutStatus.FLUSH_DISK_TIMEOUT: b'{"code":10,"extFields":{',
-    PutStatus.FLUSH_SLAVE_TIMEOUT: b'{"code":12,"extFields":{',
-    PutStatus.SLAVE_NOT_AVAILABLE: b'{"code":11,"extFields":{',
-}
-
 Then = Callable[[PutStatus], None]
 #: call, queue id, unique key, result, whether it waits for the disk
 Parked = tuple[Call[Any], int, bytes, PutResult, bool]
@@ -72,13 +66,7 @@ class Puts:
         self.failed_count = 0
         #: puts refused since writes began to fail; 0 while they succeed. Each such time is two log lines, not thousands.
         self.failing = 0
-        self._fields = b""
-        self._ids = broker.hosts.store_host.hex().upper().encode()
-        self._tail = b'},"flag":1,"language":"PYTHON","opaque":%d,"serializeTypeCurrentRPC":"JSON","version":' + (
-            b"%d}" % VERSION
-        )
-        #: the answer to one message by its status, with places for offset, queue id, queue offset, unique key and opaque
-        self._answers: dict[PutStatus, bytes] = {}
+        self.configure()
         broker.duties.add("put-deadlines", self._expire, None)
 
     def __len__(self) -> int:
@@ -86,13 +74,9 @@ class Puts:
 
     def configure(self) -> None:
         """Make what all answers have in common."""
-        identity = self._broker.config.identity
-        trace = "true" if identity.trace_on else "false"
-        region = msgspec.json.encode(identity.region_id)
-        self._fields = b'"MSG_REGION":%b,"TRACE_ON":"%b","msgId":"' % (region, trace.encode())
-        fixed = (self._fields + self._ids).replace(b"%", b"%%")
-        places = b'%016X","queueId":"%d","queueOffset":"%d","transactionId":"%b"'
-        self._answers = {status: head + fixed + places + self._tail for status, head in _SUCCESS.items()}
+        broker = self._broker
+        identity = broker.config.identity
+        self._answers = PutAnswers(broker.hosts.store_host, identity.region_id, identity.trace_on)
 
     def park(self, call: Call[Any], queue_id: int, unique: bytes, result: PutResult, wait: bool) -> None:
         self._turn.append((call, queue_id, unique, result, wait))
@@ -206,26 +190,10 @@ class Puts:
         return self._syncing.expire(now_ms)
 
     def _answer(self, call: Call[Any], queue_id: int, unique: bytes, result: PutResult, status: PutStatus) -> None:
-        """Built by hand: this is the answer to every send."""
         size = result.phy_offset_next - result.phy_offset
         self._broker.statistics.put(call.args.topic, len(result.phy_offsets) or 1, size)
         if call.flag & 2:
             call.finished = True
             return
-        offsets = result.phy_offsets
-        # Upstream gives the unique key back as transaction id; one that JSON would have to escape is left out.
-        if not offsets and unique.isalnum():
-            header = self._answers[status] % (result.phy_offset, queue_id, result.queue_offset, unique, call.opaque)
-            call.finish_frame(frame(header))
-            return
-        ids = b",".join([self._ids + b"%016X" % offset for offset in offsets or (result.phy_offset,)])
-        header = b'%b%b%b","queueId":"%d","queueOffset":"%d%b"%b' % (
-            _SUCCESS[status],
-            self._fields,
-            ids,
-            queue_id,
-            result.queue_offset,
-            b'","transactionId":"' + unique if unique.isalnum() else b"",
-            self._tail % call.opaque,
-        )
-        call.finish_frame(frame(header))
+        build = self._answers.binary if call.codec == CODEC_ROCKETMQ else self._answers.json
+        call.finish_frame(build(status, call.opaque, queue_id, unique, result))

@@ -17,6 +17,7 @@ from typing import Any
 from rmqkit.runtime.calls import Call, code_name
 from rmqkit.runtime.connection import Buffer
 from rmqkit.wire.codes import RequestCode, ResponseCode
+from rmqkit.wire.frames import CODEC_ROCKETMQ
 
 #: ms
 BOUNDS = (1, 3, 5, 7, 10, 100, 1000, 2000, 3000)
@@ -74,7 +75,9 @@ class MeasuredCall(Call[Any]):
 
 
 def _code_of(frame: Buffer) -> int:
-    """The response code of a frame with a JSON header, whose code comes first; 0 for another."""
+    """The response code of a frame that we wrote: first in both forms of header."""
+    if frame[4] == CODEC_ROCKETMQ:
+        return int.from_bytes(frame[8:10], "big", signed=True)
     if frame[16:18] == b"0,":  # {"code":0,
         return 0
     found = _CODE(bytes(frame[8:26]))

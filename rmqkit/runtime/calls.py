@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 from rmqkit.errors import RmqkitError
 from rmqkit.runtime.connection import Address, Buffer, Connection
 from rmqkit.wire.codes import RequestCode, ResponseCode
+from rmqkit.wire.frames import CODEC_JSON
 from rmqkit.wire.headers import RequestDecoder
 from rmqkit.wire.schema import Ext, from_ext
 
@@ -64,6 +65,7 @@ class Call(Generic[E]):
         "body",
         "changed",
         "code",
+        "codec",
         "conn",
         "finished",
         "flag",
@@ -83,6 +85,7 @@ class Call(Generic[E]):
         flag: int,
         version: int,
         language: str | int | None,
+        codec: int = CODEC_JSON,
     ) -> None:
         self._remoting = remoting
         self.conn = conn
@@ -93,6 +96,8 @@ class Call(Generic[E]):
         self.flag = flag
         self.version = version
         self.language = language
+        #: the form of the request's header, and so of its answer's
+        self.codec = codec
         self.finished = False
         self.changed = False
 

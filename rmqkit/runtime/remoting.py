@@ -2,7 +2,8 @@
 
 One object serves every frame connection of a node, accepted or dialled. Bytes go through the connection's `FrameBuffer`;
 each frame is a request (handed to the row of its code), or the answer to a call of ours (found by opaque, per
-connection). Answers may come in any order, and unmatched ones are dropped.
+connection). Answers may come in any order, and unmatched ones are dropped. A request is answered with the form of header
+that it came with (JSON or ROCKETMQ), since some clients read JSON alone; requests of ours are JSON.
 
 Calls of ours: `call(to, ...)` where `to` is an address (one shared connection per address, dialled on demand) or a
 connection the peer opened. `then` is called exactly once: with a `Reply`, or with a `CallFailed` when the peer could not
@@ -38,15 +39,15 @@ from rmqkit.runtime.connection import Address, Buffer, Connection, Outbox
 from rmqkit.runtime.duties import Duties
 from rmqkit.runtime.ports import Clock, Log
 from rmqkit.wire.codes import ResponseCode
-from rmqkit.wire.frames import FRAME_SIZE_MAX, Frame, FrameBuffer, frame, frame_head
+from rmqkit.wire.frames import FRAME_SIZE_MAX, Frame, FrameBuffer, frame
 from rmqkit.wire.headers import (
     FLAG_ONEWAY,
     FLAG_RESPONSE,
     BadHeader,
     Head,
     decode_head,
+    encode_answer,
     encode_request,
-    encode_response,
     peek_code,
 )
 from rmqkit.wire.schema import Ext, to_ext
@@ -230,10 +231,10 @@ class Remoting:
             row = peer.rows.get(head.code)
             if row is None:
                 remark = f" request type {head.code} not supported"
-                self._turn_away(conn, head, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark)
+                self._turn_away(conn, head, each.codec, Response(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark=remark))
             elif self.unavailable:
                 remark = f"service not available now: {self.unavailable}"
-                self._turn_away(conn, head, ResponseCode.SERVICE_NOT_AVAILABLE, remark)
+                self._turn_away(conn, head, each.codec, Response(ResponseCode.SERVICE_NOT_AVAILABLE, remark=remark))
             else:
                 self._request(conn, row, each)
         except RemoteProtocolError as error:
@@ -243,14 +244,17 @@ class Remoting:
         try:
             head = row.decoder.decode(each)
         except BadHeader as bad:
-            if not bad.head.flag & (FLAG_ONEWAY | FLAG_RESPONSE):
-                self._send(conn, bad.head.opaque, Response(ResponseCode.SYSTEM_ERROR, remark=f"{row.name}: {bad}"))
+            if not bad.head.flag & FLAG_RESPONSE:
+                response = Response(ResponseCode.SYSTEM_ERROR, remark=f"{row.name}: {bad}")
+                self._turn_away(conn, bad.head, each.codec, response)
             return
         if head.flag & FLAG_RESPONSE:
             return
         code = row.code
         self.counts[code] = self.counts.get(code, 0) + 1
-        call = self._make_call(self, conn, code, head.ext, each.body, head.opaque, head.flag, head.version, head.language)
+        call = self._make_call(
+            self, conn, code, head.ext, each.body, head.opaque, head.flag, head.version, head.language, each.codec
+        )
         self.handle(call, row.handler)
 
     def handle(self, call: Call[Any], handler: Handler) -> None:
@@ -277,23 +281,23 @@ class Remoting:
         if self._answered is not None:
             self._answered(call, response.code, self.clock.mono_ms)
         if not call.flag & FLAG_ONEWAY and not call.conn.closing:
-            self._send(call.conn, call.opaque, response)
+            self._send(call.conn, call.opaque, call.codec, response)
 
-    def _send(self, conn: Connection, opaque: int, response: Response) -> None:
-        header = encode_response(response.code, opaque, _flat(response.ext), response.remark)
+    def _send(self, conn: Connection, opaque: int, codec: int, response: Response) -> None:
         body = response.body
         if isinstance(body, bytes | bytearray | memoryview):
             buffers: Sequence[Buffer] = (body,) if len(body) else ()
         else:
             buffers = body
         size = sum(map(len, buffers))
-        self.outbox.send(conn, frame_head(header, size), *buffers)
+        head = encode_answer(response.code, opaque, _flat(response.ext), response.remark, size, codec)
+        self.outbox.send(conn, head, *buffers)
         if conn.out_size > self.unread_bytes_max:
             self._drop_unread(conn)
 
-    def _turn_away(self, conn: Connection, head: Head, code: int, remark: str) -> None:
+    def _turn_away(self, conn: Connection, head: Head, codec: int, response: Response) -> None:
         if not head.flag & FLAG_ONEWAY:
-            self._send(conn, head.opaque, Response(code, remark=remark))
+            self._send(conn, head.opaque, codec, response)
 
     def _reply(self, conn: Connection, peer: Peer, head: Head, body: bytes) -> None:
         waiting = peer.calls.pop(head.opaque, None)

@@ -22,6 +22,8 @@ import msgspec
 from rmqkit.errors import RemoteProtocolError
 
 FRAME_SIZE_MAX = 16 * 1024 * 1024
+#: what the 24 bits for it can say
+HEADER_SIZE_MAX = 0xFFFFFF
 CODEC_JSON = 0
 CODEC_ROCKETMQ = 1
 

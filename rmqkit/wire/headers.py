@@ -13,6 +13,7 @@ Source: `remoting/.../protocol/RemotingCommand.java`, `remoting/.../protocol/Roc
 """
 
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from struct import Struct as Packer
 from struct import error as PackError
 from typing import Any, Generic, TypeVar
@@ -20,8 +21,8 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from rmqkit.errors import RemoteProtocolError
-from rmqkit.wire.codes import VERSION, Language
-from rmqkit.wire.frames import CODEC_JSON, CODEC_ROCKETMQ, Frame
+from rmqkit.wire.codes import VERSION, Language, ResponseCode
+from rmqkit.wire.frames import CODEC_JSON, CODEC_ROCKETMQ, HEADER_SIZE_MAX, Frame, frame_head
 from rmqkit.wire.schema import Ext, from_ext
 from rmqkit.wire.schemas.send import SendMessageRequestV2
 from rmqkit.wire.sends import read_send
@@ -29,8 +30,11 @@ from rmqkit.wire.sends import read_send
 FLAG_RESPONSE = 1
 FLAG_ONEWAY = 2
 _INT32_MAX = 2**31 - 1
+#: of a name in extFields: Java reads its size as a signed number of 16 bits
+_NAME_SIZE_MAX = 2**15 - 1
+#: longer names are none of ours and not remembered
+_KNOWN_NAME_MAX = 64
 _PLAIN_HEAD = Packer(">hbhii")
-_I16 = Packer(">H")
 _I32 = Packer(">i")
 
 E = TypeVar("E", bound=Ext)
@@ -207,9 +211,31 @@ def encode_response(
     opaque: int,
     ext: Mapping[str, str] | None = None,
     remark: str | None = None,
+    codec: int = CODEC_JSON,
 ) -> bytes:
-    """The header of an answer: always JSON, since ali-ons and the C++ client read nothing else (facts, trap 3)."""
+    """The header of an answer in the form of its request: ali-ons and the C++ client write JSON and read nothing else.
+
+    Raises ValueError when the binary form has no room: for a code of more than 16 bits, or a name of more than 32767 bytes.
+    """
+    if codec == CODEC_ROCKETMQ:
+        return _encode_rocketmq(code, opaque, FLAG_RESPONSE, remark, ext)
     return _encode(code, opaque, FLAG_RESPONSE, remark, ext)
+
+
+def encode_answer(
+    code: int, opaque: int, ext: Mapping[str, str] | None, remark: str | None, body_size: int, codec: int
+) -> bytes:
+    """An answer's frame up to its body. Who asked in binary gets what the binary form has no room for in JSON: clients that
+    write it read both. Codes and texts can be a client's, who answered a request that was handed on to it."""
+    try:
+        header = encode_response(code, opaque, ext, remark, codec)
+    except ValueError:
+        codec = CODEC_JSON
+        header = encode_response(code, opaque, ext, remark)
+    if len(header) > HEADER_SIZE_MAX:
+        text = f"the header of the answer has {len(header)} bytes, more than {HEADER_SIZE_MAX}"
+        header = encode_response(ResponseCode.SYSTEM_ERROR, opaque, None, text, codec)
+    return frame_head(header, body_size, codec)
 
 
 def _encode(code: int, opaque: int, flag: int, remark: str | None, ext: Mapping[str, str] | None) -> bytes:
@@ -218,10 +244,28 @@ def _encode(code: int, opaque: int, flag: int, remark: str | None, ext: Mapping[
 
 
 def _encode_rocketmq(code: int, opaque: int, flag: int, remark: str | None, ext: Mapping[str, str] | None) -> bytes:
-    fields = b"".join(
-        _I16.pack(len(k)) + k + _I32.pack(len(v)) + v
-        for k, v in ((key.encode(), value.encode()) for key, value in (ext or {}).items())
-    )
-    text = (remark or "").encode()
-    plain = _PLAIN_HEAD.pack(code, Language.PYTHON, VERSION, opaque, flag)
-    return plain + _I32.pack(len(text)) + text + _I32.pack(len(fields)) + fields
+    fields = binary_fields(ext) if ext else b""
+    text = remark.encode() if remark else b""
+    try:
+        plain = _PLAIN_HEAD.pack(code, Language.PYTHON, VERSION, opaque, flag)
+    except PackError:
+        raise ValueError(f"code {code} and opaque {opaque} do not fit a binary header") from None
+    return b"%b%b%b%b%b" % (plain, len(text).to_bytes(4, "big"), text, len(fields).to_bytes(4, "big"), fields)
+
+
+def binary_fields(ext: Mapping[str, str]) -> bytes:
+    """Names and values as the binary form has them, each behind its size (2 and 4 bytes). ValueError: too long a name."""
+    parts: list[bytes] = []
+    for name, value in ext.items():
+        text = value.encode()
+        name_sized = _sized_name(name) if len(name) <= _KNOWN_NAME_MAX else _sized_name.__wrapped__(name)
+        parts += name_sized, len(text).to_bytes(4, "big"), text
+    return b"".join(parts)
+
+
+@lru_cache(maxsize=1024)
+def _sized_name(name: str) -> bytes:
+    text = name.encode()
+    if len(text) > _NAME_SIZE_MAX:
+        raise ValueError(f"the name of a field has {len(text)} bytes, more than {_NAME_SIZE_MAX}")
+    return len(text).to_bytes(2, "big") + text

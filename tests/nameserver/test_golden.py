@@ -31,6 +31,7 @@ class Exchange:
         self.request_body = request.body
         (response,) = FrameBuffer().feed((GOLDEN / f"{name}.response.bin").read_bytes())
         self.response = decode_head(response)
+        self.codec = response.codec
         self.response_body = response.body
 
     @property
@@ -52,6 +53,7 @@ class Exchange:
 
 def same_head(answer: Command, exchange: Exchange) -> None:
     assert answer.code == exchange.response.code
+    assert answer.codec == exchange.codec
     assert answer.ext == (exchange.response.ext_fields or {})
     assert answer.remark == exchange.response.remark
 
@@ -139,7 +141,7 @@ def test_kv(ns: NameServerScript):
 
 
 def test_binary_headers(ns: NameServerScript):
-    """ROCKETMQ headers are read; answers are JSON always (facts, trap 3)."""
+    """Requests with ROCKETMQ headers are answered with such, as Apache's name server did."""
     broker = ns.connect()
     registered = Exchange("binary_register_broker")
     same_head(registered.play(broker), registered)

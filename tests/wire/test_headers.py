@@ -8,11 +8,12 @@ from hypothesis import strategies as st
 
 from rmqkit.errors import RemoteProtocolError
 from rmqkit.wire.codes import VERSION, RequestCode
-from rmqkit.wire.frames import CODEC_ROCKETMQ, Frame
+from rmqkit.wire.frames import CODEC_JSON, CODEC_ROCKETMQ, HEADER_SIZE_MAX, Frame, FrameBuffer, frame_head
 from rmqkit.wire.headers import (
     BadHeader,
     RequestDecoder,
     decode_head,
+    encode_answer,
     encode_request,
     encode_response,
     peek_code,
@@ -86,6 +87,46 @@ def test_the_binary_form():
     typed = RequestDecoder(PullMessageRequest)
     with pytest.raises(BadHeader):
         typed.decode(Frame(CODEC_ROCKETMQ, golden, b""))
+
+
+def test_an_answer_has_the_form_of_its_request():
+    """ali-ons and the C++ client read JSON alone and write it; what Apache 5.x answered is in `test_golden.py`."""
+    assert encode_response(1, 9, {}, "n\u00e9", CODEC_ROCKETMQ) == (
+        bytes.fromhex("0001 03 01df 00000009 00000001 00000003") + b"n\xc3\xa9" + bytes(4)
+    )
+    header = encode_response(0, 9, {"offset": "7"}, None, CODEC_ROCKETMQ)
+    assert header == bytes.fromhex("0000 03 01df 00000009 00000001 00000000 0000000d") + b"\0\6offset\0\0\0\0017"
+    assert encode_answer(0, 9, {"offset": "7"}, None, 5, CODEC_ROCKETMQ) == frame_head(header, 5, CODEC_ROCKETMQ)
+
+
+@pytest.mark.parametrize("codec", [CODEC_JSON, CODEC_ROCKETMQ])
+def test_answers_of_ours_are_read_in_both_forms(codec):
+    for code, ext, remark in ((0, {"a": "b"}, None), (17, {}, "no such topic"), (-1, {"\u00e9": "x" * 70_000}, "\u00e9")):
+        data = encode_answer(code, 2**31 - 1, ext, remark, 2, codec) + b"ok"
+        (frame,) = FrameBuffer().feed(data)
+        head = decode_head(frame)
+        assert (frame.codec, frame.body) == (codec, b"ok")
+        assert (head.code, head.opaque, head.flag) == (code, 2**31 - 1, 1)
+        assert (head.ext_fields or {}, head.remark) == (ext, remark)
+
+
+@pytest.mark.parametrize(
+    ("code", "ext"), [(40_000, {"a": "b"}), (-(2**31) + 1, None), (0, {"n" * 32_768: "v"}), (0, {"\u00e9" * 20_000: "v"})]
+)
+def test_what_the_binary_form_has_no_room_for_is_said_in_json(code, ext):
+    (frame,) = FrameBuffer().feed(encode_answer(code, 3, ext, "why", 0, CODEC_ROCKETMQ))
+    head = decode_head(frame)
+    assert (frame.codec, head.code, head.opaque, head.ext_fields, head.remark) == (CODEC_JSON, code, 3, ext, "why")
+
+
+@pytest.mark.parametrize("codec", [CODEC_JSON, CODEC_ROCKETMQ])
+def test_a_header_that_is_too_large_for_a_frame_is_an_error_for_who_asked(codec):
+    """Its size would run over into the mark of its form: a client that answers so could break another's connection."""
+    size = HEADER_SIZE_MAX if codec else HEADER_SIZE_MAX // 6
+    (frame,) = FrameBuffer().feed(encode_answer(0, 3, None, "\x01" * size, 0, codec))
+    head = decode_head(frame)
+    assert (frame.codec, head.code, head.opaque) == (codec, 1, 3)
+    assert "bytes, more than" in (head.remark or "")
 
 
 @given(

