@@ -2,7 +2,7 @@
 
     name = "default"
     groups = 1            # broker-a, broker-b, ...
-    replicas = 1          # brokers of a group
+    replicas = 2          # brokers of a group: id 0 is the master, the others are its slaves
     nameservers = 1
     bind = "127.0.0.1"
     advertise = ""        # what clients are told; empty: the address bound to
@@ -14,7 +14,7 @@
     flushDiskType = "SYNC_FLUSH"
 
 Ports stand 10 apart: name servers from 9876, brokers from 10911; with `base_port` the name servers come first and the
-brokers follow. A broker at P also takes P-2 and keeps P+1 for its replicas. With `metricsExporterType = "PROM"` each node
+brokers follow. A broker at P also takes P-2 and, for its replicas, P+1. With `metricsExporterType = "PROM"` each node
 has one more, 10 apart from `metricsPromExporterPort` on, name servers first. Which ports a node really has stands in its
 `node.toml`.
 """
@@ -32,6 +32,7 @@ from typing import Any, Literal
 
 from rmqkit.cluster.errors import UsageProblem
 from rmqkit.cluster.names import DEFAULT, GROUPS_MAX, check_cluster_name, group_name
+from rmqkit.settings.replication_keys import REPLICAS_MAX
 
 Setting = bool | int | float | str
 
@@ -42,8 +43,6 @@ METRICS_PORT_KEY = "metricsPromExporterPort"
 PORT_STEP = 10
 LOG_FORMATS = ("text", "json")
 NAMESERVERS_MAX = 9
-#: one broker a group until replication is built
-REPLICAS_MAX = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,11 +61,20 @@ class NodePlan:
         return bool(self.broker_name)
 
     @property
+    def is_slave(self) -> bool:
+        return bool(self.broker_id)
+
+    @property
+    def master(self) -> str:
+        """The node that has this broker's master."""
+        return f"{self.broker_name}-0"
+
+    @property
     def kind(self) -> Literal["broker", "nameserver"]:
         return "broker" if self.broker_name else "nameserver"
 
     def ports(self, port: int) -> tuple[int, ...]:
-        """All ports the node takes, or keeps for later, when it stands at `port`."""
+        """All ports the node takes when it stands at `port`."""
         return (port, port - 2, port + 1) if self.broker_name else (port,)
 
 
@@ -113,8 +121,6 @@ class Description:
         check_cluster_name(self.name)
         _check_count("groups", self.groups, GROUPS_MAX)
         _check_count("nameservers", self.nameservers, NAMESERVERS_MAX)
-        if self.replicas > REPLICAS_MAX:
-            raise UsageProblem(f"replicas = {self.replicas}: replication is not built yet, a group has one broker")
         _check_count("replicas", self.replicas, REPLICAS_MAX)
         if self.log_format not in LOG_FORMATS:
             raise UsageProblem(f"log_format = {self.log_format!r}: must be {' or '.join(LOG_FORMATS)}")

@@ -1,8 +1,9 @@
 """`node.toml`: everything a node of a cluster is told, written out so that it can be read and changed by hand.
 
-Three kinds of keys, in this order of strength: those that tie the node into its cluster (names, addresses, ports, folders),
-which are written anew at each start; the cluster's `[settings]`; and the defaults of `cluster up`, which are written once,
-so that an edit stays. A default whose feature is not built yet is left out, and appears once it is.
+Three kinds of keys, in this order of strength: those that tie the node into its cluster (names, addresses, ports, folders,
+a slave's role), which are written anew at each start; the cluster's `[settings]`; and the defaults of `cluster up`, which
+are written once, so that an edit stays. The defaults that follow from the number of replicas change with it, unless they
+were edited. A default whose feature is not built yet is left out, and appears once it is.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ BROKER_DEFAULTS: Mapping[str, Setting] = {
     "notifyMinBrokerIdChanged": True,
     "slaveReadEnable": True,
     "enablePropertyFilter": True,
-    "minInSyncReplicas": 1,
+    "haAcceptAnonymous": False,
+    "drillFaultsEnable": True,
     "slaveTimeout": 2000,
     "syncFlushTimeout": 2500,
 }
@@ -42,6 +44,8 @@ BROKER_TIES = (
 NAMESERVER_TIES = ("listenPort", "bindAddress", "kvConfigPath", "configStorePath")
 
 METRICS_HOST_KEY = "metricsPromExporterHost"
+ROLE_KEY = "brokerRole"
+SLAVE = "SLAVE"
 
 
 def wire_name(name: str) -> str:
@@ -74,6 +78,8 @@ def contents(
             "namesrvAddr": namesrv,
             "storePathRootDir": str(store),
         }
+        if plan.is_slave:
+            ties[ROLE_KEY] = SLAVE
     else:
         ties = {
             "listenPort": port,
@@ -86,16 +92,33 @@ def contents(
         if METRICS_HOST_KEY not in description.settings:
             ties[METRICS_HOST_KEY] = description.bound
     settings = {
-        key: value for key, value in description.settings.items() if knows(plan.kind, key) and key != METRICS_PORT_KEY
+        key: value
+        for key, value in description.settings.items()
+        if knows(plan.kind, key) and key != METRICS_PORT_KEY and not (plan.is_slave and key == ROLE_KEY)
     }
-    return {**ties, **defaults, **{key: value for key, value in there.items() if key not in ties}, **settings}
+    kept = {key: value for key, value in there.items() if key not in ties and key not in _of_other_shape(there)}
+    return {**ties, **defaults, **kept, **settings}
+
+
+def replica_defaults(replicas: int) -> dict[str, Setting]:
+    return {"totalReplicas": replicas, "inSyncReplicas": min(2, replicas), "minInSyncReplicas": 1}
+
+
+def _of_other_shape(there: Mapping[str, Setting]) -> set[str]:
+    """Keys of a file that have what its number of replicas gave them, so that another number may change them."""
+    total = there.get("totalReplicas")
+    if not isinstance(total, int) or total < 1:
+        # Files of releases without replication have their one broker's numbers.
+        total = 1
+    return {key for key, value in replica_defaults(total).items() if there.get(key) == value}
 
 
 def default_settings(plan: NodePlan, description: Description) -> dict[str, Setting]:
     """The defaults of `cluster up` for a node, as far as their features exist."""
     if plan.is_broker:
-        replicas = {"totalReplicas": description.replicas, "inSyncReplicas": min(2, description.replicas)}
-        wanted = {**BROKER_DEFAULTS, **replicas}
+        wanted = {**BROKER_DEFAULTS, **replica_defaults(description.replicas)}
+        if plan.is_slave:
+            del wanted[ROLE_KEY]
     else:
         wanted = dict(NAMESERVER_DEFAULTS)
     return {
@@ -108,8 +131,11 @@ def knows(kind: keys.Kind, key: str) -> bool:
     return key.startswith("plugin.") or keys.find(kind, key) is not None
 
 
-def check_settings(settings: Mapping[str, Setting]) -> None:
-    """Raises UsageProblem for a key that no node knows or that only the cluster may write, and for a wrong value."""
+def check_settings(settings: Mapping[str, Setting], replicas: int = 1) -> None:
+    """Raises UsageProblem for a key that no node knows or that only the cluster may write, and for a wrong value.
+
+    Values are checked as those of a group of so many brokers.
+    """
     from rmqkit import config
 
     for key in settings:
@@ -119,9 +145,12 @@ def check_settings(settings: Mapping[str, Setting]) -> None:
             raise UsageProblem(f"unknown setting {key!r}{f'; did you mean {near[0]}?' if near else ''}")
         if row is not None and row.key in (*BROKER_TIES, *NAMESERVER_TIES):
             raise UsageProblem(f"{row.key} is each node's own; see --base-port, --bind, --advertise")
+        if row is not None and row.key == ROLE_KEY and str(settings[key]).upper() == SLAVE:
+            raise UsageProblem(f"{ROLE_KEY} = {SLAVE}: every broker but the first of a group is one; see --replicas")
     for kind in keys.KINDS:
+        values = {**(replica_defaults(replicas) if kind == "broker" else {}), **settings}
         try:
-            config.from_values(kind, {key: value for key, value in settings.items() if knows(kind, key)})
+            config.from_values(kind, {key: value for key, value in values.items() if knows(kind, key)})
         except ConfigError as error:
             raise UsageProblem(str(error)) from None
 

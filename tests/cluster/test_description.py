@@ -17,7 +17,7 @@ def test_the_default_is_one_name_server_and_one_broker_at_rocketmqs_ports():
 
 
 def test_nodes_stand_ten_ports_apart():
-    nodes = Description(groups=3, nameservers=2).nodes()
+    nodes = Description(groups=3, nameservers=2, replicas=1).nodes()
     assert [(plan.node, plan.port) for plan in nodes] == [
         ("ns-0", 9876),
         ("ns-1", 9886),
@@ -27,8 +27,22 @@ def test_nodes_stand_ten_ports_apart():
     ]
 
 
+def test_the_brokers_of_a_group_follow_each_other():
+    nodes = Description(groups=2, replicas=3).nodes()[1:]
+    assert [(plan.node, plan.broker_name, plan.broker_id, plan.port) for plan in nodes] == [
+        ("broker-a-0", "broker-a", 0, 10911),
+        ("broker-a-1", "broker-a", 1, 10921),
+        ("broker-a-2", "broker-a", 2, 10931),
+        ("broker-b-0", "broker-b", 0, 10941),
+        ("broker-b-1", "broker-b", 1, 10951),
+        ("broker-b-2", "broker-b", 2, 10961),
+    ]
+    assert [plan.is_slave for plan in nodes] == [False, True, True] * 2
+    assert {plan.master for plan in nodes} == {"broker-a-0", "broker-b-0"}
+
+
 def test_a_base_port_counts_name_servers_first():
-    nodes = Description(groups=2, nameservers=2, base_port=20000).checked().nodes()
+    nodes = Description(groups=2, nameservers=2, replicas=1, base_port=20000).checked().nodes()
     assert [plan.port for plan in nodes] == [20000, 20010, 20020, 20030]
 
 
@@ -45,7 +59,8 @@ def test_toml_and_back_is_the_same():
         ("groups = 0", "groups = 0: must be from 1 to 26"),
         ("groups = 27", "groups = 27"),
         ("nameservers = 10", "nameservers = 10"),
-        ("replicas = 2", "replication is not built yet"),
+        ("replicas = 0", "replicas = 0: must be from 1 to 9"),
+        ("replicas = 10", "replicas = 10"),
         ("gruops = 1", "unknown key 'gruops'; did you mean groups?"),
         ("groups = 'x'", "groups must be a whole number"),
         ("groups = true", "groups must be a whole number"),
@@ -72,6 +87,13 @@ def test_a_wrong_file_is_one_line_that_names_it(text, says):
 def test_a_file_that_cannot_be_read_is_a_usage_problem(tmp_path):
     with pytest.raises(UsageProblem, match="No such file"):
         read(tmp_path / "absent.toml")
+
+
+def test_a_file_of_a_cluster_without_replicas_stays_one():
+    """As `cluster up` wrote it before there was replication."""
+    old = parse('name = "default"\ngroups = 1\nreplicas = 1\nnameservers = 1\nany_port = false\n', "f")
+    assert [plan.node for plan in old.nodes()] == ["ns-0", "broker-a-0"]
+    assert [plan.node for plan in old.changed(groups=2).nodes()] == ["ns-0", "broker-a-0", "broker-b-0"]
 
 
 def test_changes_keep_what_was_not_asked_for():

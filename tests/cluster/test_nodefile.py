@@ -66,6 +66,47 @@ def test_an_edit_by_hand_stays_but_ties_are_written_anew(tmp_path):
     assert (broker["brokerName"], broker["listenPort"]) == ("broker-a", 10911)
 
 
+def test_the_first_of_a_group_is_its_master_and_the_others_are_slaves(tmp_path):
+    made = written(tmp_path, Description(replicas=3))
+    replicas = {"totalReplicas": 3, "inSyncReplicas": 2, "minInSyncReplicas": 1, "enableAutoInSyncReplicas": True}
+    own = {"slaveTimeout": 2000, "syncFlushTimeout": 2500, "slaveReadEnable": True, "haAcceptAnonymous": False}
+    for broker_id, role in enumerate(("SYNC_MASTER", "SLAVE", "SLAVE")):
+        content = made[f"broker-a-{broker_id}"]
+        assert {**content, **replicas, **own, "drillFaultsEnable": True} == content
+        assert (content["brokerRole"], content["brokerId"], content["brokerName"]) == (role, broker_id, "broker-a")
+        read = config.load([tmp_path / f"broker-a-{broker_id}" / "node.toml"], (), "broker")
+        assert (read.identity.broker_id, read.network.ha_listen_port) == (broker_id, 10912 + 10 * broker_id)
+
+
+def test_a_role_that_was_set_is_the_masters_alone(tmp_path):
+    made = written(tmp_path, Description(replicas=2, settings={"brokerRole": "ASYNC_MASTER", "slaveTimeout": 9}))
+    assert [made[f"broker-a-{each}"]["brokerRole"] for each in (0, 1)] == ["ASYNC_MASTER", "SLAVE"]
+    assert [made[f"broker-a-{each}"]["slaveTimeout"] for each in (0, 1)] == [9, 9]
+
+
+def test_numbers_of_replicas_follow_their_number_unless_they_were_edited(tmp_path):
+    one = written(tmp_path, Description(replicas=1))["broker-a-0"]
+    assert (one["totalReplicas"], one["inSyncReplicas"]) == (1, 1)
+    two = written(tmp_path, Description(replicas=2), there=one)["broker-a-0"]
+    assert (two["totalReplicas"], two["inSyncReplicas"]) == (2, 2)
+    three = written(tmp_path, Description(replicas=3), there={**two, "inSyncReplicas": 1})["broker-a-0"]
+    assert (three["totalReplicas"], three["inSyncReplicas"]) == (3, 1)
+    old = {"brokerRole": "SYNC_MASTER", "slaveTimeout": 3000}
+    grown = written(tmp_path, Description(replicas=2), there=old)["broker-a-0"]
+    assert (grown["totalReplicas"], grown["inSyncReplicas"], grown["slaveTimeout"]) == (2, 2, 3000)
+
+
+def test_numbers_of_replicas_are_checked_against_the_shape():
+    nodefile.check_settings({"minInSyncReplicas": "2"}, replicas=2)
+    for settings, replicas, says in (
+        ({"minInSyncReplicas": "2"}, 1, "above inSyncReplicas = 1"),
+        ({"inSyncReplicas": "3"}, 2, "above totalReplicas = 2"),
+        ({"brokerRole": "SLAVE"}, 2, "see --replicas"),
+    ):
+        with pytest.raises(UsageProblem, match=says):
+            nodefile.check_settings(settings, replicas)
+
+
 @pytest.mark.parametrize(
     ("key", "says"),
     [
@@ -74,6 +115,7 @@ def test_an_edit_by_hand_stays_but_ties_are_written_anew(tmp_path):
         ("zzz", "unknown setting 'zzz'"),
         ("listenPort", "each node's own"),
         ("storePathRootDir", "each node's own"),
+        ("haListenPort", "each node's own"),
     ],
 )
 def test_a_setting_that_cannot_be_is_a_usage_problem(key, says):
