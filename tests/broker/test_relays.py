@@ -57,6 +57,37 @@ def test_a_members_refusal_is_passed_on(broker):
     assert (answer.code, answer.remark, answer.ext) == (1, "not now", {"why": "so"})
 
 
+@pytest.mark.parametrize(("code", "ext"), [(40_000, {}), (-7, {"n" * 40_000: "v"}), (2**31 - 1, {"a": "b"})])
+def test_what_a_client_makes_up_reaches_who_asked_in_binary_in_json(broker, code, ext):
+    """The binary form has 16 bits for a code, and Java reads names of 32767 bytes: rather another form than cut short."""
+    admin, one = with_topic(broker), member(broker)
+    fields = {"consumerGroup": "CG", "clientId": "c1", "jstackEnable": "true"}
+    opaque = admin.tell(RequestCode.GET_CONSUMER_RUNNING_INFO, fields, codec=1)
+    (asked,) = requests(one, RequestCode.GET_CONSUMER_RUNNING_INFO)
+    assert asked.codec == 0
+    reply(one, asked, code, ext, remark="why")
+    answer = admin.answer_to(opaque)
+    assert (answer.codec, answer.code, answer.ext, answer.remark) == (0, code, ext, "why")
+    assert not admin.closed
+
+
+@pytest.mark.parametrize(("asks", "answers"), [(0, 0), (0, 1), (1, 0), (1, 1)])
+def test_each_side_of_a_relay_has_its_own_form(broker, asks, answers):
+    admin, one = with_topic(broker), member(broker)
+    fields = {"consumerGroup": "CG", "clientId": "c1", "jstackEnable": "true"}
+    opaque = admin.tell(RequestCode.GET_CONSUMER_RUNNING_INFO, fields, codec=asks)
+    (asked,) = requests(one, RequestCode.GET_CONSUMER_RUNNING_INFO)
+    one.send(write_command(1, {"why": "so"}, b"body", opaque=asked.opaque, flag=1, remark="not now", codec=answers))
+    answer = admin.answer_to(opaque)
+    assert (answer.codec, answer.code, answer.ext, answer.remark, answer.body) == (
+        asks,
+        1,
+        {"why": "so"},
+        "not now",
+        b"body",
+    )
+
+
 def test_nobody_there(broker):
     admin = with_topic(broker)
     member(broker, "c1")

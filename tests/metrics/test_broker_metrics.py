@@ -154,6 +154,22 @@ def test_how_long_requests_take(make: MakeScript):  # noqa: F811
     assert value(found, f"{name}_sum", **held) == 600
 
 
+def test_answers_to_sends_are_counted_in_both_forms_of_header(make: MakeScript):  # noqa: F811
+    script = make("metricsExporterType=PROM", "rpcLatencyMetrics=true", "flushDiskType=SYNC_FLUSH", "syncFlushTimeout=50")
+    client = script.connect()
+    for codec in (0, 1, 1):
+        client.ask(RequestCode.SEND_MESSAGE, SEND, b"hello", codec=codec)
+    script.disk.held = True
+    for codec in (0, 1, 1):
+        client.tell(RequestCode.SEND_MESSAGE, SEND, b"hello", codec=codec)
+    script.advance(60)
+    script.disk.held = False
+    found = samples(scrape(script))
+    name = "rocketmq_rpc_latency_milliseconds_count"
+    assert value(found, name, request_code="send_message", response_code="success") == 3
+    assert value(found, name, request_code="send_message", response_code="flush_disk_timeout") == 3
+
+
 def test_switches(make: MakeScript):  # noqa: F811
     off = ("Remoting", "MessageStore", "Connection", "Stats", "Request", "LagAndDlq")
     script = make("metricsExporterType=PROM", *(f"enable{name}Metrics=false" for name in off))
