@@ -1,0 +1,1 @@
+"""Drills: break a cluster on purpose and prove per message what survived. See `docs/drills.md`."""

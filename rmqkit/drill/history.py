@@ -1,0 +1,194 @@
+"""The history of a drill: everything that was done and seen, as rows. Promises are checked over them and nothing else.
+
+    op, client, kind, key, value, invoke_ms, complete_ms, outcome, broker, queue, offset, extra
+
+`outcome` is ok, fail (it certainly did not happen) or unknown (it may have happened: a send that timed out). Times are
+milliseconds since the drill began, on one clock. `broker` is a broker *name*; which replica is meant stands in
+`extra["node"]`. The kinds:
+
+    send       a producer sent message `key`; ok: `queue`, `offset` say where, extra: status, timeout_ms, error
+    deliver    a consumer (extra: group) was given message `key`
+    committed  what a node (`client`) holds as the offset of group `key`; extra: boot, which run of the node
+    node       what a node (`client`) says of itself; extra: role, state, in_sync, gap, end, boot
+    probe      a read as a new client would do it now: of whom (extra: node, broker_id), by the routes of that moment
+    read       the last reading: message `key` stands at `offset` of `queue` on node `client`
+    end        the last reading of one queue of a node is over: `offset` is one past the last, extra: offset_min
+    log        bytes [offset, offset + extra.size) of the commit log of node `client` have the checksum `value`
+    event      the time line: `key` says what, `value` more of it
+
+Written as JSON lines, a row a line; as Parquet beside it when pyarrow is there.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+OK, FAIL, UNKNOWN = "ok", "fail", "unknown"
+OUTCOMES = (OK, FAIL, UNKNOWN)
+KINDS = ("send", "deliver", "committed", "node", "probe", "read", "end", "log", "event")
+
+#: events of the time line, in the order in which they should come
+LOAD_BEGINS = "load begins"
+STEADY = "steady"
+FAULT_BEGINS = "fault begins"
+FAULT_BITES = "fault bites"
+FIRST_FAILED_SEND = "first failed send"
+SLAVE_READ = "first read served from a slave"
+FAULT_ENDS = "fault ends"
+NODE_BACK = "node is back"
+FIRST_SEND_AGAIN = "first send acknowledged again"
+IN_SYNC_AGAIN = "in sync again"
+LOAD_ENDS = "load ends"
+
+
+class Row(NamedTuple):
+    """See the head of this module."""
+
+    op: int
+    client: str
+    kind: str
+    key: str
+    value: str
+    invoke_ms: int
+    complete_ms: int
+    outcome: str = OK
+    broker: str = ""
+    queue: int = -1
+    offset: int = -1
+    extra: Mapping[str, Any] = {}
+
+    @property
+    def place(self) -> tuple[str, int]:
+        """(broker, queue)."""
+        return self.broker, self.queue
+
+    @property
+    def status(self) -> str:
+        """Of a send that was answered: SEND_OK, FLUSH_SLAVE_TIMEOUT ...; "" otherwise."""
+        return str(self.extra.get("status", ""))
+
+
+class History:
+    """Rows in the order in which they were completed. `add` may be called by any thread; the views are for afterwards."""
+
+    def __init__(self, rows: Iterable[Row] = ()) -> None:
+        self.rows = list(rows)
+        self._guard = threading.Lock()
+        #: called with each new row, in the thread that adds it
+        self.on_row: Callable[[Row], None] | None = None
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def add(
+        self,
+        kind: str,
+        *,
+        client: str = "drill",
+        key: str = "",
+        value: str = "",
+        invoke_ms: int,
+        complete_ms: int | None = None,
+        outcome: str = OK,
+        broker: str = "",
+        queue: int = -1,
+        offset: int = -1,
+        **extra: Any,
+    ) -> Row:
+        """Append one row. `complete_ms` is `invoke_ms` for what takes no time."""
+        done_ms = invoke_ms if complete_ms is None else complete_ms
+        with self._guard:
+            row = Row(
+                len(self.rows), client, kind, key, value, invoke_ms, done_ms, outcome, broker, queue, offset, extra
+            )
+            self.rows.append(row)
+        if self.on_row is not None:
+            self.on_row(row)
+        return row
+
+    # --- views, made once the load has ended
+
+    @cached_property
+    def by_kind(self) -> Mapping[str, list[Row]]:
+        table: dict[str, list[Row]] = {kind: [] for kind in KINDS}
+        for row in self.rows:
+            table.setdefault(row.kind, []).append(row)
+        return table
+
+    @property
+    def sends(self) -> list[Row]:
+        return self.by_kind["send"]
+
+    @cached_property
+    def acknowledged(self) -> list[Row]:
+        return [row for row in self.sends if row.outcome == OK]
+
+    @property
+    def deliveries(self) -> list[Row]:
+        return self.by_kind["deliver"]
+
+    @property
+    def reads(self) -> list[Row]:
+        return self.by_kind["read"]
+
+    @property
+    def events(self) -> list[Row]:
+        return sorted(self.by_kind["event"], key=lambda row: row.invoke_ms)
+
+    def event_ms(self, key: str) -> int | None:
+        """When something of the time line happened first, None when it did not."""
+        return next((row.invoke_ms for row in self.events if row.key == key), None)
+
+    @cached_property
+    def _by_message(self) -> Mapping[str, list[Row]]:
+        table: dict[str, list[Row]] = {}
+        for kind in ("send", "deliver", "read"):
+            for row in self.by_kind[kind]:
+                table.setdefault(row.key, []).append(row)
+        return table
+
+    def story(self, key: str) -> list[Row]:
+        """All that is known of a message, with the time line, in the order of time."""
+        return sorted((*self._by_message.get(key, ()), *self.events), key=lambda row: (row.complete_ms, row.op))
+
+
+# --- files
+
+
+def write_lines(history: History, path: Path) -> None:
+    """One JSON object a line."""
+    with open(path, "w", encoding="utf-8") as out:
+        for row in history.rows:
+            out.write(json.dumps(row._asdict(), ensure_ascii=False) + "\n")
+
+
+def read_lines(path: Path) -> History:
+    """Raises OSError, or ValueError for lines that are no rows."""
+    return History(_rows(path))
+
+
+def _rows(path: Path) -> Iterator[Row]:
+    with open(path, encoding="utf-8") as lines:
+        for number, line in enumerate(lines, 1):
+            try:
+                yield Row(**json.loads(line))
+            except (TypeError, ValueError) as error:
+                raise ValueError(f"{path}:{number} is no row of a history: {error}") from None
+
+
+def write_parquet(history: History, path: Path) -> bool:
+    """The same as a Parquet file; False when pyarrow is not installed. `extra` is JSON text there."""
+    try:
+        import pyarrow as pa  # type: ignore[import-untyped,unused-ignore]
+        import pyarrow.parquet as pq  # type: ignore[import-untyped,unused-ignore]
+    except ImportError:
+        return False
+    columns: dict[str, list[Any]] = {name: [getattr(row, name) for row in history.rows] for name in Row._fields}
+    columns["extra"] = [json.dumps(extra, ensure_ascii=False) for extra in columns["extra"]]
+    pq.write_table(pa.table(columns), path, compression="zstd")
+    return True

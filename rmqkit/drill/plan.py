@@ -1,0 +1,173 @@
+"""A plan: all that a drill is told. The same plan runs on real processes and in the simulator, and is kept as `plan.json`.
+
+A **mode** is what an acknowledgement means: who else has to have a message (`Replication`) and whether it has to be on disk
+(`Flush`). It follows from the settings of a master (`Mode.of`), and a word such as `quorum` or `sync+sync-flush` chooses
+the settings (`Mode.parse`, `Mode.settings`).
+
+Chance comes from the seed alone: what is sent when, by whom, to which queue (`workload.script`), and what a fault draws.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
+from enum import StrEnum
+from typing import Any
+
+from rmqkit.errors import RmqkitError
+
+
+class PlanError(RmqkitError):
+    """A plan that makes no sense. One line."""
+
+    exit_code = 2
+
+
+class Replication(StrEnum):
+    """How many have a message when its send is answered SEND_OK."""
+
+    ASYNC = "async"  # the master
+    SYNC = "sync"  # SYNC_MASTER plain: inSyncReplicas of them
+    QUORUM = "quorum"  # SYNC_MASTER with totalReplicas > 1: as many, refused when too few are in sync
+
+
+class Flush(StrEnum):
+    """Where a message is when its send is answered SEND_OK."""
+
+    ASYNC = "async-flush"  # in the page cache
+    SYNC = "sync-flush"  # on disk
+    POOL = "pool"  # in the broker's memory (transientStorePoolEnable)
+
+
+@dataclass(frozen=True, slots=True)
+class Mode:
+    replication: Replication = Replication.QUORUM
+    flush: Flush = Flush.ASYNC
+
+    def __str__(self) -> str:
+        return f"{self.replication}+{self.flush}"
+
+    @classmethod
+    def parse(cls, text: str) -> Mode:
+        """`quorum`, `async`, `sync`, each also with `+async-flush`, `+sync-flush` or `+pool`. Raises PlanError."""
+        replication, _, flush = text.partition("+")
+        try:
+            return cls(Replication(replication), Flush(flush or Flush.ASYNC))
+        except ValueError:
+            known = f"{', '.join(Replication)}; and after a + {', '.join(Flush)}"
+            raise PlanError(f"mode {text!r}: there are {known}") from None
+
+    @classmethod
+    def of(cls, settings: Mapping[str, str]) -> Mode:
+        """The mode of a master with these settings (RocketMQ's names, values as text; absent ones: Apache's defaults)."""
+        if settings.get("brokerRole", "ASYNC_MASTER") != "SYNC_MASTER":
+            replication = Replication.ASYNC
+        elif int(settings.get("totalReplicas", "1")) > 1 or _true(settings, "enableSlaveActingMaster"):
+            replication = Replication.QUORUM
+        else:
+            replication = Replication.SYNC
+        if settings.get("flushDiskType") == "SYNC_FLUSH":
+            return cls(replication, Flush.SYNC)
+        return cls(replication, Flush.POOL if _true(settings, "transientStorePoolEnable") else Flush.ASYNC)
+
+    def settings(self, replicas: int) -> dict[str, str]:
+        """What brokers of a group of so many are to be given."""
+        copies = str(min(2, replicas))
+        pool = "true" if self.flush is Flush.POOL else "false"
+        chosen = {
+            "flushDiskType": "SYNC_FLUSH" if self.flush is Flush.SYNC else "ASYNC_FLUSH",
+            "transientStorePoolEnable": pool,
+        }
+        if self.replication is Replication.ASYNC:
+            return {**chosen, "brokerRole": "ASYNC_MASTER"}
+        if self.replication is Replication.SYNC:
+            plain = {"totalReplicas": "1", "enableSlaveActingMaster": "false", "enableAutoInSyncReplicas": "false"}
+            return {**chosen, "brokerRole": "SYNC_MASTER", "inSyncReplicas": copies, **plain}
+        return {**chosen, "brokerRole": "SYNC_MASTER", "inSyncReplicas": copies, "totalReplicas": str(replicas)}
+
+
+def _true(settings: Mapping[str, str], key: str) -> bool:
+    return str(settings.get(key, "false")).lower() == "true"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """See the head of this module. Times are in milliseconds."""
+
+    fault: str = "kill"
+    #: which node the fault hits, as a selector within the group: master, slave, broker-a:1
+    target: str = "master"
+    #: the broker group that is broken; "" is the first
+    group: str = ""
+    seed: int = 1
+    mode: Mode = field(default_factory=Mode)
+    groups: int = 1
+    replicas: int = 1
+    #: settings of the brokers that differ from those of the mode and of `cluster up`
+    settings: Mapping[str, str] = field(default_factory=dict)
+    #: defects to plant on purpose (`rmqkit.drill.defects`): the drill has to find them
+    breaks: tuple[str, ...] = ()
+    #: promises to check; () is every one that applies
+    promises: tuple[str, ...] = ()
+
+    writers: int = 4
+    #: messages a second of one writer
+    rate: int = 40
+    queues: int = 4
+    body_size: int = 200
+    send_timeout_ms: int = 3000
+
+    #: how long the steady state may take to come, and is watched before the fault
+    steady_max_ms: int = 15_000
+    before_ms: int = 2_000
+    #: how long a fault may take to show, and how long it lasts
+    bite_max_ms: int = 5_000
+    fault_ms: int = 6_000
+    #: how long after its end everything must work again
+    recover_max_ms: int = 30_000
+    settle_ms: int = 1_500
+    drain_max_ms: int = 15_000
+
+    def checked(self) -> Plan:
+        """Itself. Raises PlanError."""
+        for name in ("groups", "replicas", "writers", "rate", "queues", "body_size", "send_timeout_ms"):
+            if getattr(self, name) < 1:
+                raise PlanError(f"{name} = {getattr(self, name)}: must be at least 1")
+        for item in fields(self):
+            if item.name.endswith("_ms") and getattr(self, item.name) < 0:
+                raise PlanError(f"{item.name} = {getattr(self, item.name)}: must not be negative")
+        return self
+
+    def changed(self, **given: Any) -> Plan:
+        """With the values that are not None put in."""
+        return replace(self, **{key: value for key, value in given.items() if value is not None}).checked()
+
+    def setting(self, key: str, default: int) -> int:
+        """A number among the settings."""
+        text = str(self.settings.get(key, default))
+        return int(text) if text.lstrip("-").isdigit() else default
+
+    def as_json(self) -> dict[str, Any]:
+        return {**asdict(self), "mode": str(self.mode), "settings": dict(self.settings)}
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> Plan:
+        """Raises PlanError for what no plan has."""
+        known = {item.name for item in fields(cls)}
+        strange = [key for key in content if key not in known]
+        if strange:
+            raise PlanError(f"a plan has no {strange[0]!r}")
+        given = dict(content)
+        if "mode" in given:
+            given["mode"] = Mode.parse(str(given["mode"]))
+        for name in ("breaks", "promises"):
+            if name in given:
+                given[name] = tuple(given[name])
+        try:
+            return cls(**given).checked()
+        except TypeError as error:
+            raise PlanError(f"no plan: {error}") from None
+
+    def dumps(self) -> str:
+        return json.dumps(self.as_json(), indent=2) + "\n"

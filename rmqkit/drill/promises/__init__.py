@@ -1,0 +1,31 @@
+"""The promises that a drill checks; each is a plug-in, registered by `rmqkit.drill.plugin`."""
+
+from collections.abc import Mapping
+
+from rmqkit.drill.promises.commits import CommitsForward
+from rmqkit.drill.promises.contract import Broken, Finding, Judgement, Promise, judged
+from rmqkit.drill.promises.delivery import EverythingDelivered, NothingUnsent
+from rmqkit.drill.promises.logs import LogsEqual
+from rmqkit.drill.promises.offsets import OffsetsStable
+from rmqkit.drill.promises.order import QueueOrder
+from rmqkit.drill.promises.survival import Survival
+from rmqkit.drill.promises.waits import Recovers, WaitsBounded
+from rmqkit.hookspecs import Factory
+
+#: in the order in which reports show them
+PROMISES: Mapping[str, Factory] = {
+    made.name: made
+    for made in (
+        Survival,
+        NothingUnsent,
+        EverythingDelivered,
+        QueueOrder,
+        OffsetsStable,
+        CommitsForward,
+        LogsEqual,
+        WaitsBounded,
+        Recovers,
+    )
+}
+
+__all__ = ["PROMISES", "Broken", "Finding", "Judgement", "Promise", "judged"]

@@ -1,0 +1,85 @@
+"""Offsets of consumer groups never go backwards.
+
+While a node runs, what it holds for a (group, queue) only grows, whatever is copied between replicas. A node that was killed
+or lost its power has what it wrote last, so it may come back with less, by no more than it held `flushConsumerOffsetInterval`
+(and a margin) before its end. At the end, when nothing moves any more, every replica in sync holds the same.
+
+Which run of a node a look belongs to stands in its row (`boot`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from rmqkit.drill.history import LOAD_ENDS, OK, History, Row
+from rmqkit.drill.plan import Plan
+from rmqkit.drill.promises.contract import Broken, Finding, judged
+
+FLUSH_CONSUMER_OFFSET_MS = 5000
+MARGIN_MS = 2000
+
+Held = tuple[str, str, str, int]
+
+
+class CommitsForward:
+    name = "commits-forward"
+    text = "the offsets of consumer groups never go backwards, and replicas agree on them in the end"
+
+    def applies(self, plan: Plan) -> bool:
+        return True
+
+    def check(self, history: History, plan: Plan) -> Finding:
+        saved_ms = plan.setting("flushConsumerOffsetInterval", FLUSH_CONSUMER_OFFSET_MS) + MARGIN_MS
+        held: dict[Held, list[Row]] = {}
+        for row in sorted(history.by_kind["committed"], key=lambda row: (row.complete_ms, row.op)):
+            if row.outcome == OK:
+                held.setdefault((row.client, row.key, row.broker, row.queue), []).append(row)
+        broken: list[Broken] = []
+        rolled_back = 0
+        for looks in held.values():
+            back, wrong = _steps(looks, saved_ms)
+            rolled_back += back
+            broken += wrong
+        end_ms = history.event_ms(LOAD_ENDS)
+        broken += _disagreeing(held, end_ms) if end_ms is not None else []
+        facts = sum(map(len, held.values()))
+        counts = {"looks": facts, "queues": len({place[1:] for place in held}), "given back by a restart": rolled_back}
+        return judged(facts, broken, counts, lacking="" if facts else "no node told an offset of the groups")
+
+
+def _steps(looks: Sequence[Row], saved_ms: int) -> tuple[int, list[Broken]]:
+    """How much restarts gave back, and the steps that go back too far."""
+    broken = []
+    given_back = 0
+    for number, (before, row) in enumerate(zip(looks, looks[1:], strict=False)):
+        if row.offset >= before.offset:
+            continue
+        if row.extra.get("boot") == before.extra.get("boot"):
+            broken.append(Broken("", f"{_who(row)} went from {before.offset} back to {row.offset} at {row.complete_ms} ms"))
+            continue
+        given_back += before.offset - row.offset
+        # What was held that long before the last look at the old run must have been written by then.
+        old = [each for each in looks[: number + 1] if each.complete_ms <= before.complete_ms - saved_ms]
+        least = old[-1].offset if old else -1
+        if row.offset < least:
+            what = f"{_who(row)} came back with {row.offset}, although it held {least} more than {saved_ms} ms before its end"
+            broken.append(Broken("", what))
+    return given_back, broken
+
+
+def _disagreeing(held: Mapping[Held, Sequence[Row]], end_ms: int) -> list[Broken]:
+    """Groups and queues of which replicas hold different offsets after all is quiet."""
+    last: dict[tuple[str, str, int], list[Row]] = {}
+    for (_node, *place), looks in held.items():
+        if looks[-1].complete_ms >= end_ms and looks[-1].extra.get("final"):
+            last.setdefault((str(place[0]), str(place[1]), int(place[2])), []).append(looks[-1])
+    broken = []
+    for (group, broker, queue), rows in sorted(last.items()):
+        if len({row.offset for row in rows}) > 1:
+            told = ", ".join(f"{row.client} {row.offset}" for row in rows)
+            broken.append(Broken("", f"group {group}, {broker} queue {queue}: the replicas hold {told}"))
+    return broken
+
+
+def _who(row: Row) -> str:
+    return f"{row.client}: group {row.key}, {row.broker} queue {row.queue}"

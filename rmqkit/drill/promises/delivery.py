@@ -1,0 +1,77 @@
+"""Nothing is delivered that was not sent; and everything that is there is delivered to every group, at least once.
+
+A message is its key and the checksum of its body: a body that is not the one sent is a message that nobody sent. Of what is
+seen twice, "stored twice" (two places: a send was tried again) is told apart from "delivered twice" (one place, delivered
+again). Both are allowed: delivery is at least once.
+"""
+
+from __future__ import annotations
+
+from rmqkit.drill.history import OK, History, Row
+from rmqkit.drill.plan import Plan
+from rmqkit.drill.promises.contract import Broken, Finding, judged
+from rmqkit.drill.promises.facts import nodes_of, unfinished
+
+
+class NothingUnsent:
+    name = "nothing-unsent"
+    text = "nothing is delivered that was not sent, and every body is the one that was sent"
+
+    def applies(self, plan: Plan) -> bool:
+        return True
+
+    def check(self, history: History, plan: Plan) -> Finding:
+        sent = {row.key: row.value for row in history.sends}
+        broken = []
+        facts = 0
+        for row in (*history.deliveries, *history.reads):
+            facts += 1
+            if row.key not in sent:
+                broken.append(Broken(row.key, f"{_seen(row)}, and nobody sent it"))
+            elif row.value != sent[row.key]:
+                broken.append(Broken(row.key, f"{_seen(row)} with another body (checksum {row.value}, not {sent[row.key]})"))
+        counts = {"deliveries": len(history.deliveries), "readings": len(history.reads)}
+        return judged(facts, broken, counts)
+
+
+class EverythingDelivered:
+    name = "everything-delivered"
+    text = "every acknowledged message that is at the master was delivered to each group"
+
+    def applies(self, plan: Plan) -> bool:
+        return True
+
+    def check(self, history: History, plan: Plan) -> Finding:
+        masters, _slaves = nodes_of(history)
+        there: dict[str, set[tuple[str, int, int]]] = {}
+        for row in history.reads:
+            if row.outcome == OK and row.client in masters:
+                there.setdefault(row.key, set()).add((row.broker, row.queue, row.offset))
+        wanted = {row.key for row in history.acknowledged} & there.keys()
+        delivered: dict[str, set[str]] = {}
+        times: dict[tuple[object, ...], int] = {}
+        for row in history.deliveries:
+            group = str(row.extra.get("group", ""))
+            delivered.setdefault(group, set()).add(row.key)
+            place = (group, row.broker, row.queue, row.offset)
+            times[place] = times.get(place, 0) + 1
+        broken = [
+            Broken(key, f"group {group} was never given it")
+            for group, keys in sorted(delivered.items())
+            for key in sorted(wanted - keys)
+        ]
+        counts = {
+            "groups": len(delivered),
+            "deliveries": len(history.deliveries),
+            "delivered twice": sum(count - 1 for count in times.values()),
+            "stored twice": sum(len(places) - 1 for places in there.values()),
+        }
+        lacking = unfinished(history, masters) if masters else "no master was read"
+        if not lacking and not delivered:
+            lacking = "no consumer was given anything"
+        return judged(len(wanted) * len(delivered), broken if not lacking else (), counts, lacking=lacking)
+
+
+def _seen(row: Row) -> str:
+    how = "delivered" if row.kind == "deliver" else f"read from {row.client}"
+    return f"{how} at {row.complete_ms} ms ({row.broker} queue {row.queue} offset {row.offset})"

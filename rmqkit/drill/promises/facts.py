@@ -1,0 +1,82 @@
+"""What several checkers read out of a history: which fault it was, which nodes were read to their ends, who was in sync."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from rmqkit.drill.history import FAULT_BEGINS, OK, History, Row
+from rmqkit.drill.plan import Plan, Replication
+from rmqkit.drill.promises.table import Harm
+
+MASTER = "master"
+
+
+class Hit(NamedTuple):
+    """The fault as the time line tells it."""
+
+    harm: Harm
+    node: str
+    broker: str
+    hits_master: bool
+    begin_ms: int
+
+
+def fault_of(history: History) -> Hit | None:
+    """None when no fault is on record, or one of a kind that the table does not know."""
+    for row in history.events:
+        if row.key == FAULT_BEGINS:
+            try:
+                harm = Harm(str(row.extra.get("harm", "")))
+            except ValueError:
+                return None
+            hits_master = row.extra.get("role", MASTER) == MASTER
+            return Hit(harm, str(row.extra.get("node", "")), row.broker, hits_master, row.invoke_ms)
+    return None
+
+
+def nodes_of(history: History) -> tuple[list[str], list[str]]:
+    """Masters and slaves that the last reading asked, by node name."""
+    roles = {row.client: row.extra.get("role", MASTER) for row in history.by_kind["end"]}
+    masters = [node for node, role in roles.items() if role == MASTER]
+    return masters, [node for node in roles if node not in masters]
+
+
+def unfinished(history: History, nodes: Iterable[str]) -> str:
+    """Why the last reading of these nodes proves nothing; "" when every queue of them was read to its end."""
+    wanted = set(nodes)
+    for row in history.by_kind["end"]:
+        if row.client in wanted and row.outcome != OK:
+            return f"{row.client} could not be read to its end (queue {row.queue}: {row.extra.get('error', 'no answer')})"
+    return ""
+
+
+class Copies:
+    """How many replicas of a broker were in sync, by what its master said of itself."""
+
+    def __init__(self, history: History) -> None:
+        self._times: dict[str, list[int]] = {}
+        self._counts: dict[str, list[int]] = {}
+        for row in sorted(history.by_kind["node"], key=lambda row: row.complete_ms):
+            if row.outcome == OK and row.extra.get("role") == MASTER and row.extra.get("in_sync") is not None:
+                self._times.setdefault(row.broker, []).append(row.complete_ms)
+                self._counts.setdefault(row.broker, []).append(int(row.extra["in_sync"]))
+
+    def of(self, row: Row, plan: Plan) -> int:
+        """How many have an acknowledged message: a plain SYNC_MASTER says SEND_OK for no fewer than it is set to."""
+        if plan.replicas < 2:
+            return 1
+        return self.during(row) if plan.mode.replication is Replication.QUORUM else 2
+
+    def during(self, row: Row) -> int:
+        """The fewest that are known from just before a send to just after it; 1 when nobody looked.
+
+        A look that is missing on one side counts as 1: nothing is taken for promised that may not have been.
+        """
+        times = self._times.get(row.broker, [])
+        first = bisect_right(times, row.invoke_ms) - 1
+        last = bisect_left(times, row.complete_ms)
+        if first < 0 or last >= len(times):
+            return 1
+        return min(self._counts[row.broker][first : last + 1])

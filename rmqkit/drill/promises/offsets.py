@@ -1,0 +1,80 @@
+"""Queue offsets are dense and stable: a (broker, queue, offset) is one message, in every answer, delivery and reading, on
+every replica, before and after the fault; and a queue has no holes.
+
+As Jepsen's `kafka` test: an offset with two messages is an inconsistent offset.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from rmqkit.drill.history import OK, History, Row
+from rmqkit.drill.plan import Plan
+from rmqkit.drill.promises.contract import Broken, Finding, judged
+
+Place = tuple[str, int, int]
+
+
+class OffsetsStable:
+    name = "offsets-stable"
+    text = "an offset of a queue is one message for ever and on every replica, and no offset is missing"
+
+    def applies(self, plan: Plan) -> bool:
+        return True
+
+    def check(self, history: History, plan: Plan) -> Finding:
+        claims: dict[Place, Row] = {}
+        broken = []
+        facts = 0
+        for row in (*history.acknowledged, *history.deliveries, *history.reads):
+            if row.offset < 0 or row.outcome != OK:
+                continue
+            facts += 1
+            place = (row.broker, row.queue, row.offset)
+            other = claims.setdefault(place, row)
+            if other.key != row.key:
+                what = f"{_where(row)} is this message, {_how(row)}, and was {other.key}, {_how(other)}"
+                broken.append(Broken(row.key, what))
+        holes, places = _holes(history)
+        counts = {"claims": facts, "places": len(claims), "queues read": len(places)}
+        return judged(facts, broken + holes, counts, lacking="" if places else "no queue was read to its end")
+
+
+def _holes(history: History) -> tuple[list[Broken], list[Row]]:
+    """Offsets between a queue's first and end at which the last reading found nothing."""
+    found: dict[tuple[str, str, int], set[int]] = {}
+    for row in history.reads:
+        if row.outcome == OK:
+            found.setdefault((row.client, row.broker, row.queue), set()).add(row.offset)
+    broken = []
+    ends = [row for row in history.by_kind["end"] if row.outcome == OK]
+    for row in ends:
+        there = found.get((row.client, row.broker, row.queue), set())
+        missing = [offset for offset in range(int(row.extra.get("offset_min", 0)), row.offset) if offset not in there]
+        if missing:
+            what = f"{row.client}: queue {row.queue} has nothing at {_ranges(missing)} (its end is {row.offset})"
+            broken.append(Broken("", what))
+    return broken, ends
+
+
+def _ranges(offsets: Iterable[int]) -> str:
+    """`3, 7-9`."""
+    parts: list[list[int]] = []
+    for offset in offsets:
+        if parts and parts[-1][1] == offset - 1:
+            parts[-1][1] = offset
+        else:
+            parts.append([offset, offset])
+    return ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in parts)
+
+
+def _where(row: Row) -> str:
+    return f"{row.broker} queue {row.queue} offset {row.offset}"
+
+
+def _how(row: Row) -> str:
+    if row.kind == "send":
+        return f"as its send was answered at {row.complete_ms} ms"
+    if row.kind == "deliver":
+        return f"as delivered at {row.complete_ms} ms"
+    return f"as {row.client} has it at the end"

@@ -1,0 +1,49 @@
+"""Order in a queue: the order of its offsets is that of a writer's sends, and that in which a group is given its messages.
+
+A writer waits for each answer before its next send. So of two acknowledged sends of one writer to one queue the later has
+the higher offset. A group is given a queue's messages in the order of offsets the *first* time; being given some again
+(after a crash, after a rebalance) is no disorder, being given a message for the first time after one behind it is.
+"""
+
+from __future__ import annotations
+
+from rmqkit.drill.history import History
+from rmqkit.drill.plan import Plan
+from rmqkit.drill.promises.contract import Broken, Finding, judged
+
+
+class QueueOrder:
+    name = "queue-order"
+    text = "each queue keeps the order of a writer's sends, and a group is first given its messages in that order"
+
+    def applies(self, plan: Plan) -> bool:
+        return True
+
+    def check(self, history: History, plan: Plan) -> Finding:
+        broken: list[Broken] = []
+        sends = 0
+        last_sent: dict[tuple[str, str, int], tuple[int, str]] = {}
+        for row in sorted(history.acknowledged, key=lambda row: (row.invoke_ms, row.op)):
+            if row.offset < 0:
+                continue
+            sends += 1
+            place = (row.client, row.broker, row.queue)
+            offset, before = last_sent.get(place, (-1, ""))
+            if row.offset <= offset:
+                what = f"{row.client} sent it after {before}, and it stands before it (offset {row.offset}, not above {offset})"
+                broken.append(Broken(row.key, what))
+            last_sent[place] = (row.offset, row.key)
+        first = 0
+        highest: dict[tuple[str, str, int], int] = {}
+        seen: set[tuple[str, str, int, int]] = set()
+        for row in history.deliveries:
+            place = (str(row.extra.get("group", "")), row.broker, row.queue)
+            if (*place, row.offset) in seen:
+                continue
+            seen.add((*place, row.offset))
+            first += 1
+            if row.offset < highest.get(place, -1):
+                what = f"group {place[0]} was first given offset {row.offset} of queue {row.queue} after {highest[place]}"
+                broken.append(Broken(row.key, what))
+            highest[place] = max(highest.get(place, -1), row.offset)
+        return judged(sends + first, broken, {"sends": sends, "first deliveries": first})

@@ -1,0 +1,84 @@
+"""Acknowledged messages survive: where the table says that they do, the last reading finds them.
+
+As Jepsen's total-queue: lost = acknowledged - read. What is lost is split per writer into prefix (everything before it is
+lost too), postfix (everything after it) and middle: a lost middle proves a hole, a lost postfix may have been cut off.
+Sends that were not answered are counted as unknown, and as recovered when they are found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from rmqkit.drill.history import OK, UNKNOWN, History, Row
+from rmqkit.drill.plan import Plan
+from rmqkit.drill.promises.contract import Broken, Finding, judged
+from rmqkit.drill.promises.facts import Copies, fault_of, nodes_of, unfinished
+from rmqkit.drill.promises.table import Where, cell
+
+
+class Survival:
+    name = "acknowledged-survive"
+    text = "an acknowledged message is there afterwards, wherever the mode promises it"
+
+    def applies(self, plan: Plan) -> bool:
+        return True
+
+    def check(self, history: History, plan: Plan) -> Finding:
+        fault = fault_of(history)
+        if fault is None:
+            return judged(0, (), lacking="no fault is on record")
+        masters, slaves = nodes_of(history)
+        lacking = unfinished(history, masters) if masters else "no master was read"
+        at_master = _keys(history, masters)
+        at_slave = _keys(history, slaves)
+        copies = Copies(history)
+        lost: list[tuple[Row, str]] = []
+        counts = {"acknowledged": 0, "promised": 0, "lost where nothing is promised": 0, "only on a slave": 0}
+        for row in history.acknowledged:
+            counts["acknowledged"] += 1
+            hits_master = fault.hits_master and fault.broker in ("", row.broker)
+            told = cell(
+                plan.mode, fault.harm, row.status or "SEND_OK", copies=copies.of(row, plan), hits_master=hits_master
+            )
+            counts["promised"] += told.where is not Where.NOWHERE
+            if row.key in at_master:
+                continue
+            if row.key in at_slave:
+                counts["only on a slave"] += 1
+                if told.where is not Where.MASTER:
+                    continue
+                lost.append((row, "is on a slave only, although the mode promises it at the master"))
+            elif told.where is Where.NOWHERE:
+                counts["lost where nothing is promised"] += 1
+            else:
+                lost.append((row, "was read nowhere"))
+        unknown = [row for row in history.sends if row.outcome == UNKNOWN]
+        counts["unknown"] = len(unknown)
+        counts["unknown, found"] = sum(row.key in at_master or row.key in at_slave for row in unknown)
+        parts = split({row.key for row, _ in lost}, history.acknowledged)
+        counts |= {f"lost {part}": count for part, count in parts.items() if count}
+        broken = [Broken(row.key, f"{row.status or 'SEND_OK'} at {row.complete_ms} ms, and {why}") for row, why in lost]
+        return judged(counts["promised"], broken if not lacking else (), counts, lacking=lacking)
+
+
+def split(lost: Iterable[str], acknowledged: Iterable[Row]) -> Mapping[str, int]:
+    """How many of the lost stand at the begin, in the middle and at the end of what their writers got acknowledged."""
+    lost = set(lost)
+    counts = {"prefix": 0, "middle": 0, "postfix": 0}
+    by_writer: dict[str, list[str]] = {}
+    for row in acknowledged:
+        by_writer.setdefault(row.client, []).append(row.key)
+    for keys in by_writer.values():
+        kept = [number for number, key in enumerate(keys) if key not in lost]
+        first, last = (kept[0], kept[-1]) if kept else (len(keys), -1)
+        for number, key in enumerate(keys):
+            if key in lost:
+                counts["prefix" if number < first else "postfix" if number > last else "middle"] += 1
+    return counts
+
+
+def _keys(history: History, nodes: Iterable[str]) -> set[str]:
+    wanted = set(nodes)
+    return {row.key for row in history.reads if row.outcome == OK and row.client in wanted}
+
+

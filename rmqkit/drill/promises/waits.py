@@ -1,0 +1,77 @@
+"""Waits have ends: every send ends in its time, whatever is broken; and after the fault everything works again.
+
+An answer FLUSH_SLAVE_TIMEOUT has waited `slaveTimeout` at most, FLUSH_DISK_TIMEOUT `syncFlushTimeout`, however many slaves are
+slow together (Apache's issue 9897: beyond 20 s). A margin covers a machine with few cores and much to do.
+"""
+
+from __future__ import annotations
+
+from rmqkit.drill.history import FAULT_ENDS, OK, History, Row
+from rmqkit.drill.plan import Plan
+from rmqkit.drill.promises.contract import Broken, Finding, judged
+
+MARGIN_MS = 2_000
+SLAVE_TIMEOUT_MS = 3_000
+SYNC_FLUSH_TIMEOUT_MS = 5_000
+
+
+class WaitsBounded:
+    name = "waits-bounded"
+    text = "every send ends within its time: an answer, an error, or a timeout"
+
+    def applies(self, plan: Plan) -> bool:
+        return True
+
+    def check(self, history: History, plan: Plan) -> Finding:
+        limits = {
+            "FLUSH_SLAVE_TIMEOUT": plan.setting("slaveTimeout", SLAVE_TIMEOUT_MS),
+            "FLUSH_DISK_TIMEOUT": plan.setting("syncFlushTimeout", SYNC_FLUSH_TIMEOUT_MS),
+        }
+        broken = []
+        longest = 0
+        for row in history.sends:
+            took_ms = row.complete_ms - row.invoke_ms
+            longest = max(longest, took_ms)
+            own_ms = int(row.extra.get("timeout_ms", plan.send_timeout_ms))
+            limit_ms = min(own_ms, limits.get(row.status, own_ms)) + MARGIN_MS
+            if took_ms > limit_ms:
+                ended = row.status or str(row.extra.get("error", row.outcome))
+                broken.append(Broken(row.key, f"took {took_ms} ms to end ({ended}), more than {limit_ms} ms"))
+        counts = {"sends": len(history.sends), "longest ms": longest}
+        counts |= {status: sum(row.status == status for row in history.sends) for status in limits}
+        return judged(len(history.sends), broken, {name: count for name, count in counts.items() if count})
+
+
+class Recovers:
+    name = "recovers"
+    text = "after the fault every writer is acknowledged again, and every node serves"
+
+    def applies(self, plan: Plan) -> bool:
+        return True
+
+    def check(self, history: History, plan: Plan) -> Finding:
+        ended_ms = history.event_ms(FAULT_ENDS)
+        if ended_ms is None:
+            return judged(0, (), lacking="the fault never ended")
+        until_ms = ended_ms + plan.recover_max_ms
+        first: dict[str, Row] = {}
+        tried: dict[str, int] = {}
+        for row in history.sends:
+            if row.invoke_ms >= ended_ms:
+                tried[row.client] = tried.get(row.client, 0) + 1
+            if row.outcome == OK and row.complete_ms >= ended_ms:
+                first.setdefault(row.client, row)
+        writers = sorted({row.client for row in history.sends})
+        broken = []
+        slowest = 0
+        for writer in writers:
+            row = first.get(writer)
+            if row is not None:
+                slowest = max(slowest, row.complete_ms - ended_ms)
+            if row is None and tried.get(writer) or row is not None and row.complete_ms > until_ms:
+                broken.append(Broken("", f"{writer} was not acknowledged within {plan.recover_max_ms} ms of the fault's end"))
+        for end in history.by_kind["end"]:
+            if end.outcome != OK:
+                broken.append(Broken("", f"{end.client} does not serve queue {end.queue}: {end.extra.get('error', '')}"))
+        lacking = "" if first or broken else "nobody sent anything after the fault"
+        return judged(len(first), broken, {"writers": len(writers), "slowest ms": slowest}, lacking=lacking)
