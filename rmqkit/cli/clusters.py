@@ -41,6 +41,7 @@ Words = Annotated[
         autocompletion=clusters_and_selectors,
     ),
 ]
+WAITED_FOR = ("ready", "in-sync")
 Grace = Annotated[float, typer.Option("--grace", min=0.0, help="Seconds a node has to stop cleanly before it is killed.")]
 Timeout = Annotated[float, typer.Option("--timeout", min=0.1, help="Seconds to wait until the nodes answer.")]
 
@@ -92,7 +93,7 @@ def up(
     groups: Annotated[int | None, typer.Option("--groups", help="Broker groups (1).", show_default=False)] = None,
     replicas: Annotated[
         int | None,
-        typer.Option("--replicas", help="Brokers of a group (1 until replication is built).", show_default=False),
+        typer.Option("--replicas", help="Brokers of a group, a master and its slaves (2).", show_default=False),
     ] = None,
     nameservers: Annotated[int | None, typer.Option("--nameservers", help="Name servers (1).", show_default=False)] = None,
     settings: Annotated[
@@ -287,21 +288,28 @@ def logs(
 @app.command()
 def wait(
     name: Name = "default",
-    until: Annotated[str, typer.Option("--for", metavar="STATE", help="ready: every node answers.")] = "ready",
+    until: Annotated[
+        str,
+        typer.Option(
+            "--for",
+            metavar="STATE",
+            help="ready: every node answers and slaves follow; in-sync: masters count all slaves in sync as well.",
+        ),
+    ] = "ready",
     timeout: Timeout = 60.0,
     json: Json = False,
 ) -> None:
     """Wait until a cluster is as asked."""
     from rmqkit.cluster.status import document
 
-    if until != "ready":
-        raise UsageError(f"--for {until}: a cluster can be waited for to be ready")
+    if until not in WAITED_FOR:
+        raise UsageError(f"--for {until}: must be {' or '.join(WAITED_FOR)}")
     with patient(name) as cluster:
-        cluster.wait(timeout)
+        cluster.wait(until, timeout)
     if json:
         output.document(document(cluster))
     else:
-        print(f"cluster {name} is ready")
+        print(f"cluster {name} is {'in sync' if until == 'in-sync' else until}")
 
 
 def act(words: list[str] | None, verb: str, json: bool, how: Callable[..., list[str]]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections import Counter
 from collections.abc import Sequence
 from io import FileIO
 from pathlib import Path
@@ -14,6 +15,7 @@ from rmqkit.cli import output
 from rmqkit.cluster import Cluster
 from rmqkit.cluster.home import LOG
 from rmqkit.cluster.processes import last_lines
+from rmqkit.cluster.replicas import reasons
 from rmqkit.cluster.status import document
 
 EVERY_S = 1.0
@@ -22,15 +24,37 @@ COLUMNS = ("node", "state", "role", "address", "pid", "end of log", "in sync")
 
 
 def status_rows(status: dict[str, Any]) -> list[tuple[object, ...]]:
+    brokers = Counter(node.get("broker_name") for node in status["nodes"])
+    lacking = reasons(status["nodes"])
     rows = []
     for node in status["nodes"]:
-        cells = (node["state"], node.get("role"), node["address"], node["pid"], node.get("offset_max"), node.get("in_sync"))
+        in_sync = None
+        if node.get("in_sync") is not None:
+            in_sync = f"{node['in_sync']}/{brokers[node['broker_name']]}"
+        elif node.get("replication"):
+            in_sync = "no" if node["node"] in lacking else "yes"
+        cells = (node["state"], node.get("role"), node["address"], node["pid"], node.get("offset_max"), in_sync)
         rows.append((node["node"], *("-" if cell is None else cell for cell in cells)))
     return rows
 
 
+def notes(status: dict[str, Any]) -> list[str]:
+    """Lines below the table: why a broker is not in sync, and how far behind one is that is."""
+    from rmqkit.cli.brokers import bytes_text
+
+    lacking = reasons(status["nodes"])
+    lines = [f"{node}  {why}" for node, why in lacking.items()]
+    for node in status["nodes"]:
+        said = node.get("replication")
+        if said and node["broker_id"] and (said["gap"] or 0) > 0 and node["node"] not in lacking:
+            lines.append(f"{node['node']}  {bytes_text(str(said['gap']))} behind")
+    return lines
+
+
 def print_status(status: dict[str, Any]) -> None:
     output.table(COLUMNS, status_rows(status))
+    for line in notes(status):
+        print(line)
     print(f"name servers  {status['namesrv']}\ndata          {status['home']}")
 
 
@@ -53,14 +77,16 @@ def watch_status(cluster: Cluster, json: bool) -> None:
 
 
 def _watch_on_terminal(cluster: Cluster, status: dict[str, Any]) -> None:
-    from rich.console import Console
+    from rich.console import Console, Group
     from rich.live import Live
+    from rich.text import Text
 
     console = Console(highlight=False)
 
     def drawn() -> Any:
         title = f"cluster {cluster.name}  {time.strftime('%H:%M:%S')}"
-        return output.rich_table(COLUMNS, status_rows(status), console.width, title=title)
+        table = output.rich_table(COLUMNS, status_rows(status), console.width, title=title)
+        return Group(table, *(Text(line, style="yellow") for line in notes(status)))
 
     with Live(drawn(), console=console, auto_refresh=False) as live:
         while True:

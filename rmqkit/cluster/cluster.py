@@ -238,21 +238,33 @@ class Cluster:
         """SIGCONT; the names of those that were paused."""
         return self._signal(selector, signal.SIGCONT, paused=False)
 
-    def wait(self, timeout_s: float = UP_TIMEOUT_S) -> None:
-        """Until every node answers. Raises ClusterError naming one that does not run, or that does not answer in time."""
-        alive = alive_of(self.folder, processes.known(self.folder))
-        targets = self.targets()
-        nameservers = [target for target in targets if not target.plan.is_broker]
-        reached = {target.plan.node for target in targets}
+    def wait(self, until: str = "ready", timeout_s: float = UP_TIMEOUT_S) -> None:
+        """Until every node answers ("ready"), or until every master counts all of its slaves in sync as well ("in-sync").
+
+        Raises ClusterError naming a node that does not run, or what is lacking when time is over.
+        """
+        known = processes.known(self.folder)
+        plans, targets = self.description.nodes(), self.targets()
+        deadline_s = time.monotonic() + timeout_s
         try:
-            for plan in self.description.nodes():
-                if plan.node not in reached:
+            for plan in plans:
+                if plan.node not in {target.plan.node for target in targets}:
                     raise readiness.NodeDied(plan.node, 0)
-            readiness.wait_ready(targets, nameservers, alive, time.monotonic() + timeout_s, {}, self.waiting)
+            alive = alive_of(self.folder, known)
+            stuck = readiness.wait_ready(targets, targets, alive, alive, deadline_s, {}, self.waiting)
         except readiness.NodeDied as died:
             raise ClusterError(
                 f"{died.node} does not run; start it with `rmqkit cluster start{self._name_word} {died.node}`"
             ) from None
+        for node, why in stuck.items():
+            raise ClusterError(f"{node} does not follow its master: {why}; `rmqkit explain {node}`")
+        if until == "in-sync":
+            masters = [target for target in targets if target.plan.is_broker and not target.plan.is_slave]
+            groups = [
+                (master, [plan for plan in plans if plan.is_slave and plan.master == master.plan.node])
+                for master in masters
+            ]
+            readiness.wait_in_sync(groups, deadline_s, self.waiting)
 
     def _signal(self, selector: str, number: signal.Signals, *, paused: bool) -> list[str]:
         plans = self.select(selector)

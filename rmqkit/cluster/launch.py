@@ -64,7 +64,7 @@ def launch(
     for attempt in range(PORT_TRIES):
         _write_node_files(folder, description, plans, moved, keep_ports=keep_ports)
         try:
-            _start(folder, description, plans, lifeline, deadline_s, waiting)
+            _start(folder, description, plans, lifeline, deadline_s, note, waiting)
             return
         except readiness.NodeDied as died:
             moved = _taken_since(folder, description, plans) if description.any_port else {}
@@ -153,6 +153,7 @@ def _start(
     plans: Sequence[NodePlan],
     lifeline: int | None,
     deadline_s: float,
+    note: Note,
     waiting: Note,
 ) -> None:
     known = processes.known(folder)
@@ -169,11 +170,11 @@ def _start(
                     made.append((plan.node, psutil.Process(started.pid)))
                 known.nodes[plan.node] = started
                 state.save(folder, known)
-        nameservers = [plan for plan in description.nodes() if not plan.is_broker and answers(folder, known, plan.node)]
-        readiness.wait_ready(
+        stuck = readiness.wait_ready(
             targets(folder, description, plans),
-            targets(folder, description, nameservers),
+            targets(folder, description, description.nodes()),
             alive_of(folder, known),
+            lambda node: answers(folder, known, node),
             deadline_s,
             log_from,
             waiting,
@@ -183,6 +184,8 @@ def _start(
             processes.kill(made)
             state.save(folder, state.State(before))
         raise
+    for node, why in stuck.items():
+        note(f"{node} does not follow its master: {why}; `rmqkit explain {node}`")
 
 
 def answers(folder: Path, known: state.State, node: str) -> bool:

@@ -7,6 +7,10 @@ A node's `state` is one of
     paused   it was stopped by a signal (`cluster pause`)
     down     it does not run, and should not
     died     it does not run although it should
+
+`in_sync` is how many brokers a master counts in sync, itself included; null for a slave. `replication` is what a broker
+that is up says of it (`rmqkit.cluster.replicas`): `state` (a master is `serving`, a slave `following` when all is well),
+`why` in words when it is not, `gap` in bytes, `wanted` copies that a put needs now, and a master's slaves as `members`.
 """
 
 from __future__ import annotations
@@ -71,6 +75,10 @@ def _node(
             "pid": pid,
             "state": now,
         }
+    said = seen.replication if seen else None
+    in_sync = None
+    if seen and not plan.is_slave:
+        in_sync = said.in_sync if said else 1
     return {
         "node": plan.node,
         "kind": plan.kind,
@@ -85,5 +93,7 @@ def _node(
         "state": now,
         "store": str(folder / STORE),
         "offset_max": seen.offset_max if seen else None,
-        "in_sync": seen.in_sync if seen else None,
+        "in_sync": in_sync,
+        "replication": said
+        and {"state": said.state, "why": said.why, "gap": said.gap, "wanted": said.wanted, "members": list(said.members)},
     }

@@ -37,7 +37,7 @@ def test_status_has_the_shape_that_scripts_depend_on(up):
     assert nameserver["address"] == status["namesrv"]
     assert list(broker) == [
         "node", "kind", "broker_name", "broker_id", "role", "acting", "address", "ha_address", "metrics", "pid", "state",
-        "store", "offset_max", "in_sync",
+        "store", "offset_max", "in_sync", "replication",
     ]  # fmt: skip
     host, port = broker["address"].split(":")
     assert broker["ha_address"] == f"{host}:{int(port) + 1}"
@@ -78,6 +78,7 @@ def test_list_env_logs_and_wait(up):
     assert "\nbroker-a-0: " in up.run("cluster", "logs").stdout
     assert {line["node"] for line in up.lines("cluster", "logs")} == {"ns-0", "broker-a-0"}
     assert up.run("cluster", "wait", "--for", "ready").stdout == "cluster default is ready\n"
+    assert "ready or in-sync" in up.error("cluster", "wait", "--for", "lunch", code=2)
     up.error("cluster", "logs", "broker-b", code=2)
 
 

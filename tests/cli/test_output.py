@@ -8,7 +8,7 @@ from rich.console import Console
 from rmqkit.cli.output import column_widths, rich_table
 from rmqkit.cli.watch import COLUMNS
 
-STATUS = [("broker-a-0", "paused", "SYNC_MASTER", "127.0.0.1:10911", 213415, 1078492000, 1)]
+STATUS = [("broker-a-0", "paused", "SYNC_MASTER", "127.0.0.1:10911", 213415, 1078492000, "2/2")]
 TRACE = ("what", "group", "client", "time", "took ms", "outcome", "topic", "tries before")
 TRACED = [("consumed", "billing", "127.0.0.1:44584", "2026-11-22 02:38:55.885", 3, "SUCCESS", "orders", "-")]
 

@@ -1,0 +1,111 @@
+"""What brokers say of replication, and what that means for their group.
+
+A broker of rmqkit tells it among its runtime facts (code 28), under names that begin with `replication`; an Apache broker
+tells nothing there. `reasons` puts the brokers of a group together: why one is not in sync, in a line each, as `cluster
+status` shows them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+FOLLOWING = "following"
+#: states of a slave that it does not leave by itself
+STUCK = ("ahead", "foreign", "refused")
+
+
+class Replication(NamedTuple):
+    """What one broker says. Numbers that it does not say are None; `gap` is in bytes.
+
+    `members` are a master's slaves, each with `broker_id address acked gap in_sync state why`.
+    """
+
+    is_slave: bool
+    state: str
+    why: str
+    in_sync: int | None = None
+    wanted: int | None = None
+    gap: int | None = None
+    members: tuple[dict[str, Any], ...] = ()
+
+    @property
+    def follows(self) -> bool:
+        return self.state == FOLLOWING
+
+    @property
+    def is_stuck(self) -> bool:
+        return self.is_slave and self.state in STUCK
+
+    def hears(self, broker_id: int) -> bool:
+        """Whether a master has had a report of that slave."""
+        member = self.member(broker_id)
+        return member is not None and member.get("acked", -1) >= 0
+
+    def member(self, broker_id: int) -> dict[str, Any] | None:
+        """What a master says of one of its slaves."""
+        return next((each for each in self.members if each.get("broker_id") == broker_id), None)
+
+
+def replication_of(facts: Mapping[str, str]) -> Replication | None:
+    """From a broker's runtime facts; None when it says nothing of replication."""
+    if "replicationRole" not in facts:
+        return None
+    return Replication(
+        is_slave=facts["replicationRole"] == "slave",
+        state=facts.get("replicationState", ""),
+        why=facts.get("replicationWhy", ""),
+        in_sync=_number(facts.get("replicationInSync")),
+        wanted=_number(facts.get("replicationWanted")),
+        gap=_number(facts.get("replicationGap")),
+        members=_members(facts.get("replicationMembers", "")),
+    )
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text is not None and text.removeprefix("-").isdigit() else None
+
+
+def _members(text: str) -> tuple[dict[str, Any], ...]:
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return ()
+    return tuple(each for each in found if isinstance(each, dict)) if isinstance(found, list) else ()
+
+
+def reasons(nodes: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """Why brokers are not as they should be, by node; `nodes` are those of the status document."""
+    brokers = [node for node in nodes if node["kind"] == "broker"]
+    masters = {node["broker_name"]: node for node in brokers if node["broker_id"] == 0}
+    found = {}
+    for node in brokers:
+        own = node["replication"]
+        if node["broker_id"]:
+            why = _slave_lacks(node, masters.get(node["broker_name"]))
+        else:
+            why = _master_lacks(own) if own else ""
+        if why:
+            found[node["node"]] = why
+    return found
+
+
+def _slave_lacks(slave: Mapping[str, Any], master: Mapping[str, Any] | None) -> str:
+    own = slave["replication"]
+    if own is None:
+        return ""
+    if own["state"] != FOLLOWING:
+        return f"{own['state']}: {own['why']}" if own["why"] else str(own["state"])
+    if master is None or master["replication"] is None:
+        return "its master does not answer"
+    for member in master["replication"]["members"]:
+        if member.get("broker_id") == slave["broker_id"]:
+            return "" if member.get("in_sync") else f"not in sync: {member.get('why') or 'it is behind'}"
+    return "not in sync: its master has no HA connection from it"
+
+
+def _master_lacks(own: Mapping[str, Any]) -> str:
+    """With the connections that belong to nobody, which no node of the cluster has a line for."""
+    strangers = [f"{each.get('address')} {each.get('why')}" for each in own["members"] if each.get("broker_id", 0) < 0]
+    return "; ".join([own["why"]] * bool(own["why"]) + [text for text in strangers if text])
