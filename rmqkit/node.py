@@ -166,6 +166,8 @@ def _broker(config: NodeConfig, name: str) -> NodeSpec:
     listens = [Listen("remoting", network.bind_address, network.listen_port)]
     if network.vip_listen_port:
         listens.append(Listen("vip", network.bind_address, network.vip_listen_port))
+    if network.ha_listen_port:
+        listens.append(Listen("ha", network.bind_address, network.ha_listen_port))
     listens += _metrics(config, network.broker_ip1)
     return NodeSpec(name, config.paths.store_path_root_dir, make, listens)
 

@@ -8,6 +8,7 @@ End of a turn (`settle`): the engine writes everything that was appended; puts a
 wake the pulls that wait for them; members of changed groups are told.
 
 Listeners, by connection tag: `remoting` is the broker's port P; `vip` is P - 2, the same table without pulls, as Apache's;
+`ha` is P + 1, where slaves come (`ha-master` is what a slave dials);
 `metrics` is HTTP for Prometheus, when `metricsExporterType` asks for it.
 Only this module knows all parts; the others are handed the broker and use its fields.
 
@@ -32,6 +33,7 @@ from rmqkit.broker.handlers import (
     offsets,
     pull,
     relays,
+    replicas,
     reply,
     schedule,
     send,
@@ -44,6 +46,8 @@ from rmqkit.broker.lock_modes import LockMode
 from rmqkit.broker.offsets import OffsetTable
 from rmqkit.broker.puts import Puts
 from rmqkit.broker.registration import Registration
+from rmqkit.broker.replication import Replication
+from rmqkit.broker.replication.follow import TAG as HA_MASTER
 from rmqkit.broker.schedule import Schedule
 from rmqkit.broker.statistics import Statistics
 from rmqkit.broker.topics import TopicTable
@@ -62,6 +66,8 @@ from rmqkit.wire.schemas.calls import NotifyConsumerIdsChangedRequest
 from rmqkit.wire.uniqueids import UniqueIds
 
 if TYPE_CHECKING:
+    from rmqkit.broker.replication.accept import Accept
+    from rmqkit.broker.replication.follow import Following
     from rmqkit.metrics.endpoint import MetricsEndpoint
 
 HANDLERS = Handlers(
@@ -73,11 +79,14 @@ HANDLERS = Handlers(
     clients.rows,
     locks.rows,
     relays.rows,
+    replicas.rows,
     reply.rows,
     topics.rows,
     groups.rows,
     admin.rows,
 )
+#: tags of connections that speak frames; a dialled one has the first
+FRAMED = ("remoting", "vip")
 NOT_ON_VIP = (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE)
 CONFIG_FOLDER = "config"
 CLIENT_SCAN_MS = 10_000
@@ -130,6 +139,8 @@ class Broker(BaseNode):
         self.clients = Clients()
         self.client_calls = ClientCalls(self)
         self.arrivals = ArrivalWaiters(config.limits.waiters_max)
+        self.registration = Registration(self)
+        self.replication = Replication(self, CONFIG_FOLDER)
         self.puts = Puts(self)
         self.statistics = Statistics(clock)
         self.store: StorageEngine = parts.engine(EngineParts(ports, self.duties, config, ports.memory_size, self._bit_map))
@@ -156,7 +167,6 @@ class Broker(BaseNode):
             from rmqkit.broker import metrics
 
             self.metrics = metrics.endpoint(self)
-        self.registration = Registration(self)
         #: what plug-ins keep of this broker, by their names: where a plug-in's handlers and its duty meet
         self.plugins: dict[str, Any] = {}
         self.locks: LockMode = parts.lock_mode(self)
@@ -182,6 +192,7 @@ class Broker(BaseNode):
         self.offsets.load()
         self.filters.load()
         self.schedule.offsets.load()
+        self.replication.load()
         self.topics.on_change = self.registration.topics_changed
         for name, factory, settings in self._plugin_parts:
             self._plugin_duties[f"plugin-{name}"] = factory(self, settings)
@@ -201,7 +212,9 @@ class Broker(BaseNode):
         self.duties.add("statistics", self.statistics.sample, now_ms)
         for name, run in self._plugin_duties.items():
             self.duties.add(name, run, now_ms)
-        self.schedule.start()
+        self.replication.start()
+        if not self.replication.is_slave:
+            self.schedule.start()
         self.registration.start()
         self.log.info("serving", address=self.address_text, log_end=self.store.offset_max)
 
@@ -213,6 +226,7 @@ class Broker(BaseNode):
         if self.serving:
             self.registration.stop()
             self.schedule.stop()
+            self.replication.stop()
         self.log.info("stopping")
         self.store.stop(self._store_stopped)
 
@@ -235,7 +249,7 @@ class Broker(BaseNode):
         self._protocol(conn).opened(conn)
 
     def received(self, conn: Connection, data: bytes) -> None:
-        if conn.tag != "metrics":
+        if conn.tag in FRAMED:
             self.remoting.received(conn, data)
         else:
             self._protocol(conn).received(conn, data)
@@ -243,8 +257,12 @@ class Broker(BaseNode):
     def closed(self, conn: Connection, reason: str) -> None:
         self._protocol(conn).closed(conn, reason)
 
-    def _protocol(self, conn: Connection) -> "Remoting | MetricsEndpoint":
+    def _protocol(self, conn: Connection) -> "Remoting | MetricsEndpoint | Accept | Following":
         """Who speaks on a connection: its tag says it."""
+        if conn.tag == "ha":
+            return self.replication.accept
+        if conn.tag == HA_MASTER:
+            return self.replication.follow
         return self.metrics if conn.tag == "metrics" and self.metrics is not None else self.remoting
 
     def _connection_closed(self, conn: Connection, peer: Peer) -> None:
@@ -267,7 +285,9 @@ class Broker(BaseNode):
             if not self.puts.failing:
                 self.log.error("write-failed", error=str(error))
             self.puts.write_failed(error)
+            self.replication.follow.write_failed(error)
             return
+        self.replication.settle()
         self.puts.settle()
         if arrivals and self.arrivals.count:
             waiting = self.arrivals.by_key
@@ -310,13 +330,19 @@ class Broker(BaseNode):
         self.topics.configure(config)
         self.groups.configure(config)
         self.offsets.configure(config.offsets.consumer_offset_update_version_step)
+        self.replication.acks.configure()
         self._derive()
         if permission_before != config.topics.broker_permission:
             self.registration.topics_changed(list(self.topics.by_name))
 
     def facts(self) -> dict[str, str]:
         """Runtime facts under upstream's names, values as text."""
-        return {**self.store.facts(), **self.statistics.facts(self), **self.schedule.facts()}
+        return {
+            **self.store.facts(),
+            **self.statistics.facts(self),
+            **self.schedule.facts(),
+            **self.replication.facts(),
+        }
 
     def _derive(self) -> None:
         """Values the hot path wants ready."""
@@ -329,9 +355,20 @@ class Broker(BaseNode):
             }
         )
         self.puts.configure()
-        writeable = self.config.topics.broker_permission & PermName.PERM_WRITE
+        self.derive_blocked()
+
+    def derive_blocked(self) -> None:
+        """Why sends are refused, and with which code."""
         ip = self.config.network.broker_ip1
-        self.send_blocked = "" if writeable else f"the broker[{ip}] sending message is forbidden (brokerPermission)"
+        too_few = self.replication.acks.too_few
+        self.send_blocked, self.send_blocked_code = "", ResponseCode.NO_PERMISSION
+        if self.replication.is_slave:
+            self.send_blocked = f"the broker[{ip}] is a slave and takes no messages: its master does"
+            self.send_blocked_code = ResponseCode.SERVICE_NOT_AVAILABLE
+        elif not self.config.topics.broker_permission & PermName.PERM_WRITE:
+            self.send_blocked = f"the broker[{ip}] sending message is forbidden (brokerPermission)"
+        elif too_few:
+            self.send_blocked, self.send_blocked_code = too_few, ResponseCode.SYSTEM_ERROR
 
     # --- duties -----------------------------------------------------------------------------------------------------------
 

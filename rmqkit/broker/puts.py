@@ -6,10 +6,13 @@ A put is parked when its record is appended and answered when its record is as d
 - SYNC_FLUSH: when a sync has covered it; at the deadline (`syncFlushTimeout`) the answer is FLUSH_DISK_TIMEOUT, which
   means stored but not known to be durable. One sync serves all puts that wait for one (group commit).
 
-Messages of the broker's own (`put`) wait the same way, but without a deadline: they end when their record is stored as its
-mode demands, or when it never will be.
+- SYNC_MASTER: when as many copies are there as `replication.acks` wants, at its deadline FLUSH_SLAVE_TIMEOUT; with no slave
+  at hand SLAVE_NOT_AVAILABLE at once. It waits for disk and copies side by side; where both fail the copies' status wins.
 
-Replication will add its own wait between the two; waiting is by offset, so one slow put delays nobody else.
+Messages of the broker's own (`put`) wait for the disk the same way, but without a deadline: they end when their record is
+stored as its mode demands, or when it never will be. For copies wait only those that a client waits for.
+
+Waiting is by offset, so one slow put delays nobody else.
 
 The answers themselves are `put_answers.py`'s.
 
@@ -21,6 +24,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from rmqkit.broker.put_answers import PutAnswers
+from rmqkit.broker.replication.acks import OWN
 from rmqkit.config import FlushDiskType
 from rmqkit.runtime.calls import Call, Response
 from rmqkit.runtime.waiters import OffsetWaiters
@@ -53,13 +57,41 @@ _ANSWERS = {
 Then = Callable[[PutStatus], None]
 #: call, queue id, unique key, result, whether it waits for the disk
 Parked = tuple[Call[Any], int, bytes, PutResult, bool]
+#: topic, result, what to do, whether it waits for copies
+Own = tuple[str, PutResult, Then, bool]
+
+
+class _Wait:
+    """A put that waits for its disk, its copies, or both."""
+
+    __slots__ = ("left", "status", "then")
+
+    def __init__(self, then: Then, left: int, status: PutStatus) -> None:
+        self.then = then
+        self.left = left
+        self.status = status
+
+    def disk(self, durable: bool) -> None:
+        if not durable and self.status is PutStatus.PUT_OK:
+            self.status = PutStatus.FLUSH_DISK_TIMEOUT
+        self._end()
+
+    def copies(self, are_there: bool) -> None:
+        if not are_there:
+            self.status = PutStatus.FLUSH_SLAVE_TIMEOUT
+        self._end()
+
+    def _end(self) -> None:
+        self.left -= 1
+        if not self.left:
+            self.then(self.status)
 
 
 class Puts:
     def __init__(self, broker: "Broker") -> None:
         self._broker = broker
         self._turn: list[Parked] = []
-        self._own: list[tuple[str, PutResult, Then]] = []
+        self._own: list[Own] = []
         #: messages of the broker's own that are not ended
         self.own_count = 0
         self._syncing = OffsetWaiters()
@@ -70,7 +102,7 @@ class Puts:
         broker.duties.add("put-deadlines", self._expire, None)
 
     def __len__(self) -> int:
-        return len(self._turn) + len(self._syncing)
+        return len(self._turn) + len(self._syncing) + len(self._broker.replication.acks)
 
     def configure(self) -> None:
         """Make what all answers have in common."""
@@ -87,19 +119,20 @@ class Puts:
         stored."""
         self.await_own(put.topic, self._broker.store.append(put), then)
 
-    def await_own(self, topic: str, result: PutResult, then: Then) -> None:
-        """As `put`, for a message that was appended already."""
+    def await_own(self, topic: str, result: PutResult, then: Then, *, copies: bool = False) -> None:
+        """As `put`, for a message that was appended already; with `copies` it waits for those too, as a send does."""
         if result.status is not PutStatus.PUT_OK:
             self.failed_count += 1
             then(result.status)
         else:
             self.own_count += 1
-            self._own.append((topic, result, then))
+            self._own.append((topic, result, then, copies))
 
     @property
     def is_full(self) -> bool:
-        """Too many puts wait for the disk: upstream's flow control answers SYSTEM_BUSY."""
-        return len(self._syncing) >= self._broker.config.limits.waiters_max
+        """Too many puts wait for the disk or for copies: upstream's flow control answers SYSTEM_BUSY."""
+        waiting = max(len(self._syncing), len(self._broker.replication.acks))
+        return waiting >= self._broker.config.limits.waiters_max
 
     def refusal(self, status: PutStatus) -> Response:
         """The answer to a put that was not stored."""
@@ -121,8 +154,9 @@ class Puts:
         if self.failing:
             self._broker.log.info("write-works-again", refused_puts=self.failing)
             self.failing = 0
-        if self._broker.config.flush.flush_disk_type is FlushDiskType.SYNC_FLUSH:
-            self._await_sync(turn)
+        is_sync = self._broker.config.flush.flush_disk_type is FlushDiskType.SYNC_FLUSH
+        if is_sync or self._broker.replication.acks.needed != OWN:
+            self._await(turn, is_sync)
             return
         for call, queue_id, unique, result, _ in turn:
             self._answer(call, queue_id, unique, result, PutStatus.PUT_OK)
@@ -145,8 +179,11 @@ class Puts:
     def _settle_own(self) -> None:
         own, self._own = self._own, []
         statistics = self._broker.statistics
-        for topic, result, _ in own:
+        for topic, result, _, _ in own:
             statistics.put(topic, 1, result.phy_offset_next - result.phy_offset)
+        acks = self._broker.replication.acks
+        if acks.needed != OWN and any(copies for *_, copies in own):
+            own = [self._with_copies(each) if each[3] else each for each in own]
         if self._broker.config.flush.flush_disk_type is not FlushDiskType.SYNC_FLUSH:
             self._end_own(own, PutStatus.PUT_OK)
             return
@@ -156,29 +193,51 @@ class Puts:
 
         self._broker.store.sync(own[-1][1].phy_offset_next, synced)
 
-    def _end_own(self, own: list[tuple[str, PutResult, Then]], status: PutStatus) -> None:
+    def _with_copies(self, own: Own) -> Own:
+        """The same, ended only when the copies are there too, or never will be."""
+        topic, result, then, _ = own
+        acks = self._broker.replication.acks
+        if acks.no_slave:
+            return topic, result, _worse(then, PutStatus.SLAVE_NOT_AVAILABLE), False
+        wait = _Wait(then, 2, PutStatus.PUT_OK)
+        acks.park(result.phy_offset_next, wait.copies)
+
+        def stored(status: PutStatus) -> None:
+            if status is not PutStatus.PUT_OK and wait.status is PutStatus.PUT_OK:
+                wait.status = status
+            wait.disk(True)
+
+        return topic, result, stored, False
+
+    def _end_own(self, own: list[Own], status: PutStatus) -> None:
         self.own_count -= len(own)
-        for _, _, then in own:
+        for _, _, then, _ in own:
             then(status)
 
-    def _await_sync(self, turn: list[Parked]) -> None:
+    def _await(self, turn: list[Parked], is_sync: bool) -> None:
+        """Let puts wait for the disk (`is_sync`) and for copies."""
         broker = self._broker
+        acks = broker.replication.acks
+        wants_copies = acks.needed != OWN and not acks.no_slave
+        status = PutStatus.SLAVE_NOT_AVAILABLE if acks.no_slave else PutStatus.PUT_OK
         deadline_ms = broker.clock.mono_ms + broker.config.flush.sync_flush_timeout_ms
         offset_next = 0
         for call, queue_id, unique, result, wait in turn:
             if not wait:
                 self._answer(call, queue_id, unique, result, PutStatus.PUT_OK)
                 continue
+            if not is_sync and not wants_copies:
+                self._answer(call, queue_id, unique, result, status)
+                continue
             offset_next = result.phy_offset_next
-
-            finish = partial(self._synced_or_late, call, queue_id, unique, result)
-            self._syncing.park(offset_next, deadline_ms, finish)
-        if offset_next:
+            waiting = _Wait(partial(self._answer, call, queue_id, unique, result), is_sync + wants_copies, status)
+            if is_sync:
+                self._syncing.park(offset_next, deadline_ms, waiting.disk)
+            if wants_copies:
+                acks.park(offset_next, waiting.copies)
+        if is_sync and offset_next:
             broker.store.sync(offset_next, self._synced)
             broker.duties.wake("put-deadlines", deadline_ms)
-
-    def _synced_or_late(self, call: Call[Any], queue_id: int, unique: bytes, result: PutResult, durable: bool) -> None:
-        self._answer(call, queue_id, unique, result, PutStatus.PUT_OK if durable else PutStatus.FLUSH_DISK_TIMEOUT)
 
     def _synced(self, durable: bool) -> None:
         if durable:
@@ -197,3 +256,8 @@ class Puts:
             return
         build = self._answers.binary if call.codec == CODEC_ROCKETMQ else self._answers.json
         call.finish_frame(build(status, call.opaque, queue_id, unique, result))
+
+
+def _worse(then: Then, status: PutStatus) -> Then:
+    """`then`, with a status that is not as good when all else went well."""
+    return lambda ended: then(status if ended is PutStatus.PUT_OK else ended)

@@ -16,12 +16,18 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from rmqkit.runtime.calls import CallFailed, Outcome
+from rmqkit.errors import RemoteProtocolError
+from rmqkit.runtime.calls import CallFailed, Outcome, Reply
 from rmqkit.runtime.connection import Address
 from rmqkit.wire.bodies import RegisterBrokerBody, TopicConfigAndMappingTable, TopicConfigTable
 from rmqkit.wire.codes import PermName, RequestCode
 from rmqkit.wire.record import body_crc
-from rmqkit.wire.schemas.nameserver import QueryDataVersionRequest, RegisterBrokerRequest, UnregisterBrokerRequest
+from rmqkit.wire.schemas.nameserver import (
+    QueryDataVersionRequest,
+    RegisterBrokerRequest,
+    RegisterBrokerResponse,
+    UnregisterBrokerRequest,
+)
 
 if TYPE_CHECKING:
     from rmqkit.broker.node import Broker
@@ -160,6 +166,8 @@ class Registration:
             if not self._untold:
                 self._stop_waiting(self._broker.clock.mono_ms)
         if not isinstance(outcome, CallFailed) and outcome.is_ok:
+            if self._broker.replication.is_slave:
+                self._learn(outcome)
             if address not in self.registered and whole:
                 self.registered[address] = None
                 self.failures.pop(address, None)
@@ -171,6 +179,17 @@ class Registration:
             self.failures[address] = text
             self._broker.log.warning("register-failed", nameserver=str(address), reason=text)
         self._broker.duties.wake(self._duty(address), self._broker.clock.mono_ms + RETRY_MS)
+
+    def _learn(self, reply: Reply) -> None:
+        """Where a slave finds its master. An answer without an address changes nothing: the master may be away for now."""
+        try:
+            said = reply.read(RegisterBrokerResponse)
+            master = Address.parse(said.master_addr) if said.master_addr else None
+            master_ha = Address.parse(said.ha_server_addr) if said.ha_server_addr else None
+        except (RemoteProtocolError, ValueError) as error:
+            self._broker.log.warning("master-address-unreadable", reason=str(error))
+            return
+        self._broker.replication.follow.learned(master, master_ha)
 
     def connection_closed(self, address: Address) -> None:
         """The name server has forgotten us with the connection: register again at once, it may be back already."""

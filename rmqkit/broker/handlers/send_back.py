@@ -80,7 +80,7 @@ def send_back(broker: "Broker", call: Call[ConsumerSendMsgBackRequest]) -> Respo
             call.finish(call.error(ResponseCode.SYSTEM_ERROR, status.name))
 
     # As a delayed send: it is counted in its own topic when it is delivered.
-    broker.puts.await_own(SCHEDULE_TOPIC if level > 0 else put.topic, result, ended)
+    broker.puts.await_own(SCHEDULE_TOPIC if level > 0 else put.topic, result, ended, copies=True)
     return LATER
 
 

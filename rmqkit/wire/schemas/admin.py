@@ -44,17 +44,33 @@ class RemoveBrokerRequest(Ext, kw_only=True):
 
 
 class ExchangeHAInfoRequest(Ext, kw_only=True):
-    """906: the fields of question and answer are the same."""
+    """906. From `broker_name` on the fields are ours, which Apache's brokers pass over: a slave says who it is, from which
+    address its HA connection comes, where its log ends, and the CRC32 of the last bytes of it."""
 
     master_ha_address: str | None = None
     master_flush_offset: Int64 | None = None
     master_address: str | None = None
+    broker_name: str | None = None
+    broker_id: Int64 | None = None
+    broker_address: str | None = None
+    ha_local_address: str | None = None
+    log_end: Int64 | None = None
+    tail_offset: Int64 | None = None
+    tail_size: Int64 | None = None
+    tail_crc: Int64 | None = None
+    from_start: bool | None = None
 
 
 class ExchangeHAInfoResponse(Ext, kw_only=True):
+    """`master_flush_offset` is the end of the master's log when it started. From `master_log_end` on the fields are ours;
+    `tail_matches` is "true", "false", or absent where the master does not have those bytes."""
+
     master_ha_address: str | None = None
     master_flush_offset: Int64 | None = None
     master_address: str | None = None
+    master_log_end: Int64 | None = None
+    master_start_id: str | None = None
+    tail_matches: str | None = None
 
 
 class ResetMasterFlushOffsetRequest(Ext, kw_only=True):

@@ -1,0 +1,29 @@
+"""What masters and slaves ask each other: 906, who is whose, and whether the slave's log belongs to the master's.
+
+Source: `broker/.../processor/AdminBrokerProcessor.exchangeBrokerHAInfo`.
+"""
+
+from typing import TYPE_CHECKING
+
+from rmqkit.runtime.calls import Call, Handlers, Response
+from rmqkit.wire.codes import RequestCode, ResponseCode
+from rmqkit.wire.schemas.admin import ExchangeHAInfoRequest
+
+if TYPE_CHECKING:
+    from rmqkit.broker.node import Broker
+
+rows = Handlers()
+
+
+@rows.handles(RequestCode.EXCHANGE_BROKER_HA_INFO, ExchangeHAInfoRequest)
+def exchange(broker: "Broker", call: Call[ExchangeHAInfoRequest]) -> Response:
+    """A slave of ours binds its HA connection; one of Apache's asks with no field at all."""
+    args = call.args
+    if args.broker_name is not None:
+        refusal = broker.replication.bind(args)
+        if refusal:
+            broker.log.warning("replica-refused", peer=str(call.conn.peer), reason=refusal)
+            return call.error(ResponseCode.INVALID_PARAMETER, refusal)
+    if broker.replication.is_slave:
+        return call.ok()
+    return call.ok(broker.replication.answer(args))

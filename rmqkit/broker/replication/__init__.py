@@ -1,0 +1,207 @@
+"""Replication: one log, several brokers. What a broker is in it, what it knows of the others, and what it says about it.
+
+    accept   the master's side of every connection: who comes, what is sent, who is dead
+    link     one slave's connection
+    members  which connections count as copies
+    acks     how many copies a put waits for, and the waits
+    follow   the slave's side: finding the master, following it
+    ahead    whether the slave's log belongs to the master's
+    metadata the tables that are not in the log: topics, offsets, groups
+
+`Replication` is what the broker and its handlers use; the rest is reached through it.
+"""
+
+from typing import TYPE_CHECKING
+from zlib import crc32
+
+import msgspec
+
+from rmqkit.broker.replication.accept import Accept
+from rmqkit.broker.replication.acks import Acks
+from rmqkit.broker.replication.follow import FOLLOWING, Following
+from rmqkit.broker.replication.link import Binding
+from rmqkit.broker.replication.members import Members
+from rmqkit.config import BrokerRole
+from rmqkit.runtime.connection import Address
+from rmqkit.wire.bodies.ha import HAClientRuntimeInfo, HAConnectionRuntimeInfo, HARuntimeInfo
+from rmqkit.wire.schemas.admin import ExchangeHAInfoRequest, ExchangeHAInfoResponse
+
+if TYPE_CHECKING:
+    from rmqkit.broker.node import Broker
+
+#: bytes of a slave's log that a master compares at most
+TAIL_SIZE_MAX = 1_048_576
+
+
+class Replication:
+    def __init__(self, broker: "Broker", folder: str) -> None:
+        self._broker = broker
+        self.members = Members(broker)
+        self.acks = Acks(broker)
+        self.accept = Accept(broker)
+        self.follow = Following(broker, folder)
+        #: end of this log when it was ready, and a name for this start
+        self.start_end = 0
+        self.start_id = f"{broker.clock.wall_ms:x}-{broker.entropy.getrandbits(32):08x}"
+
+    # --- who it is ------------------------------------------------------------------------------------------------------
+
+    @property
+    def is_slave(self) -> bool:
+        return self._broker.config.identity.broker_role is BrokerRole.SLAVE
+
+    @property
+    def wants_copies(self) -> bool:
+        """Whether the settings say that there should be slaves."""
+        settings = self._broker.config.replication
+        return max(settings.total_replicas, settings.in_sync_replicas) > 1
+
+    @property
+    def master_address(self) -> Address | None:
+        """A slave's master, None while unknown."""
+        return self.follow.master
+
+    @property
+    def state(self) -> str:
+        return self.follow.state if self.is_slave else "serving"
+
+    @property
+    def why(self) -> str:
+        """What people should know: "" when all is well."""
+        if self.is_slave:
+            return self.follow.why or self.follow.history_missing
+        if self.acks.too_few:
+            return self.acks.too_few
+        if self.acks.no_slave:
+            return "no slave is in sync: puts are stored and answered SLAVE_NOT_AVAILABLE"
+        missing = [member for member in self.members.seen() if member.why]
+        return "; ".join(f"slave {_name(member.broker_id, member.address)}: {member.why}" for member in missing)
+
+    def in_sync_count(self) -> int:
+        """Copies in sync, this master's own included."""
+        return 0 if self.is_slave else 1 + len(self.members.in_sync())
+
+    # --- life and turns -------------------------------------------------------------------------------------------------
+
+    def load(self) -> None:
+        """Raises KeptFileDamaged."""
+        self.follow.ahead.load()
+
+    def start(self) -> None:
+        """The store is ready."""
+        self.start_end = self._broker.store.offset_written
+        self.acks.configure()
+        if self.is_slave:
+            self.follow.start()
+        elif self.wants_copies:
+            self.members.start()
+
+    def stop(self) -> None:
+        self.acks.fail_all()
+        if self.is_slave:
+            self.follow.stop()
+        self.accept.close_all("the broker is stopping")
+
+    def settle(self) -> None:
+        """The turn's write is done."""
+        self.accept.settle()
+        if self.is_slave:
+            self.follow.settle()
+        elif self.accept.links:
+            self.acks.configure()
+
+    # --- binding --------------------------------------------------------------------------------------------------------
+
+    def bind(self, args: ExchangeHAInfoRequest) -> str:
+        """A slave says which HA connection is its own; why it is refused, or ""."""
+        name = self._broker.config.identity.broker_name
+        if args.broker_name != name:
+            return f"this is {name}, not {args.broker_name}: a slave has its master's brokerName"
+        if self.is_slave:
+            return "this broker is a slave itself"
+        if args.broker_id is None or args.broker_id <= 0:
+            return f"a slave needs a brokerId above 0, not {args.broker_id}"
+        if args.ha_local_address is None:
+            return ""
+        try:
+            peer = Address.parse(args.ha_local_address)
+        except ValueError as error:
+            return str(error)
+        binding = Binding(args.broker_id, args.broker_address or "", bool(args.from_start))
+        return self.members.bind(peer, binding)
+
+    def answer(self, args: ExchangeHAInfoRequest) -> ExchangeHAInfoResponse:
+        """What a slave learns: where this log began to be written in this life, and whether its own log belongs to it."""
+        broker = self._broker
+        return ExchangeHAInfoResponse(
+            master_ha_address=broker.ha_address_text,
+            master_flush_offset=self.start_end,
+            master_address=broker.address_text,
+            master_log_end=broker.store.offset_written,
+            master_start_id=self.start_id,
+            tail_matches=self._compare(args),
+        )
+
+    def _compare(self, args: ExchangeHAInfoRequest) -> str | None:
+        """ "true" or "false"; None where this log does not have those bytes."""
+        offset, size, crc = args.tail_offset, args.tail_size, args.tail_crc
+        store = self._broker.store
+        if offset is None or size is None or crc is None or not 0 < size <= TAIL_SIZE_MAX:
+            return None
+        if offset < store.offset_min or offset + size > store.offset_written:
+            return None
+        data = store.read_log(offset, size)
+        return str(len(data) == size and crc32(data) == crc).lower()
+
+    # --- status ---------------------------------------------------------------------------------------------------------
+
+    def facts(self) -> dict[str, str]:
+        """What code 28 tells of it."""
+        members = [] if self.is_slave else self.members.seen()
+        gap = self.follow.gap if self.is_slave else max((member.gap for member in members), default=0)
+        return {
+            "replicationRole": "slave" if self.is_slave else "master",
+            "replicationState": self.state,
+            "replicationWhy": self.why,
+            "replicationInSync": str(self.in_sync_count()),
+            "replicationWanted": str(self.acks.needed),
+            "replicationGap": str(gap),
+            "replicationMembers": msgspec.json.encode([member._asdict() for member in members]).decode(),
+        }
+
+    def runtime_info(self) -> HARuntimeInfo:
+        """What code 907 tells. Source: `DefaultHAService.getRuntimeInfo`, `DefaultHAClient`."""
+        broker = self._broker
+        end = broker.store.offset_written
+        if self.is_slave:
+            follow = self.follow
+            offset_ms = broker.clock.wall_ms - broker.clock.mono_ms
+            client = HAClientRuntimeInfo(
+                last_read_timestamp=follow.read_ms + offset_ms if follow.read_ms else 0,
+                last_write_timestamp=follow.written_ms + offset_ms if follow.written_ms else 0,
+                master_addr=str(follow.master_ha) if follow.master_ha and follow.state == FOLLOWING else None,
+                master_flush_offset=max(follow.master_end, 0),
+                max_offset=end,
+            )
+            return HARuntimeInfo(ha_client_runtime_info=client)
+        in_sync = {link.conn.id for link in self.members.in_sync()}
+        connections = [
+            HAConnectionRuntimeInfo(
+                addr=str(link.peer),
+                diff=end - link.acked,
+                in_sync=link.conn.id in in_sync,
+                slave_ack_offset=link.acked,
+                transfer_from_where=link.sent,
+            )
+            for link in self.accept.links.values()
+        ]
+        return HARuntimeInfo(
+            ha_connection_info=connections,
+            in_sync_slave_nums=len(in_sync),
+            master=True,
+            master_commit_log_max_offset=end,
+        )
+
+
+def _name(broker_id: int, address: str) -> str:
+    return f"at {address}" if broker_id < 0 else f"{broker_id} ({address})"

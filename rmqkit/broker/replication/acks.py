@@ -1,0 +1,105 @@
+"""How many copies a put waits for, who has them, and what waits.
+
+The copies a put of a SYNC_MASTER needs, its own included:
+
+    plain (totalReplicas 1)      inSyncReplicas; with no slave in sync the put is stored and answered SLAVE_NOT_AVAILABLE
+    quorum (totalReplicas > 1)   inSyncReplicas; with enableAutoInSyncReplicas as many as are in sync, from inSyncReplicas
+                                 down to minInSyncReplicas; fewer in sync than needed: puts are refused, nothing is stored
+
+An ASYNC_MASTER waits for nobody, nor does a message with WAIT=false. Waiting is by offset, in one table for each number of
+copies: the offset that the (n-1)th of the counted slaves has reached ends all waits up to it. A slow slave thus
+delays only those puts that need it. A wait ends at `slaveTimeout` with FLUSH_SLAVE_TIMEOUT: stored, copies unknown.
+
+Source: `store/.../CommitLog.{needHandleHA,calcNeedAckNums,handleHA}`, `store/.../ha/GroupTransferService.java`.
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from rmqkit.config import BrokerRole
+from rmqkit.runtime.waiters import OffsetWaiters
+
+if TYPE_CHECKING:
+    from rmqkit.broker.node import Broker
+
+#: copies that a put waits for: its own alone
+OWN = 1
+
+
+class Acks:
+    def __init__(self, broker: "Broker") -> None:
+        self._broker = broker
+        self._waiting: dict[int, OffsetWaiters] = {}
+        #: copies that puts of this turn need, and whether they are answered SLAVE_NOT_AVAILABLE instead of waiting
+        self.needed = OWN
+        self.no_slave = False
+        #: why puts are refused, "" while they are not
+        self.too_few = ""
+        broker.duties.add("ha-waits", self._expire, None)
+
+    def __len__(self) -> int:
+        return sum(len(waiting) for waiting in self._waiting.values())
+
+    def configure(self) -> None:
+        """Settings, connections or gaps have changed: what puts need from now on."""
+        config = self._broker.config
+        settings = config.replication
+        self.needed, self.no_slave, too_few = OWN, False, ""
+        if config.identity.broker_role is BrokerRole.SYNC_MASTER:
+            in_sync = 1 + len(self._broker.replication.members.in_sync())
+            wanted = settings.in_sync_replicas
+            if settings.total_replicas > 1:
+                if settings.auto_in_sync:
+                    wanted = max(min(wanted, in_sync), settings.min_in_sync_replicas)
+                if wanted > in_sync:
+                    too_few = f"in-sync replicas not enough: {in_sync} of the {wanted} that a put needs are in sync"
+            elif wanted > OWN and in_sync == OWN:
+                self.no_slave = True
+            self.needed = wanted
+        if too_few != self.too_few:
+            if too_few:
+                self._broker.log.warning("too-few-in-sync", reason=too_few)
+            else:
+                self._broker.log.info("enough-in-sync")
+            self.too_few = too_few
+            self._broker.derive_blocked()
+
+    def changed(self) -> None:
+        """A slave has reported, come or gone."""
+        self.configure()
+        if not self._waiting:
+            return
+        acked = sorted((link.acked for link in self._broker.replication.members.counted()), reverse=True)
+        for needed, waiting in self._waiting.items():
+            if needed - 2 < len(acked):
+                waiting.reached(acked[needed - 2])
+
+    @property
+    def offset_safe(self) -> int:
+        """What as many copies have as puts need; the end of the log when they need none."""
+        written = self._broker.store.offset_written
+        if self.needed == OWN:
+            return written
+        acked = sorted((link.acked for link in self._broker.replication.members.counted()), reverse=True)
+        return min(written, acked[self.needed - 2]) if self.needed - 2 < len(acked) else 0
+
+    def park(self, offset: int, finish: Callable[[bool], None]) -> None:
+        """`finish(True)` when `needed` copies are there, `finish(False)` at the deadline. One that needs none ends now."""
+        if self.needed == OWN:
+            finish(True)
+            return
+        broker = self._broker
+        deadline_ms = broker.clock.mono_ms + broker.config.replication.slave_timeout_ms
+        waiting = self._waiting.get(self.needed)
+        if waiting is None:
+            waiting = self._waiting[self.needed] = OffsetWaiters()
+        waiting.park(offset, deadline_ms, finish)
+        broker.duties.wake("ha-waits", deadline_ms)
+
+    def fail_all(self) -> None:
+        for waiting in self._waiting.values():
+            waiting.fail_all()
+
+    def _expire(self, now_ms: int) -> int | None:
+        dues = [due for waiting in self._waiting.values() if (due := waiting.expire(now_ms)) is not None]
+        return min(dues, default=None)

@@ -1,0 +1,154 @@
+"""Whether a slave's log belongs to its master's, and what is done when it does not.
+
+The HA stream itself never tells: a slave reports its end, and a master that has lost its last messages (power, a disk)
+would simply go on from there once it is longer, with other messages at the same places. So before it reports, a slave
+asks (906). Our masters compare the slave's last bytes with their own at the same place (`tail`): equal means that the
+slave's log is the beginning of the master's. Of Apache's masters only the end of their log at their start is known: at each new start of a
+master a slave that is longer than that is ahead.
+
+    ahead     the slave has bytes that its master never had
+    foreign   the slave's log has other content than the master's at the same place
+
+Either way the slave stops following and nothing is touched. With `haTruncateAhead` a slave that is ahead copies its tail
+to `diverged/<offset>`, synced, and then cuts it off on the disk; a foreign log is never cut.
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
+from zlib import crc32
+
+import msgspec
+
+from rmqkit.runtime.kept import KeptFile
+from rmqkit.store.steps import Steps, Work
+from rmqkit.wire.schemas.admin import ExchangeHAInfoResponse
+
+if TYPE_CHECKING:
+    from rmqkit.broker.node import Broker
+
+#: bytes at the end of the slave's log that the master compares
+TAIL_SIZE = 65_536
+_COPY_SIZE = 1_048_576
+
+
+class _Known(msgspec.Struct, rename="camel"):
+    """What is kept of the master last followed (`config/replication.json`)."""
+
+    master_address: str = ""
+    master_start_id: str = ""
+    master_start_end: int = -1
+
+
+class Verdict(NamedTuple):
+    """`state` is "" when the slave may follow; `cut_to` is where a cut would help, -1 where none does."""
+
+    state: str = ""
+    why: str = ""
+    cut_to: int = -1
+
+
+class Ahead:
+    def __init__(self, broker: "Broker", folder: str) -> None:
+        self._broker = broker
+        self._file = KeptFile(broker.ports.disk, f"{folder}/replication.json")
+        self._known = _Known()
+        self.is_cutting = False
+
+    def load(self) -> None:
+        """Raises KeptFileDamaged."""
+        self._known = self._file.load(lambda data: msgspec.json.decode(data, type=_Known)) or _Known()
+
+    def tail(self) -> tuple[int, int, int]:
+        """(offset, size, CRC32) of the last bytes of this log, of one file."""
+        store = self._broker.store
+        end = store.offset_written
+        file_size = self._broker.config.commit_log.mapped_file_size_commit_log
+        begin = max(store.offset_min, end - TAIL_SIZE, (end - 1) // file_size * file_size if end else 0)
+        data = store.read_log(begin, end - begin) if end > begin else b""
+        return begin, len(data), crc32(data)
+
+    def judge(self, said: ExchangeHAInfoResponse) -> Verdict:
+        end = self._broker.store.offset_written
+        if end == 0 or said.tail_matches == "true":
+            return Verdict()
+        start_end = said.master_flush_offset
+        if said.master_log_end is not None and end > said.master_log_end:
+            return self._ahead(end, said.master_log_end, start_end)
+        if said.tail_matches == "false":
+            is_new = said.master_start_id != self._known.master_start_id
+            if is_new and start_end is not None and 0 <= start_end < end and self._follows_same(said):
+                return self._ahead(end, start_end, start_end)
+            return Verdict(
+                "foreign",
+                f"the last bytes of this log, which ends at {end}, are not what {said.master_address} has there: it is "
+                "the log of another group, or has gone its own way; nothing was cut. Move this store folder away to "
+                "copy the master anew",
+            )
+        if said.tail_matches is None and start_end is not None and self._is_new(said) and end > start_end >= 0:
+            return self._ahead(end, start_end, start_end)
+        return Verdict()
+
+    def _follows_same(self, said: ExchangeHAInfoResponse) -> bool:
+        return self._known.master_address in ("", said.master_address)
+
+    def _is_new(self, said: ExchangeHAInfoResponse) -> bool:
+        """Whether an Apache master was started since this slave last followed it."""
+        return said.master_flush_offset != self._known.master_start_end
+
+    def _ahead(self, end: int, master_end: int, start_end: int | None) -> Verdict:
+        cut_to = master_end if start_end is None else min(master_end, start_end)
+        return Verdict(
+            "ahead",
+            f"this log ends at {end}, and the master's ended at {cut_to} when it started: {end - cut_to} bytes here that "
+            "it never had; nothing was cut. haTruncateAhead=true keeps a copy of them and cuts them off",
+            cut_to,
+        )
+
+    def follow(self, said: ExchangeHAInfoResponse) -> None:
+        """This master is followed from now on."""
+        known = _Known(
+            said.master_address or "",
+            said.master_start_id or "",
+            -1 if said.master_flush_offset is None else said.master_flush_offset,
+        )
+        if known != self._known:
+            self._known = known
+            self._file.save(lambda: msgspec.json.encode(self._known))
+
+    # --- cutting ------------------------------------------------------------------------------------------------------
+
+    def cut(self, offset: int, then: Callable[[OSError | None], None]) -> None:
+        """Copy what is behind `offset` to `diverged/<offset>`, synced, then cut it off."""
+        broker = self._broker
+        self.is_cutting = True
+        steps = Steps("ha-diverged", broker.duties, broker.clock)
+
+        def ended(error: OSError | None) -> None:
+            self.is_cutting = False
+            if error is None:
+                broker.log.warning("log-cut", offset=offset, copy=self._path(offset))
+            then(error)
+
+        def copied(error: OSError | None) -> None:
+            if error is not None:
+                ended(error)
+            else:
+                broker.store.truncate(offset, ended)
+
+        steps.begin(self._copy(offset, steps), copied)
+
+    def _path(self, offset: int) -> str:
+        return f"diverged/{offset:020d}"
+
+    def _copy(self, offset: int, steps: Steps) -> Work:
+        disk, store, path = self._broker.ports.disk, self._broker.store, self._path(offset)
+        position = offset
+        while position < store.offset_written:
+            data = store.read_log(position, _COPY_SIZE)
+            if not data:
+                break
+            disk.write(path, position - offset, [data])
+            position += len(data)
+            yield False
+        disk.sync(path, steps.awaiting())
+        yield from steps.wait()

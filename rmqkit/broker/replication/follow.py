@@ -1,0 +1,277 @@
+"""The slave's side: finds its master, says who it is, checks that its own log belongs to the master's, and follows.
+
+    no-master ──address known──► connecting ──HA connection open──► binding (906) ──fits──► following
+                                     ▲                                  │
+                                     └── lost, refused: again after RETRY_MS    └──► ahead | foreign: stopped, nothing cut
+
+Following: what arrives must continue the own log byte for byte; it is appended, and once it is written (end of the turn)
+the end of the own log is reported. A report therefore means: in the page cache here, not on the disk.
+
+A master that does not know the fields of ours (Apache's) is followed all the same, from what its answer says; it then
+knows this slave by its connection alone, and a slave that had nothing gets the master's last log file only.
+
+Source: `store/.../ha/DefaultHAClient.java`, `broker/.../BrokerController.syncMasterHaAddress`.
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from rmqkit.broker.replication.ahead import Ahead
+from rmqkit.errors import RemoteProtocolError
+from rmqkit.runtime.calls import CallFailed, Outcome
+from rmqkit.runtime.connection import Address, Connection
+from rmqkit.wire.codes import RequestCode, ResponseCode
+from rmqkit.wire.ha import Transfers, encode_report
+from rmqkit.wire.schemas.admin import ExchangeHAInfoRequest, ExchangeHAInfoResponse
+
+if TYPE_CHECKING:
+    from rmqkit.broker.node import Broker
+
+RETRY_MS = 1000
+SCAN_MS = 500
+BIND_TIMEOUT_MS = 3000
+TAG = "ha-master"
+
+NO_MASTER = "no-master"
+CONNECTING = "connecting"
+FOLLOWING = "following"
+AHEAD = "ahead"
+FOREIGN = "foreign"
+REFUSED = "refused"
+STOPPED = "stopped"
+
+
+class Following:
+    def __init__(self, broker: "Broker", folder: str) -> None:
+        self._broker = broker
+        self.ahead = Ahead(broker, folder)
+        self.state = STOPPED
+        self.why = "not started"
+        #: the master's main port, and its port for replication
+        self.master: Address | None = None
+        self.master_ha: Address | None = None
+        #: end of the master's log as far as known: -1 before anything came
+        self.master_end = -1
+        #: said while older messages of the master are not here and will not come
+        self.history_missing = ""
+        self._conn: Connection | None = None
+        self._transfers = Transfers()
+        self._running = False
+        self._report_due = False
+        self.read_ms = self.written_ms = 0
+        self.bytes_received = 0
+        #: told when the slave has begun to follow another master than before, or the same one anew
+        self.on_following: Callable[[], None] = lambda: None
+        broker.duties.add("ha-follow", self._run, None)
+
+    # --- life ---------------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Raises RmqkitError when what it keeps of its master cannot be read."""
+        self._running = True
+        explicit = self._broker.config.ha.master_address
+        if explicit:
+            self.master_ha = Address.parse(explicit)
+        self._set(NO_MASTER, "no name server has told the master's address yet")
+        self._broker.duties.wake("ha-follow", self._broker.clock.mono_ms)
+
+    def stop(self) -> None:
+        self._running = False
+        self._set(STOPPED, "the broker is stopping")
+        if self._conn is not None:
+            self._broker.outbox.close(self._conn, "the broker is stopping")
+
+    def learned(self, master: Address | None, master_ha: Address | None) -> None:
+        """What a registration's answer says. An explicit haMasterAddress wins over the learned one."""
+        if master is not None and master != self.master:
+            self._broker.log.info("master-known", address=str(master), ha_address=str(master_ha))
+            self.master = master
+        if master_ha is None or self._broker.config.ha.master_address or master_ha == self.master_ha:
+            return
+        self.master_ha = master_ha
+        if self._conn is not None:
+            self._broker.outbox.abort(self._conn, f"the master is at {master_ha} now")
+        if self._running:
+            self._broker.duties.wake("ha-follow", self._broker.clock.mono_ms)
+
+    # --- the connection -----------------------------------------------------------------------------------------------
+
+    def _run(self, now_ms: int) -> int | None:
+        if not self._running:
+            return None
+        conn, ha = self._conn, self._broker.config.ha
+        if conn is None:
+            return self._connect(now_ms)
+        if conn.is_open and not conn.closing:
+            if now_ms - self.read_ms > ha.housekeeping_ms:
+                self._broker.outbox.abort(conn, f"nothing came from the master for {now_ms - self.read_ms} ms")
+            elif self.state == FOLLOWING and now_ms - self.written_ms >= ha.heartbeat_ms:
+                self._report()
+        return now_ms + min(SCAN_MS, ha.heartbeat_ms)
+
+    def _connect(self, now_ms: int) -> int | None:
+        broker = self._broker
+        if self.ahead.is_cutting:
+            return now_ms + RETRY_MS
+        if self.master_ha is None:
+            return now_ms + RETRY_MS
+        if self.state not in (AHEAD, FOREIGN, REFUSED):
+            self._set(CONNECTING, self.why if self.state == CONNECTING else f"connecting to {self.master_ha}")
+        self._transfers = Transfers()
+        self.read_ms = now_ms
+        self._conn = broker.outbox.dial(self.master_ha, TAG)
+        return now_ms + SCAN_MS
+
+    def opened(self, conn: Connection) -> None:
+        if conn is not self._conn:
+            return
+        self.read_ms = self._broker.clock.mono_ms
+        if self.master is None:
+            self._follow(conn)
+        else:
+            self._bind(conn)
+
+    def closed(self, conn: Connection, reason: str) -> None:
+        if conn is not self._conn:
+            return
+        self._conn = None
+        self._report_due = False
+        if self.state in (CONNECTING, FOLLOWING):
+            self._set(CONNECTING, f"no HA connection to {conn.peer}: {conn.closing or reason}")
+        if self._running:
+            self._broker.duties.wake("ha-follow", self._broker.clock.mono_ms + RETRY_MS)
+
+    # --- binding ------------------------------------------------------------------------------------------------------
+
+    def _bind(self, conn: Connection) -> None:
+        broker = self._broker
+        identity, store = broker.config.identity, broker.store
+        tail_offset, tail_size, tail_crc = self.ahead.tail()
+        request = ExchangeHAInfoRequest(
+            broker_name=identity.broker_name,
+            broker_id=identity.broker_id,
+            broker_address=broker.address_text,
+            ha_local_address=str(conn.local) if conn.local is not None else None,
+            log_end=store.offset_written,
+            tail_offset=tail_offset,
+            tail_size=tail_size,
+            tail_crc=tail_crc,
+            from_start=not broker.config.replication.sync_from_last_file,
+        )
+        assert self.master is not None
+
+        def answered(outcome: Outcome) -> None:
+            if conn is self._conn and not conn.closing:
+                self._bound(conn, outcome)
+
+        broker.remoting.call(
+            self.master, RequestCode.EXCHANGE_BROKER_HA_INFO, request, timeout_ms=BIND_TIMEOUT_MS, then=answered
+        )
+
+    def _bound(self, conn: Connection, outcome: Outcome) -> None:
+        if isinstance(outcome, CallFailed):
+            self._broker.outbox.abort(conn, f"the master's main port {self.master} does not answer: {outcome.text}")
+            return
+        if outcome.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+            self._follow(conn)  # older than 5.0: it knows its slaves by their connections alone
+            return
+        if not outcome.is_ok:
+            self._set(REFUSED, f"the master {self.master} refuses: {outcome.remark or outcome.code}")
+            self._broker.outbox.abort(conn, self.why)
+            return
+        try:
+            said = outcome.read(ExchangeHAInfoResponse)
+        except RemoteProtocolError as error:
+            self._broker.outbox.abort(conn, f"the master's answer cannot be read: {error}")
+            return
+        verdict = self.ahead.judge(said)
+        if verdict.state:
+            self._set(verdict.state, verdict.why)
+            self._broker.outbox.abort(conn, verdict.why)
+            if verdict.cut_to >= 0 and self._broker.config.replication.truncate_ahead:
+                self.ahead.cut(verdict.cut_to, self._cut)
+            return
+        self.ahead.follow(said)
+        if said.master_log_end is not None:
+            self.master_end = said.master_log_end
+        elif self._broker.store.offset_written == 0:
+            self.history_missing = "the master sends its last log file only: what is older is missing here"
+        self._follow(conn)
+
+    def _cut(self, error: OSError | None) -> None:
+        if error is not None:
+            self._set(AHEAD, f"{self.why}; cutting has failed: {error}")
+        elif self._running:
+            self._set(CONNECTING, "cut back to the master's log")
+        self._broker.duties.wake("ha-follow", self._broker.clock.mono_ms)
+
+    def _follow(self, conn: Connection) -> None:
+        self._set(FOLLOWING, "")
+        self._report()
+        self.on_following()
+
+    # --- the stream ---------------------------------------------------------------------------------------------------
+
+    def received(self, conn: Connection, data: bytes) -> None:
+        if conn is not self._conn or conn.closing or self.state != FOLLOWING:
+            return
+        self.read_ms = self._broker.clock.mono_ms
+        self.bytes_received += len(data)
+        try:
+            transfers = self._transfers.feed(data)
+        except RemoteProtocolError as error:
+            self._broker.outbox.abort(conn, str(error))
+            return
+        for offset, body in transfers:
+            if not self._append(conn, offset, body):
+                return
+
+    def _append(self, conn: Connection, offset: int, body: bytes) -> bool:
+        store = self._broker.store
+        if not body:
+            self.master_end = max(self.master_end, offset)
+        if store.offset_max != 0 and offset != store.offset_max:
+            self._broker.outbox.abort(conn, f"the master goes on at {offset}, this log ends at {store.offset_max}")
+            return False
+        if not body:
+            return True
+        if not store.append_log(offset, body):
+            why = store.failed or f"bytes for {offset} do not continue the log, which ends at {store.offset_max}"
+            self._broker.outbox.abort(conn, why)
+            return False
+        self.master_end = max(self.master_end, offset + len(body))
+        self._report_due = True
+        return True
+
+    def settle(self) -> None:
+        """What came in this turn is written: say so."""
+        if self._report_due:
+            self._report()
+
+    def write_failed(self, error: Exception) -> None:
+        """What came in this turn is not here: begin again at the end of what is."""
+        self._report_due = False
+        if self._conn is not None and self.state == FOLLOWING:
+            self._broker.outbox.abort(self._conn, str(error))
+
+    def _report(self) -> None:
+        self._report_due = False
+        conn = self._conn
+        if conn is not None and not conn.closing:
+            self.written_ms = self._broker.clock.mono_ms
+            self._broker.outbox.send(conn, encode_report(self._broker.store.offset_written))
+
+    # --- status -------------------------------------------------------------------------------------------------------
+
+    @property
+    def gap(self) -> int:
+        """Bytes behind the master as far as known; -1 before anything is."""
+        return max(0, self.master_end - self._broker.store.offset_written) if self.master_end >= 0 else -1
+
+    def _set(self, state: str, why: str) -> None:
+        if (state, why) == (self.state, self.why):
+            return
+        log = self._broker.log.warning if state in (AHEAD, FOREIGN, REFUSED) else self._broker.log.info
+        if state != self.state or state in (AHEAD, FOREIGN, REFUSED, CONNECTING):
+            log("replication", state=state, why=why)
+        self.state, self.why = state, why

@@ -1,0 +1,197 @@
+"""Who counts as a copy.
+
+A connection on the HA port carries no name. Our slaves tell the master's main port which one is theirs before they report
+(906 with fields of ours): such a connection is *bound* to a member of the group. The newest connection of a member
+wins; another broker that claims an id whose holder is connected is refused. Connections that nobody bound (Apache's
+slaves, or strangers) count only with `haAcceptAnonymous`, and of each host at most as many as the name servers know
+slaves there that are not bound, the oldest first; where no name server is asked, one of each host.
+
+In sync is who lacks fewer than `haMaxGapNotInSync` bytes and has reported.
+"""
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from rmqkit.broker.replication.link import Binding, ReplicaLink
+from rmqkit.errors import RemoteProtocolError
+from rmqkit.runtime.calls import CallFailed, Outcome
+from rmqkit.runtime.connection import Address
+from rmqkit.wire.bodies.route import MemberGroupBody
+from rmqkit.wire.codes import RequestCode
+from rmqkit.wire.schemas.nameserver import GetBrokerMemberGroupRequest
+
+if TYPE_CHECKING:
+    from rmqkit.broker.node import Broker
+
+ASK_MS = 1000
+#: bindings that came before their connections were seen
+EARLY_MAX = 64
+
+
+class Member(NamedTuple):
+    """A slave of this master as status tells it; `gap` is in bytes, -1 while unknown."""
+
+    broker_id: int
+    address: str
+    acked: int
+    gap: int
+    in_sync: bool
+    state: str
+    why: str
+
+
+class Members:
+    def __init__(self, broker: "Broker") -> None:
+        self._broker = broker
+        #: links by the id they are bound to
+        self.bound: dict[int, ReplicaLink] = {}
+        #: slaves that the name servers know, by id; None while nobody was asked
+        self.registered: dict[int, str] | None = None
+        self._early: dict[Address, Binding] = {}
+        broker.duties.add("ha-members", self._ask, None)
+
+    def start(self) -> None:
+        """Begin to ask the name servers who belongs to the group: by the setting, or since a slave has come."""
+        if self._broker.registration.nameservers:
+            self._broker.duties.wake("ha-members", self._broker.clock.mono_ms + ASK_MS)
+
+    # --- bindings -----------------------------------------------------------------------------------------------------
+
+    def bind(self, peer: Address, binding: Binding) -> str:
+        """Bind the HA connection that comes from `peer`, which may not have been seen yet; why not, or ""."""
+        holder = self.bound.get(binding.broker_id)
+        if holder is not None and holder.binding is not None and holder.binding.address != binding.address:
+            silent_ms = self._broker.clock.mono_ms - holder.read_ms
+            if not holder.conn.closing and silent_ms <= 2 * self._broker.config.ha.heartbeat_ms:
+                return f"id {binding.broker_id} belongs to {holder.binding.address}, which is connected"
+        for link in self._broker.replication.accept.links.values():
+            if link.peer == peer and not link.conn.closing:
+                self._bind(link, binding)
+                return ""
+        while len(self._early) >= EARLY_MAX:
+            del self._early[next(iter(self._early))]
+        self._early[peer] = binding
+        return ""
+
+    def adopt(self, link: ReplicaLink) -> None:
+        """A connection was opened: its binding may have come before it."""
+        self.start()
+        binding = self._early.pop(link.peer, None)
+        if binding is not None:
+            self._bind(link, binding)
+
+    def _bind(self, link: ReplicaLink, binding: Binding) -> None:
+        before = self.bound.get(binding.broker_id)
+        link.binding = binding
+        self.bound[binding.broker_id] = link
+        self._broker.log.info("replica-bound", peer=str(link.peer), broker_id=binding.broker_id, address=binding.address)
+        if before is not None and before is not link:
+            self._broker.outbox.abort(before.conn, f"a newer connection of slave {binding.broker_id} came")
+
+    def forget(self, link: ReplicaLink) -> None:
+        bound = link.binding
+        if bound is not None and self.bound.get(bound.broker_id) is link:
+            del self.bound[bound.broker_id]
+        self._broker.replication.acks.changed()
+
+    # --- who counts ---------------------------------------------------------------------------------------------------
+
+    def counted(self) -> list[ReplicaLink]:
+        """The links whose reports are acknowledgements, one for each copy."""
+        found = [link for link in self.bound.values() if not link.conn.closing]
+        if self._broker.config.replication.accept_anonymous:
+            found += self._anonymous()
+        return found
+
+    def _anonymous(self) -> list[ReplicaLink]:
+        room: dict[str, int] = {}
+        if self.registered is not None:
+            for broker_id, address in self.registered.items():
+                if broker_id not in self.bound:
+                    host = address.rpartition(":")[0].strip("[]")
+                    room[host] = room.get(host, 0) + 1
+        found = []
+        for link in self._broker.replication.accept.links.values():
+            if link.binding is None and link.acked >= 0 and not link.conn.closing:
+                left = room.get(link.peer.host, 1 if self.registered is None else 0)
+                if left:
+                    room[link.peer.host] = left - 1
+                    found.append(link)
+        return found
+
+    def in_sync(self) -> list[ReplicaLink]:
+        gap_max = self._broker.config.replication.ha_max_gap
+        end = self._broker.store.offset_written
+        return [link for link in self.counted() if link.acked >= 0 and end - link.acked < gap_max]
+
+    def seen(self) -> list[Member]:
+        """For status: every link, and every registered slave that has none."""
+        broker = self._broker
+        end = broker.store.offset_written if broker.serving else 0
+        counted = {link.conn.id for link in self.counted()}
+        in_sync = {link.conn.id for link in self.in_sync()}
+        found = []
+        for link in broker.replication.accept.links.values():
+            bound = link.binding
+            broker_id, address = (-1, str(link.peer)) if bound is None else (bound.broker_id, bound.address)
+            gap = end - link.acked if link.acked >= 0 else -1
+            why = self._why_not(link, gap, counted, in_sync)
+            state = "transfer" if link.acked >= 0 else "connected"
+            found.append(Member(broker_id, address, link.acked, gap, link.conn.id in in_sync, state, why))
+        for broker_id, address in (self.registered or {}).items():
+            if broker_id not in self.bound and not self._is_anonymous(address, found):
+                found.append(Member(broker_id, address, -1, -1, False, "absent", self._why_absent(address)))
+        return sorted(found, key=lambda member: (member.broker_id, member.address))
+
+    @staticmethod
+    def _is_anonymous(address: str, found: list[Member]) -> bool:
+        """Whether a registered slave without a name may be one of the links."""
+        host = address.rpartition(":")[0]
+        return any(member.broker_id < 0 and member.address.rpartition(":")[0] == host for member in found)
+
+    def _why_not(self, link: ReplicaLink, gap: int, counted: set[int], in_sync: set[int]) -> str:
+        gap_max = self._broker.config.replication.ha_max_gap
+        if link.acked < 0:
+            return "has not reported yet"
+        if link.conn.id not in counted:
+            if not self._broker.config.replication.accept_anonymous:
+                return "did not say who it is, and haAcceptAnonymous is false"
+            return "did not say who it is, and the name servers know no slave there that it could be"
+        if link.conn.id not in in_sync:
+            return f"is {_mib(gap)} behind, the limit (haMaxGapNotInSync) is {_mib(gap_max)}"
+        return ""
+
+    def _why_absent(self, address: str) -> str:
+        host = address.rpartition(":")[0].strip("[]")
+        reason = self._broker.replication.accept.refused.get(Address(host, 0))
+        return f"no HA connection; the last one was closed: {reason}" if reason else "no HA connection"
+
+    # --- asking the name servers --------------------------------------------------------------------------------------
+
+    def _ask(self, now_ms: int) -> int | None:
+        broker = self._broker
+        identity = broker.config.identity
+        address = next(iter(broker.registration.registered), None)
+        if address is not None and not broker.replication.is_slave:
+            request = GetBrokerMemberGroupRequest(
+                cluster_name=identity.broker_cluster_name, broker_name=identity.broker_name
+            )
+            broker.remoting.call(address, RequestCode.GET_BROKER_MEMBER_GROUP, request, timeout_ms=ASK_MS, then=self._told)
+        wanted = broker.replication.wants_copies or broker.replication.accept.links
+        return now_ms + ASK_MS if wanted else None
+
+    def _told(self, outcome: Outcome) -> None:
+        if isinstance(outcome, CallFailed) or not outcome.is_ok:
+            return
+        try:
+            group = MemberGroupBody.decode(outcome.body).broker_member_group
+        except RemoteProtocolError:
+            return
+        addresses = {} if group is None else group.broker_addrs
+        known = {broker_id: address for broker_id, address in addresses.items() if broker_id != 0}
+        if known != self.registered:
+            self.registered = known
+            self._broker.replication.acks.changed()
+
+
+def _mib(size: int) -> str:
+    return f"{size / 1048576:.1f} MiB"
