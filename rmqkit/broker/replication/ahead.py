@@ -3,8 +3,8 @@
 The HA stream itself never tells: a slave reports its end, and a master that has lost its last messages (power, a disk)
 would simply go on from there once it is longer, with other messages at the same places. So before it reports, a slave
 asks (906). Our masters compare the slave's last bytes with their own at the same place (`tail`): equal means that the
-slave's log is the beginning of the master's. Of Apache's masters only the end of their log at their start is known: at each new start of a
-master a slave that is longer than that is ahead.
+slave's log is the beginning of the master's. Of Apache's masters only the end of their log at their start is known: at
+each new start of a master a slave that is longer than that is ahead.
 
     ahead     the slave has bytes that its master never had
     foreign   the slave's log has other content than the master's at the same place
