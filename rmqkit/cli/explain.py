@@ -7,7 +7,7 @@ a node. Codes and remarks need no cluster; their tables are `explanations.py` an
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -129,13 +129,13 @@ def _is(key: str, value: str) -> Callable[[Seen], bool]:
 
 def _perm_lacks(bit: int) -> Callable[[Seen], bool]:
     return lambda seen: (
-        seen.config.get("brokerPermission", "6").isdigit() and not _number(seen, "brokerPermission", 6) & bit
+        seen.config.get("brokerPermission", "6").isdigit() and not _number(seen.config, "brokerPermission", 6) & bit
     )
 
 
-def _number(seen: Seen, key: str, default: float) -> int:
+def _number(table: Mapping[str, str], key: str, default: float) -> int:
     try:
-        return int(float(seen.config.get(key, default)))
+        return int(float(table.get(key, default)))
     except ValueError:
         return int(default)
 
@@ -175,8 +175,14 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "every message",
+        A.SYSTEM_ERROR,
+        lambda seen: _number(seen.facts, "replicationWanted", 1) > _number(seen.facts, "replicationInSync", 1) > 0,
+        lambda seen: "fewer brokers of its group are in sync than a put needs",
+    ),
+    Rule(
+        "every message",
         A.SERVICE_NOT_AVAILABLE,
-        lambda seen: _ratio(seen) > _number(seen, "diskSpaceWarningLevelRatio", 90) / 100,
+        lambda seen: _ratio(seen) > _number(seen.config, "diskSpaceWarningLevelRatio", 90) / 100,
         lambda seen: f"its disk is {_ratio(seen):.0%} full (diskSpaceWarningLevelRatio)",
     ),
     Rule(
@@ -295,6 +301,8 @@ def broker(admin: Admin, word: str, address: str) -> dict[str, Any]:
     own = admin.topic_config(name, address)
     seen = Seen(config, facts, own.perm if own else None, _route_perm(admin, name))
     from rmqkit.cli.brokers import readable
+    from rmqkit.cli.explain_replicas import as_document
+    from rmqkit.cluster.replicas import replication_of
 
     return {
         "node": word,
@@ -306,6 +314,7 @@ def broker(admin: Admin, word: str, address: str) -> dict[str, Any]:
         "flush": config.get("flushDiskType"),
         "address": str(admin.broker_address(address)),
         "facts": dict(readable(facts)),
+        "replication": as_document(replication_of(facts)),
         "refuses": [
             {"what": rule.refuses, "code": int(rule.code), "why": rule.why(seen)} for rule in RULES if rule.holds(seen)
         ],
@@ -350,6 +359,10 @@ def print_node(node: dict[str, Any]) -> None:
         print(f"  {node['broker_name']}, id {node['broker_id']}, {node['role']}, {node['flush']}")
     for name, value in node.get("facts", {}).items():
         print(f"  {name:15} {value}")
+    for said in (node.get("replication") or {}).get("says", ()):
+        print(said["what"])
+        if said["do"]:
+            print(f"  do   {said['do']}")
     if not node["refuses"]:
         print("it refuses nothing that is known here")
         return

@@ -45,12 +45,14 @@ RESPONSES: dict[A, Meaning] = {
         "It is there and may be lost if the machine fails now; sending it again makes two of it. Look at the disk.",
     ),
     A.SLAVE_NOT_AVAILABLE: Meaning(
-        "Stored at the master, but fewer replicas are in sync than asked for.",
-        "Start the slaves, or lower inSyncReplicas; the message is at the master alone until then.",
+        "Stored at the master, which waited for no copy, since no slave is in sync.",
+        "`rmqkit cluster status` says why. Start the slaves, or lower inSyncReplicas; the message is at the master alone "
+        "until a slave has caught up, and sending it again makes two of it.",
     ),
     A.FLUSH_SLAVE_TIMEOUT: Meaning(
-        "Stored at the master; the slaves did not confirm it in time.",
-        "Look at the slaves and at the network; the message may be lost if the master fails now.",
+        "Stored at the master; not enough slaves confirmed it within slaveTimeout, and they may have it all the same.",
+        "`rmqkit cluster status` says who is behind. The message may be lost if the master fails now; sending it again "
+        "makes two of it.",
     ),
     A.MESSAGE_ILLEGAL: Meaning(
         "The broker takes no such message: its body, properties or batch are wrong.",

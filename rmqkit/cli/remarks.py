@@ -63,6 +63,10 @@ service not available now: {}
   The broker stores nothing now, for the reason given: a full disk, a failed sync, a role that does not write.
   > `rmqkit explain BROKER` has the facts. After a failed sync the broker must be started again on a sound
     disk.
+in-sync replicas not enough{}
+  Nothing was stored: fewer brokers of the group are in sync than a put needs (inSyncReplicas, totalReplicas).
+  > `rmqkit cluster status` says which, and why. Start the slaves; enableAutoInSyncReplicas=true goes on with those
+    that are there, down to minInSyncReplicas.
 the message is illegal, maybe msg body or properties length not matched
   A body above maxMessageSize or properties above 32 KiB.
   > Make the message smaller, or raise maxMessageSize at brokers and producers.
@@ -125,6 +129,26 @@ look message by offset failed, {}
 the master broker is null
   The acting slave found no master to write for it.
   > Start a master of another group.
+
+# replication
+a slave has its master's brokerName
+  A slave found a master of another group.
+  > Correct brokerName or haMasterAddress of the slave.
+id {} belongs to {}, which is connected
+  Two slaves of the group have the same brokerId.
+  > Give each broker of a group an id of its own.
+a slave needs a brokerId above 0, not {}
+  0 is the master's id.
+  > Set the slave's brokerId.
+this broker is a slave itself
+  A slave was told that another slave is its master.
+  > Correct haMasterAddress, and brokerRole of both.
+it reports {}, and this log ends at {}
+  A stranger connected to the port for replication, or a slave that has messages this master never had.
+  > `rmqkit explain NODE` the slave; if there is none, find out who connects there.
+it wants {}, and this log begins at {}
+  A slave has been away for so long that the files it would go on from are deleted.
+  > Stop the slave, move its store folder away, and start it: it copies what there is.
 
 # pulls
 the consumer's group info not exist

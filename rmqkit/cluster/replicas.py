@@ -8,12 +8,12 @@ status` shows them.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Any, NamedTuple
 
 FOLLOWING = "following"
 #: states of a slave that it does not leave by itself
-STUCK = ("ahead", "foreign", "refused")
+STUCK = ("ahead", "foreign")
 
 
 class Replication(NamedTuple):
@@ -79,16 +79,11 @@ def reasons(nodes: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     """Why brokers are not as they should be, by node; `nodes` are those of the status document."""
     brokers = [node for node in nodes if node["kind"] == "broker"]
     masters = {node["broker_name"]: node for node in brokers if node["broker_id"] == 0}
-    found = {}
-    for node in brokers:
-        own = node["replication"]
-        if node["broker_id"]:
-            why = _slave_lacks(node, masters.get(node["broker_name"]))
-        else:
-            why = _master_lacks(own) if own else ""
-        if why:
-            found[node["node"]] = why
-    return found
+    lacks = {node["node"]: _slave_lacks(node, masters.get(node["broker_name"])) for node in brokers if node["broker_id"]}
+    for name, master in masters.items():
+        told = {node["broker_id"] for node in brokers if node["broker_name"] == name and lacks.get(node["node"])}
+        lacks[master["node"]] = _master_lacks(master["replication"], told) if master["replication"] else ""
+    return {node["node"]: lacks[node["node"]] for node in brokers if lacks[node["node"]]}
 
 
 def _slave_lacks(slave: Mapping[str, Any], master: Mapping[str, Any] | None) -> str:
@@ -105,7 +100,14 @@ def _slave_lacks(slave: Mapping[str, Any], master: Mapping[str, Any] | None) -> 
     return "not in sync: its master has no HA connection from it"
 
 
-def _master_lacks(own: Mapping[str, Any]) -> str:
-    """With the connections that belong to nobody, which no node of the cluster has a line for."""
-    strangers = [f"{each.get('address')} {each.get('why')}" for each in own["members"] if each.get("broker_id", 0) < 0]
-    return "; ".join([own["why"]] * bool(own["why"]) + [text for text in strangers if text])
+def _master_lacks(own: Mapping[str, Any], told: Container[int]) -> str:
+    """With the connections that belong to nobody, which no node of the cluster has a line for.
+
+    `told`: ids of the slaves that have a line of their own.
+    """
+    members = own["members"]
+    known = [each["why"] for each in members if each.get("broker_id") in told and each.get("why")]
+    # A master that is content in itself says no more than what its slaves lack.
+    if own["why"] and not any(why in own["why"] for why in known):
+        return str(own["why"])
+    return "; ".join(f"{each.get('address')} {each['why']}" for each in members if each.get("broker_id", 0) < 0)

@@ -48,7 +48,7 @@ def test_members_that_cannot_be_read_are_none(members):
         ("no-master", False),
         ("ahead", True),
         ("foreign", True),
-        ("refused", True),
+        ("refused", False),
     ],
 )
 def test_some_states_are_not_left_without_help(state, stuck):
@@ -90,7 +90,22 @@ def test_a_group_in_sync_has_no_reasons():
         (
             node(0, why="waiting for 2 of 3", members=[member(-1, why="did not say who it is")]),
             node(1, now="down"),
-            {"broker-a-0": "waiting for 2 of 3; 127.0.0.1:10921 did not say who it is"},
+            {"broker-a-0": "waiting for 2 of 3"},
+        ),
+        (
+            node(0, members=[member(-1, why="did not say who it is"), member(1)]),
+            node(1),
+            {"broker-a-0": "127.0.0.1:10921 did not say who it is"},
+        ),
+        (
+            node(0, why="slave 1: no HA connection", members=[member(1, in_sync=False, acked=-1, why="no HA connection")]),
+            node(1, state="connecting", why="connection refused"),
+            {"broker-a-1": "connecting: connection refused"},
+        ),
+        (
+            node(0, why="slave 1: no HA connection", members=[member(1, in_sync=False, acked=-1, why="no HA connection")]),
+            node(1, now="died"),
+            {"broker-a-0": "slave 1: no HA connection"},
         ),
     ],
 )
