@@ -4,12 +4,13 @@ In both forms of header what all answers have in common is made once, with place
 template for each status. The binary form has the size of each text before it, so its templates are kept by the sizes too:
 those of the queue offset, of the unique key and of a batch's list of ids.
 
-Gain: 0.5 µs (JSON) and 0.9 µs (binary) an answer on the machine this was made on, instead of 4 µs.
+Gain: an answer takes 0.9 (JSON) and 0.8 µs (binary) on the machine this was made on, the general way 2.2 and 3.2.
 
 Source: `broker/.../SendMessageProcessor.handlePutMessageResult`.
 """
 
 from collections.abc import Sequence
+from struct import Struct
 
 import msgspec
 
@@ -17,6 +18,8 @@ from rmqkit.store.contract import PutResult, PutStatus
 from rmqkit.wire.codes import VERSION, Language, ResponseCode
 from rmqkit.wire.frames import CODEC_ROCKETMQ, frame
 from rmqkit.wire.headers import FLAG_RESPONSE, binary_fields
+
+_pack_opaque = Struct(">i").pack
 
 #: the table of binary templates is emptied when it holds so many, and a longer template (a large batch) is not kept
 TEMPLATES_MAX = 1024
@@ -74,11 +77,13 @@ class PutAnswers:
         """The frame with a ROCKETMQ header."""
         if not unique.isalnum():
             unique = b""
-        offsets = result.phy_offsets or (result.phy_offset,)
-        queue_offset = b"%d" % result.queue_offset
-        key = status, queue_id, len(offsets), len(queue_offset), len(unique)
+        _, phy_offset, offset, _, offsets = result
+        queue_offset = b"%d" % offset
+        key = status, queue_id, len(offsets) or 1, len(queue_offset), len(unique)
         template = self._binary.get(key) or self._make(*key)
-        return template % (opaque.to_bytes(4, "big", signed=True), *offsets, queue_offset, unique)
+        if offsets:
+            return template % (_pack_opaque(opaque), *offsets, queue_offset, unique)
+        return template % (_pack_opaque(opaque), phy_offset, queue_offset, unique)
 
     def _make(self, status: PutStatus, queue_id: int, count: int, offset_size: int, unique_size: int) -> bytes:
         fixed = self._common + binary_fields({"queueId": str(queue_id)})

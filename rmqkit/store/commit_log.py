@@ -347,14 +347,6 @@ class CommitLog:
         return found if len(found) == size else None
 
 
-def is_record(buffer: Buffer, at: int, size: int, phy_offset: int) -> bool:
-    """Whether a record of that size that knows it is at `phy_offset` stands at `buffer[at:]`."""
-    if at + _CHECK.size > len(buffer):
-        return False
-    found, magic, _, _, _, _, phy = _CHECK.unpack_from(buffer, at)
-    return found == size and phy == phy_offset and magic in (MAGIC_V1, MAGIC_V2)
-
-
 def _head_of(born_host: bytes, store_host: bytes, sys_flag: int) -> tuple[Callable[..., bytes], int, int]:
     """How to pack the head for these hosts, its size, and the sysFlag with the bits that say so."""
     head = _HEADS[len(born_host), len(store_host)]

@@ -15,10 +15,11 @@ from struct import Struct
 
 from rmqkit.config import PullSettings
 from rmqkit.runtime.connection import Buffer
-from rmqkit.store.commit_log import CommitLog, is_record
+from rmqkit.store.commit_log import CommitLog
 from rmqkit.store.consume_queue import UNIT_SIZE, ConsumeQueue
 from rmqkit.store.contract import GetStatus, Read, RecordMatch, TagMatch
 from rmqkit.store.queue_ext import ADDRESS_MAX, may_match
+from rmqkit.store.scan import MAGIC_V1, MAGIC_V2, RECORD_SIZE_MIN
 
 #: a pull is never given more (`DefaultMessageStore.MAX_PULL_MSG_SIZE`), nor asked to stop under 100 bytes
 PULL_SIZE_MAX = 128 * 1024 * 1024
@@ -26,6 +27,9 @@ PULL_SIZE_MIN = 100
 #: how much of the log is looked at as one view
 _WINDOW = 262_144
 _UNITS = 64
+#: of a record: its size, magic and physical offset
+_marks = Struct(">iI20xq").unpack_from
+_MAGICS = (MAGIC_V1, MAGIC_V2)
 _units = Struct(">qiq").iter_unpack
 
 
@@ -38,28 +42,36 @@ class Slices:
         self._window_size = window_size
         self._window: Buffer = b""
         self._window_at = 0
+        self._window_end = 0
         #: the slice that is growing, as offsets within the window
         self._start = 0
         self._end = 0
 
-    def find(self, phy_offset: int, size: int) -> int:
-        """Where the record stands in the current window; -1 when the log has no such record."""
+    def take(self, phy_offset: int, size: int, record_match: RecordMatch | None) -> GetStatus:
+        """Take the record if it is wanted: FOUND, NO_MATCHED_MESSAGE, or MESSAGE_WAS_REMOVING when the log has no such.
+
+        One call a record: this is most of what a pull costs.
+        """
         at = phy_offset - self._window_at
-        if at < 0 or at + size > len(self._window):
+        end = phy_offset + size
+        if at < 0 or end > self._window_end:
             self._close()
             self._window = self.log.view(phy_offset, max(size, self._window_size))
             self._window_at = phy_offset
+            self._window_end = phy_offset + len(self._window)
             at = 0
-        return at if at + size <= len(self._window) and is_record(self._window, at, size, phy_offset) else -1
-
-    def record(self, at: int, size: int) -> Buffer:
-        return self._window[at : at + size]
-
-    def take(self, at: int, size: int) -> None:
-        if at != self._end or self._start == self._end:
+        if size < RECORD_SIZE_MIN or end > self._window_end:
+            return GetStatus.MESSAGE_WAS_REMOVING
+        found, magic, phy = _marks(self._window, at)
+        if found != size or phy != phy_offset or magic not in _MAGICS:
+            return GetStatus.MESSAGE_WAS_REMOVING
+        if record_match is not None and not record_match(self._window[at : at + size]):
+            return GetStatus.NO_MATCHED_MESSAGE
+        if at != self._end:
             self._close()
             self._start = at
         self._end = at + size
+        return GetStatus.FOUND
 
     def _close(self) -> None:
         if self._end > self._start:
@@ -105,6 +117,7 @@ def read_queue(
     position, full = offset, False
     end = min(offset_max, offset + max(settings.max_filter_message_size, count_max * UNIT_SIZE) // UNIT_SIZE)
     address_max = ADDRESS_MAX
+    take, found = slices.take, GetStatus.FOUND
     while position < end and not full:
         units = queue.units(position, min(end - position, max(count_max - count, _UNITS) if tag_match else count_max))
         if not units:
@@ -126,20 +139,20 @@ def read_queue(
                 and (tags_code > address_max or not may_match(queue, tag_match, tags_code))
             ):
                 continue
-            at = slices.find(phy_offset, record_size)
-            if at < 0 or (record_match is not None and not record_match(slices.record(at, record_size))):
+            taken = take(phy_offset, record_size, record_match)
+            if taken is not found:
                 if not count:
-                    status = GetStatus.MESSAGE_WAS_REMOVING if at < 0 else GetStatus.NO_MATCHED_MESSAGE
-                if at < 0 and phy_offset < log.offset_min:
+                    status = taken
+                if taken is GetStatus.MESSAGE_WAS_REMOVING and phy_offset < log.offset_min:
                     phy_skip_to = log.offset_min
                 continue
-            slices.take(at, record_size)
             count += 1
             size += record_size
-            status = GetStatus.FOUND
             if size >= size_max:
                 full = True
                 break
+    if count:
+        status = found
     return Read(status, position, offset_min, offset_max, slices.finish(), count, size, phy_last)
 
 
