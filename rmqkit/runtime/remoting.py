@@ -3,7 +3,8 @@
 One object serves every frame connection of a node, accepted or dialled. Bytes go through the connection's `FrameBuffer`;
 each frame is a request (handed to the row of its code), or the answer to a call of ours (found by opaque, per
 connection). Answers may come in any order, and unmatched ones are dropped. A request is answered with the form of header
-that it came with (JSON or ROCKETMQ), since some clients read JSON alone; requests of ours are JSON.
+that it came with (JSON or ROCKETMQ): who writes JSON may read nothing else. Upstream's servers answer in the form that
+they are configured for, JSON unless told. Requests of ours are JSON.
 
 Calls of ours: `call(to, ...)` where `to` is an address (one shared connection per address, dialled on demand) or a
 connection the peer opened. `then` is called exactly once: with a `Reply`, or with a `CallFailed` when the peer could not

@@ -228,6 +228,8 @@ def encode_answer(
     """An answer's frame up to its body. Who asked in binary gets what the binary form has no room for in JSON: clients that
     write it read both. Codes and texts can be a client's, who answered a request that was handed on to it."""
     try:
+        if codec == CODEC_ROCKETMQ and ext and "" in ext.values():
+            raise ValueError("Java reads an empty text of a binary header as none")
         header = encode_response(code, opaque, ext, remark, codec)
     except ValueError:
         codec = CODEC_JSON

@@ -141,7 +141,7 @@ def test_kv(ns: NameServerScript):
 
 
 def test_binary_headers(ns: NameServerScript):
-    """Requests with ROCKETMQ headers are answered with such, as Apache's name server did."""
+    """Requests with ROCKETMQ headers are answered with such, as Apache's does when it is configured to."""
     broker = ns.connect()
     registered = Exchange("binary_register_broker")
     same_head(registered.play(broker), registered)

@@ -111,7 +111,8 @@ def test_answers_of_ours_are_read_in_both_forms(codec):
 
 
 @pytest.mark.parametrize(
-    ("code", "ext"), [(40_000, {"a": "b"}), (-(2**31) + 1, None), (0, {"n" * 32_768: "v"}), (0, {"\u00e9" * 20_000: "v"})]
+    ("code", "ext"),
+    [(40_000, {"a": "b"}), (-(2**31) + 1, None), (0, {"n" * 32_768: "v"}), (0, {"é" * 20_000: "v"}), (0, {"a": ""})],
 )
 def test_what_the_binary_form_has_no_room_for_is_said_in_json(code, ext):
     (frame,) = FrameBuffer().feed(encode_answer(code, 3, ext, "why", 0, CODEC_ROCKETMQ))
