@@ -52,6 +52,10 @@ class Caller:
             raise NoAnswer("no answer in time")
         return left_s
 
+    def allow(self, timeout_s: float) -> None:
+        """The calls from now on have to be over after so long, together."""
+        self._deadline_s = time.monotonic() + timeout_s
+
     def call(self, code: int, ext: Ext | None = None, body: bytes = b"") -> Answer:
         """The answer, whatever its code."""
         self._opaque += 1
