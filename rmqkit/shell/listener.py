@@ -51,7 +51,7 @@ def bind(host: str, port: int, backlog: int) -> socket.socket:
 
 
 class Listener:
-    __slots__ = ("_said_full_ms", "_starved", "fd", "loop", "node", "sock", "tag")
+    __slots__ = ("_said_full_ms", "_starved", "fd", "loop", "node", "port", "sock", "tag")
 
     def __init__(self, loop: Loop, node: Node, tag: str, sock: socket.socket) -> None:
         self.loop = loop
@@ -59,6 +59,7 @@ class Listener:
         self.tag = tag
         self.sock = sock
         self.fd = sock.fileno()
+        self.port = int(sock.getsockname()[1])
         self._starved = False
         self._said_full_ms = -SAY_AGAIN_MS
         loop.items[self.fd] = self
@@ -76,16 +77,22 @@ class Listener:
                     self._rest(error)
                     return
                 continue  # the peer has gone while it waited
-            limits = self.loop.limits
-            source = source_of(name[0])
-            if self.loop.stream_count >= limits.connections_max:
-                self._say_full(connections_max=limits.connections_max)
-                sock.close()
-            elif self.loop.by_source.get(source, 0) >= limits.connections_per_ip_max:
-                self._say_full(address=source, connections_per_ip_max=limits.connections_per_ip_max)
-                sock.close()
-            else:
-                self._open(sock, name, source)
+            isolation = self.loop.isolation
+            if isolation is None or not isolation.sets_aside(self, sock, name):
+                self.admit(sock, name)
+
+    def admit(self, sock: socket.socket, name: tuple[Any, ...]) -> None:
+        """Take an accepted connection, or close it at a limit."""
+        limits = self.loop.limits
+        source = source_of(name[0])
+        if self.loop.stream_count >= limits.connections_max:
+            self._say_full(connections_max=limits.connections_max)
+            sock.close()
+        elif self.loop.by_source.get(source, 0) >= limits.connections_per_ip_max:
+            self._say_full(address=source, connections_per_ip_max=limits.connections_per_ip_max)
+            sock.close()
+        else:
+            self._open(sock, name, source)
 
     def scan(self, now_ms: int) -> None:
         """Nothing: a listener is never idle."""

@@ -27,7 +27,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from heapq import heappop, heappush
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from rmqkit.config import NetworkLimits
 from rmqkit.runtime.connection import Connection
@@ -38,9 +38,13 @@ from rmqkit.shell.disk_thread import DiskThread
 from rmqkit.shell.listener import Listener, bind
 from rmqkit.shell.log import stderr_log
 from rmqkit.shell.names import Resolver
-from rmqkit.shell.poller import READ, make_poller
+from rmqkit.shell.poller import READ, Poller, make_poller
 from rmqkit.shell.slow import SlowTurn
 from rmqkit.shell.streams import Dial, Stream
+
+if TYPE_CHECKING:
+    from rmqkit.shell.held import HeldSocket
+    from rmqkit.shell.isolation import Isolation
 
 IDLE_SCAN_MS = 5000
 #: how long bytes that wait when the nodes have stopped may still go out
@@ -76,7 +80,9 @@ class Loop:
         self.limits = limits or NetworkLimits()
         self.log: Log = log or stderr_log("driver")
         self.clock = Clock()
-        self.poller = make_poller(self.limits.spin_polls)
+        self.poller: Poller = make_poller(self.limits.spin_polls)
+        #: who is cut off by a drill, if anybody is
+        self.isolation: Isolation | None = None
         self.items: dict[int, Item] = {}
         self.failed: Node | None = None
         #: accepted connections by where they come from
@@ -94,7 +100,7 @@ class Loop:
         self._timers: list[tuple[int, int, Callable[[], None]]] = []
         self._sequence = 0
         self._last_id = 0
-        self._given_up: list[socket.socket] = []
+        self._given_up: list[socket.socket | HeldSocket] = []
         self._stop_until_ms: int | None = None
         self._slow = SlowTurn(self.log)
         self._woken = False
@@ -235,6 +241,8 @@ class Loop:
             if sock is not None:
                 sock.close()
         self.items.clear()
+        if self.isolation is not None:
+            self.isolation.close()
         for disk in self._disks:
             disk.close()
         self.disk_thread.close()
@@ -280,7 +288,7 @@ class Loop:
         self._sequence += 1
         heappush(self._timers, (self.clock.mono_ms + delay_ms, self._sequence, function))
 
-    def drop(self, fd: int, sock: socket.socket) -> None:
+    def drop(self, fd: int, sock: socket.socket | HeldSocket) -> None:
         """Give up a socket."""
         del self.items[fd]
         self.poller.remove(fd)
@@ -288,10 +296,19 @@ class Loop:
 
     def watch_lifeline(self, fd: int) -> None:
         """End the process at once when `fd` comes to its end: the process that held the other side is gone."""
-        self._fixed_count += 1
         os.set_blocking(fd, False)
-        self.items[fd] = _Lifeline(fd)
+        self.watch_fixed(fd, _Lifeline(fd))
+
+    def watch_fixed(self, fd: int, item: Item) -> None:
+        """Tell an item that is no connection of a node when its descriptor can be read."""
+        self._fixed_count += 1
+        self.items[fd] = item
         self.poller.add(fd, READ)
+
+    def drop_fixed(self, fd: int, sock: socket.socket) -> None:
+        """Give up the descriptor of such an item."""
+        self._fixed_count -= 1
+        self.drop(fd, sock)
 
     # --- parts of a turn ----------------------------------------------------------------------------------------------
 

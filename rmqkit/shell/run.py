@@ -24,7 +24,7 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from types import FrameType
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from rmqkit.config import NetworkLimits
 from rmqkit.errors import CannotStart, RmqkitError
@@ -32,6 +32,9 @@ from rmqkit.runtime.node import Node
 from rmqkit.runtime.ports import Ports
 from rmqkit.shell.log import LogSink, NodeLog, say
 from rmqkit.shell.loop import Loop
+
+if TYPE_CHECKING:
+    from rmqkit.shell.drill_socket import DrillSocket
 
 EXIT_DONE = 0
 EXIT_FAILED = 1
@@ -55,6 +58,8 @@ class NodeSpec(NamedTuple):
     folder: str
     make: Callable[[Ports, Mapping[str, int]], Node]
     listens: Sequence[Listen] = ()
+    #: where the drill socket stands; None: drills cannot cut this node off
+    drill_folder: str | None = None
 
 
 class Started(NamedTuple):
@@ -82,12 +87,15 @@ def run_nodes(
         _on_signals(loop, sink, driver_log, grace_ms)
         if lifeline_fd is not None:
             loop.watch_lifeline(lifeline_fd)
-        started = [_make(loop, spec, logs[spec.name]) for spec in specs]
+        made = [_make(loop, spec, logs[spec.name]) for spec in specs]
+        started = [each for each, _ in made]
     except (RmqkitError, OSError) as error:
         return _cannot_start(driver_log, error)
     try:
         try:
             loop.start()
+            # After the start: whoever holds the node's store is named before whoever holds its drill socket.
+            drills = [_drills(loop, node, spec.drill_folder) for (_, node), spec in zip(made, specs, strict=True)]
         except (RmqkitError, OSError) as error:
             loop.close()
             return _cannot_start(driver_log, error)
@@ -106,11 +114,14 @@ def run_nodes(
         driver_log.error("not stopped in time", grace_ms=grace_ms)
         return EXIT_FAILED
     loop.close()
+    for drill in drills:
+        if drill is not None:
+            drill.remove()
     driver_log.info("stopped")
     return EXIT_DONE
 
 
-def _make(loop: Loop, spec: NodeSpec, log: NodeLog) -> Started:
+def _make(loop: Loop, spec: NodeSpec, log: NodeLog) -> tuple[Started, Node]:
     sockets = [(listen.tag, loop.bind(listen.host, listen.port)) for listen in spec.listens]
     numbers = {tag: int(sock.getsockname()[1]) for tag, sock in sockets}
     ports = loop.ports(spec.folder, log)
@@ -118,7 +129,15 @@ def _make(loop: Loop, spec: NodeSpec, log: NodeLog) -> Started:
     loop.add(node, ports.disk)
     for tag, sock in sockets:
         loop.accept(node, tag, sock)
-    return Started(spec.name, numbers)
+    return Started(spec.name, numbers), node
+
+
+def _drills(loop: Loop, node: Node, folder: str | None) -> DrillSocket | None:
+    if folder is None:
+        return None
+    from rmqkit.shell.drill_socket import DrillSocket
+
+    return DrillSocket(loop, node, folder)
 
 
 def _check_platform() -> None:

@@ -28,6 +28,7 @@ from rmqkit.shell.poller import READ, WRITE
 
 if TYPE_CHECKING:
     from rmqkit.runtime.node import Node
+    from rmqkit.shell.held import HeldSocket
     from rmqkit.shell.loop import Loop
 
 READ_SIZE_MAX = 65_536
@@ -60,7 +61,6 @@ class Stream:
     def __init__(self, loop: Loop, node: Node, sock: socket.socket, conn: Connection, *, known: bool = False) -> None:
         self.loop = loop
         self.node = node
-        self.sock = sock
         self.fd = sock.fileno()
         self.conn = conn
         self.pending: list[Buffer] = []
@@ -72,8 +72,7 @@ class Stream:
         self.unsent = 0
         #: where an accepted connection comes from, as the listener counts it
         self.source = ""
-        self._recv = sock.recv
-        self._send = sock.send
+        self.use(sock)
         conn.driver = self
         conn.is_open = True
         loop.items[self.fd] = self
@@ -155,6 +154,22 @@ class Stream:
         """A limit ends it."""
         self.loop.log.warning("connection-limit", peer=str(self.conn.peer), reason=reason)
         self.lost(reason)
+
+    # --- for a drill that cuts the connection off (`isolation.py`) -----------------------------------------------------
+
+    def use(self, sock: socket.socket | HeldSocket) -> None:
+        """Read and write by this from now on."""
+        self.sock = sock
+        self._recv = sock.recv
+        self._send = sock.send
+
+    def put_first(self, data: bytes) -> None:
+        """Send bytes that the stream took for sent, before those that wait."""
+        if data:
+            self.pending.insert(0, data)
+            self.conn.out_size += len(data)
+        if self.pending:
+            self._write(self.pending)
 
     # --- inside -----------------------------------------------------------------------------------------------------
 
@@ -256,7 +271,7 @@ class Lingering:
 
     __slots__ = ("fd", "loop", "sock", "source", "until_ms")
 
-    def __init__(self, loop: Loop, sock: socket.socket, fd: int, source: str) -> None:
+    def __init__(self, loop: Loop, sock: socket.socket | HeldSocket, fd: int, source: str) -> None:
         self.loop = loop
         self.source = source
         self.sock = sock
@@ -357,9 +372,11 @@ class Dial:
             return
         self.targets = targets
         self.error = "" if error is None else error.strerror or str(error)
-        self._try_next()
+        self.try_next()
 
-    def _try_next(self) -> None:
+    def try_next(self) -> None:
+        if self.loop.isolation is not None and self.loop.isolation.holds(self):
+            return
         while self.targets:
             family, address = self.targets.pop(0)
             try:
@@ -389,7 +406,7 @@ class Dial:
     def _failed_one(self, reason: str) -> None:
         self.error = reason
         self._drop()
-        self._try_next()
+        self.try_next()
 
     def _late(self) -> None:
         if not self.is_over:
@@ -427,7 +444,7 @@ def _is_to_itself(sock: socket.socket) -> bool:
         return False
 
 
-def _error_text(sock: socket.socket) -> str:
+def _error_text(sock: socket.socket | HeldSocket) -> str:
     code = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
     return os.strerror(code) if code else "closed by peer"
 

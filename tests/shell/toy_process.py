@@ -106,6 +106,7 @@ def main() -> int:
     parser.add_argument("--descriptors-later", type=int)
     parser.add_argument("--connections-max", type=int, default=10_000)
     parser.add_argument("--stderr", action="store_true")
+    parser.add_argument("--drill", action="store_true")
     told = parser.parse_args()
     if told.descriptors:
         resource.setrlimit(resource.RLIMIT_NOFILE, (told.descriptors, told.descriptors))
@@ -119,7 +120,15 @@ def main() -> int:
         print("ready", started[0].ports["toy"], flush=True)
 
     return run_nodes(
-        [NodeSpec("toy", f"{told.folder}/store", make, [Listen("toy", "127.0.0.1", told.port)])],
+        [
+            NodeSpec(
+                "toy",
+                f"{told.folder}/store",
+                make,
+                [Listen("toy", "127.0.0.1", told.port)],
+                told.folder if told.drill else None,
+            )
+        ],
         sink=LogSink(None if told.stderr else f"{told.folder}/log"),
         limits=NetworkLimits(connections_max=told.connections_max),
         lifeline_fd=told.lifeline,
