@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from rmqkit.broker.replication.follow import CONNECTING, NO_MASTER
 from rmqkit.errors import RemoteProtocolError
 from rmqkit.runtime.calls import CallFailed, Outcome, Reply
 from rmqkit.runtime.connection import Address
@@ -38,6 +39,8 @@ PERIOD_MS_MAX = 60_000
 RETRY_MS = 1000
 #: how long the creator of a topic waits for the name servers at most
 TOLD_MS_MAX = 2000
+#: a slave that seeks its master registers again after twice this, then twice as long, up to `RETRY_MS`: the answer tells it
+SEEK_MS = 25
 
 
 class Registration:
@@ -49,6 +52,7 @@ class Registration:
         self.failures: dict[Address, str] = {}
         self._running = False
         self._untold = 0
+        self._seek_ms = SEEK_MS
         self._waiting: list[Callable[[], None]] = []
         broker.duties.add("registration-told", self._stop_waiting, None)
 
@@ -103,6 +107,11 @@ class Registration:
             self._send(address, self._body(self._broker.topics.snapshot()), whole=True)
         else:
             self._ask_version(address)
+        if self._broker.replication.state in (NO_MASTER, CONNECTING):
+            # A slave whose master is not known, or not where it was: name servers may know better by now.
+            self._seek_ms = min(RETRY_MS, 2 * self._seek_ms)
+            return now_ms + self._seek_ms
+        self._seek_ms = SEEK_MS
         period_ms = self._broker.config.registration.register_name_server_period_ms
         return now_ms + min(PERIOD_MS_MAX, max(PERIOD_MS_MIN, period_ms))
 
