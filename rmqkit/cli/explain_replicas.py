@@ -1,6 +1,6 @@
 """What `rmqkit explain NODE` says of a broker's replication: how it stands, why, and what to do about it.
 
-The facts are the broker's own (code 28; `rmqkit.cluster.replicas`); a broker of Apache tells none, so nothing is said of it.
+The facts are the broker's own (code 28; `rmqkit.cluster.replicas`); a broker of Apache tells none: nothing is said of it.
 """
 
 from __future__ import annotations
