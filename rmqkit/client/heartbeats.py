@@ -2,7 +2,9 @@
 
 One goes to every known broker every 30 s (to slaves only when there are consumers), to all at once when a producer or
 consumer comes or changes, and to a single broker when its connection has just been opened, since a broker forgets a
-client whose connection is gone. A broker that cannot be reached is said once, and again once it is back.
+client whose connection is gone. A broker that cannot be reached is said once, and again once it is back. One that refuses
+(it is starting: it listens before it has recovered) is asked again after a second, or its consumers would stand still until
+the next round.
 
 Source: `client/.../impl/factory/MQClientInstance.java` (`sendHeartbeatToAllBroker`, `prepareHeartbeatData`).
 """
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from rmqkit.client.client import Client
 
 _DUTY = "client-heartbeats"
+REFUSED_PAUSE_MS = 1000
 
 
 class Heartbeats:
@@ -27,6 +30,8 @@ class Heartbeats:
         self.versions: dict[Address, int] = {}
         self._client = client
         self._unreachable: dict[Address, None] = {}
+        #: those that refused, and are asked again soon
+        self._refused: dict[Address, None] = {}
         #: beats without an answer
         self._under_way: dict[Address, int] = {}
         client.duties.add(_DUTY, self._run, None)
@@ -101,5 +106,12 @@ class Heartbeats:
         if address in self._unreachable:
             del self._unreachable[address]
             log.info("broker-reachable", broker=str(address))
-        if not outcome.is_ok:
+        if not outcome.is_ok and address not in self._refused:
             log.warning("heartbeat-refused", broker=str(address), code=outcome.code, remark=outcome.remark)
+            self._refused[address] = None
+            self._client.timers.after(REFUSED_PAUSE_MS, lambda: self._again(address))
+
+    def _again(self, address: Address) -> None:
+        del self._refused[address]
+        if address in self._addresses():
+            self._beat(address, self.body())

@@ -166,6 +166,23 @@ def test_a_broker_that_cannot_be_reached_is_said_once():
     assert peers.script.log.events().count("broker-reachable") == 1
 
 
+def test_a_broker_that_refuses_is_asked_again_after_a_second():
+    """A broker listens before it has recovered, and says 14 until then; its consumers must not wait for the next round."""
+    peers = Peers(routes={"T": ON_A})
+    find(peers)
+    peers.easy.discard(BEAT)
+    peers.do(lambda: peers.client.add_producer("PG"))
+    for _ in range(3):
+        peers.asked.pop().answer(14, remark="service not available now: the broker is starting")
+        peers.advance(950)
+        assert peers.asked == []
+        peers.advance(50)
+    peers.asked.pop().answer()
+    peers.advance(20_000, step_ms=1000)
+    assert peers.asked == []
+    assert peers.times(BEAT, A) == 4
+
+
 def test_a_client_without_members_is_quiet():
     peers = Peers(routes={"T": ON_A})
     find(peers)
