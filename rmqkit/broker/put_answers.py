@@ -15,10 +15,11 @@ from struct import Struct
 import msgspec
 
 from rmqkit.store.contract import PutResult, PutStatus
-from rmqkit.wire.codes import VERSION, Language, ResponseCode
+from rmqkit.wire.codes import VERSION, ResponseCode
 from rmqkit.wire.frames import CODEC_ROCKETMQ, frame
-from rmqkit.wire.headers import FLAG_RESPONSE, binary_fields
+from rmqkit.wire.templates import Field, binary_header, fixed, plain
 
+_pack_start = Struct(">iI").pack
 _pack_opaque = Struct(">i").pack
 
 #: the table of binary templates is emptied when it holds so many, and a longer template (a large batch) is not kept
@@ -41,17 +42,17 @@ class PutAnswers:
     def __init__(self, store_host: bytes, region_id: str, trace_on: bool) -> None:
         self._ids = store_host.hex().upper().encode()
         trace = "true" if trace_on else "false"
-        self._common = binary_fields({"MSG_REGION": region_id, "TRACE_ON": trace})
+        self._common = fixed("MSG_REGION", region_id), fixed("TRACE_ON", trace)
         region = msgspec.json.encode(region_id)
         self._fields = b'"MSG_REGION":%b,"TRACE_ON":"%b","msgId":"' % (region, trace.encode())
         self._tail = b'},"flag":1,"language":"PYTHON","opaque":%d,"serializeTypeCurrentRPC":"JSON","version":' + (
             b"%d}" % VERSION
         )
         self._heads = {status: b'{"code":%d,"extFields":{' % code for status, code in STORED.items()}
-        fixed = _plain(self._fields + self._ids)
+        same = plain(self._fields + self._ids)
         places = b'%016X","queueId":"%d","queueOffset":"%d","transactionId":"%b"'
         #: places for offset, queue id, queue offset, unique key and opaque
-        self._single = {status: head + fixed + places + self._tail for status, head in self._heads.items()}
+        self._single = {status: head + same + places + self._tail for status, head in self._heads.items()}
         #: by status, queue id, count of messages, sizes of queue offset and unique key; places for opaque, each message's
         #: offset, queue offset and unique key
         self._binary: dict[tuple[PutStatus, int, int, int, int], bytes] = {}
@@ -86,37 +87,21 @@ class PutAnswers:
         return template % (_pack_opaque(opaque), phy_offset, queue_offset, unique)
 
     def _make(self, status: PutStatus, queue_id: int, count: int, offset_size: int, unique_size: int) -> bytes:
-        fixed = self._common + binary_fields({"queueId": str(queue_id)})
-        parts, size = [_plain(fixed)], len(fixed)
         ids = b",".join([self._ids + b"%016X"] * count)
-        for name, place, place_size in (
-            (b"msgId", ids, count * (len(self._ids) + 17) - 1),
-            (b"queueOffset", b"%b", offset_size),
-            (b"transactionId", b"%b", unique_size),
-        ):
-            # What is left out has its place all the same, where nothing is put.
-            head = _sized(name, place_size) if place_size else b""
-            parts += _plain(head), place
-            size += len(head) + place_size
-        header_size = 21 + size
-        head = (4 + header_size).to_bytes(4, "big") + (CODEC_ROCKETMQ << 24 | header_size).to_bytes(4, "big")
-        head += STORED[status].to_bytes(2, "big") + Language.PYTHON.to_bytes(1, "big") + VERSION.to_bytes(2, "big")
-        tail = FLAG_RESPONSE.to_bytes(4, "big") + bytes(4) + size.to_bytes(4, "big")
-        template = b"".join([_plain(head), b"%b", _plain(tail), *parts])
+        fields = (
+            *self._common,
+            fixed("queueId", str(queue_id)),
+            Field("msgId", ids, count * (len(self._ids) + 17) - 1),
+            Field("queueOffset", b"%b", offset_size),
+            Field("transactionId", b"%b", unique_size),
+        )
+        header, size = binary_header(STORED[status], "", fields)
+        template = plain(_pack_start(4 + size, CODEC_ROCKETMQ << 24 | size)) + header
         if len(template) <= TEMPLATE_SIZE_MAX:
             if len(self._binary) >= TEMPLATES_MAX:
                 self._binary.clear()
             self._binary[status, queue_id, count, offset_size, unique_size] = template
         return template
-
-
-def _plain(text: bytes) -> bytes:
-    """A part of a template without places."""
-    return text.replace(b"%", b"%%")
-
-
-def _sized(name: bytes, size: int) -> bytes:
-    return len(name).to_bytes(2, "big") + name + size.to_bytes(4, "big")
 
 
 def _ids(ids: bytes, offsets: Sequence[int]) -> bytes:

@@ -123,6 +123,10 @@ class Call(Generic[E]):
     def finish(self, response: Response) -> None:
         self._remoting.answer(self, response)
 
+    def finish_with(self, code: int, head: Buffer, buffers: Sequence[Buffer]) -> None:
+        """Answer with a frame whose beginning the caller built (the hot path of pulls); `buffers` are its body."""
+        self._remoting.answer_with(self, code, head, buffers)
+
     def finish_frame(self, frame: Buffer) -> None:
         """Answer with a whole frame that the caller built (the hot path of sends)."""
         assert not self.finished, f"call {self.opaque} of {self.conn} is answered twice"

@@ -284,6 +284,18 @@ class Remoting:
         if not call.flag & FLAG_ONEWAY and not call.conn.closing:
             self._send(call.conn, call.opaque, call.codec, response)
 
+    def answer_with(self, call: Call[Any], code: int, head: Buffer, buffers: Sequence[Buffer]) -> None:
+        """`answer` with a frame whose beginning the caller built; `buffers` are its body."""
+        assert not call.finished, f"call {call.opaque} of {call.conn} is answered twice"
+        call.finished = True
+        if self._answered is not None:
+            self._answered(call, code, self.clock.mono_ms)
+        conn = call.conn
+        if not call.flag & FLAG_ONEWAY and not conn.closing:
+            self.outbox.send(conn, head, *buffers)
+            if conn.out_size > self.unread_bytes_max:
+                self._drop_unread(conn)
+
     def _send(self, conn: Connection, opaque: int, codec: int, response: Response) -> None:
         body = response.body
         if isinstance(body, bytes | bytearray | memoryview):

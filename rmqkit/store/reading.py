@@ -116,8 +116,7 @@ def read_queue(
     in_memory, on_disk = _bounds(settings, count_max, size_max)
     position, full = offset, False
     end = min(offset_max, offset + max(settings.max_filter_message_size, count_max * UNIT_SIZE) // UNIT_SIZE)
-    address_max = ADDRESS_MAX
-    take, found = slices.take, GetStatus.FOUND
+    address_max, take, found = ADDRESS_MAX, slices.take, GetStatus.FOUND
     while position < end and not full:
         units = queue.units(position, min(end - position, max(count_max - count, _UNITS) if tag_match else count_max))
         if not units:
@@ -151,9 +150,7 @@ def read_queue(
             if size >= size_max:
                 full = True
                 break
-    if count:
-        status = found
-    return Read(status, position, offset_min, offset_max, slices.finish(), count, size, phy_last)
+    return Read(found if count else status, position, offset_min, offset_max, slices.finish(), count, size, phy_last)
 
 
 def _next_file(queue: ConsumeQueue, position: int) -> int:

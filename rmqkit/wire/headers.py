@@ -23,7 +23,9 @@ import msgspec
 from rmqkit.errors import RemoteProtocolError
 from rmqkit.wire.codes import VERSION, Language, ResponseCode
 from rmqkit.wire.frames import CODEC_JSON, CODEC_ROCKETMQ, HEADER_SIZE_MAX, Frame, frame_head
+from rmqkit.wire.pulls import read_pull
 from rmqkit.wire.schema import Ext, from_ext
+from rmqkit.wire.schemas.pull import PullMessageRequest
 from rmqkit.wire.schemas.send import SendMessageRequestV2
 from rmqkit.wire.sends import read_send
 
@@ -115,14 +117,21 @@ def decode_head(frame: Frame) -> Head:
     return head
 
 
+#: binary headers that are read often have a way of their own
+_BINARY_READERS: dict[type[Ext], Callable[[bytes], Any]] = {
+    SendMessageRequestV2: read_send,
+    PullMessageRequest: read_pull,
+}
+
+
 class RequestDecoder(Generic[E]):
     """Reads the headers of one request code."""
 
-    __slots__ = ("_fast", "_is_send", "schema")
+    __slots__ = ("_fast", "_read_binary", "schema")
 
     def __init__(self, schema: type[E]) -> None:
         self.schema = schema
-        self._is_send = schema is SendMessageRequestV2
+        self._read_binary = _BINARY_READERS.get(schema)
         fields: list[Any] = [("code", int)]
         required = any(f.required for f in msgspec.structs.fields(schema))
         if required:
@@ -135,10 +144,11 @@ class RequestDecoder(Generic[E]):
 
     def decode(self, frame: Frame) -> TypedHead[E]:
         """Raises BadHeader (answer it) or RemoteProtocolError (close the connection)."""
-        if self._is_send and frame.codec == CODEC_ROCKETMQ:
-            send = read_send(frame.header)
-            if send is not None:
-                return send  # type: ignore[return-value]
+        if frame.codec == CODEC_ROCKETMQ:
+            if self._read_binary is not None:
+                read = self._read_binary(frame.header)
+                if read is not None:
+                    return read  # type: ignore[no-any-return]
         elif frame.codec == CODEC_JSON:
             try:
                 head = self._fast(frame.header)

@@ -83,7 +83,7 @@ def read_send(header: bytes) -> SendHead | None:
 
 def _read_pattern(before: bytes, after: bytes) -> SendMessageRequestV2 | None:
     """What a send with these bytes around its changing fields says in them; None unless both are whole fields."""
-    first, last = _fields(before), _fields(after)
+    first, last = whole_fields(before), whole_fields(after)
     if first is None or last is None or list(first) != list("abcdef") or not set(last) <= set("jklmn"):
         return None
     try:
@@ -92,7 +92,7 @@ def _read_pattern(before: bytes, after: bytes) -> SendMessageRequestV2 | None:
         return None
 
 
-def _fields(part: bytes) -> dict[str, str] | None:
+def whole_fields(part: bytes) -> dict[str, str] | None:
     """Whole key-value pairs that fill the part to its last byte, else None."""
     fields: dict[str, str] = {}
     position, end = 0, len(part)

@@ -18,6 +18,7 @@ from rmqkit.wire.headers import (
     encode_response,
     peek_code,
 )
+from rmqkit.wire.pulls import read_pull
 from rmqkit.wire.schema import from_ext
 from rmqkit.wire.schemas.offsets import GetMaxOffsetRequest
 from rmqkit.wire.schemas.pull import PullMessageRequest
@@ -204,6 +205,57 @@ def test_the_ordinary_binary_send_is_read_fast():
         assert fast is not None
         assert fast.ext.queue_id == 3
         assert fast.ext.properties == fields["i"]
+
+
+PULL = {"consumerGroup": "CG", "topic": "T", "queueId": "3", "queueOffset": "1234", "maxMsgNums": "32", "sysFlag": "7"}
+PULL |= {"commitOffset": "1200", "suspendTimeoutMillis": "15000", "subscription": "*", "subVersion": "1760000000000"}
+PULL |= {"expressionType": "TAG", "bname": "broker-a"}
+
+
+@given(NUMBER, NUMBER, NUMBER, st.text(max_size=8), st.permutations(list(PULL)[6:]), st.booleans())
+def test_binary_pulls_read_fast_are_read_the_same(queue_id, offset, commit, group, rest, plain):
+    """`wire/pulls.py` gives what the general way gives, or leaves it to it."""
+    fields = PULL | {"queueId": queue_id, "queueOffset": offset, "commitOffset": commit, "consumerGroup": group}
+    names = list(PULL) if plain else [*list(PULL)[:6], *rest]
+    header = encode_request(11, 9, {name: fields[name] for name in names}, codec=CODEC_ROCKETMQ)
+    for _ in range(2):
+        fast = read_pull(header)
+        if fast is not None:
+            general = from_ext(PullMessageRequest, decode_head(Frame(CODEC_ROCKETMQ, header, b"")).ext_fields)
+            assert fast.ext == general
+            assert (fast.code, fast.opaque, fast.flag, fast.version) == (11, 9, 0, VERSION)
+
+
+def test_the_ordinary_binary_pull_is_read_fast():
+    for offset, commit in ((0, 0), (1234, 1200), (10**17, 5)):
+        header = encode_request(
+            11, 9, PULL | {"queueOffset": str(offset), "commitOffset": str(commit)}, codec=CODEC_ROCKETMQ
+        )
+        fast = read_pull(header)
+        assert fast is not None
+        assert (fast.ext.queue_offset, fast.ext.commit_offset, fast.ext.sub_version) == (offset, commit, 1760000000000)
+
+
+def test_names_that_look_like_fields_do_not_mislead_the_fast_way():
+    evil = "\0\x0bqueueOffset\0\0\0\x017\0\x0ccommitOffset\0\0\0\x018"
+    for name in ("consumerGroup", "topic", "subscription"):
+        header = encode_request(11, 9, PULL | {name: evil}, codec=CODEC_ROCKETMQ)
+        head = RequestDecoder(PullMessageRequest).decode(Frame(CODEC_ROCKETMQ, header, b""))
+        assert (head.ext.queue_offset, head.ext.commit_offset) == (1234, 1200)
+    twice = encode_request(11, 9, {**PULL, "queueOffset ": "5"}, codec=CODEC_ROCKETMQ).replace(
+        b"queueOffset ", b"\0queueOffset"
+    )
+    general = from_ext(PullMessageRequest, decode_head(Frame(CODEC_ROCKETMQ, twice, b"")).ext_fields)
+    assert RequestDecoder(PullMessageRequest).decode(Frame(CODEC_ROCKETMQ, twice, b"")).ext == general
+
+
+@given(st.integers(0, 250), st.binary(max_size=3))
+def test_a_damaged_binary_pull_is_read_as_the_general_way_reads_it(position, junk):
+    header = encode_request(11, 1, PULL, codec=CODEC_ROCKETMQ)
+    for damaged in (header[:position] + junk + header[position + len(junk) :], header[:position]):
+        fast = read_pull(damaged)
+        if fast is not None:
+            assert fast.ext == from_ext(PullMessageRequest, decode_head(Frame(CODEC_ROCKETMQ, damaged, b"")).ext_fields)
 
 
 @given(st.integers(0, 200), st.binary(max_size=3))

@@ -19,13 +19,14 @@ from typing import TYPE_CHECKING
 from rmqkit.broker.filters.contract import FilterError, MatchProperties
 from rmqkit.broker.filters.wanted import Wanted, by_filter, by_registered, by_retried_topic, by_tags
 from rmqkit.broker.names import RETRY_PREFIX
+from rmqkit.broker.pull_answers import pull_head
 from rmqkit.errors import RemoteProtocolError
 from rmqkit.runtime.calls import LATER, Call, Handlers, Refused, Response
 from rmqkit.runtime.waiters import ArrivalWaiter
 from rmqkit.store.contract import GetStatus, Read
 from rmqkit.wire.bodies import SubscriptionData, parse_subscription
 from rmqkit.wire.codes import PermName, PullSysFlag, RequestCode, ResponseCode
-from rmqkit.wire.schemas.pull import PullMessageRequest, PullMessageResponse
+from rmqkit.wire.schemas.pull import PullMessageRequest
 
 if TYPE_CHECKING:
     from rmqkit.broker.node import Broker
@@ -66,7 +67,8 @@ def pull(broker: "Broker", call: Call[PullMessageRequest]) -> Response:
     may_wait = args.sys_flag & PullSysFlag.SUSPEND and _code(read, args) is ResponseCode.PULL_NOT_FOUND
     if may_wait and _park(broker, call, wanted):
         return LATER
-    return _response(broker, read, args)
+    _answer(broker, call, read)
+    return LATER
 
 
 def _checked(broker: "Broker", args: PullMessageRequest) -> "SubscriptionGroupConfig":
@@ -202,18 +204,12 @@ def _code(read: Read, args: PullMessageRequest) -> ResponseCode:
     return _CODES[read.status]
 
 
-def _response(broker: "Broker", read: Read, args: PullMessageRequest) -> Response:
+def _answer(broker: "Broker", call: Call[PullMessageRequest], read: Read) -> None:
+    args = call.args
     queue_id, offset = args.queue_id, args.queue_offset
     broker.statistics.got(args.topic, args.consumer_group, queue_id, offset, read.message_count, read.size)
-    ext = PullMessageResponse(
-        suggest_which_broker_id=0,
-        next_begin_offset=read.offset_next,
-        min_offset=read.offset_min,
-        max_offset=read.offset_max,
-        topic_sys_flag=0,
-        group_sys_flag=0,
-    )
-    return Response(_code(read, args), ext, read.buffers, read.status.name)
+    code = _code(read, args)
+    call.finish_with(code, pull_head(call.codec, call.opaque, code, read, 0), read.buffers)
 
 
 def _park(broker: "Broker", call: Call[PullMessageRequest], wanted: Wanted) -> bool:
@@ -226,7 +222,7 @@ def _park(broker: "Broker", call: Call[PullMessageRequest], wanted: Wanted) -> b
 
     def wake(arrived: bool) -> None:
         if call.is_alive:
-            call.finish(_again(broker, call, wanted))
+            _again(broker, call, wanted)
 
     deadline_ms = broker.clock.mono_ms + suspend_ms
     key = args.topic, args.queue_id
@@ -243,17 +239,19 @@ def _is_wanted(broker: "Broker", key: tuple[str, int], match: MatchProperties, o
     return broker.arrived.is_wanted(*key, offset, match)
 
 
-def _again(broker: "Broker", call: Call[PullMessageRequest], wanted: Wanted) -> Response:
+def _again(broker: "Broker", call: Call[PullMessageRequest], wanted: Wanted) -> None:
     """The second pass of a parked pull: what was checked may have changed meanwhile (topic deleted, group disabled). It
     does not make a deleted group again."""
     group = call.args.consumer_group
     if group not in broker.groups.by_name:
-        return Response(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark=f"subscription group [{group}] does not exist")
+        call.finish(call.error(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group [{group}] does not exist"))
+        return
     try:
         _checked(broker, call.args)
     except Refused as refused:
-        return Response(refused.code, remark=str(refused))
-    return _response(broker, _read(broker, call.args, wanted), call.args)
+        call.finish(call.error(refused.code, str(refused)))
+        return
+    _answer(broker, call, _read(broker, call.args, wanted))
 
 
 def hold_scan(broker: "Broker", now_ms: int) -> int | None:
