@@ -2,13 +2,16 @@
 
 A group comes into being by an administrator or, while `autoCreateSubscriptionGroup`, by its first heartbeat or pull.
 
+A slave's table is a copy of its master's (`follow`). A group that only the slave has heard of may consume there with the
+defaults, where groups come into being by themselves; it is in no table until the master has it.
+
 Source: `broker/.../subscription/SubscriptionGroupManager.java`.
 """
 
 from collections.abc import Callable
 
 from rmqkit.broker import names
-from rmqkit.config import NodeConfig
+from rmqkit.config import BrokerRole, NodeConfig
 from rmqkit.runtime.kept import KeptFile
 from rmqkit.runtime.ports import Clock, Disk
 from rmqkit.wire.bodies import DataVersion, SubscriptionGroupConfig, SubscriptionGroupTable
@@ -25,7 +28,8 @@ class GroupTable:
         self.by_name: dict[str, SubscriptionGroupConfig] = {}
         #: group → topic → bits of what the group may not do there (`_READ`)
         self.forbidden: dict[str, dict[str, int]] = {}
-        self.version = DataVersion(timestamp=clock.wall_ms)
+        self.is_copy = config.identity.broker_role is BrokerRole.SLAVE
+        self.version = DataVersion(timestamp=0 if self.is_copy else clock.wall_ms)
         self._clock = clock
         self._config = config
         self._file = KeptFile(disk, f"{folder}/subscriptionGroup.json")
@@ -64,7 +68,8 @@ class GroupTable:
         config = self.by_name.get(group)
         if config is None and self._may_create(group):
             config = SubscriptionGroupConfig(group_name=group)
-            self.put(config)
+            if not self.is_copy:
+                self.put(config)
         return config
 
     def put(self, config: SubscriptionGroupConfig) -> None:
@@ -75,6 +80,18 @@ class GroupTable:
         for config in configs:
             self.by_name[config.group_name] = config
         self._changed()
+
+    def follow(self, told: SubscriptionGroupTable) -> list[str]:
+        """Be a copy of the master's whole table, but for the system's groups; the names that are gone."""
+        after = told.subscription_group_table
+        gone = [name for name in self.by_name if name not in after and name not in names.SYSTEM_GROUPS]
+        for name in gone:
+            del self.by_name[name]
+        self.by_name.update(after)
+        self.forbidden = {group: dict(topics) for group, topics in told.forbidden_table.items()}
+        self.version = told.data_version
+        self.save()
+        return gone
 
     def configure(self, config: NodeConfig) -> None:
         """Live settings have changed."""
@@ -116,5 +133,6 @@ class GroupTable:
         )
 
     def _changed(self) -> None:
-        self.version = self.version.next_version(self._clock.wall_ms)
+        if not self.is_copy:
+            self.version = self.version.next_version(self._clock.wall_ms)
         self.save()

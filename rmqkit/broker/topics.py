@@ -6,13 +6,16 @@ Every change raises the DataVersion, is written to `config/topics.json` (old con
 (`when_saved`). A topic is created by an administrator, by a send
 that names a default topic with the inherit bit (TBW102 while `autoCreateTopicEnable`), or by the broker itself.
 
+A slave's table is a copy of its master's (`follow`): the slave changes nothing by itself, and its version is the master's.
+Before the first copy that is the oldest version there is.
+
 Source: `broker/.../topic/TopicConfigManager.java`.
 """
 
 from collections.abc import Callable, Iterable
 
 from rmqkit.broker import names
-from rmqkit.config import NodeConfig
+from rmqkit.config import BrokerRole, NodeConfig
 from rmqkit.runtime.kept import KeptFile
 from rmqkit.runtime.ports import Clock, Disk
 from rmqkit.wire.bodies import DataVersion, TopicConfig, TopicConfigTable
@@ -28,7 +31,8 @@ BENCHMARK_QUEUE_COUNT = 1024
 class TopicTable:
     def __init__(self, disk: Disk, clock: Clock, config: NodeConfig, folder: str) -> None:
         self.by_name: dict[str, TopicConfig] = {}
-        self.version = DataVersion(timestamp=clock.wall_ms)
+        self.is_copy = config.identity.broker_role is BrokerRole.SLAVE
+        self.version = DataVersion(timestamp=0 if self.is_copy else clock.wall_ms)
         self.get = self.by_name.get
         self.on_change: Callable[[list[str]], None] = lambda names: None
         self._clock = clock
@@ -98,6 +102,20 @@ class TopicTable:
             self.by_name[config.topic_name] = config
         self._changed([config.topic_name for config in configs])
 
+    def follow(self, told: TopicConfigTable) -> list[str]:
+        """Be a copy of the master's whole table, but for topics of our own making; the names that are gone."""
+        before, after = self.by_name, told.topic_config_table
+        gone = [name for name in before if name not in after and name not in self.system]
+        changed = [name for name, config in after.items() if before.get(name) != config]
+        for name in gone:
+            del before[name]
+        before.update(after)
+        self.version = told.data_version
+        self.save(self._saved)
+        if changed:
+            self.on_change(changed)
+        return gone
+
     def configure(self, config: NodeConfig) -> None:
         """Live settings have changed."""
         self._config = config
@@ -115,6 +133,8 @@ class TopicTable:
         Source: `TopicConfigManager.createTopicInSendMessageMethod`.
         """
         default = self.by_name.get(default_topic)
+        if self.is_copy:
+            return None
         if default is None or not default.perm & PermName.PERM_INHERIT or len(self.by_name) >= TOPICS_MAX:
             return self._create_retry(name) if name.startswith(names.RETRY_PREFIX) else None
         if default_topic == names.AUTO_CREATE_TOPIC and not self._config.topics.auto_create_topic_enable:
@@ -141,7 +161,8 @@ class TopicTable:
                 perm=perm,
                 topic_sys_flag=sys_flag,
             )
-            self.put(config)
+            if not self.is_copy:
+                self.put(config)
         return config
 
     def _create_retry(self, name: str) -> TopicConfig:
@@ -155,7 +176,8 @@ class TopicTable:
         self.on_change(changed)
 
     def _touch(self) -> None:
-        self.version = self.version.next_version(self._clock.wall_ms)
+        if not self.is_copy:
+            self.version = self.version.next_version(self._clock.wall_ms)
 
     def _make_system_topics(self) -> None:
         identity, topics = self._config.identity, self._config.topics

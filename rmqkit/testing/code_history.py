@@ -37,8 +37,8 @@ FIRST_SEEN: Mapping[str, Iterable[int]] = {
 REASONS: Mapping[str, Iterable[int]] = {
     "Apache 5.x does not answer it either": _codes("13 22 23 27 47 209-214 301 302"),
     "transactions are not built yet": _codes("37 39"),
-    "timer messages are not built yet": _codes("60 61 370 5001"),
-    "pop consumption is not built yet": _codes("400-402 200050-200056 200151"),
+    "timer messages are not built yet": _codes("370 5001"),
+    "pop consumption is not built yet": _codes("400 401 200050-200056 200151"),
     "replication is not built yet": _codes("905-908"),
     "broker container": _codes("902 903"),
     "controller mode": _codes("1001-1013"),

@@ -1,7 +1,7 @@
-"""Subscription groups: create, change, delete, list, read back; all offsets in one answer.
+"""Subscription groups: create, change, delete, list, read back.
 
 Source: `broker/.../processor/AdminBrokerProcessor.{updateAndCreateSubscriptionGroup,updateAndCreateSubscriptionGroupList,
-getAllSubscriptionGroup,deleteSubscriptionGroup,getSubscriptionGroup,getAllConsumerOffset,updateAndGetGroupForbidden,
+getAllSubscriptionGroup,deleteSubscriptionGroup,getSubscriptionGroup,updateAndGetGroupForbidden,
 querySubscriptionByConsumer}`.
 """
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from rmqkit.broker.attributes import GROUP_ATTRIBUTES, altered
 from rmqkit.broker.groups import FORBIDDEN_MAX, GROUPS_MAX
-from rmqkit.broker.handlers.kept import answer_when_kept, page_of
+from rmqkit.broker.handlers.kept import answer_when_kept, check_may_change, page_of
 from rmqkit.broker.names import group_fault, retry_topic, topic_fault
 from rmqkit.broker.topics import QUEUE_COUNT_MAX
 from rmqkit.runtime.calls import Call, Handlers, Refused, Response
@@ -49,6 +49,7 @@ def create_list(broker: "Broker", call: Call[NoFields]) -> Response:
 
 def _put(broker: "Broker", call: Call[Any], configs: list[SubscriptionGroupConfig]) -> None:
     """Make or change groups, after all were checked. Attributes are changes to what a group has."""
+    check_may_change(broker)
     changed = {}
     for config in configs:
         fault = _fault(config)
@@ -87,6 +88,7 @@ def _answer_when_kept(broker: "Broker", call: Call[Any]) -> Response:
 
 @rows.handles(RequestCode.DELETE_SUBSCRIPTIONGROUP, DeleteSubscriptionGroupRequest)
 def delete(broker: "Broker", call: Call[DeleteSubscriptionGroupRequest]) -> Response:
+    check_may_change(broker)
     group = call.args.group_name
     call.changing()
     broker.groups.delete(group)
@@ -142,14 +144,10 @@ def group_forbidden(broker: "Broker", call: Call[UpdateGroupForbiddenRequest]) -
         fault = group_fault(args.group) or topic_fault(args.topic)
         if fault:
             raise Refused(ResponseCode.INVALID_PARAMETER, fault)
+        check_may_change(broker)
         call.changing()
         if not broker.groups.allow_read(args.group, args.topic, args.readable):
             return call.error(ResponseCode.SYSTEM_BUSY, f"this broker holds {FORBIDDEN_MAX} bans already")
     readable = broker.groups.may_read(args.group, args.topic)
     body = GroupForbidden(group=args.group, topic=args.topic, readable=readable)
     return call.ok(body=body.encode())
-
-
-@rows.handles(RequestCode.GET_ALL_CONSUMER_OFFSET, NoFields)
-def all_offsets(broker: "Broker", call: Call[NoFields]) -> Response:
-    return call.ok(body=broker.offsets.snapshot().encode())

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from rmqkit.config import NodeConfig
 from rmqkit.errors import RemoteProtocolError
-from rmqkit.runtime.calls import LATER, Call, Handler, Response
+from rmqkit.runtime.calls import LATER, Call, Handler, Refused, Response
 from rmqkit.wire.bodies import DataVersion
 from rmqkit.wire.codes import ResponseCode
 
@@ -31,6 +31,15 @@ def answer_when_kept(call: Call[Any], table: Kept, when_kept: Callable[[Callable
 
     when_kept(kept)
     return LATER
+
+
+def check_may_change(broker: "Broker") -> None:
+    """Raises Refused on a slave, whose tables are copies of its master's (4.9's `AdminBrokerProcessor.validateSlave`)."""
+    if broker.replication.is_slave:
+        raise Refused(
+            ResponseCode.SYSTEM_ERROR,
+            "Can't modify topic or subscription group from slave broker, please execute it from master broker.",
+        )
 
 
 def handled_when_saved(broker: "Broker", call: Call[Any], topic: str, handler: Handler) -> Response:

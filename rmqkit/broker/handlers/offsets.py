@@ -102,6 +102,8 @@ def reset(broker: "Broker", call: Call[ResetOffsetRequest]) -> Response:
     Source: `AdminBrokerProcessor.resetOffsetInner`.
     """
     args = call.args
+    if broker.replication.is_slave:
+        raise Refused(ResponseCode.SYSTEM_ERROR, "Can not reset offset in slave broker")
     topic = broker.topics.get(args.topic)
     if topic is None:
         raise Refused(ResponseCode.TOPIC_NOT_EXIST, f"Topic {args.topic} does not exist")

@@ -5,6 +5,7 @@ Source: `AdminBrokerProcessor.getAllDelayOffset`.
 
 from typing import TYPE_CHECKING
 
+from rmqkit.broker.handlers import metadata
 from rmqkit.runtime.calls import Call, Handlers, Response
 from rmqkit.wire.codes import RequestCode
 from rmqkit.wire.schema import NoFields
@@ -12,7 +13,8 @@ from rmqkit.wire.schema import NoFields
 if TYPE_CHECKING:
     from rmqkit.broker.node import Broker
 
-rows = Handlers()
+#: with what else slaves copy
+rows = Handlers(metadata.rows)
 
 
 @rows.handles(RequestCode.GET_ALL_DELAY_OFFSET, NoFields)

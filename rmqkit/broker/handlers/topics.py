@@ -10,7 +10,7 @@ getSystemTopicListFromBroker}`.
 from typing import TYPE_CHECKING, Any
 
 from rmqkit.broker.attributes import TOPIC_ATTRIBUTES, Changes, altered, parse
-from rmqkit.broker.handlers.kept import answer_when_kept, page_of
+from rmqkit.broker.handlers.kept import answer_when_kept, check_may_change, page_of
 from rmqkit.broker.names import RETRY_PREFIX, SYSTEM_TOPICS, is_system_topic, topic_fault
 from rmqkit.broker.topics import QUEUE_COUNT_MAX, TOPICS_MAX
 from rmqkit.runtime.calls import Call, Handlers, Refused, Response
@@ -18,6 +18,7 @@ from rmqkit.wire.bodies import (
     GroupList,
     MessageQueue,
     TopicConfig,
+    TopicConfigAndMappingTable,
     TopicConfigList,
     TopicList,
     TopicOffset,
@@ -73,6 +74,7 @@ def create_list(broker: "Broker", call: Call[NoFields]) -> Response:
 
 def _put(broker: "Broker", call: Call[Any], wanted: list[tuple[TopicConfig, Changes]]) -> None:
     """Make or change topics, after all were checked. Attributes are changes to what a topic has."""
+    check_may_change(broker)
     changed = {}
     for config, changes in wanted:
         name = config.topic_name
@@ -124,6 +126,7 @@ def _fault(broker: "Broker", config: TopicConfig) -> str | None:
 
 @rows.handles(RequestCode.DELETE_TOPIC_IN_BROKER, DeleteTopicRequest)
 def delete(broker: "Broker", call: Call[DeleteTopicRequest]) -> Response:
+    check_may_change(broker)
     topic = call.args.topic
     if not topic.strip():
         raise Refused(ResponseCode.INVALID_PARAMETER, "The specified topic is blank.")
@@ -144,7 +147,7 @@ def delete(broker: "Broker", call: Call[DeleteTopicRequest]) -> Response:
 
 @rows.handles(RequestCode.GET_ALL_TOPIC_CONFIG, GetAllTopicConfigRequest)
 def all_topics(broker: "Broker", call: Call[GetAllTopicConfigRequest]) -> Response:
-    """Everything, or a page of it by name when the peer asks for pages."""
+    """Everything, or a page of it by name when the peer asks for pages; no topic is a static one."""
     topics, args = broker.topics, call.args
     page = page_of(
         broker.config,
@@ -154,7 +157,9 @@ def all_topics(broker: "Broker", call: Call[GetAllTopicConfigRequest]) -> Respon
         asked_version=args.data_version,
         count=args.max_topic_num,
     )
-    return call.ok(GetAllTopicConfigResponse(total_topic_num=len(topics.by_name)), topics.snapshot(page).encode())
+    table = topics.snapshot(page)
+    body = TopicConfigAndMappingTable(data_version=table.data_version, topic_config_table=table.topic_config_table)
+    return call.ok(GetAllTopicConfigResponse(total_topic_num=len(topics.by_name)), body.encode())
 
 
 @rows.handles(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER, NoFields)

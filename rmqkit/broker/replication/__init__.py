@@ -21,6 +21,7 @@ from rmqkit.broker.replication.acks import Acks
 from rmqkit.broker.replication.follow import FOLLOWING, Following
 from rmqkit.broker.replication.link import Binding
 from rmqkit.broker.replication.members import Members
+from rmqkit.broker.replication.metadata import Metadata
 from rmqkit.config import BrokerRole
 from rmqkit.runtime.connection import Address
 from rmqkit.wire.bodies.ha import HAClientRuntimeInfo, HAConnectionRuntimeInfo, HARuntimeInfo
@@ -40,6 +41,7 @@ class Replication:
         self.acks = Acks(broker)
         self.accept = Accept(broker)
         self.follow = Following(broker, folder)
+        self.metadata = Metadata(broker, folder)
         #: end of this log when it was ready, and a name for this start
         self.start_end = 0
         self.start_id = f"{broker.clock.wall_ms:x}-{broker.entropy.getrandbits(32):08x}"
@@ -86,6 +88,7 @@ class Replication:
     def load(self) -> None:
         """Raises KeptFileDamaged."""
         self.follow.ahead.load()
+        self.metadata.load()
 
     def start(self) -> None:
         """The store is ready."""
@@ -93,10 +96,12 @@ class Replication:
         self.acks.configure()
         if self.is_slave:
             self.follow.start()
+            self.metadata.start()
         elif self.wants_copies:
             self.members.start()
 
     def stop(self) -> None:
+        self.metadata.stop()
         self.acks.fail_all()
         if self.is_slave:
             self.follow.stop()
@@ -167,6 +172,7 @@ class Replication:
             "replicationWanted": str(self.acks.needed),
             "replicationGap": str(gap),
             "replicationMembers": msgspec.json.encode([member._asdict() for member in members]).decode(),
+            **self.metadata.facts(),
         }
 
     def runtime_info(self) -> HARuntimeInfo:

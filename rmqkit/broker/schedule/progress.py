@@ -45,6 +45,16 @@ class DelayOffsets:
         for _ in range(self._updates // step - steps_before):
             self.version = self.version.next_version(self._broker.clock.wall_ms)
 
+    def merge(self, told: DelayOffsetTable) -> None:
+        """A slave's copy of what its master has delivered; never backwards. The log has to have the deliveries already."""
+        for level, offset in told.offset_table.items():
+            if offset > self.by_level.get(level, -1):
+                self.by_level[level] = offset
+                self.dirty = True
+        if told.data_version.newer_than(self.version):
+            self.version = told.data_version
+            self.dirty = True
+
     def snapshot(self) -> DelayOffsetTable:
         return DelayOffsetTable(data_version=self.version, offset_table=dict(sorted(self.by_level.items())))
 

@@ -20,10 +20,16 @@ from rmqkit.wire.schema import Int32, Int64
 
 
 class ConsumerOffsetTable(Body, kw_only=True):
-    """The key is `topic@group`, then the queue id."""
+    """The key is `topic@group`, then the queue id.
+
+    `removed` and `reset_table` are rmqkit's: pairs that are gone, and when (wall ms) a queue's offset was last reset. The
+    queue ids of the latter are text, as some of Apache's readers cannot pass over unquoted numbers.
+    """
 
     data_version: DataVersion = DataVersion()
     offset_table: dict[str, dict[Int32, Int64]] = field(default_factory=dict)
+    removed: list[str] | None = None
+    reset_table: dict[str, dict[str, Int64]] | None = None
 
 
 class DelayOffsetTable(Body, kw_only=True):

@@ -1,6 +1,29 @@
-"""Offsets: of queues (29-32), of consumer groups (14, 15, 222, 303, 308, 314), entries of a queue (321)."""
+"""Offsets: of queues (29-32), of consumer groups (14, 15, 43, 222, 303, 308, 314), entries of a queue (321)."""
 
 from rmqkit.wire.schema import Ext, Int32, Int64
+
+
+class GetAllConsumerOffsetRequest(Ext, kw_only=True):
+    """43. Java sends no fields. Those of rmqkit's slaves: how far they know the changes ("" nothing yet), and whether the
+    answer may wait for more of them; the body has offsets that the slave has and its master may lack.
+    """
+
+    known_changes: str | None = None
+    wait: bool = False
+
+
+class GetAllConsumerOffsetResponse(Ext, kw_only=True):
+    """To rmqkit's slaves alone: the body has changes, up to `changes`; `more` are to come at once. Versions are JSON.
+
+    `log_end` is where the log ended when `delay_offsets` (a DelayOffsetTable) was true.
+    """
+
+    changes: str
+    more: bool
+    topics_version: str
+    groups_version: str
+    delay_offsets: str
+    log_end: Int64
 
 
 class QueryConsumerOffsetRequest(Ext, kw_only=True):

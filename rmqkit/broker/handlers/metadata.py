@@ -1,0 +1,50 @@
+"""What slaves copy from this broker besides topics (21), groups (201) and delay offsets (45), and what Apache's ask for.
+
+43 is the whole table of consumer offsets or, to our own slaves, what changed in it (`replication/metadata_told.py`). Its
+integer keys are quoted, and it has no `pullOffsetTable`: Apache 5.5.0 cannot pass over one without quotes. Timer
+checkpoint and metrics are those of a broker on which no timer message ever was.
+
+Source: `AdminBrokerProcessor.{getAllConsumerOffset,getTimerCheckPoint,getTimerMetrics,getAllMessageRequestMode}`,
+`store/.../timer/TimerCheckpoint.java`, `store/.../timer/TimerMetrics.java`.
+"""
+
+from typing import TYPE_CHECKING
+
+from rmqkit.runtime.calls import Call, Handlers, Response
+from rmqkit.wire import fastjson
+from rmqkit.wire.bodies import ConsumerOffsetTable, DataVersion
+from rmqkit.wire.codes import RequestCode
+from rmqkit.wire.schema import NoFields
+from rmqkit.wire.schemas.offsets import GetAllConsumerOffsetRequest
+
+if TYPE_CHECKING:
+    from rmqkit.broker.node import Broker
+
+rows = Handlers()
+
+#: seven i64: times and queue offsets of the timer, and the parts of a data version
+TIMER_CHECKPOINT = bytes(56)
+TIMER_METRICS = fastjson.dumps({"dataVersion": DataVersion(), "timingCount": {}})
+
+
+@rows.handles(RequestCode.GET_ALL_CONSUMER_OFFSET, GetAllConsumerOffsetRequest)
+def all_offsets(broker: "Broker", call: Call[GetAllConsumerOffsetRequest]) -> Response:
+    if call.args.known_changes is not None:
+        return broker.replication.metadata.told.ask(call)
+    offsets = broker.offsets
+    return call.ok(body=ConsumerOffsetTable(data_version=offsets.version, offset_table=offsets.table).encode())
+
+
+@rows.handles(RequestCode.GET_TIMER_CHECK_POINT, NoFields)
+def timer_checkpoint(broker: "Broker", call: Call[NoFields]) -> Response:
+    return call.ok(body=TIMER_CHECKPOINT)
+
+
+@rows.handles(RequestCode.GET_TIMER_METRICS, NoFields)
+def timer_metrics(broker: "Broker", call: Call[NoFields]) -> Response:
+    return call.ok(body=TIMER_METRICS)
+
+
+@rows.handles(RequestCode.GET_ALL_MESSAGE_REQUEST_MODE, NoFields)
+def request_modes(broker: "Broker", call: Call[NoFields]) -> Response:
+    return call.ok(body=broker.replication.metadata.modes.table.encode())

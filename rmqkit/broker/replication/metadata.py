@@ -1,0 +1,320 @@
+"""Metadata: a slave's copies of what is not in the log: topics, consumer offsets, delay offsets, groups, request modes.
+
+    a master of ours   one question after the other (43 with fields of ours, see `metadata_told`): the answer has the
+                       changed offsets, the delay offsets and the versions of the tables; a table with a newer version is
+                       fetched. A change is here within half a second and the way there
+    Apache's master    knows nothing of these fields and answers with all offsets: then everything is asked for one after
+                       the other as Apache's slaves do, every `PERIOD_MS`
+
+What is taken: topics and groups when the master's version is newer than the copy's, whole tables only, and an empty table
+never; the copy then has the master's version, so that the two agree until the next change. Offsets by entry, the greater
+one (`OffsetTable.merge`); delay offsets never backwards, and only once this log has what was delivered, or a takeover would
+leave messages out.
+
+What is given back: offsets that this slave has and its master does not, because they were committed here while the master
+was away, or because the master died before it saved them. They go with the next question to a master of ours. An Apache
+master asks for them itself (pre-online), with a plain 43.
+
+Source: `broker/.../slave/SlaveSynchronize.java`.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from rmqkit.broker.replication.metadata_modes import RequestModes
+from rmqkit.broker.replication.metadata_pages import GROUPS, TOPICS, Pages
+from rmqkit.broker.replication.metadata_told import ENTRIES_MAX, HOLD_MS, Told
+from rmqkit.errors import RemoteProtocolError
+from rmqkit.runtime.calls import CallFailed, Outcome, Reply
+from rmqkit.runtime.connection import Address
+from rmqkit.wire.bodies import (
+    ConsumerOffsetTable,
+    DataVersion,
+    DelayOffsetTable,
+    MessageRequestModeTable,
+    SubscriptionGroupTable,
+    TopicConfigTable,
+)
+from rmqkit.wire.codes import RequestCode
+from rmqkit.wire.schemas.offsets import GetAllConsumerOffsetRequest, GetAllConsumerOffsetResponse
+
+if TYPE_CHECKING:
+    from rmqkit.broker.node import Broker
+
+DUTY = "metadata-copy"
+#: of everything with Apache's master, of the request modes with ours
+PERIOD_MS = 10_000
+#: after a failure, and while the master's address is unknown
+RETRY_MS = 500
+TIMEOUT_MS = 3000
+#: Apache's slaves ask for topics at the port P - 2
+VIP_PORT_GAP = 2
+
+Then = Callable[[], None]
+
+
+class Metadata:
+    def __init__(self, broker: "Broker", folder: str) -> None:
+        self._broker = broker
+        self.modes = RequestModes(broker.ports.disk, folder)
+        #: the other side: what slaves of this broker are told
+        self.told = Told(broker)
+        #: why the last question came to nothing; "" when it did not
+        self.failure = ""
+        #: tables whose version at the master is older than the copy's
+        self.older: dict[str, DataVersion] = {}
+        self._running = False
+        self._is_asking = False
+        self._master: Address | None = None
+        #: how far the master's changes are known
+        self._known = ""
+        #: pairs that this life of the master has told, while it has not told all of them
+        self._seen: set[str] | None = None
+        self._more = False
+        #: pairs that go with the question under way
+        self._giving: list[str] = []
+        #: delay offsets that wait for the log to reach this far; -1: for the next round
+        self._delayed: tuple[int, DelayOffsetTable] | None = None
+        self._steps: deque[Callable[[Then], None]] = deque()
+        self._answered_ms = -1
+        self._modes_due_ms = self._save_due_ms = 0
+        broker.duties.add(DUTY, self._run, None)
+
+    # --- life ---------------------------------------------------------------------------------------------------------
+
+    def load(self) -> None:
+        """Raises KeptFileDamaged."""
+        self.modes.load()
+
+    def start(self) -> None:
+        """The slave serves."""
+        self._running = True
+        self._broker.offsets.untold = {}
+        self._broker.duties.wake(DUTY, self._broker.clock.mono_ms)
+
+    def stop(self) -> None:
+        """Also a master's: its slaves get the last state."""
+        self._running = False
+        self.told.hand_over()
+
+    def facts(self) -> dict[str, str]:
+        """`metadataAge` in ms since the master's last answer, -1 without one; `metadataWhy` for people."""
+        if not self._running:
+            return {}
+        age_ms = -1 if self._answered_ms < 0 else self._broker.clock.mono_ms - self._answered_ms
+        older = [f"the master's table of {name} is older than this copy and not taken" for name in sorted(self.older)]
+        return {"metadataAge": str(age_ms), "metadataWhy": "; ".join([self.failure] * bool(self.failure) + older)}
+
+    # --- one question after the other ---------------------------------------------------------------------------------
+
+    def _run(self, now_ms: int) -> int | None:
+        if not self._running or self._is_asking:
+            return None
+        master = self._broker.replication.master_address
+        if master is None or master == self._broker.address:
+            return now_ms + RETRY_MS
+        if master != self._master:
+            self._master, self._known = master, ""
+        self._ask(master)
+        return None
+
+    def _ask(self, master: Address) -> None:
+        self._is_asking = True
+        offsets = self._broker.offsets
+        self._giving, entries = [], 0
+        for key in offsets.untold or ():
+            entries += max(1, len(offsets.table[key]))
+            if self._giving and entries > ENTRIES_MAX:
+                break
+            self._giving.append(key)
+        # Whether the master is one that takes offsets is known from its first answer on.
+        body = offsets.part(self._giving).encode() if self._giving and self._known else b""
+        wait = bool(self._known) and not self._more and not body
+        self._broker.remoting.call(
+            master,
+            RequestCode.GET_ALL_CONSUMER_OFFSET,
+            GetAllConsumerOffsetRequest(known_changes=self._known, wait=wait),
+            body,
+            timeout_ms=TIMEOUT_MS + HOLD_MS,
+            then=lambda outcome: self._answered(outcome, bool(body)),
+        )
+
+    def _answered(self, outcome: Outcome, gave: bool) -> None:
+        if isinstance(outcome, CallFailed):
+            self._ended(f"the master {outcome.address} gave no answer: {outcome.text}")
+        elif not outcome.is_ok:
+            self._ended(f"the master {outcome.address} answered {outcome.code}: {outcome.remark}")
+        else:
+            try:
+                table = ConsumerOffsetTable.decode(outcome.body)
+                if "changes" in outcome.ext:
+                    self._take_changes(outcome.read(GetAllConsumerOffsetResponse), table, gave)
+                else:
+                    self._take_all(table)
+            except RemoteProtocolError as error:
+                self._ended(f"the master {outcome.address} answered with what cannot be read: {error}")
+
+    def _ended(self, failure: str, wait_ms: int = RETRY_MS) -> None:
+        """The round is over; `failure` "" when it went well."""
+        now_ms = self._broker.clock.mono_ms
+        self._steps.clear()
+        self._is_asking = False
+        if failure != self.failure and self._running:
+            self.failure = failure
+            if failure:
+                self._broker.log.warning("metadata-not-copied", why=failure)
+            else:
+                self._broker.log.info("metadata-copied", master=str(self._master))
+        if not failure:
+            self._answered_ms = now_ms
+        self._broker.duties.wake(DUTY, now_ms + wait_ms)
+
+    # --- a master of ours ---------------------------------------------------------------------------------------------
+
+    def _take_changes(self, answer: GetAllConsumerOffsetResponse, table: ConsumerOffsetTable, gave: bool) -> None:
+        broker, offsets = self._broker, self._broker.offsets
+        topics_version = DataVersion.decode(answer.topics_version)
+        groups_version = DataVersion.decode(answer.groups_version)
+        delayed = DelayOffsetTable.decode(answer.delay_offsets)
+        life = answer.changes.rpartition(".")[0]
+        untold = offsets.untold if offsets.untold is not None else {}
+        if gave:
+            for key in self._giving:
+                untold.pop(key, None)
+        if life != self._known.rpartition(".")[0]:
+            # A master that has just started, or another one: it tells everything, and may lack what we have.
+            self._seen = set()
+        ahead = offsets.merge(table)
+        offsets.remove_pairs(table.removed or ())
+        offsets.follow_version(table.data_version)
+        if self._seen is not None:
+            self._seen.update(table.offset_table)
+            untold.update(dict.fromkeys(ahead))
+            if not answer.more:
+                untold.update(dict.fromkeys(key for key in offsets.table if key not in self._seen))
+                self._seen = None
+        self._known, self._more = answer.changes, answer.more
+        self._delay_offsets(answer.log_end, delayed)
+        if self._is_newer("topics", topics_version, broker.topics.version):
+            self._steps.append(self._fetch_topics)
+        if self._is_newer("groups", groups_version, broker.groups.version):
+            self._steps.append(self._fetch_groups)
+        if self._modes_due_ms <= broker.clock.mono_ms:
+            self._steps.append(self._fetch_modes)
+        self._next(wait_ms=0)
+
+    def _is_newer(self, name: str, theirs: DataVersion, ours: DataVersion) -> bool:
+        if theirs.newer_than(ours) or theirs == ours:
+            self.older.pop(name, None)
+            return theirs != ours
+        if self.older.get(name) != theirs:
+            self.older[name] = theirs
+            self._broker.log.warning("metadata-older", table=name, master=theirs.counter, ours=ours.counter)
+        return False
+
+    def _delay_offsets(self, log_end: int, table: DelayOffsetTable) -> None:
+        """Deliveries count here when this log has them; while it lags, the oldest that waits is kept."""
+        schedule, written = self._broker.schedule, self._broker.store.offset_written
+        for waiting in (self._delayed, (log_end, table)):
+            if waiting is not None and waiting[0] <= written:
+                schedule.offsets.merge(waiting[1])
+                self._delayed = None
+            elif waiting is not None and self._delayed is None:
+                self._delayed = waiting
+
+    # --- Apache's master ----------------------------------------------------------------------------------------------
+
+    def _take_all(self, table: ConsumerOffsetTable) -> None:
+        offsets = self._broker.offsets
+        offsets.merge(table)
+        offsets.follow_version(table.data_version)
+        self._known = ""
+        # It asks for what it lacks itself; what was committed here stays until then.
+        (offsets.untold or {}).clear()
+        self._steps.extend((self._fetch_topics, self._fetch_groups, self._fetch_delay_offsets, self._fetch_modes))
+        self._next(wait_ms=PERIOD_MS)
+
+    def _fetch_delay_offsets(self, then: Then) -> None:
+        def came(reply: Reply) -> None:
+            table = DelayOffsetTable.decode(reply.body)
+            if self._delayed is not None:
+                # Of the round before: what was delivered then has arrived by now.
+                self._broker.schedule.offsets.merge(self._delayed[1])
+            self._delayed = (-1, table)
+
+        self._fetch(RequestCode.GET_ALL_DELAY_OFFSET, came, then)
+
+    # --- tables -------------------------------------------------------------------------------------------------------
+
+    def _next(self, wait_ms: int) -> None:
+        if self._steps:
+            self._steps.popleft()(lambda: self._next(wait_ms))
+        else:
+            self._save_delay_offsets()
+            self._ended("", wait_ms)
+
+    def _save_delay_offsets(self) -> None:
+        """Where delayed messages are delivered their delivery sees to it, here nobody else does."""
+        broker, now_ms = self._broker, self._broker.clock.mono_ms
+        if now_ms >= self._save_due_ms:
+            self._save_due_ms = now_ms + broker.config.delay.flush_delay_offset_interval_ms
+            broker.schedule.offsets.save()
+
+    def _fetch(self, code: RequestCode, came: Callable[[Reply], None], then: Then) -> None:
+        def ended(outcome: Outcome) -> None:
+            if isinstance(outcome, CallFailed):
+                self._ended(f"the master {outcome.address} gave no answer to {code.name}: {outcome.text}")
+                return
+            try:
+                if not outcome.is_ok:
+                    raise RemoteProtocolError(f"{outcome.code}: {outcome.remark}")
+                came(outcome)
+            except RemoteProtocolError as error:
+                self._ended(f"the master {outcome.address} answered {code.name} with {error}")
+                return
+            then()
+
+        assert self._master is not None
+        self._broker.remoting.call(self._master, code, timeout_ms=TIMEOUT_MS, then=ended)
+
+    def _fetch_topics(self, then: Then) -> None:
+        def came(table: TopicConfigTable | None, why: str) -> None:
+            if table is None:
+                self._ended(f"topics: {why}")
+                return
+            broker = self._broker
+            if table.topic_config_table and self._is_newer("topics", table.data_version, broker.topics.version):
+                gone = broker.topics.follow(table)
+                for name in gone:
+                    broker.delete_topic(name)
+                broker.log.info("topics-copied", count=len(table.topic_config_table), gone=len(gone))
+            then()
+
+        master = self._master
+        assert master is not None
+        vip = Address(master.host, master.port - VIP_PORT_GAP)
+        Pages(self._broker, TOPICS, [master] if self._known else [vip, master], came).fetch()
+
+    def _fetch_groups(self, then: Then) -> None:
+        def came(table: SubscriptionGroupTable | None, why: str) -> None:
+            if table is None:
+                self._ended(f"groups: {why}")
+                return
+            broker = self._broker
+            if table.subscription_group_table and self._is_newer("groups", table.data_version, broker.groups.version):
+                gone = broker.groups.follow(table)
+                for name in gone:
+                    broker.statistics.forget_group(name)
+                broker.log.info("groups-copied", count=len(table.subscription_group_table), gone=len(gone))
+            then()
+
+        assert self._master is not None
+        Pages(self._broker, GROUPS, [self._master], came).fetch()
+
+    def _fetch_modes(self, then: Then) -> None:
+        def came(reply: Reply) -> None:
+            self.modes.follow(MessageRequestModeTable.decode(reply.body))
+
+        self._modes_due_ms = self._broker.clock.mono_ms + PERIOD_MS
+        self._fetch(RequestCode.GET_ALL_MESSAGE_REQUEST_MODE, came, then)

@@ -1,0 +1,127 @@
+"""Whole tables of another broker, fetched page by page: topics (21) and subscription groups (201).
+
+Each page names the version of the table that it is of; pages of two versions do not fit together, so a new version begins
+anew. A table is whole when as many entries have come as the answer says there are, and only a whole one is handed on: what
+is missing from it is really gone. (Apache's slave stops one entry too early, and deletes the last topic of 2,001.)
+
+Source: `broker/.../out/BrokerOuterAPI.{getAllTopicConfig,getAllSubscriptionGroupConfig}`.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from rmqkit.errors import RemoteProtocolError
+from rmqkit.runtime.calls import CallFailed, Outcome, Reply
+from rmqkit.runtime.connection import Address
+from rmqkit.wire.bodies import SubscriptionGroupTable, TopicConfigTable
+from rmqkit.wire.codes import RequestCode
+from rmqkit.wire.schema import Ext
+from rmqkit.wire.schemas.groups import GetAllSubscriptionGroupRequest, GetAllSubscriptionGroupResponse
+from rmqkit.wire.schemas.topics import GetAllTopicConfigRequest, GetAllTopicConfigResponse
+
+if TYPE_CHECKING:
+    from rmqkit.broker.node import Broker
+
+PAGE_SIZE = 2000
+TIMEOUT_MS = 30_000
+#: how often a table may change while it is fetched
+RESTARTS_MAX = 10
+
+#: called with the whole table, or with why there is none
+Fetched = Callable[[Any, str], None]
+
+
+class Kind(NamedTuple):
+    """How a kind of table is asked for, and what a page of it says."""
+
+    code: RequestCode
+    #: (number of the first entry, version as JSON)
+    request: Callable[[int, str], Ext]
+    decode: Callable[[bytes], Any]
+    #: the number of all entries, None from a broker that knows no pages
+    total: Callable[[Reply], int | None]
+    #: the tables of a body that pages add up to; the first is counted
+    parts: tuple[str, ...]
+
+
+TOPICS = Kind(
+    RequestCode.GET_ALL_TOPIC_CONFIG,
+    lambda first, version: GetAllTopicConfigRequest(topic_seq=first, max_topic_num=PAGE_SIZE, data_version=version),
+    TopicConfigTable.decode,
+    lambda reply: reply.read(GetAllTopicConfigResponse).total_topic_num,
+    ("topic_config_table",),
+)
+GROUPS = Kind(
+    RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
+    lambda first, version: GetAllSubscriptionGroupRequest(group_seq=first, max_group_num=PAGE_SIZE, data_version=version),
+    SubscriptionGroupTable.decode,
+    lambda reply: reply.read(GetAllSubscriptionGroupResponse).total_group_num,
+    ("subscription_group_table", "forbidden_table"),
+)
+
+
+class Pages:
+    """One table under way. `addresses` are tried in turn until one can be connected to."""
+
+    def __init__(self, broker: "Broker", kind: Kind, addresses: Sequence[Address], then: Fetched) -> None:
+        self._broker = broker
+        self._kind = kind
+        self._addresses = list(addresses)
+        self._then = then
+        #: what came so far, as one page
+        self._table: Any = None
+        self._version = ""
+        self._restarts = 0
+
+    @property
+    def _count(self) -> int:
+        return 0 if self._table is None else len(getattr(self._table, self._kind.parts[0]))
+
+    def fetch(self) -> None:
+        request = self._kind.request(self._count, self._version)
+        self._broker.remoting.call(self._addresses[0], self._kind.code, request, timeout_ms=TIMEOUT_MS, then=self._came)
+
+    def _came(self, outcome: Outcome) -> None:
+        if isinstance(outcome, CallFailed):
+            if outcome.kind == "connect" and len(self._addresses) > 1:
+                self._addresses.pop(0)
+                self.fetch()
+            else:
+                self._then(None, f"{outcome.address} gave no answer: {outcome.text}")
+            return
+        if not outcome.is_ok:
+            self._then(None, f"{outcome.address} answered {outcome.code}: {outcome.remark}")
+            return
+        try:
+            page, total = self._kind.decode(outcome.body), self._kind.total(outcome)
+        except RemoteProtocolError as error:
+            self._then(None, f"{outcome.address} answered with what cannot be read: {error}")
+            return
+        self._add(page, total, outcome.address)
+
+    def _add(self, page: Any, total: int | None, address: Address) -> None:
+        version = page.data_version.encode().decode()
+        if self._version and version != self._version:
+            self._begin_anew(version)
+            return
+        self._version = version
+        before = self._count
+        if self._table is None:
+            self._table = page
+        else:
+            for part in self._kind.parts:
+                getattr(self._table, part).update(getattr(page, part))
+        if total is None or self._count == total:
+            self._then(self._table, "")
+        elif self._count > total or self._count == before:
+            self._then(None, f"{address} told {self._count} of {total} entries")
+        else:
+            self.fetch()
+
+    def _begin_anew(self, version: str) -> None:
+        self._restarts += 1
+        if self._restarts > RESTARTS_MAX:
+            self._then(None, f"the table changed {RESTARTS_MAX} times while it was fetched")
+            return
+        self._version, self._table = version, None
+        self.fetch()
