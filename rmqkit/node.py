@@ -59,7 +59,7 @@ def run(options: Options) -> int:
 
     try:
         configs = [_config(path, options) for path in options.configs or (None,)]
-        specs = [_spec(config, options) for config in configs]
+        specs = [_spec(config, options, path) for config, path in zip(configs, options.configs or (None,), strict=True)]
     except ConfigError as error:
         return _refuse(str(error), EXIT_USAGE)
     except RmqkitError as error:
@@ -129,9 +129,9 @@ def _free_port(host: str) -> int:
     raise RmqkitError("no two ports that belong together are free")
 
 
-def _spec(config: NodeConfig, options: Options) -> NodeSpec:
+def _spec(config: NodeConfig, options: Options, path: str | None) -> NodeSpec:
     name = options.name if len(options.configs) < 2 else ""
-    return _nameserver(config, name) if config.kind == "nameserver" else _broker(config, name)
+    return _nameserver(config, name) if config.kind == "nameserver" else _broker(config, name, path)
 
 
 def _nameserver(config: NodeConfig, name: str) -> NodeSpec:
@@ -151,7 +151,10 @@ def _nameserver(config: NodeConfig, name: str) -> NodeSpec:
     return NodeSpec(name, posixpath.dirname(settings.kv_config_path), make, listens)
 
 
-def _broker(config: NodeConfig, name: str) -> NodeSpec:
+def _broker(config: NodeConfig, name: str, path: str | None) -> NodeSpec:
+    """`path` is where its settings come from; drills find their socket beside them, else in the store folder."""
+    import os.path
+
     from rmqkit import plugins
     from rmqkit.broker.node import Broker
     from rmqkit.shell.run import Listen, NodeSpec
@@ -159,8 +162,19 @@ def _broker(config: NodeConfig, name: str) -> NodeSpec:
     name = name or f"{config.identity.broker_name}-{config.identity.broker_id}"
     parts = plugins.load().broker_parts(config)
 
+    replication = config.replication
+    if replication.drill_defects:
+        from rmqkit.drill.defects import check
+
+        check(replication.drill_defects)
+
     def make(ports: Ports, numbers: Mapping[str, int]) -> Node:
-        return Broker(name, ports, config, parts)
+        broker = Broker(name, ports, config, parts)
+        if replication.drill_defects:
+            from rmqkit.drill.defects import plant
+
+            plant(broker, replication.drill_defects)
+        return broker
 
     network = config.network
     listens = [Listen("remoting", network.bind_address, network.listen_port)]
@@ -169,7 +183,9 @@ def _broker(config: NodeConfig, name: str) -> NodeSpec:
     if network.ha_listen_port:
         listens.append(Listen("ha", network.bind_address, network.ha_listen_port))
     listens += _metrics(config, network.broker_ip1)
-    return NodeSpec(name, config.paths.store_path_root_dir, make, listens)
+    folder = config.paths.store_path_root_dir
+    drill_folder = os.path.dirname(os.path.abspath(path)) if path else folder
+    return NodeSpec(name, folder, make, listens, drill_folder if replication.drill_faults else None)
 
 
 def _metrics(config: NodeConfig, host: str) -> list[Listen]:

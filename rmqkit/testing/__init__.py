@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from rmqkit.testing.brokers import SimBroker
     from rmqkit.testing.clusters import Clean, RunningCluster
     from rmqkit.testing.fault_policies import FaultPolicyContract
+    from rmqkit.testing.faults import FaultContract, FaultLab
     from rmqkit.testing.filters import FilterContract
     from rmqkit.testing.lock_modes import LockModeContract
     from rmqkit.testing.storage import StorageEngineContract
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 _HOMES = {
     "AllocatorContract": "rmqkit.testing.allocators",
     "Clean": "rmqkit.testing.clusters",
+    "FaultContract": "rmqkit.testing.faults",
+    "FaultLab": "rmqkit.testing.faults",
     "FaultPolicyContract": "rmqkit.testing.fault_policies",
     "FilterContract": "rmqkit.testing.filters",
     "LockModeContract": "rmqkit.testing.lock_modes",
@@ -32,6 +35,8 @@ _HOMES = {
 __all__ = [
     "AllocatorContract",
     "Clean",
+    "FaultContract",
+    "FaultLab",
     "FaultPolicyContract",
     "FilterContract",
     "LockModeContract",

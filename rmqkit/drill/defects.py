@@ -1,0 +1,454 @@
+"""Defects planted on purpose: drills have to find them (`rmqkit drill run --break NAME`), else they prove nothing.
+
+    plant(broker, ("ack-before-sync",))      # before the broker starts
+
+A defect replaces methods of one `Broker` object by broken ones, so the broker's own code knows nothing of it. Each breaks
+a promise that drills check, in a way that Apache's tracker has seen or that a small mistake would bring. A broker with
+planted defects says so in its log, and tells `drillDefects` among its runtime facts (code 28).
+
+`DEFECTS` has all of them: `promise` is the checker that has to find it, `issues` the rows of Apache's tracker, `needs` what
+a drill must do for it to bite.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from rmqkit.errors import ConfigError
+from rmqkit.store.contract import Arrival, GetStatus, Put, PutResult, Read
+from rmqkit.wire import properties as props
+from rmqkit.wire.codes import MessageSysFlag
+from rmqkit.wire.ha import encode_report
+
+if TYPE_CHECKING:
+    from rmqkit.broker.node import Broker
+    from rmqkit.broker.replication.link import ReplicaLink
+
+#: one in so many messages or reads is hit
+ONE_IN = 20
+#: records of the end of the log or of a queue that a restart loses
+LOST = 3
+#: how much longer than `slaveTimeout` a put waits
+LATE_MS = 20_000
+#: where a record has its message flag, which nothing checks
+FLAG_AT = 16
+
+SURVIVE, UNSENT, DELIVERED = "acknowledged-survive", "nothing-unsent", "everything-delivered"
+ORDER, STABLE, COMMITS = "queue-order", "offsets-stable", "commits-forward"
+EQUAL, WAITS, RECOVERS = "logs-equal", "waits-bounded", "recovers"
+
+
+class Defect(NamedTuple):
+    name: str
+    promise: str
+    text: str
+    issues: tuple[str, ...]
+    needs: str
+    plant: Callable[[Broker], None]
+
+
+DEFECTS: dict[str, Defect] = {}
+
+Plant = Callable[["Broker"], None]
+
+
+def _defect(
+    name: str, promise: str, text: str, *, needs: str = "", issues: tuple[str, ...] = ()
+) -> Callable[[Plant], Plant]:
+    def made(plant: Plant) -> Plant:
+        DEFECTS[name] = Defect(name, promise, text, issues, needs, plant)
+        return plant
+
+    return made
+
+
+def check(names: Iterable[str]) -> None:
+    """Raises ConfigError for a name that is none."""
+    for name in names:
+        if name not in DEFECTS:
+            near = get_close_matches(name, DEFECTS, n=1)
+            hint = f"; did you mean {near[0]}?" if near else f": there are {', '.join(DEFECTS)}"
+            raise ConfigError(f"config: drillDefects has no {name!r}{hint}")
+
+
+def plant(broker: Broker, names: Iterable[str]) -> None:
+    """Break a broker that has not started. Raises ConfigError."""
+    names = tuple(names)
+    check(names)
+    if not names:
+        return
+    for name in names:
+        DEFECTS[name].plant(broker)
+    told = ";".join(names)
+    facts = broker.facts
+    _replace(broker, "facts", lambda: {**facts(), "drillDefects": told})
+    broker.log.warning(
+        "BROKEN ON PURPOSE", defects=told, meaning="this broker does not keep its promises; drillDefects asks for it"
+    )
+
+
+def _replace(owner: object, name: str, function: Callable[..., Any]) -> None:
+    assert callable(getattr(owner, name)), f"{owner} has no method {name}"
+    setattr(owner, name, function)
+
+
+def _is_drilled(broker: Broker, topic: str) -> bool:
+    """Whether a topic is a user's: the broker's own work goes on."""
+    return not topic.startswith("%") and topic not in broker.guarded_topics and topic != broker.config.identity.broker_name
+
+
+def _at_restart(broker: Broker, harm: Callable[[], None]) -> None:
+    """Do harm when the broker begins to serve a store that has something in it."""
+    serve = broker._serve
+
+    def broken() -> None:
+        if broker.store.offset_max:
+            harm()
+        serve()
+
+    _replace(broker, "_serve", broken)
+
+
+# --- acknowledged, and gone
+
+
+@_defect(
+    "ack-before-sync",
+    SURVIVE,
+    "SYNC_FLUSH answers before the disk has it",
+    needs="SYNC_FLUSH and a power cut (simulated)",
+)
+def _ack_before_sync(broker: Broker) -> None:
+    await_ = broker.puts._await
+    _replace(broker.puts, "_await", lambda turn, is_sync: await_(turn, False))
+
+
+@_defect(
+    "ack-before-replication",
+    SURVIVE,
+    "SYNC_MASTER answers without waiting for its slaves",
+    needs="the loss of the master's disk or power (simulated)",
+)
+def _ack_before_replication(broker: Broker) -> None:
+    _replace(broker.replication.acks, "park", lambda offset, finish: finish(True))
+
+
+@_defect(
+    "acks-by-connection",
+    SURVIVE,
+    "every HA connection counts as one more copy: a slave's second, a stranger's",
+    needs="a stranger on the HA port, and the loss of the master's disk (simulated)",
+)
+def _acks_by_connection(broker: Broker) -> None:
+    links = broker.replication.accept.links
+
+    def counted() -> list[ReplicaLink]:
+        return [link for link in links.values() if link.acked >= 0 and not link.conn.closing]
+
+    _replace(broker.replication.members, "counted", counted)
+
+
+@_defect(
+    "trust-any-report",
+    SURVIVE,
+    "a report beyond the end of the log is taken for an acknowledgement",
+    needs="a stranger on the HA port who reports a huge offset, and the loss of the master's disk (simulated)",
+)
+def _trust_any_report(broker: Broker) -> None:
+    accept, members, acks = broker.replication.accept, broker.replication.members, broker.replication.acks
+    reported, counted = accept._reported, members.counted
+
+    def taken(link: ReplicaLink, offset: int) -> None:
+        if broker.serving and offset > broker.store.offset_written:
+            link.acked = offset
+            acks.changed()
+        else:
+            reported(link, offset)
+
+    def believed() -> list[ReplicaLink]:
+        known = counted()
+        end = broker.store.offset_written
+        strangers = [link for link in accept.links.values() if link.acked > end and not link.conn.closing]
+        return known + [link for link in strangers if link not in known]
+
+    _replace(accept, "_reported", taken)
+    _replace(members, "counted", believed)
+
+
+@_defect(
+    "recovery-cuts",
+    SURVIVE,
+    f"a start cuts the last {LOST} records off the log",
+    needs="a restart of the master: kill",
+)
+def _recovery_cuts(broker: Broker) -> None:
+    serve, store = broker._serve, broker.store
+    cutting: list[int] = []
+
+    def broken() -> None:
+        if cutting:
+            return
+        ends = [
+            entry.phy_offset
+            for queue in store.queues()
+            for entry in store.entries(queue.topic, queue.queue_id, max(queue.offset_min, queue.offset_max - LOST), LOST)
+        ]
+        if not ends:
+            serve()
+            return
+        cutting.append(sorted(ends)[-LOST:][0])
+        store.truncate(cutting[0], lambda error: serve())
+
+    _replace(broker, "_serve", broken)
+
+
+@_defect(
+    "confirm-not-reset",
+    SURVIVE,
+    "a slave whose log was cut goes on reporting its old end",
+    needs="a slave that is ahead, haTruncateAhead",
+    issues=("#6665",),
+)
+def _confirm_not_reset(broker: Broker) -> None:
+    follow = broker.replication.follow
+    highest = 0
+
+    def report() -> None:
+        nonlocal highest
+        follow._report_due = False
+        conn = follow._conn
+        highest = max(highest, broker.store.offset_written)
+        if conn is not None and not conn.closing:
+            follow.written_ms = broker.clock.mono_ms
+            broker.outbox.send(conn, encode_report(highest))
+
+    _replace(follow, "_report", report)
+
+
+# --- queues and logs
+
+
+@_defect(
+    "lost-queue-tail",
+    STABLE,
+    f"after a restart the last {LOST} entries of each queue are missing and their numbers are given again",
+    needs="a restart of the master: kill",
+    issues=("#7355", "#7599", "#467", "#7689"),
+)
+def _lost_queue_tail(broker: Broker) -> None:
+    store: Any = broker.store
+
+    def lose() -> None:
+        for topic, queue_id, offset_min, offset_max in store.queues():
+            if _is_drilled(broker, topic):
+                store.table.by_key[topic, queue_id].cut_to(max(offset_min, offset_max - LOST))
+
+    _at_restart(broker, lose)
+
+
+@_defect(
+    "truncate-in-memory",
+    EQUAL,
+    "a cut of the log is forgotten by the disk: after a restart the tail is there again",
+    needs="a slave that is ahead, haTruncateAhead, and its restart",
+    issues=("#10666",),
+)
+def _truncate_in_memory(broker: Broker) -> None:
+    store: Any = broker.store
+    truncate = store.truncate
+
+    def cut(offset: int, then: Callable[[OSError | None], None]) -> None:
+        pieces, position = [], offset
+        while data := bytes(store.read_log(position, 1 << 20)):
+            pieces.append((position, data))
+            position += len(data)
+
+        def ended(error: OSError | None) -> None:
+            files = store.log.files
+            for start, data in pieces:
+                if error is None and start < files.end:
+                    broker.ports.disk.write(files.path(start), start % files.file_size, [data])
+            then(error)
+
+        truncate(offset, ended)
+
+    _replace(store, "truncate", cut)
+
+
+@_defect("slave-differs", EQUAL, f"one in {ONE_IN} records has another byte on a slave", needs="a slave")
+def _slave_differs(broker: Broker) -> None:
+    store: Any = broker.store
+    settle = store.settle
+    count = 0
+
+    def settled() -> list[Arrival]:
+        nonlocal count
+        arrivals = settle()
+        for arrival in arrivals if broker.replication.is_slave else ():
+            count += 1
+            if count % ONE_IN == 1:
+                (entry,) = store.entries(arrival.topic, arrival.queue_id, arrival.queue_offset, 1)
+                files, position = store.log.files, entry.phy_offset + FLAG_AT
+                byte = bytes(store.read_log(position, 1))[0] ^ 1
+                broker.ports.disk.write(files.path(position), position % files.file_size, [bytes([byte])])
+        return list(arrivals)
+
+    _replace(store, "settle", settled)
+
+
+# --- what is stored and delivered
+
+
+def _while_putting(broker: Broker, change: Callable[[Put, Callable[[Put], PutResult]], PutResult]) -> None:
+    """Let `change` put one in `ONE_IN` of the users' messages."""
+    append = broker.store.append
+    count = 0
+
+    def broken(put: Put) -> PutResult:
+        nonlocal count
+        if not _is_drilled(broker, put.topic):
+            return append(put)
+        count += 1
+        return change(put, append) if count % ONE_IN == 0 else append(put)
+
+    _replace(broker.store, "append", broken)
+
+
+@_defect("corrupt-body", UNSENT, f"one in {ONE_IN} messages is stored with a bit of its body turned")
+def _corrupt_body(broker: Broker) -> None:
+    def turned(put: Put, append: Callable[[Put], PutResult]) -> PutResult:
+        if put.body and not put.sys_flag & MessageSysFlag.COMPRESSED:
+            put = put._replace(body=put.body[:-1] + bytes([put.body[-1] ^ 1]))
+        return append(put)
+
+    _while_putting(broker, turned)
+
+
+@_defect("phantom", UNSENT, f"behind one in {ONE_IN} messages stands one that nobody sent")
+def _phantom(broker: Broker) -> None:
+    def doubled(put: Put, append: Callable[[Put], PutResult]) -> PutResult:
+        result = append(put)
+        append(put._replace(body=b"nobody sent this", properties=props.encode({"KEYS": "phantom"})))
+        return result
+
+    _while_putting(broker, doubled)
+
+
+def _while_reading(
+    broker: Broker, change: Callable[[Callable[..., Read], tuple[Any, ...], Mapping[str, Any]], Read]
+) -> None:
+    """Let `change` answer reads of users' queues."""
+    read = broker.store.read
+
+    def broken(topic: str, queue_id: int, offset: int, **how: Any) -> Read:
+        if not _is_drilled(broker, topic):
+            return read(topic, queue_id, offset, **how)
+        return change(read, (topic, queue_id, offset), how)
+
+    _replace(broker.store, "read", broken)
+
+
+@_defect("skip-delivery", DELIVERED, f"one in {ONE_IN} reads passes over its first message")
+def _skip_delivery(broker: Broker) -> None:
+    count = 0
+
+    def skipping(read: Callable[..., Read], place: tuple[Any, ...], how: Mapping[str, Any]) -> Read:
+        nonlocal count
+        found = read(*place, **how)
+        if found.status is GetStatus.FOUND:
+            count += 1
+            if count % ONE_IN == 0:
+                return Read(GetStatus.NO_MATCHED_MESSAGE, place[2] + 1, found.offset_min, found.offset_max)
+        return found
+
+    _while_reading(broker, skipping)
+
+
+@_defect("reorder", ORDER, "every tenth message of a queue is first read after the one behind it")
+def _reorder(broker: Broker) -> None:
+    done: set[tuple[Any, ...]] = set()
+
+    def swapping(read: Callable[..., Read], place: tuple[Any, ...], how: Mapping[str, Any]) -> Read:
+        topic, queue_id, offset = place
+        found = read(*place, **how)
+        if offset % 10 != 5 or place in done or found.status is not GetStatus.FOUND:
+            return found
+        if offset + 1 >= found.offset_max:
+            # The reader waits for the next one.
+            return Read(GetStatus.OFFSET_OVERFLOW_ONE, offset, found.offset_min, offset)
+        done.add(place)
+        return read(topic, queue_id, offset + 1, **{**how, "count_max": 1})._replace(offset_next=offset)
+
+    _while_reading(broker, swapping)
+
+
+# --- consumer offsets
+
+
+@_defect(
+    "offsets-backwards",
+    COMMITS,
+    "offsets that are copied between replicas overwrite newer ones",
+    needs="commits on the slave while its master is gone: kill, pause",
+)
+def _offsets_backwards(broker: Broker) -> None:
+    offsets = broker.offsets
+
+    def overwrite(key: str, told: Mapping[int, int], marks: object, may_take: object) -> bool:
+        if offsets.untold is not None:
+            offsets.untold.pop(key, None)
+        offsets.table.setdefault(key, {}).update(told)
+        return False
+
+    _replace(offsets, "_merge_pair", overwrite)
+
+
+@_defect(
+    "offsets-to-zero",
+    COMMITS,
+    "a restart sends every group back to offset 0",
+    needs="a restart of the master: kill",
+    issues=("#3503", "#1440"),
+)
+def _offsets_to_zero(broker: Broker) -> None:
+    offsets = broker.offsets
+    load = offsets.load
+
+    def loaded() -> None:
+        load()
+        for queues in offsets.table.values():
+            queues.update(dict.fromkeys(queues, 0))
+
+    _replace(offsets, "load", loaded)
+    _replace(offsets, "merge", lambda told, may_take=None: [])
+
+
+# --- time
+
+
+@_defect(
+    "slow-ack",
+    WAITS,
+    f"a wait for copies ends {LATE_MS // 1000} s after slaveTimeout",
+    needs="a slave that does not answer (pause, target slave), and a send timeout beyond that",
+    issues=("#9897",),
+)
+def _slow_ack(broker: Broker) -> None:
+    expire = broker.replication.acks._expire
+
+    def late(now_ms: int) -> int | None:
+        due_ms = expire(now_ms - LATE_MS)
+        return None if due_ms is None else due_ms + LATE_MS
+
+    broker.duties.remove("ha-waits")
+    broker.duties.add("ha-waits", late, None)
+
+
+@_defect(
+    "no-comeback", RECOVERS, "a master that was started again refuses every message", needs="a restart of the master: kill"
+)
+def _no_comeback(broker: Broker) -> None:
+    store: Any = broker.store
+    _at_restart(broker, lambda: store.refuse("defect", "the store does not take puts after a restart"))

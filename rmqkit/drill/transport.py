@@ -1,0 +1,70 @@
+"""Asking a node's transport to cut it off: the drill's side of the drill socket (`rmqkit.shell.drill_socket`).
+
+    counts = isolate(folder, [{"tag": "ha"}])      # the node's folder, with its node.toml
+    counts = heal(folder)                          # what was held back all in all
+
+Several isolations of one node are counted together.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rmqkit.drill.contract import DrillError
+from rmqkit.shell.drill_socket import find
+
+ANSWER_S = 5.0
+ANSWER_SIZE_MAX = 4 << 20
+
+
+def isolate(folder: Path, rules: Sequence[Mapping[str, Any]]) -> Mapping[str, int]:
+    """Begin one more isolation. Raises DrillError."""
+    return _counts(_ask(folder, {"do": "isolate", "rules": list(rules)}))
+
+
+def heal(folder: Path) -> Mapping[str, int]:
+    """End all of them; harmless without any. Raises DrillError."""
+    return _counts(_ask(folder, {"do": "heal"}))
+
+
+def counted(folder: Path) -> Mapping[str, int]:
+    """What isolations have held back since they began; {} without any. Raises DrillError."""
+    return _counts(_ask(folder, {"do": "status"}))
+
+
+def _ask(folder: Path, request: Mapping[str, Any]) -> Mapping[str, Any]:
+    path = find(str(folder))
+    answer = bytearray()
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
+            sock.settimeout(ANSWER_S)
+            sock.connect(path)
+            sock.sendall(json.dumps(request).encode() + b"\n")
+            while not answer.endswith(b"\n") and len(answer) <= ANSWER_SIZE_MAX:
+                data = sock.recv(65_536)
+                if not data:
+                    break
+                answer += data
+    except FileNotFoundError:
+        raise DrillError(f"{folder.name} cannot be cut off: it was started without drillFaultsEnable=true") from None
+    except OSError as error:
+        raise DrillError(f"{folder.name} cannot be cut off: {path}: {error.strerror or error}") from None
+    try:
+        told = json.loads(answer)
+    except ValueError:
+        raise DrillError(f"{folder.name} gave no answer on {path}") from None
+    if not told.get("ok"):
+        raise DrillError(f"{folder.name} is not cut off: {told.get('error', 'no reason told')}")
+    return dict(told)
+
+
+def _counts(told: Mapping[str, Any]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for isolation in told["isolations"]:
+        for key, count in isolation["counts"].items():
+            found[key] = found.get(key, 0) + count
+    return found
