@@ -62,12 +62,6 @@ class Registration:
             run = partial(self._register, address)
             self._broker.duties.add(self._duty(address), run, self._broker.clock.mono_ms)
 
-    def again(self, due_ms: int) -> None:
-        """Register at `due_ms` if not before: a slave learns from the answers where its master is."""
-        if self._running:
-            for address in self.nameservers:
-                self._broker.duties.wake(self._duty(address), due_ms)
-
     def topics_changed(self, names: list[str]) -> None:
         """Tell these topics now, to the name servers that know us."""
         if not self._running:

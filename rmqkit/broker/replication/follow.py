@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 RETRY_MS = 1000
 SCAN_MS = 500
 BIND_TIMEOUT_MS = 3000
-#: after a lost connection the name servers are asked where the master is
-ASK_AGAIN_MS = 5000
 TAG = "ha-master"
 
 NO_MASTER = "no-master"
@@ -116,7 +114,6 @@ class Following:
         if self.ahead.is_cutting:
             return now_ms + RETRY_MS
         if self.master_ha is None:
-            broker.registration.again(now_ms)
             return now_ms + RETRY_MS
         if self.state not in (AHEAD, FOREIGN, REFUSED):
             self._set(CONNECTING, self.why if self.state == CONNECTING else f"connecting to {self.master_ha}")
@@ -142,10 +139,7 @@ class Following:
         if self.state in (CONNECTING, FOLLOWING):
             self._set(CONNECTING, f"no HA connection to {conn.peer}: {conn.closing or reason}")
         if self._running:
-            now_ms = self._broker.clock.mono_ms
-            self._broker.duties.wake("ha-follow", now_ms + RETRY_MS)
-            # It may stand somewhere else by now.
-            self._broker.registration.again(now_ms + ASK_AGAIN_MS)
+            self._broker.duties.wake("ha-follow", self._broker.clock.mono_ms + RETRY_MS)
 
     # --- binding ------------------------------------------------------------------------------------------------------
 
