@@ -309,7 +309,6 @@ def test_timer_and_modes_are_answered_empty(group):
     ("code", "ext", "body"),
     [
         (RequestCode.UPDATE_AND_CREATE_TOPIC, "topic", b""),
-        (RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "T"}, b""),
         (RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, b'{"groupName":"G2"}'),
         (RequestCode.DELETE_SUBSCRIPTIONGROUP, {"groupName": "CG"}, b""),
     ],
@@ -323,6 +322,15 @@ def test_tables_are_changed_at_the_master_alone(group, code, ext, body):
     assert answer.code == ResponseCode.SYSTEM_ERROR
     assert "from slave broker" in answer.remark
     assert "T" in group.slave.topics.by_name
+
+
+def test_a_topic_goes_when_all_brokers_are_asked_whatever_their_order(group):
+    """Source: `DefaultMQAdminExtImpl.deleteTopic`, which asks masters and slaves."""
+    assert group.ask("broker-1", RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "T"}).is_ok
+    assert "T" in group.slave.topics.by_name
+    assert group.ask("broker-0", RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "T"}).is_ok
+    group.world.run_for(WITHIN_A_SECOND)
+    assert "T" not in group.slave.topics.by_name
 
 
 def test_nothing_comes_into_being_at_a_slave(group):
