@@ -38,6 +38,9 @@ topic[{}] not exist, apply first please!
 [REJECTREQUEST]system busy, start flow control for a while
   Apache's broker: its page cache is busy (osPageCacheBusyTimeOutMills) or its transient pool is used up.
   > @slow
+[REJECTREQUEST]system busy, start flow control for a while: slaveReadEnable is false on this slave
+  A consumer asked a slave for messages, most likely because its master is gone, and the slave is not to serve any.
+  > Start the master, or set slaveReadEnable=true on master and slaves.
 [TIMEOUT_CLEAN_QUEUE]broker busy, start flow control for a while
   Apache's broker: the request waited longer than waitTimeMillsInSendQueue (200 ms) for a thread.
   > @slow
@@ -131,6 +134,12 @@ the master broker is null
   > Start a master of another group.
 
 # replication
+Can't modify topic or subscription group from slave broker, please execute it from master broker.
+  A slave has its topics and groups from its master.
+  > Ask the master: the broker's name without an id.
+Can not reset offset in slave broker
+  A slave has its offsets from its master.
+  > Ask the master: the broker's name without an id.
 a slave has its master's brokerName
   A slave found a master of another group.
   > Correct brokerName or haMasterAddress of the slave.
@@ -140,6 +149,12 @@ id {} belongs to {}, which is connected
 a slave needs a brokerId above 0, not {}
   0 is the master's id.
   > Set the slave's brokerId.
+Can't modify topic or subscription group from slave broker, please execute it from master broker.
+  A slave's tables are copies of its master's.
+  > Ask the master; when it is gone, start it.
+Can not reset offset in slave broker
+  Offsets are reset at the master, whose slaves follow.
+  > Ask the master; when it is gone, start it.
 this broker is a slave itself
   A slave was told that another slave is its master.
   > Correct haMasterAddress, and brokerRole of both.

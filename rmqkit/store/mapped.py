@@ -419,7 +419,9 @@ class MappedEngine:
         tag_match: TagMatch | None = None,
         record_match: RecordMatch | None = None,
     ) -> Read:
-        is_slave = self.config.identity.broker_role is BrokerRole.SLAVE
+        is_slave = (
+            self.config.identity.broker_role is BrokerRole.SLAVE and not self.config.replication.offset_check_in_slave
+        )
         queue = self.table.by_key.get((topic, queue_id))
         if queue is None:
             return Read(GetStatus.NO_MATCHED_LOGIC_QUEUE, offset if is_slave else 0, 0, 0)

@@ -7,6 +7,11 @@ scan each 5 s, or its deadline wakes it; then the pull runs once more and answer
 A subscription by tags is matched with the queue's entries; one by properties (SQL92) with the records' properties too, by
 the filter that the heartbeat registered or that the request carries (`broker/filters/`).
 
+A slave serves what it has, while `slaveReadEnable`. It corrects no offset, as it may lack what its master has: instead of
+PULL_OFFSET_MOVED it says PULL_RETRY_IMMEDIATELY with the offset that was asked for, and waits before like a pull at the
+end of its queue, so that a consumer that is ahead of it does not ask without end. `suggestWhichBrokerId` sends
+consumers that read what no longer stands in memory to a slave, all others to their group's broker.
+
 All four outcomes 0, 19, 20 and 21 carry the four offsets, since Java's client reads them always.
 
 Source: `broker/.../processor/PullMessageProcessor.java`, `broker/.../processor/DefaultPullMessageResultHandler.java`,
@@ -24,13 +29,12 @@ from rmqkit.errors import RemoteProtocolError
 from rmqkit.runtime.calls import LATER, Call, Handlers, Refused, Response
 from rmqkit.runtime.waiters import ArrivalWaiter
 from rmqkit.store.contract import GetStatus, Read
-from rmqkit.wire.bodies import SubscriptionData, parse_subscription
+from rmqkit.wire.bodies import SubscriptionData, SubscriptionGroupConfig, parse_subscription
 from rmqkit.wire.codes import PermName, PullSysFlag, RequestCode, ResponseCode
 from rmqkit.wire.schemas.pull import PullMessageRequest
 
 if TYPE_CHECKING:
     from rmqkit.broker.node import Broker
-    from rmqkit.wire.bodies import SubscriptionGroupConfig
 
 rows = Handlers()
 
@@ -40,6 +44,8 @@ SUSPEND_MS_MAX = 60_000
 PULL_SIZE_MAX = 64 * 1024 * 1024
 #: how often a parked pull looks whether the queue has moved past it without a match
 HOLD_SCAN_MS = 5000
+#: of a group that only this slave has heard of
+DEFAULT_GROUP = SubscriptionGroupConfig()
 #: how clients say that they filter by tag
 TAG_TYPES = (None, "", "TAG")
 
@@ -64,19 +70,25 @@ def pull(broker: "Broker", call: Call[PullMessageRequest]) -> Response:
     if args.sys_flag & PullSysFlag.COMMIT_OFFSET and args.commit_offset >= 0:
         broker.offsets.commit(args.consumer_group, args.topic, args.queue_id, args.commit_offset)
     read = _read(broker, args, wanted)
-    may_wait = args.sys_flag & PullSysFlag.SUSPEND and _code(read, args) is ResponseCode.PULL_NOT_FOUND
+    is_at_end = _code(read, args) is ResponseCode.PULL_NOT_FOUND or _is_uncorrected(broker, read, args)
+    may_wait = args.sys_flag & PullSysFlag.SUSPEND and is_at_end
     if may_wait and _park(broker, call, wanted):
         return LATER
     _answer(broker, call, read)
     return LATER
 
 
-def _checked(broker: "Broker", args: PullMessageRequest) -> "SubscriptionGroupConfig":
+def _checked(broker: "Broker", args: PullMessageRequest) -> SubscriptionGroupConfig:
     """The checks in upstream's order, as clients tell the outcomes apart by them."""
     topic = args.topic
     if not broker.config.topics.broker_permission & PermName.PERM_READ:
         ip = broker.config.network.broker_ip1
         raise Refused(ResponseCode.NO_PERMISSION, f"the broker[{ip}] pulling message is forbidden")
+    if not broker.config.replication.slave_read_enable and broker.replication.is_slave:
+        raise Refused(
+            ResponseCode.SYSTEM_BUSY,
+            "[REJECTREQUEST]system busy, start flow control for a while: slaveReadEnable is false on this slave",
+        )
     group = broker.groups.get(args.consumer_group)
     if group is None:
         raise Refused(
@@ -102,7 +114,7 @@ def _parsed(topic: str, expression: str) -> SubscriptionData:
     return parse_subscription(topic, expression)
 
 
-def _wanted(broker: "Broker", args: PullMessageRequest, group: "SubscriptionGroupConfig") -> Wanted:
+def _wanted(broker: "Broker", args: PullMessageRequest, group: SubscriptionGroupConfig) -> Wanted:
     """What is wanted of the queue: by the request when it carries the subscription, else by the heartbeat."""
     if args.sys_flag & PullSysFlag.SUBSCRIPTION:
         if args.expression_type not in TAG_TYPES:
@@ -159,9 +171,7 @@ def _registered_filter(broker: "Broker", args: PullMessageRequest, subscription:
     return wanted
 
 
-def _heartbeat_subscription(
-    broker: "Broker", args: PullMessageRequest, group: "SubscriptionGroupConfig"
-) -> SubscriptionData:
+def _heartbeat_subscription(broker: "Broker", args: PullMessageRequest, group: SubscriptionGroupConfig) -> SubscriptionData:
     members = broker.clients.consumers.get(args.consumer_group)
     if members is None:
         raise Refused(ResponseCode.SUBSCRIPTION_NOT_EXIST, "the consumer's group info not exist")
@@ -208,8 +218,29 @@ def _answer(broker: "Broker", call: Call[PullMessageRequest], read: Read) -> Non
     args = call.args
     queue_id, offset = args.queue_id, args.queue_offset
     broker.statistics.got(args.topic, args.consumer_group, queue_id, offset, read.message_count, read.size)
-    code = _code(read, args)
-    call.finish_with(code, pull_head(call.codec, call.opaque, code, read, 0), read.buffers)
+    code, suggested = _code(read, args), 0
+    if broker.config.replication.slave_read_enable:
+        code, suggested = _suggestion(broker, read, args, code)
+    call.finish_with(code, pull_head(call.codec, call.opaque, code, read, suggested), read.buffers)
+
+
+def _suggestion(broker: "Broker", read: Read, args: PullMessageRequest, code: ResponseCode) -> tuple[ResponseCode, int]:
+    """The code as told, and the broker id to ask next (`PullMessageProcessor.composeResponseHeader`)."""
+    group = broker.groups.by_name.get(args.consumer_group, DEFAULT_GROUP)
+    if _is_uncorrected(broker, read, args):
+        return ResponseCode.PULL_RETRY_IMMEDIATELY, group.broker_id
+    in_memory = broker.ports.memory_size * broker.config.pull.access_message_in_memory_max_ratio // 100
+    is_slow = 0 <= read.phy_offset_last < broker.store.offset_written - in_memory
+    return code, group.which_broker_when_consume_slowly if is_slow else group.broker_id
+
+
+def _is_uncorrected(broker: "Broker", read: Read, args: PullMessageRequest) -> bool:
+    """Whether this is a slave, which leaves an offset outside its queue as it is."""
+    return (
+        broker.replication.is_slave
+        and not broker.config.replication.offset_check_in_slave
+        and _code(read, args) is ResponseCode.PULL_OFFSET_MOVED
+    )
 
 
 def _park(broker: "Broker", call: Call[PullMessageRequest], wanted: Wanted) -> bool:
@@ -243,7 +274,7 @@ def _again(broker: "Broker", call: Call[PullMessageRequest], wanted: Wanted) -> 
     """The second pass of a parked pull: what was checked may have changed meanwhile (topic deleted, group disabled). It
     does not make a deleted group again."""
     group = call.args.consumer_group
-    if group not in broker.groups.by_name:
+    if group not in broker.groups.by_name and not broker.groups.is_copy:
         call.finish(call.error(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group [{group}] does not exist"))
         return
     try:
