@@ -52,6 +52,16 @@ def rmqkit_allocators() -> Mapping[str, Factory]:  # type: ignore[empty-body]
 
 
 @hookspec
+def rmqkit_faults() -> Mapping[str, Factory]:  # type: ignore[empty-body]
+    """What drills do to nodes, chosen by a plan's `fault`. Factory: `() -> Fault`."""
+
+
+@hookspec
+def rmqkit_promises() -> Mapping[str, Factory]:  # type: ignore[empty-body]
+    """What drills check over their history; every one that applies. Factory: `() -> Promise`."""
+
+
+@hookspec
 def rmqkit_handlers() -> Mapping[str, Factory]:  # type: ignore[empty-body]
     """Request codes of a broker, switched on by naming them in `plugins`.
 

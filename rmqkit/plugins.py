@@ -30,6 +30,7 @@ BUILT_IN = {
     "storage": "rmqkit.store.plugin",
     "client": "rmqkit.client.plugin",
     "broker": "rmqkit.broker.plugin",
+    "drill": "rmqkit.drill.plugin",
 }
 HOOKS = tuple(name for name in vars(hookspecs) if name.startswith("rmqkit_"))
 
@@ -63,6 +64,8 @@ CONTRACTS: Mapping[str, Contract] = {
     "rmqkit_lock_modes": Contract("lock mode", "rmqkit.broker.lock_modes", "LockMode"),
     "rmqkit_filters": Contract("filter", "rmqkit.broker.filters.contract", "Filter"),
     "rmqkit_allocators": Contract("allocator", "rmqkit.client.allocators", "Allocator"),
+    "rmqkit_faults": Contract("fault", "rmqkit.drill.contract", "Fault"),
+    "rmqkit_promises": Contract("promise", "rmqkit.drill.promises.contract", "Promise"),
     "rmqkit_handlers": Contract("handlers", "rmqkit.runtime.calls", "Handlers"),
     "rmqkit_duties": Contract("duty", "rmqkit.runtime.duties", "Run"),
     "rmqkit_commands": Contract("command", "typer", "Typer"),
@@ -155,6 +158,14 @@ class Plugins:
     @property
     def allocators(self) -> Mapping[str, Factory]:
         return self.by_hook["rmqkit_allocators"]
+
+    @property
+    def faults(self) -> Mapping[str, Factory]:
+        return self.by_hook["rmqkit_faults"]
+
+    @property
+    def promises(self) -> Mapping[str, Factory]:
+        return self.by_hook["rmqkit_promises"]
 
     @property
     def handlers(self) -> Mapping[str, Factory]:

@@ -45,6 +45,10 @@ TABLE: dict[str, Lazy] = {
     "stats": Lazy("rmqkit.cli.stats", "What goes in and out of topics, and how far groups are behind."),
     "nameserver": Lazy("rmqkit.cli.nodes", "Run a name server in the foreground.", "nameserver_app"),
     "broker": Lazy("rmqkit.cli.nodes", "Run brokers in the foreground; what running ones say of themselves.", "broker_app"),
+    "fail-master": Lazy(
+        "rmqkit.cli.drills", "Break a master on purpose; prove per message what survived.", "fail_master_app"
+    ),
+    "drill": Lazy("rmqkit.cli.drills", "Drills: faults, defects, seeds; run, show, replay, compare."),
     "bench": Lazy("rmqkit.cli.bench", "How fast a cluster is: sends, reads, end to end, with percentiles."),
     "plugin": Lazy("rmqkit.cli.plugin", "Plug-ins: what is installed and what it adds."),
     "explain": Lazy("rmqkit.cli.explain", "What a code, a text of a log, or a node of the cluster means."),

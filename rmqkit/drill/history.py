@@ -103,9 +103,7 @@ class History:
         """Append one row. `complete_ms` is `invoke_ms` for what takes no time."""
         done_ms = invoke_ms if complete_ms is None else complete_ms
         with self._guard:
-            row = Row(
-                len(self.rows), client, kind, key, value, invoke_ms, done_ms, outcome, broker, queue, offset, extra
-            )
+            row = Row(len(self.rows), client, kind, key, value, invoke_ms, done_ms, outcome, broker, queue, offset, extra)
             self.rows.append(row)
         if self.on_row is not None:
             self.on_row(row)

@@ -87,6 +87,25 @@ class Mode:
         return {**chosen, "brokerRole": "SYNC_MASTER", "inSyncReplicas": copies, "totalReplicas": str(replicas)}
 
 
+#: settings of a master that say what its answers mean, and how long it may take to give them
+SEEN = (
+    "brokerRole",
+    "flushDiskType",
+    "transientStorePoolEnable",
+    "totalReplicas",
+    "inSyncReplicas",
+    "minInSyncReplicas",
+    "enableAutoInSyncReplicas",
+    "enableSlaveActingMaster",
+    "slaveReadEnable",
+    "slaveTimeout",
+    "syncFlushTimeout",
+    "flushConsumerOffsetInterval",
+    "flushIntervalCommitLog",
+    "commitIntervalCommitLog",
+)
+
+
 def _true(settings: Mapping[str, str], key: str) -> bool:
     return str(settings.get(key, "false")).lower() == "true"
 
@@ -106,6 +125,8 @@ class Plan:
     replicas: int = 1
     #: settings of the brokers that differ from those of the mode and of `cluster up`
     settings: Mapping[str, str] = field(default_factory=dict)
+    #: settings that the running master told (`SEEN`); checkers know limits from them
+    seen: Mapping[str, str] = field(default_factory=dict)
     #: defects to plant on purpose (`rmqkit.drill.defects`): the drill has to find them
     breaks: tuple[str, ...] = ()
     #: promises to check; () is every one that applies
@@ -144,12 +165,12 @@ class Plan:
         return replace(self, **{key: value for key, value in given.items() if value is not None}).checked()
 
     def setting(self, key: str, default: int) -> int:
-        """A number among the settings."""
-        text = str(self.settings.get(key, default))
+        """A number among the settings: as the master told it, else as asked for."""
+        text = str(self.seen.get(key, self.settings.get(key, default)))
         return int(text) if text.lstrip("-").isdigit() else default
 
     def as_json(self) -> dict[str, Any]:
-        return {**asdict(self), "mode": str(self.mode), "settings": dict(self.settings)}
+        return {**asdict(self), "mode": str(self.mode), "settings": dict(self.settings), "seen": dict(self.seen)}
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> Plan:

@@ -1,8 +1,9 @@
 """Offsets of consumer groups never go backwards.
 
-While a node runs, what it holds for a (group, queue) only grows, whatever is copied between replicas. A node that was killed
-or lost its power has what it wrote last, so it may come back with less, by no more than it held `flushConsumerOffsetInterval`
-(and a margin) before its end. At the end, when nothing moves any more, every replica in sync holds the same.
+While a node runs, what it holds for a (group, queue) only grows, whatever is copied between replicas. A node that was
+killed or lost its power has what it wrote last, so it may come back with less, by no more than it held
+`flushConsumerOffsetInterval` (and a margin) before its end. At the end, when nothing moves any more, every replica in
+sync holds the same.
 
 Which run of a node a look belongs to stands in its row (`boot`).
 """
@@ -10,6 +11,7 @@ Which run of a node a look belongs to stands in its row (`boot`).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 
 from rmqkit.drill.history import LOAD_ENDS, OK, History, Row
 from rmqkit.drill.plan import Plan
@@ -51,7 +53,7 @@ def _steps(looks: Sequence[Row], saved_ms: int) -> tuple[int, list[Broken]]:
     """How much restarts gave back, and the steps that go back too far."""
     broken = []
     given_back = 0
-    for number, (before, row) in enumerate(zip(looks, looks[1:], strict=False)):
+    for number, (before, row) in enumerate(pairwise(looks)):
         if row.offset >= before.offset:
             continue
         if row.extra.get("boot") == before.extra.get("boot"):
@@ -62,7 +64,9 @@ def _steps(looks: Sequence[Row], saved_ms: int) -> tuple[int, list[Broken]]:
         old = [each for each in looks[: number + 1] if each.complete_ms <= before.complete_ms - saved_ms]
         least = old[-1].offset if old else -1
         if row.offset < least:
-            what = f"{_who(row)} came back with {row.offset}, although it held {least} more than {saved_ms} ms before its end"
+            what = (
+                f"{_who(row)} came back with {row.offset}, although it held {least} more than {saved_ms} ms before its end"
+            )
             broken.append(Broken("", what))
     return given_back, broken
 
@@ -70,9 +74,9 @@ def _steps(looks: Sequence[Row], saved_ms: int) -> tuple[int, list[Broken]]:
 def _disagreeing(held: Mapping[Held, Sequence[Row]], end_ms: int) -> list[Broken]:
     """Groups and queues of which replicas hold different offsets after all is quiet."""
     last: dict[tuple[str, str, int], list[Row]] = {}
-    for (_node, *place), looks in held.items():
+    for (_node, group, broker, queue), looks in held.items():
         if looks[-1].complete_ms >= end_ms and looks[-1].extra.get("final"):
-            last.setdefault((str(place[0]), str(place[1]), int(place[2])), []).append(looks[-1])
+            last.setdefault((group, broker, queue), []).append(looks[-1])
     broken = []
     for (group, broker, queue), rows in sorted(last.items()):
         if len({row.offset for row in rows}) > 1:

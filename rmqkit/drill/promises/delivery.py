@@ -29,7 +29,9 @@ class NothingUnsent:
             if row.key not in sent:
                 broken.append(Broken(row.key, f"{_seen(row)}, and nobody sent it"))
             elif row.value != sent[row.key]:
-                broken.append(Broken(row.key, f"{_seen(row)} with another body (checksum {row.value}, not {sent[row.key]})"))
+                broken.append(
+                    Broken(row.key, f"{_seen(row)} with another body (checksum {row.value}, not {sent[row.key]})")
+                )
         counts = {"deliveries": len(history.deliveries), "readings": len(history.reads)}
         return judged(facts, broken, counts)
 

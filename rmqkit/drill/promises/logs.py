@@ -42,7 +42,9 @@ class LogsEqual:
             facts += 1
             size += int(row.extra["size"])
             if master.value != row.value:
-                what = f"{row.client} differs from {master.client} in bytes {row.offset} to {row.offset + row.extra['size']}"
+                what = (
+                    f"{row.client} differs from {master.client} in bytes {row.offset} to {row.offset + row.extra['size']}"
+                )
                 broken.append(Broken("", what))
         broken += _lacking(pieces, slaves)
         counts = {"pieces": facts, "bytes": size, "slaves that stopped following": len(stopped)}

@@ -30,7 +30,7 @@ class QueueOrder:
             place = (row.client, row.broker, row.queue)
             offset, before = last_sent.get(place, (-1, ""))
             if row.offset <= offset:
-                what = f"{row.client} sent it after {before}, and it stands before it (offset {row.offset}, not above {offset})"
+                what = f"{row.client} sent it after {before}, which stands at {offset}; it stands at {row.offset}"
                 broken.append(Broken(row.key, what))
             last_sent[place] = (row.offset, row.key)
         first = 0

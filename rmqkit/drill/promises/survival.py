@@ -80,5 +80,3 @@ def split(lost: Iterable[str], acknowledged: Iterable[Row]) -> Mapping[str, int]
 def _keys(history: History, nodes: Iterable[str]) -> set[str]:
     wanted = set(nodes)
     return {row.key for row in history.reads if row.outcome == OK and row.client in wanted}
-
-

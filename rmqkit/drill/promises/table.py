@@ -1,4 +1,5 @@
-"""What each mode promises under which fault: the one table. The survival checker looks here, and `docs/promises.md` shows it.
+"""What each mode promises under which fault: the one table. The survival checker looks here, and `docs/promises.md`
+shows it.
 
     python -m rmqkit.drill.promises.table        # the part of docs/promises.md that is made from this
 
@@ -8,9 +9,10 @@ A cell says where an *acknowledged* message (SEND_OK) certainly is once the brok
     SLAVE    at a slave at least; the master may have come back without it
     NOWHERE  no promise: it may be lost
 
-The fault hits the master; one that hits a slave takes nothing from the master. An answer that says less than SEND_OK stands
-in another row: FLUSH_DISK_TIMEOUT in that of ASYNC_FLUSH, FLUSH_SLAVE_TIMEOUT and SLAVE_NOT_AVAILABLE in that of ASYNC_MASTER,
-and so does SEND_OK of a quorum that had shrunk to the master alone, or of a group without slaves (`cell`).
+The fault hits the master; one that hits a slave takes nothing from the master. An answer that says less than SEND_OK
+stands in another row: FLUSH_DISK_TIMEOUT in that of ASYNC_FLUSH, FLUSH_SLAVE_TIMEOUT and SLAVE_NOT_AVAILABLE in that of
+ASYNC_MASTER, and so does SEND_OK of a quorum that had shrunk to the master alone, or of a group without slaves
+(`cell`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Waits have ends: every send ends in its time, whatever is broken; and after the fault everything works again.
 
-An answer FLUSH_SLAVE_TIMEOUT has waited `slaveTimeout` at most, FLUSH_DISK_TIMEOUT `syncFlushTimeout`, however many slaves are
-slow together (Apache's issue 9897: beyond 20 s). A margin covers a machine with few cores and much to do.
+An answer FLUSH_SLAVE_TIMEOUT has waited `slaveTimeout` at most, FLUSH_DISK_TIMEOUT `syncFlushTimeout`, however many
+slaves are slow together (Apache's issue 9897: beyond 20 s). A margin covers a machine with few cores and much to do.
 """
 
 from __future__ import annotations
@@ -65,11 +65,13 @@ class Recovers:
         broken = []
         slowest = 0
         for writer in writers:
-            row = first.get(writer)
-            if row is not None:
-                slowest = max(slowest, row.complete_ms - ended_ms)
-            if row is None and tried.get(writer) or row is not None and row.complete_ms > until_ms:
-                broken.append(Broken("", f"{writer} was not acknowledged within {plan.recover_max_ms} ms of the fault's end"))
+            again = first.get(writer)
+            if again is not None:
+                slowest = max(slowest, again.complete_ms - ended_ms)
+            if again.complete_ms > until_ms if again is not None else tried.get(writer):
+                broken.append(
+                    Broken("", f"{writer} was not acknowledged within {plan.recover_max_ms} ms of the fault's end")
+                )
         for end in history.by_kind["end"]:
             if end.outcome != OK:
                 broken.append(Broken("", f"{end.client} does not serve queue {end.queue}: {end.extra.get('error', '')}"))

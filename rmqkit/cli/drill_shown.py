@@ -1,0 +1,114 @@
+"""How drills are shown on a terminal and as JSON, and when there is a report."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rmqkit.cli import output
+from rmqkit.cli.usage import UsageError
+
+if TYPE_CHECKING:
+    from rmqkit.drill.doing import Done
+    from rmqkit.drill.plan import Plan
+    from rmqkit.drill.verdict import Verdict
+
+REPORT_WANTS = ("jinja2", "matplotlib")
+HOW_TO_REPORT = "reports need more: pip install 'rmqkit[report]'"
+TOLD_MAX = 5
+
+
+def can_report() -> bool:
+    return all(importlib.util.find_spec(name) is not None for name in REPORT_WANTS)
+
+
+def check_report(path: Path | None) -> None:
+    """Raises UsageError before a drill whose report could not be written."""
+    if path is None:
+        return
+    if not can_report():
+        raise UsageError(f"--report {path}: {HOW_TO_REPORT}")
+    if path.is_dir() or not path.absolute().parent.is_dir():
+        raise UsageError(f"--report {path}: {'is a folder' if path.is_dir() else 'its folder is not there'}")
+
+
+def write_report(run: Path, path: Path | None, command: str = "") -> None:
+    """Into the run's folder, or to `path`. Without the extra nothing, and a line that says so."""
+    if not can_report():
+        output.note(HOW_TO_REPORT)
+        return
+    from rmqkit.drill import runs
+    from rmqkit.drill.report import page
+
+    where = path or run / runs.REPORT
+    where.write_text(page(run, command or f"rmqkit drill replay {run.name}"), encoding="utf-8")
+
+
+def defects() -> dict[str, str]:
+    """Defects that can be planted, with what they do."""
+    from rmqkit.drill.defects import DEFECTS
+
+    return {name: defect.text for name, defect in DEFECTS.items()}
+
+
+def judgement_of(run: Path) -> str:
+    from rmqkit.drill import runs
+    from rmqkit.errors import RmqkitError
+
+    try:
+        return str(runs.load_verdict(run).judgement)
+    except RmqkitError:
+        return "unfinished"
+
+
+def document(plan: Plan, verdict: Verdict, run: Path) -> dict[str, Any]:
+    """What `--json` prints of a drill."""
+    return {"run": run.name, "folder": str(run), "plan": plan.as_json(), **verdict.as_json()}
+
+
+def show(plan: Plan, verdict: Verdict, run: Path) -> None:
+    from rmqkit.drill import report_words, runs
+
+    words = report_words.of(plan, verdict)
+    print(f"\n{words.headline}\n")
+    for line in (words.broke, words.promised, words.seen):
+        if line:
+            print(f"  {line}")
+    print()
+    if verdict.promises:
+        rows = [
+            (each.name, str(each.finding.judgement), each.finding.facts, report_words.notes(each))
+            for each in verdict.promises
+        ]
+        output.table(("promise", "verdict", "facts", "seen"), rows)
+    for each in verdict.broken:
+        print(f"\n{each.name}: {each.text}")
+        for broken in each.finding.broken[:TOLD_MAX]:
+            print(f"  {f'{broken.key}: ' if broken.key else ''}{broken.what}")
+        more = each.finding.counts.get("broken", 0) - TOLD_MAX
+        if more > 0:
+            print(f"  and {more} more")
+    print()
+    output.table(("s", "what happened", ""), [(f"{e.at_ms / 1000:.2f}", e.what, e.more[:90]) for e in verdict.timeline])
+    print()
+    page = run / runs.REPORT
+    print(f"report  {page}" if page.is_file() else f"run     {run}")
+
+
+def compared(sides: Sequence[tuple[str, Done]]) -> list[tuple[str, ...]]:
+    """Rows of a table that sets drills side by side."""
+    from rmqkit.drill import report_words
+
+    figures = [report_words.figures(done.history, done.outcome.verdict) for _, done in sides]
+    rows = [("verdict", *(str(done.outcome.verdict.judgement) for _, done in sides))]
+    rows += [(name, *(each.get(name, "-") for each in figures)) for name in dict.fromkeys(k for f in figures for k in f)]
+    for at, promise in enumerate(sides[0][1].outcome.verdict.promises):
+        rows.append((promise.name, *(_at(done, at) for _, done in sides)))
+    return rows
+
+
+def _at(done: Done, at: int) -> str:
+    promises = done.outcome.verdict.promises
+    return str(promises[at].finding.judgement) if at < len(promises) else "-"

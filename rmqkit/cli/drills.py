@@ -1,0 +1,294 @@
+"""`rmqkit fail-master` and `rmqkit drill ...`: break a cluster on purpose and say per promise what survived.
+
+Exit codes: 0 every promise was kept, 1 one is broken, 4 inconclusive (a drill that could not be done, or proved nothing),
+2 usage, 3 no cluster.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from rmqkit.cli import drill_shown, output
+from rmqkit.cli.clusters import refuse_on_windows
+from rmqkit.cli.commands import group
+from rmqkit.cli.complete import cluster_names, setting_keys
+from rmqkit.cli.finding import Json
+from rmqkit.cli.usage import Unreachable, UsageError
+
+if TYPE_CHECKING:
+    from rmqkit.drill.doing import Done
+    from rmqkit.drill.plan import Plan
+
+fail_master_app = typer.Typer(add_completion=False, rich_markup_mode=None)
+app = group("Drills: break clusters on purpose, prove what survives.")
+
+FaultName = Annotated[str, typer.Option("--fault", help="kill, pause, isolate …: see `rmqkit drill list`.")]
+Seed = Annotated[int, typer.Option("--seed", help="What is sent when, by whom and to which queue follows from it.")]
+Seconds = Annotated[float, typer.Option("--seconds", min=0.5, help="How long the fault lasts.")]
+Report = Annotated[Path | None, typer.Option("--report", help="Write the HTML report here too.", show_default=False)]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="A setting of the brokers.", autocompletion=setting_keys),
+]
+ModeName = Annotated[
+    str,
+    typer.Option("--mode", help="async, sync or quorum; with +sync-flush or +pool behind it."),
+]
+Replicas = Annotated[int, typer.Option("--replicas", min=1, help="Brokers of a group.")]
+
+
+@fail_master_app.command()
+def fail_master(
+    broker_group: Annotated[
+        str | None, typer.Argument(metavar="[GROUP]", help="The broker group: the first.", show_default=False)
+    ] = None,
+    cluster: Annotated[
+        str, typer.Option("--cluster", help="The cluster of this machine.", autocompletion=cluster_names)
+    ] = "default",
+    fault: FaultName = "kill",
+    seed: Seed = 1,
+    seconds: Seconds = 6.0,
+    report: Report = None,
+    json: Json = False,
+) -> None:
+    """Break the master of a group of a running cluster, and prove per message what survived.
+
+    It sends to and reads from a topic and groups of its own, kills the master (or pauses or isolates it), puts it back,
+    reads every replica, and checks the promises of the cluster's mode. The cluster is left as it was.
+    """
+    refuse_on_windows()
+    from rmqkit.cluster import Cluster
+    from rmqkit.drill import doing
+    from rmqkit.drill.plan import Plan
+
+    drill_shown.check_report(report)
+    found = Cluster(cluster)
+    if not found.is_running:
+        name = "" if cluster == "default" else f" {cluster}"
+        raise Unreachable(f"no cluster {cluster} is running here; start one with `rmqkit cluster up{name}`")
+    groups = list(dict.fromkeys(plan.broker_name for plan in found.description.nodes() if plan.is_broker))
+    if broker_group is not None and broker_group not in groups:
+        raise UsageError(f"cluster {cluster} has no group {broker_group}; there are {', '.join(groups)}")
+    _check_fault(fault)
+    plan = Plan(fault=fault, seed=seed, group=broker_group or groups[0], fault_ms=round(seconds * 1000)).checked()
+    output.note(f"drill: {fault} the master of {plan.group} in cluster {cluster}, in a topic of its own; seed {seed}")
+    with _clients_quiet():
+        done = doing.on_cluster(found, plan, found.folder, output.note)
+    _end([done], report, json, f"rmqkit fail-master {plan.group} --fault {fault} --seed {seed} --seconds {seconds:g}")
+
+
+@app.callback()
+def drill_group() -> None:
+    """Drills: break clusters on purpose, prove what survives."""
+
+
+@app.command(name="list")
+def list_drills(json: Json = False) -> None:
+    """Faults, promises, modes and defects that a drill may have; and the runs there are."""
+    from rmqkit import plugins
+    from rmqkit.cluster.home import home_folder
+    from rmqkit.drill import runs
+    from rmqkit.drill.plan import Flush, Replication
+
+    loaded = plugins.load()
+    faults = {name: make().text for name, make in loaded.faults.items()}
+    promises = {name: make().text for name, make in loaded.promises.items()}
+    modes = [f"{replication}+{flush}" for replication in Replication for flush in Flush]
+    found = runs.all_runs(home_folder())
+    if json:
+        output.document(
+            {
+                "faults": faults,
+                "promises": promises,
+                "modes": modes,
+                "defects": drill_shown.defects(),
+                "runs": [{"run": run.name, "folder": str(run)} for run in found],
+            }
+        )
+        return
+    output.table(("fault", "what it does"), list(faults.items()))
+    output.table(("promise", "what it says"), list(promises.items()))
+    output.table(("mode",), [(mode,) for mode in modes])
+    if drill_shown.defects():
+        output.table(("defect (--break)", "what it does"), list(drill_shown.defects().items()))
+    if found:
+        output.table(("run", "verdict"), [(run.name, drill_shown.judgement_of(run)) for run in found])
+
+
+@app.command()
+def run(
+    fault: FaultName = "kill",
+    target: Annotated[str, typer.Option("--target", help="Which node is hit: master, slave, broker-a:1.")] = "master",
+    mode: ModeName = "quorum",
+    settings: Settings = None,
+    breaks: Annotated[
+        list[str] | None,
+        typer.Option("--break", metavar="DEFECT", help="Plant this defect: the drill must find it.", show_default=False),
+    ] = None,
+    seed: Seed = 1,
+    repeat: Annotated[int, typer.Option("--repeat", min=1, help="So many drills, with seeds from --seed on.")] = 1,
+    groups: Annotated[int, typer.Option("--groups", min=1, help="Broker groups.")] = 1,
+    replicas: Replicas = 2,
+    seconds: Seconds = 6.0,
+    report: Report = None,
+    json: Json = False,
+) -> None:
+    """Bring a cluster up for a drill, break it, check the promises, and take it down."""
+    refuse_on_windows()
+    drill_shown.check_report(report)
+    _check_fault(fault)
+    known = drill_shown.defects()
+    for defect in breaks or ():
+        if defect not in known:
+            raise UsageError(f"there is no defect {defect}; there are {', '.join(known) or 'none'}")
+    plan = _plan(mode, settings, fault=fault, target=target, groups=groups, replicas=replicas)
+    plan = plan.changed(seed=seed, breaks=tuple(breaks or ()), fault_ms=round(seconds * 1000))
+    done = []
+    for number in range(repeat):
+        done.append(_with_own_cluster(plan.changed(seed=seed + number)))
+    words = [f"--fault {fault} --target {target} --mode {plan.mode} --replicas {replicas}"]
+    words += [f"--set {key}={value}" for key, value in plan.settings.items()] + [f"--break {each}" for each in plan.breaks]
+    _end(done, report, json, f"rmqkit drill run {' '.join(words)} --seed {seed}")
+
+
+@app.command()
+def show(
+    run: Annotated[str, typer.Argument(metavar="RUN", help="A run's name, its folder, or last.")] = "last",
+    report: Report = None,
+    json: Json = False,
+) -> None:
+    """What a drill came to."""
+    from rmqkit.cluster.home import home_folder
+    from rmqkit.drill import runs
+
+    folder = runs.find(home_folder(), run)
+    plan, verdict = runs.load_plan(folder), runs.load_verdict(folder)
+    if report is not None:
+        drill_shown.check_report(report)
+        drill_shown.write_report(folder, report)
+    if json:
+        output.document(drill_shown.document(plan, verdict, folder))
+    else:
+        drill_shown.show(plan, verdict, folder)
+    raise typer.Exit(verdict.exit_code)
+
+
+@app.command()
+def replay(
+    run: Annotated[str, typer.Argument(metavar="RUN", help="A run's name, its folder, or last.")] = "last",
+    report: Report = None,
+    json: Json = False,
+) -> None:
+    """The same plan once more, with the same seed, on a cluster of its own."""
+    refuse_on_windows()
+    from rmqkit.cluster.home import home_folder
+    from rmqkit.drill import runs
+
+    drill_shown.check_report(report)
+    folder = runs.find(home_folder(), run)
+    done = _with_own_cluster(runs.load_plan(folder))
+    _end([done], report, json, f"rmqkit drill replay {folder.name}")
+
+
+@app.command()
+def compare(
+    settings: Annotated[
+        list[str],
+        typer.Option("--set", metavar="KEY=VALUE[,KEY=VALUE]", help="One side's settings; give it twice.", min=1),
+    ],
+    fault: FaultName = "kill",
+    mode: ModeName = "quorum",
+    seed: Seed = 1,
+    replicas: Replicas = 2,
+    seconds: Seconds = 6.0,
+    json: Json = False,
+) -> None:
+    """The same drill with two sets of settings, side by side. `--set ''` is a side without any."""
+    refuse_on_windows()
+    _check_fault(fault)
+    if len(settings) != 2:
+        raise UsageError("compare wants two sides: give --set twice (a side's settings are joined by commas)")
+    done = []
+    for side in settings:
+        pairs = [pair for pair in side.split(",") if pair.strip()]
+        plan = _plan(mode, pairs, fault=fault, replicas=replicas).changed(seed=seed, fault_ms=round(seconds * 1000))
+        output.note(f"side: {side or 'no settings'}")
+        done.append(_with_own_cluster(plan))
+    rows = drill_shown.compared([(side or "-", each) for side, each in zip(settings, done, strict=True)])
+    if json:
+        output.document({side or "-": each for side, each in zip(settings, map(_document, done), strict=True)})
+    else:
+        output.table(("", *(side or "-" for side in settings)), rows)
+    raise typer.Exit(_worst(done))
+
+
+# --- inside
+
+
+def _plan(mode: str, pairs: list[str] | None, **given: Any) -> Plan:
+    from rmqkit.cluster.description import parse_settings
+    from rmqkit.drill.plan import Mode, Plan
+
+    settings = {key: str(value) for key, value in parse_settings(pairs or ()).items()}
+    return Plan(mode=Mode.parse(mode), settings=settings, **given).checked()
+
+
+def _check_fault(fault: str) -> None:
+    from rmqkit import plugins
+
+    known = plugins.load().faults
+    if fault not in known:
+        raise UsageError(f"there is no fault {fault}; there are {', '.join(known)}")
+
+
+def _with_own_cluster(plan: Plan) -> Done:
+    from rmqkit.cluster.home import home_folder
+    from rmqkit.drill import doing
+
+    output.note(f"drill: {plan.fault} {plan.target} in mode {plan.mode}, seed {plan.seed}")
+    with _clients_quiet():
+        return doing.with_own_cluster(plan, home_folder(), output.note)
+
+
+@contextlib.contextmanager
+def _clients_quiet() -> Iterator[None]:
+    """What the drill's own clients say of a broken cluster is expected; the history has it."""
+    logger = logging.getLogger("rmqkit")
+    before = logger.propagate
+    handler = logging.NullHandler()
+    logger.addHandler(handler)
+    logger.propagate = False
+    try:
+        yield
+    finally:
+        logger.propagate = before
+        logger.removeHandler(handler)
+
+
+def _document(done: Done) -> dict[str, Any]:
+    return drill_shown.document(done.plan, done.outcome.verdict, done.run)
+
+
+def _worst(done: list[Done]) -> int:
+    """Broken before inconclusive before kept."""
+    codes = {each.outcome.verdict.exit_code for each in done}
+    return 1 if 1 in codes else max(codes)
+
+
+def _end(done: list[Done], report: Path | None, json: bool, command: str) -> None:
+    for each in done:
+        drill_shown.write_report(each.run, None, command)
+    if report is not None:
+        drill_shown.write_report(done[-1].run, report, command)
+    if json:
+        output.document(_document(done[0]) if len(done) == 1 else [_document(each) for each in done])
+    else:
+        for each in done:
+            drill_shown.show(each.plan, each.outcome.verdict, each.run)
+    raise typer.Exit(_worst(done))

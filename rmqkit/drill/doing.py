@@ -1,0 +1,99 @@
+"""Doing a drill on real processes, from a plan to a run folder: on a running cluster, or on one brought up for it.
+
+A cluster of its own lives in a temporary home on any free ports and hangs on a lifeline: its nodes end with this process,
+however that ends.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from rmqkit import plugins
+from rmqkit.cluster import Cluster
+from rmqkit.cluster.processes import last_lines
+from rmqkit.drill import runs
+from rmqkit.drill.engine import Engine, Outcome
+from rmqkit.drill.history import History
+from rmqkit.drill.plan import Plan, PlanError
+from rmqkit.drill.real import RealDriver, plan_of
+
+Tell = Callable[[str], None]
+
+#: where clusters of drills begin to look for free ports: below the ports that systems give to outgoing connections
+FIRST_PORT, PORT_STRIDE, STRIDES = 12_000, 200, 100
+
+
+class Done(NamedTuple):
+    """A drill that was done, and where it is written down."""
+
+    plan: Plan
+    outcome: Outcome
+    history: History
+    run: Path
+
+
+def on_cluster(cluster: Cluster, plan: Plan, parent: Path, tell: Tell) -> Done:
+    """Drill a running cluster, and leave it as it was. Raises DrillError for one that does not answer, PlanError."""
+    loaded = plugins.load()
+    if plan.fault not in loaded.faults:
+        raise PlanError(f"there is no fault {plan.fault!r}; there are {', '.join(loaded.faults)}")
+    for name in plan.promises:
+        if name not in loaded.promises:
+            raise PlanError(f"there is no promise {name!r}; there are {', '.join(loaded.promises)}")
+    fault = loaded.faults[plan.fault]()
+    promises = [make() for make in loaded.promises.values()]
+    plan = plan_of(cluster, plan)
+    run = runs.new_run(parent, plan)
+    driver = RealDriver(cluster, plan, f"drill-{run.name}")
+    outcome = Engine(driver, fault, promises, tell).run()
+    nodes = [each.node for each in cluster.description.nodes()]
+    logs = {node: last_lines(cluster.node_folder(node), runs.LOG_LINES) for node in nodes}
+    runs.save(run, plan, driver.history, outcome, logs)
+    return Done(plan, outcome, driver.history, run)
+
+
+@contextmanager
+def own_cluster(plan: Plan, tell: Tell) -> Iterator[Cluster]:
+    """A cluster as a plan wants it, gone afterwards. Raises ClusterError."""
+    home = Path(tempfile.mkdtemp(prefix="rmqkit-drill-"))
+    reading, writing = os.pipe()
+    try:
+        cluster = Cluster("drill", home=home, lifeline=reading)
+        try:
+            cluster.up(
+                any_port=True,
+                base_port=FIRST_PORT + PORT_STRIDE * secrets.randbelow(STRIDES),
+                groups=plan.groups,
+                replicas=plan.replicas,
+                settings=settings_of(plan),
+            )
+            tell(f"a cluster of its own: {plan.groups} × {plan.replicas} brokers, {plan.mode}")
+            yield cluster
+        finally:
+            if cluster.exists:
+                cluster.down(purge=True)
+    finally:
+        os.close(reading)
+        os.close(writing)
+        shutil.rmtree(home, ignore_errors=True)
+
+
+def settings_of(plan: Plan) -> dict[str, str]:
+    """What the brokers of a cluster of its own are given: the mode's settings, the plan's, and its defects."""
+    settings = {**plan.mode.settings(plan.replicas), "drillFaultsEnable": "true", **plan.settings}
+    if plan.breaks:
+        settings["drillDefects"] = ",".join(plan.breaks)
+    return settings
+
+
+def with_own_cluster(plan: Plan, parent: Path, tell: Tell) -> Done:
+    """Bring a cluster up, drill it, take it down. Raises ClusterError, DrillError, PlanError."""
+    with own_cluster(plan, tell) as cluster:
+        return on_cluster(cluster, plan, parent, tell)

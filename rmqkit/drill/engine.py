@@ -1,0 +1,165 @@
+"""The engine: a plan, a driver and a fault become a history and a verdict.
+
+    steady state proven → fault → proof that it bit → fault taken back → everything works again → settled
+    → load ends, groups catch up → last reading → promises checked
+
+Each arrow that does not come makes the drill inconclusive with the reason, except the way back: a cluster that does not
+recover is read as it is, and the promises say what is wrong with it. Whatever happens, the fault is taken back and the
+driver closed: the cluster is left as it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from rmqkit.drill import history as names
+from rmqkit.drill.contract import DrillError, DrillNode, Driver, Fault
+from rmqkit.drill.history import OK
+from rmqkit.drill.promises.contract import Promise
+from rmqkit.drill.timeline import derive
+from rmqkit.drill.verdict import Checked, Verdict, verdict_of
+
+Tell = Callable[[str], None]
+
+
+@dataclass
+class Outcome:
+    """What a drill leaves behind, beside its history."""
+
+    verdict: Verdict
+    facts_before: dict[str, Any] = field(default_factory=dict)
+    facts_after: dict[str, Any] = field(default_factory=dict)
+
+
+class Engine:
+    """One drill. `tell` is given a line for people at each step."""
+
+    def __init__(self, driver: Driver, fault: Fault, promises: Sequence[Promise], tell: Tell = lambda text: None) -> None:
+        self._driver = driver
+        self._fault = fault
+        self._promises = promises
+        self._tell = tell
+        self._plan = driver.plan
+        self._node = DrillNode("")
+        self._proof = ""
+        self._began = False
+
+    def run(self) -> Outcome:
+        """Raises nothing of a drill that fails: it is inconclusive then."""
+        driver = self._driver
+        before: dict[str, Any] = {}
+        after: dict[str, Any] = {}
+        why = ""
+        try:
+            self._node = self._target()
+            before = dict(driver.facts())
+            self._steady()
+            self._break()
+            self._recover()
+            self._read()
+            after = dict(driver.facts())
+        except DrillError as error:
+            why = str(error)
+        finally:
+            with suppress(DrillError):  # said already, or less than the reason that is on its way
+                self._put_back()
+            driver.close()
+        derive(driver.history)
+        checked = [] if why else self._check()
+        verdict = verdict_of(driver.history, checked, node=self._node.name, proof=self._proof, why=why)
+        return Outcome(verdict, before, after)
+
+    # --- the steps
+
+    def _target(self) -> DrillNode:
+        found = [node for node in self._driver.nodes(self._plan.target) if node.broker]
+        wanted = [node for node in found if self._plan.group in ("", node.broker)]
+        if not wanted:
+            raise DrillError(f"there is no broker {self._plan.target} {self._plan.group}".rstrip())
+        return wanted[0]
+
+    def _steady(self) -> None:
+        driver, plan = self._driver, self._plan
+        self._event(names.LOAD_BEGINS)
+        driver.begin_load()
+        if not driver.wait(plan.steady_max_ms, lambda: not driver.lacking()):
+            raise DrillError(f"no steady state within {plan.steady_max_ms} ms: {driver.lacking()}")
+        self._event(names.STEADY)
+        self._tell("steady: sends and deliveries flow")
+        since = len(driver.history)
+        driver.wait(plan.before_ms)
+        failed = [row for row in driver.history.rows[since:] if row.kind == "send" and row.outcome != OK]
+        if failed:
+            raise DrillError(
+                f"no steady state: {len(failed)} sends failed before the fault ({failed[0].extra.get('error')})"
+            )
+
+    def _break(self) -> None:
+        driver, plan, node = self._driver, self._plan, self._node
+        self._event(
+            names.FAULT_BEGINS,
+            f"{self._fault.name} {node.name}",
+            broker=node.broker,
+            harm=str(self._fault.harm),
+            node=node.name,
+            role=node.role,
+        )
+        self._tell(f"fault: {node.name}: {self._fault.text}")
+        began_ms = driver.now_ms()
+        self._began = True
+        self._fault.begin(driver, node)
+
+        def shows() -> bool:
+            self._proof = self._proof or self._fault.proof(driver, node)
+            return bool(self._proof)
+
+        if not driver.wait(plan.bite_max_ms, shows):
+            raise DrillError(f"the fault {self._fault.name} did not show within {plan.bite_max_ms} ms: nothing was proven")
+        self._event(names.FAULT_BITES, self._proof)
+        self._tell(f"it bites: {self._proof}")
+        driver.wait(max(0, plan.fault_ms - (driver.now_ms() - began_ms)))
+
+    def _recover(self) -> None:
+        driver, plan, node = self._driver, self._plan, self._node
+        self._event(names.FAULT_ENDS, f"{self._fault.name} {node.name}")
+        try:
+            self._put_back()
+        except DrillError as error:
+            self._tell(f"{node.name} does not come back: {error}")
+        else:
+            self._event(names.NODE_BACK, node.name)
+            self._tell(f"fault taken back: {node.name} answers")
+        if driver.wait(plan.recover_max_ms, lambda: not driver.lacking()):
+            self._event(names.IN_SYNC_AGAIN)
+            self._tell("everything works again")
+        else:
+            self._tell(f"not as before after {plan.recover_max_ms} ms: {driver.lacking()}")
+        driver.wait(plan.settle_ms)
+
+    def _read(self) -> None:
+        driver, plan = self._driver, self._plan
+        driver.stop_sending()
+        self._tell("load ends; groups catch up, then every replica is read")
+        driver.wait(plan.drain_max_ms, driver.caught_up)
+        self._event(names.LOAD_ENDS)
+        driver.read_all()
+
+    def _check(self) -> list[Checked]:
+        found = []
+        for promise in self._promises:
+            if promise.applies(self._plan) and (not self._plan.promises or promise.name in self._plan.promises):
+                found.append(Checked(promise.name, promise.text, promise.check(self._driver.history, self._plan)))
+        return found
+
+    # --- inside
+
+    def _put_back(self) -> None:
+        if self._began:
+            self._fault.end(self._driver, self._node)
+            self._began = False  # an end that failed is tried once more
+
+    def _event(self, key: str, value: str = "", broker: str = "", **extra: Any) -> None:
+        self._driver.history.add("event", key=key, value=value, broker=broker, invoke_ms=self._driver.now_ms(), **extra)

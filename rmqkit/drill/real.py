@@ -1,0 +1,252 @@
+"""Real processes: the driver of drills on a cluster of this machine.
+
+Time is the machine's. The workload runs in threads of this process (`real_load.py`), brokers are watched from it
+(`real_watch.py`); nodes are killed, paused and started through `rmqkit.cluster`. Topic and groups are the drill's own,
+and are deleted at its end.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from rmqkit.api import Admin
+from rmqkit.cluster import Cluster, ClusterError
+from rmqkit.cluster.processes import is_paused
+from rmqkit.cluster.readiness import Target
+from rmqkit.drill import real_reading, transport, workload
+from rmqkit.drill.asking import SILENT, Asked
+from rmqkit.drill.contract import DrillError, DrillNode
+from rmqkit.drill.history import OK, History
+from rmqkit.drill.plan import SEEN, Mode, Plan
+from rmqkit.drill.real_load import RealLoad
+from rmqkit.drill.real_watch import Watch
+from rmqkit.errors import ClientError, RmqkitError
+
+POLL_S = 0.05
+ANSWER_S = 0.5
+#: how new a send, a delivery and a look must be for a state to be steady
+FRESH_MS = 1_500
+
+
+class RealDriver:
+    """See `rmqkit.drill.contract.Driver`. `name` is that of the drill's topic."""
+
+    def __init__(self, cluster: Cluster, plan: Plan, name: str) -> None:
+        self.cluster = cluster
+        self.plan = plan
+        self.history = History()
+        self.name = name
+        self._begin_s = time.monotonic()
+        self._load: RealLoad | None = None
+        self._watch: Watch | None = None
+        self._broker = plan.group or next(node.broker for node in self.nodes("master"))
+
+    # --- time
+
+    def now_ms(self) -> int:
+        return round((time.monotonic() - self._begin_s) * 1000)
+
+    def wait(self, most_ms: int, until: Callable[[], bool] | None = None) -> bool:
+        end_s = time.monotonic() + most_ms / 1000
+        while until is None or not until():
+            left_s = end_s - time.monotonic()
+            if left_s <= 0:
+                return until is None
+            time.sleep(min(POLL_S, left_s))
+        return True
+
+    # --- the course
+
+    def nodes(self, selector: str) -> Sequence[DrillNode]:
+        try:
+            plans = self.cluster.select(selector)
+        except ClusterError as error:
+            raise DrillError(str(error)) from None
+        return [DrillNode(plan.node, plan.broker_name, plan.broker_id) for plan in plans]
+
+    def targets(self) -> list[Target]:
+        """The brokers, where they answer."""
+        return [target for target in self.cluster.targets() if target.plan.is_broker]
+
+    def facts(self) -> Mapping[str, Any]:
+        from rmqkit.cluster.status import document
+
+        told = document(self.cluster)
+        for target in self.targets():
+            with suppress(*SILENT), Asked(target.host, target.port, ANSWER_S) as asked:
+                told.setdefault("runtime", {})[target.plan.node] = dict(sorted(asked.runtime().items()))
+        return told
+
+    def begin_load(self) -> None:
+        try:
+            with Admin(self.cluster.namesrv) as admin:
+                admin.create_topic(self.name, queue_nums=self.plan.queues)
+        except ClientError as error:
+            raise DrillError(f"the drill's topic cannot be created: {error}") from None
+        load = RealLoad(
+            self.plan, self.history, self.now_ms, namesrv=self.cluster.namesrv, name=self.name, broker=self._broker
+        )
+        self._load = load
+        nameserver = next(target for target in self.cluster.targets() if not target.plan.is_broker)
+        self._watch = Watch(
+            self.history,
+            self.now_ms,
+            targets=self.targets(),
+            nameserver=nameserver,
+            topic=self.name,
+            groups=[load.group(workload.PULL), load.group(workload.PUSH)],
+            queues=self.plan.queues,
+            broker=self._broker,
+        )
+        try:
+            load.start()
+        except ClientError as error:
+            raise DrillError(f"the workload does not start: {error}") from None
+        self._watch.start()
+
+    def lacking(self) -> str:
+        load, watch = self._load, self._watch
+        if load is None or watch is None:
+            return "the load has not begun"
+        since_ms = self.now_ms() - FRESH_MS
+        for number in range(self.plan.writers):
+            name = workload.writer_name(number)
+            if load.acked_ms.get(name, -FRESH_MS) < since_ms:
+                return f"{name} is not acknowledged"
+        for kind in (workload.PULL, workload.PUSH):
+            if load.given_ms.get(kind, -FRESH_MS) < since_ms:
+                return f"group {load.group(kind)} is given nothing"
+        for target in self.targets():
+            told = watch.last.get(target.plan.node)
+            if told is None or told.outcome != OK or told.complete_ms < since_ms:
+                return f"{target.plan.node} does not say how it is"
+            if target.plan.broker_id not in watch.route.get(target.plan.broker_name, {}):
+                return f"{target.plan.node} is in no route"
+            in_sync = told.extra.get("in_sync")
+            if self.plan.replicas > 1 and target.plan.broker_id == 0 and (in_sync or 0) < self.plan.replicas:
+                return f"{target.plan.node} has {in_sync or 0} of {self.plan.replicas} in sync"
+        return ""
+
+    def stop_sending(self) -> None:
+        if self._load is not None:
+            self._load.stop_sending()
+
+    def caught_up(self) -> bool:
+        load = self._load
+        if load is None:
+            return True
+        ends: dict[tuple[str, int], int] = {}
+        try:
+            for target in self.targets():
+                if target.plan.broker_id == 0:
+                    with Asked(target.host, target.port, ANSWER_S) as asked:
+                        for queue in range(self.plan.queues):
+                            ends[target.plan.broker_name, queue] = asked.offsets(self.name, queue)[1]
+        except SILENT:
+            return False
+        return all(table.get(place, 0) >= end for table in load.given.values() for place, end in ends.items())
+
+    def read_all(self) -> None:
+        load, watch = self._load, self._watch
+        assert load is not None
+        assert watch is not None
+        watch.stop()
+        load.close()
+        targets = self.targets()
+        real_reading.read_offsets(watch, targets)
+        real_reading.read_queues(self.history, self.now_ms, targets, self.name, self.plan.queues)
+        ends = {node: int(row.extra["end"]) for node, row in watch.last.items() if row.extra.get("end") is not None}
+        stores = [(target, self.cluster.node_folder(target.plan.node) / "store") for target in targets]
+        real_reading.read_logs(self.history, self.now_ms, stores, ends)
+
+    def close(self) -> None:
+        if self._watch is not None:
+            self._watch.stop()
+        if self._load is not None:
+            self._load.close()
+            with suppress(RmqkitError):
+                self._remove()
+
+    def _remove(self) -> None:
+        """Topics first: a pull that still waits at a broker ends with its topic, and would bring its group back."""
+        with Admin(self.cluster.namesrv) as admin:
+            owned = [topic for topic in admin.topics() if topic.rpartition("%")[2].startswith(self.name)]
+            for topic in owned:
+                with suppress(ClientError):
+                    admin.delete_topic(topic)
+            for group in admin.groups():
+                if group.startswith(self.name):
+                    with suppress(ClientError):
+                        admin.delete_group(group, clean_offset=True)
+
+    # --- what faults do
+
+    def kill(self, node: DrillNode) -> None:
+        self._did(self.cluster.kill, node)
+
+    def start(self, node: DrillNode) -> None:
+        self._did(lambda name: self.cluster.start(name, timeout_s=self.plan.recover_max_ms / 1000), node)
+
+    def pause(self, node: DrillNode) -> None:
+        self._did(self.cluster.pause, node)
+
+    def resume(self, node: DrillNode) -> None:
+        self._did(self.cluster.resume, node)
+
+    def _did(self, work: Callable[[str], Any], node: DrillNode) -> None:
+        try:
+            work(node.name)
+        except ClusterError as error:
+            raise DrillError(str(error)) from None
+
+    def isolate(self, node: DrillNode, rules: Sequence[Mapping[str, Any]]) -> None:
+        folder = self.cluster.node_folder(node.name)
+        if rules:
+            transport.isolate(folder, rules)
+        else:
+            transport.heal(folder)
+
+    def seen(self, node: DrillNode) -> Mapping[str, Any]:
+        process = self.cluster.running(self.cluster.select(node.name)).get(node.name)
+        answers = False
+        if process is not None:
+            target = next(target for target in self.cluster.targets() if target.plan.node == node.name)
+            with suppress(*SILENT), Asked(target.host, target.port, ANSWER_S) as asked:
+                asked.runtime()
+                answers = True
+        return {
+            "alive": process is not None,
+            "pid": process.pid if process is not None else 0,
+            "paused": process is not None and is_paused(process),
+            "answers": answers,
+            "transport": self._held_back(node) if process is not None and not is_paused(process) else {},
+        }
+
+    def _held_back(self, node: DrillNode) -> Mapping[str, int]:
+        """{} for a node without a drill socket."""
+        with suppress(DrillError):
+            return transport.counted(self.cluster.node_folder(node.name))
+        return {}
+
+
+def settings_seen(cluster: Cluster, group: str = "") -> dict[str, str]:
+    """What the master of a group (the first one's by default) says of its settings. Raises DrillError."""
+    for target in cluster.targets():
+        if target.plan.is_broker and target.plan.broker_id == 0 and group in ("", target.plan.broker_name):
+            try:
+                with Asked(target.host, target.port, 2.0) as asked:
+                    config = asked.config()
+            except SILENT as error:
+                raise DrillError(f"{target.plan.node} does not tell its settings: {error}") from None
+            return {key: config[key] for key in SEEN if key in config}
+    raise DrillError(f"there is no group {group}" if group else "the cluster has no broker")
+
+
+def plan_of(cluster: Cluster, plan: Plan) -> Plan:
+    """The plan, with what the running cluster is. Raises DrillError."""
+    description = cluster.description
+    seen = settings_seen(cluster, plan.group)
+    return plan.changed(mode=Mode.of(seen), seen=seen, groups=description.groups, replicas=description.replicas)

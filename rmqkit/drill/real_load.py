@@ -1,0 +1,203 @@
+"""The workload on real processes: threads with `rmqkit.Producer`, `PullConsumer` and `PushConsumer`, writing rows.
+
+Each writer and each reader is a thread of its own. A send that fails is a row as well, and the writer goes on at its pace.
+Readers that meet an error (no broker reachable) try again; what they were given before stays given.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+from rmqkit.api import Producer, PullConsumer, PushConsumer
+from rmqkit.client.message import Message, MessageExt
+from rmqkit.drill import workload
+from rmqkit.drill.history import FAIL, OK, UNKNOWN, History
+from rmqkit.drill.plan import Plan
+from rmqkit.errors import ClientError, RmqkitError
+from rmqkit.wire.fastjson import MessageQueue
+
+POLL_MS = 200
+COMMIT_MS = 500
+RETRY_S = 0.1
+JOIN_S = 15.0
+
+
+class RealLoad:
+    """Writers and readers of one drill. `broker` is the group that is broken."""
+
+    def __init__(self, plan: Plan, history: History, now_ms: Callable[[], int], *, namesrv: str, name: str, broker: str):
+        self.plan = plan
+        self.history = history
+        self.now_ms = now_ms
+        self.namesrv = namesrv
+        #: topic, and what groups begin with
+        self.name = name
+        self.broker = broker
+        self._sending = threading.Event()
+        self._reading = threading.Event()
+        self._threads: list[threading.Thread] = []
+        self._writers: list[threading.Thread] = []
+        self._producers: list[Producer] = []
+        self._push: list[PushConsumer] = []
+        #: by writer, when its last acknowledged send began; by group, when it was last given something
+        self.acked_ms: dict[str, int] = {}
+        self.given_ms: dict[str, int] = {}
+        #: by group, the (broker, queue) → next offset to be given
+        self.given: dict[str, dict[tuple[str, int], int]] = {workload.PULL: {}, workload.PUSH: {}}
+
+    def group(self, kind: str) -> str:
+        return f"{self.name}-{kind}"
+
+    def start(self) -> None:
+        """Raises ClientError."""
+        self._sending.set()
+        self._reading.set()
+        for number in range(workload.PUSH_MEMBERS):
+            self._start_push(number)
+        self._threads.append(self._thread("pull", self._pull))
+        for number in range(self.plan.writers):
+            self._writers.append(self._thread(workload.writer_name(number), partial(self._write, number)))
+
+    def _thread(self, name: str, work: Callable[[], None]) -> threading.Thread:
+        thread = threading.Thread(target=work, name=f"drill-{name}", daemon=True)
+        thread.start()
+        return thread
+
+    def stop_sending(self) -> None:
+        """Returns when every send has ended."""
+        self._sending.clear()
+        for thread in self._writers:
+            thread.join(JOIN_S)
+        for producer in self._producers:
+            producer.close()
+
+    def close(self) -> None:
+        self.stop_sending()
+        self._reading.clear()
+        for consumer in self._push:
+            with suppress(RmqkitError):
+                consumer.close()
+        for thread in self._threads:
+            thread.join(JOIN_S)
+
+    # --- writing
+
+    def _write(self, number: int) -> None:
+        plan = self.plan
+        name = workload.writer_name(number)
+        producer = Producer(
+            f"{self.name}-writers",
+            namesrv=self.namesrv,
+            instance_name=f"{self.name}-w{number}",
+            send_msg_timeout_ms=plan.send_timeout_ms,
+        )
+        self._producers.append(producer)
+        next_s = time.monotonic()
+        for order in workload.script(plan, number):
+            next_s = max(next_s + order.pause_ms / 1000, time.monotonic() - 0.1)
+            time.sleep(max(0.0, next_s - time.monotonic()))
+            if not self._sending.is_set():
+                return
+            self._send(producer, name, order)
+
+    def _send(self, producer: Producer, name: str, order: workload.Order) -> None:
+        queue = MessageQueue(self.name, self.broker, order.queue) if order.queue >= 0 else None
+        invoke_ms = self.now_ms()
+        known: dict[str, Any] = {
+            "client": name,
+            "key": order.key,
+            "value": workload.checksum(order.body),
+            "invoke_ms": invoke_ms,
+            "timeout_ms": self.plan.send_timeout_ms,
+        }
+        try:
+            result = producer.send(Message(self.name, order.body, keys=order.key), queue)
+        except ClientError as error:
+            outcome = UNKNOWN if error.maybe_stored else FAIL
+            self.history.add(
+                "send",
+                complete_ms=self.now_ms(),
+                outcome=outcome,
+                broker=self.broker,
+                queue=order.queue,
+                error=str(error),
+                **known,
+            )
+            return
+        self.history.add(
+            "send",
+            complete_ms=self.now_ms(),
+            outcome=OK,
+            broker=result.queue.broker_name,
+            queue=result.queue.queue_id,
+            offset=result.queue_offset,
+            status=str(result.status),
+            **known,
+        )
+        if result.queue.broker_name == self.broker:
+            self.acked_ms[name] = invoke_ms
+
+    # --- reading
+
+    def _delivered(self, kind: str, client: str, message: MessageExt) -> None:
+        now_ms = self.now_ms()
+        self.history.add(
+            "deliver",
+            client=client,
+            key=message.keys or "",
+            value=workload.checksum(message.body),
+            invoke_ms=now_ms,
+            broker=message.broker_name,
+            queue=message.queue_id,
+            offset=message.queue_offset,
+            group=self.group(kind),
+        )
+        self.given_ms[kind] = now_ms
+        place = (message.broker_name, message.queue_id)
+        table = self.given[kind]
+        table[place] = max(table.get(place, 0), message.queue_offset + 1)
+
+    def _start_push(self, number: int) -> None:
+        consumer = PushConsumer(
+            self.group(workload.PUSH),
+            namesrv=self.namesrv,
+            instance_name=f"{self.name}-p{number}",
+            orderly=True,
+            consume_from="first",
+            persist_interval_ms=COMMIT_MS,
+        )
+        self._push.append(consumer)
+        consumer.subscribe(self.name)
+
+        def listen(message: MessageExt) -> None:
+            self._delivered(workload.PUSH, f"push-{number}", message)
+
+        consumer.start(listen)
+
+    def _pull(self) -> None:
+        consumer = PullConsumer(
+            self.group(workload.PULL),
+            namesrv=self.namesrv,
+            instance_name=f"{self.name}-l",
+            consume_from="first",
+            auto_commit_interval_ms=COMMIT_MS,
+        )
+        try:
+            consumer.subscribe(self.name)
+            while self._reading.is_set():
+                try:
+                    messages = consumer.poll(POLL_MS)
+                except ClientError:
+                    time.sleep(RETRY_S)
+                    continue
+                for message in messages:
+                    self._delivered(workload.PULL, "pull-0", message)
+        except ClientError as error:  # without a reader no steady state comes, and the drill says so
+            self.history.add("event", key="pull consumer ended", value=str(error), invoke_ms=self.now_ms())
+        finally:
+            consumer.close()

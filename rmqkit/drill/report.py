@@ -1,0 +1,103 @@
+"""The report of a drill: one HTML file that needs nothing else, made from a run folder (`rmqkit[report]`).
+
+    rmqkit drill show RUN --report out.html
+
+It has, from top to bottom: the verdict in a sentence, what was broken, promised and seen; the promises with their
+counts; rate and latency with a band for the fault; the time line; the broken messages, each with its story; and how to
+do it again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from rmqkit import __version__
+from rmqkit.drill import report_words, runs
+from rmqkit.drill.history import History, Row
+from rmqkit.drill.plan import Plan
+from rmqkit.drill.report_plot import plot
+from rmqkit.drill.verdict import Checked, Verdict
+
+TEMPLATE = "report.html.j2"
+STORIES_MAX = 20
+#: settings of the plan that are shown, when they are not empty
+SHOWN = (
+    "fault",
+    "target",
+    "group",
+    "mode",
+    "seed",
+    "groups",
+    "replicas",
+    "writers",
+    "rate",
+    "queues",
+    "body_size",
+    "fault_ms",
+)
+
+
+def page(run: Path, command: str) -> str:
+    """The whole file. `command` does the drill again. Raises PlanError for a folder that is no run, ImportError."""
+    import jinja2
+
+    plan, verdict, history = runs.load_plan(run), runs.load_verdict(run), runs.load_history(run)
+    source = files("rmqkit.drill").joinpath("templates", TEMPLATE).read_text(encoding="utf-8")
+    environment = jinja2.Environment(
+        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    return environment.from_string(source).render(content(plan, verdict, history, run.name, command))
+
+
+def content(plan: Plan, verdict: Verdict, history: History, run: str, command: str) -> dict[str, Any]:
+    """What the template is given."""
+    return {
+        "run": run,
+        "command": command,
+        "version": __version__,
+        "judgement": str(verdict.judgement),
+        "words": report_words.of(plan, verdict),
+        "verdict": verdict,
+        "promises": [(each, report_words.notes(each)) for each in verdict.promises],
+        "figures": report_words.figures(history, verdict),
+        "timeline": verdict.timeline,
+        "stories": [(each, _stories(each, history)) for each in verdict.broken],
+        "plot": plot(history) if history.sends else "",
+        "settings": _settings(plan),
+        "rows": len(history),
+    }
+
+
+def _settings(plan: Plan) -> Mapping[str, str]:
+    told = plan.as_json()
+    shown = {key: str(told[key]) for key in SHOWN if told[key] not in ("", ())}
+    if plan.breaks:
+        shown["planted defects"] = ", ".join(plan.breaks)
+    return {**shown, **plan.settings, **plan.seen}
+
+
+def _stories(each: Checked, history: History) -> list[tuple[str, str, list[tuple[str, str]]]]:
+    """Of the first broken facts: (message, what is wrong, lines of its story)."""
+    told = []
+    for broken in each.finding.broken[:STORIES_MAX]:
+        rows = history.story(broken.key) if broken.key else []
+        told.append((broken.key, broken.what, [(f"{row.complete_ms / 1000:.3f}", line(row)) for row in rows]))
+    return told
+
+
+def line(row: Row) -> str:
+    """One row of a message's story in words."""
+    where = f"{row.broker} queue {row.queue} offset {row.offset}"
+    if row.kind == "event":
+        return f"— {row.key} {row.value}".rstrip()
+    if row.kind == "send":
+        took = f"after {row.complete_ms - row.invoke_ms} ms"
+        if row.outcome == "ok":
+            return f"{row.client}: send answered {row.status} {took}: {where}"
+        return f"{row.client}: send ended {row.outcome} {took}: {row.extra.get('error', '')}"
+    if row.kind == "deliver":
+        return f"{row.client}: delivered to {row.extra.get('group', '')} from {where}"
+    return f"{row.client}: read back at {where}"

@@ -1,0 +1,128 @@
+"""A verdict in words and figures: what was broken, what the mode promises, what was seen. For terminal and report alike."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from rmqkit.drill import history as names
+from rmqkit.drill.history import OK, History, Row
+from rmqkit.drill.plan import Plan, Replication
+from rmqkit.drill.promises.contract import Judgement
+from rmqkit.drill.promises.table import FLUSHES, REPLICATIONS, Harm, cell
+from rmqkit.drill.verdict import Checked, Verdict
+
+HEADLINES = {
+    Judgement.VALID: "Every promise was kept.",
+    Judgement.BROKEN: "A promise was broken.",
+    Judgement.INCONCLUSIVE: "Inconclusive: the drill proves nothing either way.",
+}
+
+
+class Words(NamedTuple):
+    headline: str
+    broke: str
+    promised: str
+    seen: str
+
+
+def of(plan: Plan, verdict: Verdict) -> Words:
+    count = verdict.counts
+    headline = HEADLINES[verdict.judgement]
+    if verdict.broken:
+        named = ", ".join(each.name for each in verdict.broken)
+        headline = f"{len(verdict.broken)} of {len(verdict.promises)} promises broken: {named}."
+    elif verdict.why:
+        headline = f"{headline[:-1]}: {verdict.why}."
+    broke = f"What was broken: {plan.fault} of {verdict.node or plan.target}, mode {plan.mode}, seed {plan.seed}."
+    if verdict.proof:
+        broke += f" Proof: {verdict.proof}."
+    if plan.breaks:
+        broke += f" Planted on purpose: {', '.join(plan.breaks)}."
+    seen = ""
+    if count.get("sends"):
+        seen = (
+            f"What was seen: {count['sends']:,} sends, {count['acknowledged']:,} acknowledged,"
+            f" {count['refused']:,} refused, {count['unknown']:,} unknown;"
+            f" {count['deliveries']:,} deliveries, {count['readings']:,} messages read back."
+        )
+    return Words(headline, broke, promised(plan, verdict), seen)
+
+
+def promised(plan: Plan, verdict: Verdict) -> str:
+    """What the mode promises of an acknowledged message under this fault, from the table."""
+    harm = _harm(plan.fault)
+    if harm is None:
+        return ""
+    hits_master = not verdict.node or verdict.node.endswith("-0")
+    copies = 1 if plan.replicas < 2 else 2
+    told = cell(plan.mode, harm, copies=copies, hits_master=hits_master).text.replace("*", "").replace("`", "")
+    replication = "one replica" if plan.replicas < 2 else REPLICATIONS[plan.mode.replication].replace("`", "")
+    text = (
+        f"What is promised: with {replication} and {FLUSHES[plan.mode.flush].strip('`')}, SEND_OK under this fault: {told}."
+    )
+    if plan.mode.replication is Replication.QUORUM and plan.replicas > 1:
+        alone = cell(plan.mode, harm, copies=1, hits_master=hits_master).text
+        if alone.replace("*", "").replace("`", "") != told:
+            text += " Less while only the master is in sync."
+    return text
+
+
+def _harm(fault: str) -> Harm | None:
+    for harm in Harm:
+        if fault == harm or fault.startswith(f"{harm}-"):
+            return harm
+    return None
+
+
+def notes(each: Checked) -> str:
+    """The counts of a finding in one line, those that are 0 left out."""
+    counts = [f"{name} {count:,}" for name, count in each.finding.counts.items() if count]
+    return "; ".join([*([each.finding.why] if each.finding.why else []), *counts])
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    """0 for none."""
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else 0.0
+
+
+def figures(history: History, verdict: Verdict) -> dict[str, str]:
+    """The figures that compare drills: counts, latencies while all is well, and how long things took after the fault."""
+    begin_ms = history.event_ms(names.FAULT_BEGINS)
+    whole = [row for row in history.acknowledged if begin_ms is None or row.complete_ms < begin_ms]
+    took = [row.complete_ms - row.invoke_ms for row in whole]
+    count = verdict.counts
+    found = {
+        "acknowledged": f"{count.get('acknowledged', 0):,}",
+        "refused": f"{count.get('refused', 0):,}",
+        "unknown": f"{count.get('unknown', 0):,}",
+        "p50 of a send before the fault, ms": f"{percentile(took, 0.5):g}",
+        "p99 of a send before the fault, ms": f"{percentile(took, 0.99):g}",
+    }
+    for after, key, name in (
+        (names.FAULT_BEGINS, names.SLAVE_READ, "fault → first read served from a slave, s"),
+        (names.FAULT_ENDS, names.FIRST_SEND_AGAIN, "fault's end → first send acknowledged, s"),
+        (names.FAULT_ENDS, names.IN_SYNC_AGAIN, "fault's end → everything as before, s"),
+    ):
+        since_ms, at_ms = history.event_ms(after), history.event_ms(key)
+        if since_ms is not None and at_ms is not None:
+            found[name] = f"{(at_ms - since_ms) / 1000:.2f}"
+    return found
+
+
+def rates(history: History, bucket_ms: int) -> tuple[list[float], dict[str, list[float]]]:
+    """Middles of the buckets in s, and by outcome (and `delivered`) how many a second."""
+    rows: list[Row] = [*history.sends, *history.deliveries]
+    last = max((row.complete_ms for row in rows), default=0) // bucket_ms + 1
+    table = {name: [0.0] * last for name in ("ok", "fail", "unknown", "delivered")}
+    for row in rows:
+        name = row.outcome if row.kind == "send" else "delivered"
+        table[name][row.complete_ms // bucket_ms] += 1000 / bucket_ms
+    return [(number + 0.5) * bucket_ms / 1000 for number in range(last)], table
+
+
+def latencies(history: History) -> tuple[list[float], list[float]]:
+    """Of the acknowledged sends: when they ended (s), and how long they took (ms)."""
+    rows = [row for row in history.sends if row.outcome == OK]
+    return [row.complete_ms / 1000 for row in rows], [float(row.complete_ms - row.invoke_ms) for row in rows]

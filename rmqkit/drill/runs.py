@@ -1,0 +1,114 @@
+"""Runs: the folder that a drill leaves behind, and how it is found again.
+
+    <home>/<cluster>/drills/<run>/     of a drill on a running cluster
+    <home>/drills/<run>/               of a drill that brought its own
+
+    plan.json  verdict.json  facts.json (before, after)  history.jsonl  history.parquet  logs/<node>.log  report.html
+
+A run is called `<stamp>-<fault>-<seed>`, with a number behind it when there is one of that name.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rmqkit.drill.engine import Outcome
+from rmqkit.drill.history import History, read_lines, write_lines, write_parquet
+from rmqkit.drill.plan import Plan, PlanError
+from rmqkit.drill.verdict import Verdict
+
+DRILLS = "drills"
+PLAN, VERDICT, FACTS, LINES, PARQUET, LOGS, REPORT = (
+    "plan.json",
+    "verdict.json",
+    "facts.json",
+    "history.jsonl",
+    "history.parquet",
+    "logs",
+    "report.html",
+)
+#: of each node's log, the end
+LOG_LINES = 400
+
+
+def new_run(parent: Path, plan: Plan) -> Path:
+    """Make the folder of a new run under `parent` (a cluster's folder, or the home)."""
+    stamp = time.strftime("%Y%m%d-%H%M%S")
+    drills = parent / DRILLS
+    drills.mkdir(parents=True, exist_ok=True)
+    number = 1
+    while True:
+        path = drills / f"{stamp}-{plan.fault}-{plan.seed}{f'-{number}' if number > 1 else ''}"
+        try:
+            path.mkdir()
+            return path
+        except FileExistsError:
+            number += 1
+
+
+def save(run: Path, plan: Plan, history: History, outcome: Outcome, logs: Mapping[str, Sequence[str]]) -> None:
+    """Write everything but the report. Raises OSError."""
+    (run / PLAN).write_text(plan.dumps(), encoding="utf-8")
+    (run / VERDICT).write_text(_json(outcome.verdict.as_json()), encoding="utf-8")
+    (run / FACTS).write_text(_json({"before": outcome.facts_before, "after": outcome.facts_after}), encoding="utf-8")
+    write_lines(history, run / LINES)
+    write_parquet(history, run / PARQUET)
+    (run / LOGS).mkdir(exist_ok=True)
+    for node, lines in logs.items():
+        (run / LOGS / f"{node}.log").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+
+
+def _json(content: Any) -> str:
+    return json.dumps(content, indent=2, ensure_ascii=False) + "\n"
+
+
+def all_runs(home: Path) -> list[Path]:
+    """Every run under a home, the oldest first."""
+    found = [*home.glob(f"{DRILLS}/*/{PLAN}"), *home.glob(f"*/{DRILLS}/*/{PLAN}")]
+    return sorted((path.parent for path in found), key=lambda run: run.name)
+
+
+def find(home: Path, name: str) -> Path:
+    """A run by its name, its folder, or `last`. Raises PlanError."""
+    if (Path(name) / PLAN).is_file():
+        return Path(name)
+    runs = all_runs(home)
+    if name == "last" and runs:
+        return runs[-1]
+    found = [run for run in runs if run.name == name]
+    if found:
+        return found[-1]
+    from difflib import get_close_matches
+
+    near = get_close_matches(name, [run.name for run in runs], n=1)
+    if near:
+        raise PlanError(f"there is no run {name!r}; did you mean {near[0]}?")
+    raise PlanError(f"there is no run {name!r} in {home}; `rmqkit drill list` has them all")
+
+
+def load_plan(run: Path) -> Plan:
+    """Raises PlanError."""
+    try:
+        return Plan.from_json(json.loads((run / PLAN).read_text(encoding="utf-8")))
+    except (OSError, ValueError) as error:
+        raise PlanError(f"{run / PLAN} cannot be read: {error}") from None
+
+
+def load_verdict(run: Path) -> Verdict:
+    """Raises PlanError."""
+    try:
+        return Verdict.from_json(json.loads((run / VERDICT).read_text(encoding="utf-8")))
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise PlanError(f"{run / VERDICT} cannot be read: {error}") from None
+
+
+def load_history(run: Path) -> History:
+    """Raises PlanError."""
+    try:
+        return read_lines(run / LINES)
+    except (OSError, ValueError) as error:
+        raise PlanError(f"{run / LINES} cannot be read: {error}") from None

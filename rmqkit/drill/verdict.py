@@ -1,0 +1,114 @@
+"""The verdict of a drill: what each promise came to, and what a reader has to know to believe it.
+
+A drill is *broken* when a promise is, *inconclusive* when one could not be judged (or the drill itself did not work: no
+steady state, a fault that did not bite), else *valid*. Exit codes: 1, 4, 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from rmqkit.drill.history import FAIL, OK, UNKNOWN, History
+from rmqkit.drill.promises.contract import Broken, Finding, Judgement
+
+EXIT_CODES = {Judgement.VALID: 0, Judgement.BROKEN: 1, Judgement.INCONCLUSIVE: 4}
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """One promise with its finding."""
+
+    name: str
+    text: str
+    finding: Finding
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    at_ms: int
+    what: str
+    more: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    judgement: Judgement
+    #: why it is inconclusive; "" otherwise
+    why: str
+    #: which node was hit, and what showed that it was
+    node: str
+    proof: str
+    promises: Sequence[Checked]
+    timeline: Sequence[Event]
+    counts: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def exit_code(self) -> int:
+        return EXIT_CODES[self.judgement]
+
+    @property
+    def broken(self) -> list[Checked]:
+        return [each for each in self.promises if each.finding.judgement is Judgement.BROKEN]
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> Verdict:
+        """Raises KeyError, TypeError or ValueError for what is no verdict."""
+        promises = []
+        for each in content["promises"]:
+            found = dict(each["finding"])
+            found["judgement"] = Judgement(found["judgement"])
+            found["broken"] = [Broken(*broken) for broken in found["broken"]]
+            promises.append(Checked(each["name"], each["text"], Finding(**found)))
+        rest = {key: value for key, value in content.items() if key in cls.__slots__}
+        rest |= {
+            "judgement": Judgement(content["judgement"]),
+            "promises": promises,
+            "timeline": [Event(**each) for each in content["timeline"]],
+        }
+        return cls(**rest)
+
+
+def verdict_of(history: History, promises: Sequence[Checked], *, node: str, proof: str, why: str) -> Verdict:
+    """Put together; `why` is what kept the drill from being one, "" when nothing did."""
+    judgements = {each.finding.judgement for each in promises}
+    if Judgement.BROKEN in judgements:
+        judgement = Judgement.BROKEN
+    elif why or not promises or Judgement.INCONCLUSIVE in judgements:
+        judgement = Judgement.INCONCLUSIVE
+        unclear = [each for each in promises if each.finding.judgement is Judgement.INCONCLUSIVE]
+        why = why or "; ".join(f"{each.name}: {each.finding.why}" for each in unclear)
+    else:
+        judgement = Judgement.VALID
+    return Verdict(
+        judgement=judgement,
+        why=why,
+        node=node,
+        proof=proof,
+        promises=tuple(promises),
+        timeline=tuple(Event(row.invoke_ms, row.key, row.value) for row in history.events),
+        counts=count(history),
+    )
+
+
+def count(history: History) -> dict[str, int]:
+    """What was done and seen, in numbers."""
+    outcomes = {OK: 0, FAIL: 0, UNKNOWN: 0}
+    statuses: dict[str, int] = {}
+    for row in history.sends:
+        outcomes[row.outcome] += 1
+        if row.status:
+            statuses[row.status] = statuses.get(row.status, 0) + 1
+    return {
+        "sends": len(history.sends),
+        "acknowledged": outcomes[OK],
+        "refused": outcomes[FAIL],
+        "unknown": outcomes[UNKNOWN],
+        **statuses,
+        "deliveries": len(history.deliveries),
+        "readings": len(history.reads),
+    }
