@@ -42,6 +42,8 @@ class IndexFile:
         self.end_phy = 0
         self.used_slots = 0
         self.count = 1
+        #: what the header in the file says
+        self.count_saved = 1
 
     @property
     def size(self) -> int:
@@ -59,7 +61,7 @@ class IndexFile:
         """Read the header; False when it cannot be one."""
         values = HEADER.unpack(self.disk.read(self.path, 0, HEADER.size))
         self.begin_ms, self.end_ms, self.begin_phy, self.end_phy, self.used_slots, self.count = values
-        self.count = max(self.count, 1)
+        self.count = self.count_saved = max(self.count, 1)
         return (
             self.count <= self.count_max
             and 0 <= self.used_slots <= self.slot_count

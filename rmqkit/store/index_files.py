@@ -183,13 +183,17 @@ class IndexFiles:
             return
         self._syncing = True
         file = self._unsynced[0]
-        header = file.header
+        header, count = file.header, file.count
         is_full = file.is_full
 
         def synced(error: OSError | None) -> None:
+            nonlocal header, count
             if error is not None or file not in self.files:
                 end(error)
                 return
+            if file.count < count:
+                # It was cut meanwhile.
+                header, count = file.header, file.count
             try:
                 self.disk.write(file.path, 0, [header])
             except OSError:
@@ -199,6 +203,7 @@ class IndexFiles:
                 self._tell()
                 return
             self.is_behind = False
+            file.count_saved = count
             if is_full or self._told:
                 self.disk.sync(file.path, end)
             else:
@@ -274,7 +279,10 @@ class IndexFiles:
             file.end_ms = file.begin_ms + (seconds * 1000 if low > 2 else 0)
             if file not in self._unsynced:
                 self._unsynced.append(file)
-            self.disk.write(file.path, 0, [file.header])
+            # A header that knows less than this waits for the sync of what it would speak of.
+            if file.count_saved > low:
+                self.disk.write(file.path, 0, [file.header])
+                file.count_saved = low
         return changed
 
 

@@ -204,3 +204,23 @@ def test_the_schedule_topics_units_hold_delivery_times():
     codes = [engine.table.by_key["SCHEDULE_TOPIC_XXXX", 0].unit(offset)[2] for offset in range(5)]
     assert codes == [stored_ms + 1000, stored_ms + 10_000, stored_ms + 7_200_000, 2598919, 2598919]
     assert engine.table.by_key["T", 0].unit(0)[2] == 2598919
+
+
+def test_a_cut_says_nothing_of_index_entries_that_are_not_synced():
+    """A header of the second file on the platter, nothing of the first: all keys of the first file would be gone."""
+    world = StoreWorld(ENGINES["mapped"])
+    engine = world.start()
+    ends = []
+    for number in range(30):
+        ends.append(engine.append(put("A", 0, b"x", properties=keys(f"id{number}", "k"))).phy_offset)
+        world.turn()
+    world.until(lambda: len(engine.index.files.files) == 2 and engine.index.files.files[1].count > 10)
+    first, second = (file.path for file in engine.index.files.files)
+    assert not any(world.folder.files[first].read(0, 40)), "nothing was synced yet"
+    ended = []
+    engine.truncate(ends[-3], ended.append)
+    while not ended:
+        said = any(world.folder.files[second].read(0, 40))
+        assert not said or any(world.folder.files[first].read(0, 40))
+        world.turn()
+    assert any(world.folder.files[second].read(0, 40))
