@@ -8,6 +8,7 @@ when the store is taken or damaged. The rest is a generator that a duty steps th
    checkpoint (`logicsPhysicalOffset`) and `consumeQueueEnds.json` vouch for, every unit is on the platter. Without
    either: after a clean stop the last record that has a unit; else the start of the first file that upstream's rule
    (store times of the checkpoint) allows.
+   The last 8 MiB of records in front of T are checked again: damage there would be served, as no unit is made anew.
 3. After an unclean stop units of records behind T are forgotten; they may be a mixture of old and new pages.
 4. The log is read from T to its end: sizes, offsets and CRCs checked, units added. The end is where no whole record
    stands; a last record with a hole in its properties, which no CRC covers, is not whole. A queue that misses units
@@ -108,6 +109,8 @@ class Recovery:
         start, is_known = self._trusted(load.phy_max)
         is_exact = is_known and self._ends.phy_offset == start
         missing, rejected = self._missing(load, is_exact)
+        if is_known:
+            yield from self._look_behind(start)
         if missing:
             yield from self._disclaim_queues()
         yield from self._remove(load.strangers)
@@ -178,6 +181,31 @@ class Recovery:
             if record is not None and 0 < record.store_ms <= ms_min:
                 return first, False
         return start, False
+
+    def _look_behind(self, start: int) -> Work:
+        """Check the records in front of `start` once more, `BYTES_PER_STEP` of them: no unit is made of them again, so what
+        the disk has done to them would be served."""
+        check_crc = self._engine.config.commit_log.check_crc_on_recover
+        walk = LogWalk(self._log, self._record_before(start, BYTES_PER_STEP), check_crc=check_crc)
+        records = 0
+        while walk.position < start:
+            if walk.next() is None:
+                self._check_end(walk.position)
+                return
+            records += 1
+            if records % RECORDS_PER_STEP == 0:
+                yield False
+
+    def _record_before(self, start: int, size: int) -> int:
+        """Where a record stands, at most `size` bytes in front of the one at `start`, or there."""
+        log, low = self._log, start - size
+        if low <= log.files.start:
+            return log.files.start
+        record = self._record_at(start)
+        queue = None if record is None else self._engine.table.by_key.get((record.topic, record.queue_id))
+        unit = None if queue is None else queue.unit(queue.first_at(low, queue.offset_min))
+        known = [offset for offset in (log.files.floor(start), unit[0] if unit else -1) if low <= offset < start]
+        return min((offset for offset in known if self._record_at(offset) is not None), default=start)
 
     def _missing(self, load: QueueLoad, is_exact: bool) -> tuple[bool, set[tuple[str, int]]]:
         """Whether units are missing that were vouched for, and the queues of which nothing more can be believed."""
@@ -273,9 +301,11 @@ class Recovery:
         engine, log = self._engine, self._log
         files = log.files
         if end < files.end and (not self._is_clean or any(bytes(log.view(end, BLANK_SIZE)))):
+            position, is_told = end, files.end > files.floor(end) + files.file_size
+            if is_told:
+                engine.ports.log.warning("commit-log-cut", offset=end, files_behind=True)
             files.remove_from(files.floor(end) + files.file_size, self._steps.awaiting)
             yield from self._steps.wait()
-            position, cut = end, 0
             while position < files.end:
                 engine.progress = f"commit log: clearing {files.end - position} bytes behind its end"
                 step_end = min(files.end, position + BYTES_PER_STEP)
@@ -286,12 +316,13 @@ class Recovery:
                         position += files.file_size - in_file
                         break
                     if self._disk.read(path, in_file, size) != _ZEROES[:size]:
+                        if not is_told:
+                            # Before it is done: who is killed meanwhile has told it.
+                            engine.ports.log.warning("commit-log-cut", offset=end, files_behind=False)
+                            is_told = True
                         self._disk.write(path, in_file, [_ZEROES[:size]])
-                        cut = position + size - end
                     position += size
                 yield False
-            if cut:
-                engine.ports.log.warning("commit-log-cut", offset=end, at_most_bytes=cut)
         log.move_to(end)
         if len(files):
             for offset in range(files.floor(start), min(end + 1, files.end), files.file_size):

@@ -258,3 +258,28 @@ def test_a_damaged_record_is_not_served():
     assert [offset_of(record) for record in records] == [*range(5), *range(6, 40)]
     assert read.status.name == "FOUND"
     assert engine.read("T", 0, 5, count_max=1, size_max=100).offset_next == 7
+
+
+@pytest.mark.parametrize("stop", [True, False])
+def test_damage_in_front_of_the_last_known_record_is_refused(stop):
+    """Recovery makes no units of these records again: without a look at them their bytes would be served as they are."""
+    world = rolled_world(stop=stop)
+    file = world.folder.files["/store/commitlog/00000000000000012288"]
+    at = 300
+    file.write(at, bytes([file.read(at, 1)[0] ^ 4]))
+    with pytest.raises(
+        RmqkitError, match="commit log is damaged: /store/commitlog/00000000000000012288 holds no valid record"
+    ):
+        world.start()
+
+
+def test_a_cut_is_told_before_it_is_made():
+    """A process that is killed in the middle of clearing has said so."""
+    world, starts = killed_world()
+    world.folder.files[LOG].write(starts[3] + 88, b"X")
+    engine = world.engine
+    engine.start()
+    while any(world.folder.files[LOG].read(starts[3], 8)):
+        assert not engine.ready
+        world.turn()
+    assert ("warning", "commit-log-cut", {"offset": starts[3], "files_behind": False}) in world.notes.lines
