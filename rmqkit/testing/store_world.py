@@ -20,7 +20,7 @@ from typing import Any
 
 from rmqkit.config import NameserverSettings, NodeConfig, StorePaths
 from rmqkit.runtime.duties import Duties
-from rmqkit.runtime.ports import Clock, Ports
+from rmqkit.runtime.ports import Clock, Disk, Ports
 from rmqkit.sim.disk import SimDisk
 from rmqkit.sim.folder import SimFolder
 from rmqkit.store.contract import Arrival, EngineFactory, EngineParts, Put, StorageEngine
@@ -91,8 +91,12 @@ class StoreWorld:
         self._events.clear()
         self.duties = Duties()
         self.disk = SimDisk(self.folder, clock=self.clock, random=self.random, after_us=self._after_us)
-        ports = Ports(self.clock, self.disk, Random(7), self.notes)
+        ports = Ports(self.clock, self.port(self.disk), Random(7), self.notes)
         self.engine = self._make(EngineParts(ports, self.duties, self.config))
+
+    def port(self, disk: SimDisk) -> Disk:
+        """What the engine is given as its disk."""
+        return disk
 
     def start(self) -> StorageEngine:
         """Start and run until the engine is ready."""

@@ -1,0 +1,160 @@
+"""What a store did to its disk, operation by operation, and what it had promised by then.
+
+`RecordingDisk` stands between an engine and its disk and notes every change in the order of the calls; what completes
+later (`sync`, `replace`, `remove`, `truncate`) is noted twice: when asked for, and when the engine hears of its end.
+Between the two nobody knows how much of it has happened.
+
+`Ledger` is the other half: the messages that were given to the engine, in the order of the log, and after each step a
+`Promise`: up to where the log was told to be durable, to where it is being cut, which topics were deleted. It counts in
+operations, so that each prefix of them has its promise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from rmqkit.runtime.connection import Buffer
+from rmqkit.runtime.ports import Completion
+from rmqkit.sim.disk import SimDisk
+
+
+class Operation(NamedTuple):
+    """`kind`: create, write; sync, replace, remove, truncate (asked for); synced, replaced, removed, truncated (ended).
+
+    `number` is the operation that asked for what has ended. `position` is a size for create and truncate.
+    """
+
+    kind: str
+    path: str
+    position: int = 0
+    data: bytes = b""
+    number: int = -1
+
+
+ENDED = {"sync": "synced", "replace": "replaced", "remove": "removed", "truncate": "truncated"}
+
+
+class RecordingDisk:
+    """The disk port over another one. Of a failed write what it left is noted; other failures never end."""
+
+    def __init__(self, disk: SimDisk, operations: list[Operation]) -> None:
+        self.operations = operations
+        self._disk = disk
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._disk, name)
+
+    def create(self, path: str, size: int) -> None:
+        self._disk.create(path, size)
+        self.operations.append(Operation("create", path, size))
+
+    def write(self, path: str, position: int, buffers: Sequence[Buffer]) -> None:
+        data = b"".join(buffers)
+        try:
+            self._disk.write(path, position, [data])
+        except OSError:
+            # A part of it may be there.
+            if self._disk.size(path) is not None:
+                data = self._disk.read(path, position, len(data))
+                self.operations.append(Operation("write", path, position, data))
+            raise
+        self.operations.append(Operation("write", path, position, data))
+
+    def lock(self, path: str, content: bytes) -> None:
+        self._disk.lock(path, content)
+        self.operations.append(Operation("write", path, 0, content))
+
+    def sync(self, path: str, then: Completion) -> None:
+        self._disk.sync(path, self._noting(Operation("sync", path), then))
+
+    def replace(self, path: str, content: bytes, then: Completion) -> None:
+        self._disk.replace(path, content, self._noting(Operation("replace", path, 0, content), then))
+
+    def remove(self, path: str, then: Completion) -> None:
+        self._disk.remove(path, self._noting(Operation("remove", path), then))
+
+    def truncate(self, path: str, size: int, then: Completion) -> None:
+        self._disk.truncate(path, size, self._noting(Operation("truncate", path, size), then))
+
+    def _noting(self, asked: Operation, then: Completion) -> Completion:
+        number = len(self.operations)
+        self.operations.append(asked)
+
+        def ended(error: OSError | None) -> None:
+            if error is None:
+                self.operations.append(asked._replace(kind=ENDED[asked.kind], number=number))
+            then(error)
+
+        return ended
+
+
+class Known(NamedTuple):
+    """A message as the engine numbered it."""
+
+    phy_offset: int
+    phy_offset_next: int
+    topic: str
+    queue_id: int
+    queue_offset: int
+    body: bytes
+    key: str
+
+
+class Promise(NamedTuple):
+    """What holds from operation `since` on."""
+
+    since: int
+    #: all messages of this life of the log, the first `message_count` of them were settled
+    log: Sequence[Known]
+    message_count: int
+    #: the log is durable up to there, as the engine has told
+    durable: int
+    #: the log is being cut to there; -1 while it is not
+    cut: int
+    #: topic -> end of the log when its deletion was asked for, and when it was through
+    deleted: dict[str, int]
+    gone: dict[str, int]
+
+
+class Ledger:
+    """Write into `log`, `durable`, `cut`, `deleted`, `gone`; then `note`."""
+
+    def __init__(self, operations: list[Operation]) -> None:
+        self.log: list[Known] = []
+        self.durable = 0
+        self.cut = -1
+        self.deleted: dict[str, int] = {}
+        self.gone: dict[str, int] = {}
+        self.promises: list[Promise] = []
+        self._operations = operations
+        self.note()
+
+    def note(self) -> None:
+        now = len(self._operations)
+        promise = Promise(now, self.log, len(self.log), self.durable, self.cut, dict(self.deleted), dict(self.gone))
+        if self.promises and self.promises[-1].since == now:
+            self.promises.pop()
+        self.promises.append(promise)
+
+    def begin_cut(self, end: int) -> None:
+        self.cut = end
+        self.note()
+
+    def end_cut(self) -> None:
+        """The cut is durable: from here on the log is another one."""
+        self.log = [known for known in self.log if known.phy_offset_next <= self.cut]
+        self.durable = min(self.durable, self.cut)
+        self.deleted = {topic: min(end, self.cut) for topic, end in self.deleted.items()}
+        self.gone = {topic: min(end, self.cut) for topic, end in self.gone.items()}
+        self.cut = -1
+        self.note()
+
+    def at(self, count: int) -> tuple[Promise, int]:
+        """What is promised after the first `count` operations, and how many messages may be in the log then."""
+        number = max(0, len(self.promises) - 1)
+        while number and self.promises[number].since > count:
+            number -= 1
+        promise = self.promises[number]
+        following = self.promises[min(number + 1, len(self.promises) - 1)]
+        return promise, max(promise.message_count, following.message_count if following.log is promise.log else 0)
