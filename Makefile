@@ -14,8 +14,11 @@ $(STAMP): pyproject.toml $(wildcard plugins/*/pyproject.toml)
 demo: $(STAMP)
 	$(BIN)/python examples/demo.py
 
+# A worker a processor (tests/helpers/workers.py). Compiled modules are kept whatever the environment says: the tests start
+# hundreds of interpreters.
+test: export PYTHONDONTWRITEBYTECODE =
 test: $(STAMP)
-	$(BIN)/python -m pytest -q
+	$(BIN)/python -m pytest -q -n logical --maxprocesses 4 --dist loadgroup --no-loadscope-reorder
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

@@ -1,8 +1,14 @@
-"""Hypothesis profiles: `fast` for every run (few examples, always the same ones), `deep` for a night's run."""
+"""Hypothesis profiles: `fast` for every run (few examples, always the same ones), `deep` for a night's run.
+
+Several workers share the tests out as `tests/helpers/workers.py` says.
+"""
 
 import os
 
+import pytest
 from hypothesis import HealthCheck, settings
+
+from tests.helpers import workers
 
 settings.register_profile(
     "fast",
@@ -20,3 +26,8 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile(os.environ.get("RMQKIT_HYPOTHESIS", "fast"))
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if hasattr(config, "workerinput"):
+        workers.share_out(items)

@@ -1,7 +1,8 @@
 """Blocks of ports for clusters that a test starts by number.
 
 They lie below the ports that systems hand to outgoing connections (32768 and up on Linux): there one of those may sit in
-the block of a node that is just restarting.
+the block of a node that is just restarting. Each worker of a test run has a range of its own: two that looked at the same
+moment would find the same block free.
 """
 
 import random
@@ -9,15 +10,20 @@ import socket
 from collections.abc import Iterable
 from contextlib import ExitStack, closing
 
+from tests.helpers import workers
+
 BASES = range(11_000, 30_000)
 HOST = "127.0.0.1"
 
 
 def free_base(offsets: Iterable[int], hosts: Iterable[str] = (HOST,)) -> int:
     """A port such that it plus each offset is free on every host, and stays so unless somebody asks for it by number."""
+    offsets = sorted(offsets)
     wanted = [(host, offset) for host in hosts for offset in offsets]
+    share = workers.share_of(BASES)
+    bases = range(share.start - min(offsets[0], 0), share.stop - max(offsets[-1], 0))
     for _ in range(200):
-        base = random.choice(BASES)
+        base = random.choice(bases)
         with ExitStack() as held:
             if all(_free(held, (host, base + offset)) for host, offset in wanted):
                 return base
