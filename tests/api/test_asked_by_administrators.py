@@ -49,11 +49,13 @@ def test_it_shows_where_its_threads_are(own):
     running = Running(own)
     running.go.clear()
     own.producer().send(Message(running.topic, b"hello"))
+    # Not written out: the stack of this thread shows the lines of this test.
+    listening = f"in {running.a_listener_at_work.__name__}"
     try:
         stacks = until(
             lambda: (
                 text
-                if "a_listener_at_work" in (text := own.admin.consumer_running_info(*of(running), stack=True).jstack or "")
+                if listening in (text := own.admin.consumer_running_info(*of(running), stack=True).jstack or "")
                 else None
             )
         )
