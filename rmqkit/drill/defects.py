@@ -158,7 +158,7 @@ def _acks_by_connection(broker: Broker) -> None:
 )
 def _trust_any_report(broker: Broker) -> None:
     accept, members, acks = broker.replication.accept, broker.replication.members, broker.replication.acks
-    reported, counted = accept._reported, members.counted
+    reported, counted, park = accept._reported, members.counted, acks.park
 
     def taken(link: ReplicaLink, offset: int) -> None:
         if broker.serving and offset > broker.store.offset_written:
@@ -173,8 +173,15 @@ def _trust_any_report(broker: Broker) -> None:
         strangers = [link for link in accept.links.values() if link.acked > end and not link.conn.closing]
         return known + [link for link in strangers if link not in known]
 
+    def trust(offset: int, finish: Callable[[bool], None]) -> None:
+        if any(link.acked >= offset for link in believed()):
+            finish(True)
+        else:
+            park(offset, finish)
+
     _replace(accept, "_reported", taken)
     _replace(members, "counted", believed)
+    _replace(acks, "park", trust)
 
 
 @_defect(
@@ -390,19 +397,23 @@ def _reorder(broker: Broker) -> None:
 @_defect(
     "offsets-backwards",
     COMMITS,
-    "offsets that are copied between replicas overwrite newer ones",
+    "offsets that a slave copies from its master overwrite newer ones of its own, which the master never learns",
     needs="commits on the slave while its master is gone: kill, pause",
 )
 def _offsets_backwards(broker: Broker) -> None:
-    offsets = broker.offsets
+    offsets, metadata = broker.offsets, broker.replication.metadata
+    start = metadata.start
 
     def overwrite(key: str, told: Mapping[int, int], marks: object, may_take: object) -> bool:
-        if offsets.untold is not None:
-            offsets.untold.pop(key, None)
         offsets.table.setdefault(key, {}).update(told)
         return False
 
+    def started() -> None:
+        start()
+        offsets.untold = None
+
     _replace(offsets, "_merge_pair", overwrite)
+    _replace(metadata, "start", started)
 
 
 @_defect(
