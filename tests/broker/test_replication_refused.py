@@ -1,0 +1,222 @@
+"""Who is not followed and who does not count: slaves ahead of their master, foreign logs, twins, strangers, garbage."""
+
+import random
+
+import pytest
+
+from rmqkit.broker.node import Broker
+from rmqkit.runtime.connection import Address
+from rmqkit.runtime.node import BaseNode
+from rmqkit.wire.ha import transfer_head
+from tests.broker.replica_group import PORT, Group
+
+
+def _ahead(**settings) -> Group:
+    """A slave that has messages which its master lost: the master's disk is as it was before them."""
+    group = Group(inSyncReplicas=1, **settings).in_sync()
+    group.send(b"kept")
+    kept = group.master.store.offset_written
+    for _ in range(5):
+        group.send(b"lost by the master")
+    group.until(group.same_logs)
+    group.world.stop("broker-0")
+    group.until(lambda: not group.world.is_alive("broker-0"))
+    lost: list = []
+    group.world.restart("broker-0")
+    group.until(lambda: group.master.serving)
+    return group if lost else _cut(group, kept)
+
+
+def _cut(group: Group, offset: int) -> Group:
+    ended: list = []
+    group.world.kill("broker-1")
+    group.world.call("broker-0", lambda broker: broker.store.truncate(offset, ended.append))
+    group.until(lambda: ended)
+    assert ended == [None]
+    group.world.stop("broker-0")
+    group.until(lambda: not group.world.is_alive("broker-0"))
+    group.world.restart("broker-0")
+    group.until(lambda: group.master.serving)
+    group.world.restart("broker-1")
+    return group
+
+
+def test_a_slave_that_is_ahead_stops_and_nothing_is_cut():
+    group = _ahead()
+    group.until(lambda: group.slave.replication.state == "ahead")
+    end = group.slave.store.offset_written
+    assert "that it never had; nothing was cut" in group.facts("broker-1")["replicationWhy"]
+    # Even when the master has grown beyond it.
+    for _ in range(20):
+        group.send(b"other messages at the same places")
+    group.world.run_for(10_000)
+    assert group.slave.replication.state in ("ahead", "foreign")
+    assert group.slave.store.offset_written == end
+    assert group.master.replication.in_sync_count() == 1
+
+
+def test_a_slave_that_is_ahead_may_cut_itself_and_keeps_a_copy():
+    group = _ahead(haTruncateAhead=True)
+    group.in_sync()
+    group.send(b"after")
+    group.until(group.same_logs)
+    disk = group.world.disk("broker-1")
+    (copy,) = disk.list("diverged")
+    assert copy.size > 0
+    assert b"lost by the master" in disk.read(f"diverged/{copy.name}", 0, copy.size)
+    assert group.slave.store.queue_range("T", 0).offset_max == 2
+
+
+def test_a_foreign_log_is_not_followed_nor_touched():
+    group = Group(slaves=0, inSyncReplicas=1)
+    group.until(lambda: group.master.serving)
+    for _ in range(50):
+        group.send(b"ours")
+    stranger = group.add(1)
+    group.in_sync()
+    group.until(group.same_logs)
+    group.world.kill(stranger)
+    disk = group.world.disk("broker-0")
+    path = group.master.store.log.files.path(0)
+    data = disk.read(path, 0, 200)
+    group.world.call(
+        "broker-0",
+        lambda broker: broker.ports.disk.write(path, broker.store.offset_written - 10, [b"??"]),
+    )
+    group.world.restart(stranger)
+    group.until(lambda: group.slave.serving and group.slave.replication.state == "foreign")
+    assert data == group.world.disk(stranger).read(path, 0, 200)
+    assert "another group" in group.facts(stranger)["replicationWhy"]
+    assert group.master.replication.in_sync_count() == 1
+
+
+def test_another_broker_name_is_refused():
+    group = Group(slaves=0, inSyncReplicas=1)
+    master_ha = f"{group.hosts['broker-0']}:{PORT + 1}"
+    group.add(1, brokerName="broker-b", haMasterAddress=master_ha)
+    group.until(lambda: group.slave.serving)
+    group.world.call(
+        "broker-1", lambda broker: broker.replication.follow.learned(Address(group.hosts["broker-0"], PORT), None)
+    )
+    group.until(lambda: group.slave.replication.state == "refused")
+    assert "this is broker-a, not broker-b" in group.slave.replication.why
+
+
+def test_two_slaves_with_one_id():
+    group = Group(inSyncReplicas=1).in_sync()
+    twin = group.add(1, name="twin")
+    group.until(lambda: group.node(twin).serving and group.node(twin).replication.state == "refused")
+    assert "id 1 belongs to 10.0.1.2:10911" in group.node(twin).replication.why
+    assert group.master.replication.in_sync_count() == 2
+    group.world.kill("broker-1")
+    group.until(lambda: group.node(twin).replication.state == "following")
+
+
+def _deaf(group: Group) -> None:
+    """Let the client have connections that speak no frames."""
+
+    def make(client) -> None:
+        opened, closed = client.opened, client.closed
+        client.opened = lambda conn: None if conn.tag == "stranger" else opened(conn)
+        client.closed = lambda conn, reason: None if conn.tag == "stranger" else closed(conn, reason)
+
+    group.world.call("client", make)
+
+
+def test_a_stranger_who_reports_a_huge_offset_counts_for_nothing():
+    group = Group(slaves=0, slaveTimeout=500, haAcceptAnonymous=True)
+    group.until(lambda: group.master.serving)
+
+    def stranger(client) -> None:
+        conn = client.outbox.dial(Address(group.hosts["broker-0"], PORT + 1), "stranger")
+        client.outbox.send(conn, (1 << 62).to_bytes(8, "big"))
+
+    _deaf(group)
+    group.world.call("client", stranger)
+    group.world.run_for(1000)
+    assert group.master.replication.in_sync_count() == 1
+    assert group.send().code == 11
+    lines = [line.fields for line in group.world.log("broker-0").events("replica-refused")]
+    assert "this log ends at 0" in lines[0]["reason"]
+
+
+def _false_master(group: Group, *, what) -> None:
+    """A machine at which the slave finds something else than a master's stream."""
+
+    class Fake(BaseNode):
+        def received(self, conn, data: bytes) -> None:
+            self.outbox.send(conn, what(int.from_bytes(data[:8], "big")))
+
+    group.world.add_node("fake", lambda ports: Fake("fake", ports), "10.0.9.9")
+    group.world.listen("fake", "any", Address("10.0.9.9", PORT + 1))
+
+
+@pytest.mark.parametrize(
+    ("what", "said"),
+    [
+        (lambda end: transfer_head(end, 1 << 30), "no master's stream"),
+        (lambda end: transfer_head(end, -5), "no master's stream"),
+        (lambda end: transfer_head(-1, 0), "no master's stream"),
+        (lambda end: transfer_head(end + 100, 4) + b"abcd", "do not continue the log"),
+        (lambda end: b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", "no master's stream"),
+    ],
+)
+def test_a_stream_that_is_none_changes_nothing(what, said: str):
+    group = Group(slaves=0, inSyncReplicas=1)
+    group.world.kill("broker-0")
+    _false_master(group, what=what)
+    group.add(1, haMasterAddress=f"10.0.9.9:{PORT + 1}")
+    group.until(lambda: group.slave.serving and said in group.slave.replication.why)
+    group.world.run_for(5000)
+    assert group.slave.store.offset_written == 0
+
+
+def test_half_a_transfer_is_not_there_and_is_sent_again():
+    group = Group(inSyncReplicas=1).in_sync()
+    group.send(b"whole")
+    group.until(group.same_logs)
+    end = group.slave.store.offset_written
+
+    def half(slave: Broker) -> None:
+        follow = slave.replication.follow
+        follow.received(follow._conn, transfer_head(end, 500) + b"x" * 100)
+
+    group.world.call("broker-1", half)
+    group.world.run_for(10)
+    assert group.slave.store.offset_max == end
+    group.world.call("broker-0", lambda master: master.replication.accept.close_all("a test"))
+    group.in_sync()
+    group.send(b"more")
+    group.until(group.same_logs)
+
+
+def test_garbage_on_the_port_for_slaves():
+    group = Group(slaves=1, haAcceptAnonymous=True).in_sync()
+    rng = random.Random(5)
+
+    def knock(client) -> None:
+        for size in (1, 7, 8, 9, 16, 1000, 65_536):
+            conn = client.outbox.dial(Address(group.hosts["broker-0"], PORT + 1), "stranger")
+            client.outbox.send(conn, rng.randbytes(size))
+
+    _deaf(group)
+    group.world.call("client", knock)
+    group.world.run_for(2000)
+    assert group.send().code == 0
+    assert group.same_logs()
+    assert group.master.replication.in_sync_count() == 2
+
+
+def test_a_slave_whose_disk_is_full_says_so_and_goes_on_later():
+    group = Group(inSyncReplicas=1).in_sync()
+    group.send(b"first")
+    group.until(group.same_logs)
+    disk = group.world.disk("broker-1")
+    capacity, disk.folder.capacity = disk.folder.capacity, 1
+    for _ in range(20):
+        group.send(bytes(100_000))
+    group.world.run_for(5000)
+    assert group.slave.store.offset_written < group.master.store.offset_written
+    disk.folder.capacity = capacity
+    group.in_sync()
+    group.until(group.same_logs)
