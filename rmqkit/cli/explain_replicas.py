@@ -21,30 +21,30 @@ class Said(NamedTuple):
 #: by state of a slave: what it means, what to do
 SLAVE = {
     "no-master": Said(
-        "It knows no master, so it copies nothing.",
+        "It knows no master, so it copies nothing",
         "Start its group's master (`rmqkit cluster start`). Both need the same brokerName and the same name servers; or "
         "set haMasterAddress.",
     ),
     "connecting": Said(
-        "It does not reach its master.",
+        "It does not reach its master",
         "Look whether the master runs, and whether its port for replication (listenPort + 1) can be reached from here; "
         "it tries again every second.",
     ),
     "refused": Said(
-        "Its master refuses it.",
+        "Its master refuses it",
         "A slave has its master's brokerName and an id above 0 that no other broker of the group has; it tries again.",
     ),
     "ahead": Said(
-        "It has messages that its master never had, so it has stopped: it serves what it has and copies nothing.",
+        "It has messages that its master never had, so it has stopped and copies nothing",
         "If they matter, consume them from it first. Then start it with haTruncateAhead=true: it keeps a copy in "
         "diverged/ of its store folder, cuts them off and follows.",
     ),
     "foreign": Said(
-        "Its log is not the beginning of its master's, so it has stopped; nothing was changed.",
+        "Its log is not the beginning of its master's, so it has stopped and copies nothing",
         "If it belongs to another group, correct brokerName. Else stop it, move its store folder away, and start it: it "
         "copies everything anew.",
     ),
-    "stopped": Said("It does not follow anybody now.", "Look at its log."),
+    "stopped": Said("It does not follow anybody now", "Look at its log."),
 }
 
 #: what a master says of a slave that it does not count, by words of the reason
@@ -69,8 +69,8 @@ def _slave(said: Replication) -> list[Said]:
         if said.why:
             found.append(Said(f"{said.why}.", "What is missing can only be copied by hand, from a broker that has it."))
         return found
-    state = SLAVE.get(said.state, Said(f"Its state is {said.state}."))
-    return [Said(f"{state.what} ({said.why})" if said.why else state.what, state.do)]
+    state = SLAVE.get(said.state, Said(f"Its state is {said.state}"))
+    return [Said(f"{state.what}: {said.why}." if said.why else f"{state.what}.", state.do)]
 
 
 def _master(said: Replication) -> list[Said]:

@@ -84,7 +84,7 @@ class Description:
 
     name: str = DEFAULT
     groups: int = 1
-    replicas: int = 1
+    replicas: int = 2
     nameservers: int = 1
     bind: str = "127.0.0.1"
     advertise: str = ""

@@ -246,7 +246,8 @@ def test_settings_by_node_and_their_differences(up):
     # Nodes as `cluster status` calls them.
     assert up.run("config", "get", "broker-a-0", "brokerName").stdout == "broker-a\n"
     assert up.run("config", "list", "ns-0").stdout == up.run("config", "list", "nameserver").stdout
-    assert "broker-a-1" in up.error("config", "get", "broker-a-1", "brokerName", code=1)
+    assert up.run("config", "get", "broker-a-1", "brokerRole").stdout == "SLAVE\n"
+    assert "broker-a-2" in up.error("config", "get", "broker-a-2", "brokerName", code=1)
     assert list(up.json("broker", "status", "broker-a-0")) == ["broker-a"]
     up.run("config", "set", "broker-a", "traceOn=false")
     assert "traceOn" in [row["key"] for row in up.json("config", "diff", "broker-a")]

@@ -16,6 +16,8 @@ from tests.cli.conftest import free_base, make_shell, purge
 
 #: files of the log that are read through quickly after a crash
 SMALL = ("--set", "mappedFileSizeCommitLog=16777216")
+#: for what replicas have no part in
+ALONE = ("--replicas", "1")
 #: an address that nobody answers at: a cluster that advertises it never gets ready
 NOWHERE = ("--bind", "0.0.0.0", "--advertise", "192.0.2.1")
 
@@ -31,28 +33,35 @@ def no_process_is_left(shell):
 def test_status_has_the_shape_that_scripts_depend_on(up):
     status = up.json("cluster", "status")
     assert list(status) == ["name", "namesrv", "home", "nodes"]
-    nameserver, broker = status["nodes"]
+    nameserver, broker, slave = status["nodes"]
     assert list(nameserver) == ["node", "kind", "address", "metrics", "pid", "state"]
     assert (nameserver["node"], nameserver["kind"], nameserver["state"]) == ("ns-0", "nameserver", "up")
     assert nameserver["address"] == status["namesrv"]
-    assert list(broker) == [
+    assert list(broker) == list(slave) == [
         "node", "kind", "broker_name", "broker_id", "role", "acting", "address", "ha_address", "metrics", "pid", "state",
         "store", "offset_max", "in_sync", "replication",
     ]  # fmt: skip
-    host, port = broker["address"].split(":")
-    assert broker["ha_address"] == f"{host}:{int(port) + 1}"
-    assert (broker["broker_name"], broker["broker_id"], broker["role"], broker["acting"]) == (
-        "broker-a",
-        0,
-        "SYNC_MASTER",
-        False,
-    )
-    assert (broker["state"], broker["in_sync"]) == ("up", 1)
-    assert broker["offset_max"] > 0
-    assert os.path.isdir(broker["store"])
+    for node, broker_id, role, state, in_sync in (
+        (broker, 0, "SYNC_MASTER", "serving", 2),
+        (slave, 1, "SLAVE", "following", None),
+    ):
+        host, port = node["address"].split(":")
+        assert node["ha_address"] == f"{host}:{int(port) + 1}"
+        assert (node["broker_name"], node["broker_id"], node["role"], node["acting"]) == (
+            "broker-a",
+            broker_id,
+            role,
+            False,
+        )
+        assert (node["state"], node["in_sync"], node["offset_max"] > 0) == ("up", in_sync, True)
+        assert list(node["replication"]) == ["state", "why", "gap", "wanted", "members"]
+        assert (node["replication"]["state"], node["replication"]["why"]) == (state, "")
+        assert os.path.isdir(node["store"])
+    (member,) = broker["replication"]["members"]
+    assert (member["broker_id"], member["address"], member["in_sync"]) == (1, slave["address"], True)
     for node in status["nodes"]:
         assert psutil.pid_exists(node["pid"])
-    assert [node["metrics"] for node in status["nodes"]] == [None, None]
+    assert [node["metrics"] for node in status["nodes"]] == [None, None, None]
     assert status["home"] == str(up.home / "default")
 
 
@@ -71,13 +80,14 @@ def test_another_shape_of_a_running_cluster_is_refused_with_what_to_do(up):
 
 def test_list_env_logs_and_wait(up):
     status = up.json("cluster", "status")
-    assert [(each["name"], each["state"], each["running"]) for each in up.json("cluster", "list")] == [("default", "up", 2)]
+    assert [(each["name"], each["state"], each["running"]) for each in up.json("cluster", "list")] == [("default", "up", 3)]
     assert up.run("cluster", "env").stdout == f"export NAMESRV_ADDR='{status['namesrv']}'\n"
     assert up.json("cluster", "env") == {"NAMESRV_ADDR": status["namesrv"]}
     assert "ready" in up.run("cluster", "logs", "ns-0").stdout
     assert "\nbroker-a-0: " in up.run("cluster", "logs").stdout
-    assert {line["node"] for line in up.lines("cluster", "logs")} == {"ns-0", "broker-a-0"}
+    assert {line["node"] for line in up.lines("cluster", "logs")} == {"ns-0", "broker-a-0", "broker-a-1"}
     assert up.run("cluster", "wait", "--for", "ready").stdout == "cluster default is ready\n"
+    assert up.run("cluster", "wait", "--for", "in-sync").stdout == "cluster default is in sync\n"
     assert "ready or in-sync" in up.error("cluster", "wait", "--for", "lunch", code=2)
     up.error("cluster", "logs", "broker-b", code=2)
 
@@ -86,7 +96,7 @@ def test_list_env_logs_and_wait(up):
 def own(tmp_path_factory, lifeline):
     """A cluster of two groups, for tests that leave it running."""
     made = make_shell(tmp_path_factory.mktemp("own") / "home", lifeline)
-    made.run("cluster", "up", "--any-port", "--base-port", free_base(), "--groups", "2", *SMALL)
+    made.run("cluster", "up", "--any-port", "--base-port", free_base(), "--groups", "2", *ALONE, *SMALL)
     yield made
     purge(made)
 
@@ -196,7 +206,7 @@ def test_a_pid_of_another_process_is_not_taken_for_a_node(own):
 
 
 def test_two_ups_at_once_make_one_cluster(shell):
-    words = ("cluster", "up", "--any-port", "--base-port", free_base(), "--json")
+    words = ("cluster", "up", "--any-port", "--base-port", free_base(), *ALONE, "--json")
     with shell.start(*words, stdout=subprocess.PIPE) as one, shell.start(*words, stdout=subprocess.PIPE) as other:
         pids = [[node["pid"] for node in json.load(each.stdout)["nodes"]] for each in (one, other)]
         assert (one.wait(), other.wait()) == (0, 0)
@@ -206,7 +216,7 @@ def test_two_ups_at_once_make_one_cluster(shell):
 def test_metrics_have_a_port_of_their_own_on_every_node(shell):
     """10 apart, kept over a restart, moved when taken; printed, and in --json."""
     base = str(free_base())
-    own = ("--base-port", base, "--any-port", "--log-format", "json")
+    own = ("--base-port", base, "--any-port", *ALONE, "--log-format", "json")
     metrics = ("--set", "metricsExporterType=PROM", "--set", f"metricsPromExporterPort={int(base) + 105}")
     with socket.create_server(("127.0.0.1", int(base) + 105)):
         status = shell.json("cluster", "up", *own, *metrics)
@@ -239,7 +249,7 @@ def test_down_keeps_the_data_and_purge_removes_it(shell):
     (shell.home / "shop" / "mine.txt").write_text("not of the cluster")
     assert shell.json("cluster", "down", "shop", "--purge") == {
         "name": "shop",
-        "stopped": ["ns-0", "broker-a-0"],
+        "stopped": ["ns-0", "broker-a-0", "broker-a-1"],
         "purged": True,
     }
     assert [path.name for path in (shell.home / "shop").iterdir()] == ["mine.txt"]
@@ -248,7 +258,7 @@ def test_down_keeps_the_data_and_purge_removes_it(shell):
 
 
 def test_settings_reach_the_nodes_and_are_remembered(shell):
-    shell.run("cluster", "up", "--any-port", "--base-port", free_base(), "--set", "flushDiskType=SYNC_FLUSH")
+    shell.run("cluster", "up", "--any-port", "--base-port", free_base(), *ALONE, "--set", "flushDiskType=SYNC_FLUSH")
     assert shell.run("config", "get", "flushDiskType").stdout == "SYNC_FLUSH\n"
     shell.run("cluster", "down")
     shell.run("cluster", "up", "--set", "fileReservedTime=5")
@@ -268,12 +278,12 @@ def test_a_taken_port_is_an_error_that_names_the_owner(shell):
 def test_any_port_moves_on(shell):
     with socket.create_server(("127.0.0.1", free_base())) as listener:
         port = listener.getsockname()[1]
-        status = shell.json("cluster", "up", "--any-port", "--base-port", port)
+        status = shell.json("cluster", "up", "--any-port", "--base-port", port, *ALONE)
         assert int(status["namesrv"].split(":")[1]) >= port + 10
 
 
 def test_ctrl_c_during_up_leaves_nothing_behind(shell):
-    with shell.terminal("cluster", "up", "--any-port", "--base-port", free_base(), *NOWHERE) as screen:
+    with shell.terminal("cluster", "up", "--any-port", "--base-port", free_base(), *ALONE, *NOWHERE) as screen:
         wait_for(lambda: (shell.home / "default" / "nodes" / "broker-a-0" / "log").exists())
         screen.process.sendintr()
         screen.expect("interrupted")
@@ -283,7 +293,7 @@ def test_ctrl_c_during_up_leaves_nothing_behind(shell):
 
 
 def test_a_terminated_up_of_an_old_cluster_leaves_it_as_it_was(shell):
-    shell.run("cluster", "up", "--any-port", "--base-port", free_base())
+    shell.run("cluster", "up", "--any-port", "--base-port", free_base(), *ALONE)
     shell.run("cluster", "down")
     folder = shell.home / "default"
     before = {name: (folder / name).read_text() for name in ("cluster.toml", "state.json")}
@@ -298,7 +308,9 @@ def test_a_terminated_up_of_an_old_cluster_leaves_it_as_it_was(shell):
 
 
 def test_a_node_that_ends_at_once_is_told_with_its_last_lines(shell):
-    done = shell.run("cluster", "up", "--any-port", "--base-port", free_base(), "--set", "storageEngine=maped", code=1)
+    done = shell.run(
+        "cluster", "up", "--any-port", "--base-port", free_base(), *ALONE, "--set", "storageEngine=maped", code=1
+    )
     first, *last = done.stderr.splitlines()
     assert first.startswith("error: broker-a-0 ended while it started; its log is ")
     assert any("storageEngine=maped" in line and "mapped" in line for line in last)
@@ -307,20 +319,24 @@ def test_a_node_that_ends_at_once_is_told_with_its_last_lines(shell):
 
 
 def test_a_cluster_that_does_not_answer_in_time_is_taken_back(shell):
-    told = shell.run("cluster", "up", "--any-port", "--base-port", free_base(), *NOWHERE, "--timeout", "0.5", code=1)
+    told = shell.run(
+        "cluster", "up", "--any-port", "--base-port", free_base(), *ALONE, *NOWHERE, "--timeout", "0.5", code=1
+    )
     assert "is not ready in time" in told.stderr
     assert no_process_is_left(shell)
 
 
 def test_everything_that_was_killed_behind_its_back_comes_up_again(shell):
-    status = shell.json("cluster", "up", "--any-port", "--base-port", free_base(), *SMALL)
+    status = shell.json("cluster", "up", "--any-port", "--base-port", free_base(), *ALONE, *SMALL)
     crash(status["nodes"])
     assert "ns-0, broker-a-0 should run and does not" in shell.run("doctor", code=None).stdout
     assert {node["state"] for node in shell.json("cluster", "up")["nodes"]} == {"up"}
 
 
 def test_a_description_from_a_file(shell):
-    (shell.home / "f.toml").write_text(f"name = 'other'\nbase_port = {free_base()}\nany_port = true\nnameservers = 2\n")
+    (shell.home / "f.toml").write_text(
+        f"name = 'other'\nbase_port = {free_base()}\nany_port = true\nnameservers = 2\nreplicas = 1\n"
+    )
     status = shell.json("cluster", "up", "--file", "f.toml")
     assert (status["name"], [node["node"] for node in status["nodes"]]) == ("other", ["ns-0", "ns-1", "broker-a-0"])
     assert len(status["namesrv"].split(";")) == 2

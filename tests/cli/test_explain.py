@@ -110,6 +110,7 @@ def seen(config=None, facts=None, topic_perm=6, route_perm=6):
         (seen({"brokerPermission": "4"}), "every message", "lacks 2"),
         (seen({"brokerPermission": "2"}), "every pull", "lacks 4"),
         (seen({"brokerRole": "SLAVE"}), "every message", "slave"),
+        (seen(facts={"replicationWanted": "2", "replicationInSync": "1"}), "every message", "in sync"),
         (seen(facts={"commitLogDiskRatio": "0.97"}), "every message", "97%"),
         (seen(route_perm=4), "messages, by way", "add-write-perm"),
         (seen(route_perm=None), "messages, by way", "not registered"),
@@ -140,7 +141,7 @@ def test_nodes_of_the_running_cluster(up):
     assert "shows" not in up.run("explain", "broker-a-0").stdout
     assert "read-only" in up.run("explain", "broker-a-0").stdout
     up.run("broker", "add-write-perm", "broker-a")
-    assert up.json("explain", "ns-0")["node"]["facts"]["brokers"] == "1"
+    assert up.json("explain", "ns-0")["node"]["facts"]["brokers"] == "2"
     assert up.json("explain", "nameserver")["node"]["kind"] == "nameserver"
     assert "no node" in up.error("explain", "broker-zz", code=2)
 

@@ -46,7 +46,7 @@ def test_a_node_with_wrong_settings_does_not_start(shell, words, says):
         ("cluster up --file absent.toml", "absent.toml"),
         ("cluster up --base-port 99", "between 1024 and 65535"),
         ("cluster kill a b c", "too many words"),
-        ("cluster wait --for in-sync", "--for in-sync"),
+        ("cluster wait --for lunch", "--for lunch: must be ready or in-sync"),
         ("send", "TOPIC"),
         ("send t", "nothing to send"),
         ("send t x --size 3", "exclude each other"),

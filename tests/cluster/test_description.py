@@ -6,11 +6,12 @@ from rmqkit.cluster.description import Description, parse, parse_settings, read
 from rmqkit.cluster.errors import UsageProblem
 
 
-def test_the_default_is_one_name_server_and_one_broker_at_rocketmqs_ports():
+def test_the_default_is_one_name_server_and_one_group_of_two_brokers_at_rocketmqs_ports():
     nodes = Description().nodes()
     assert [(plan.node, plan.kind, plan.port) for plan in nodes] == [
         ("ns-0", "nameserver", 9876),
         ("broker-a-0", "broker", 10911),
+        ("broker-a-1", "broker", 10921),
     ]
     assert nodes[1].ports(10911) == (10911, 10909, 10912)
     assert nodes[0].ports(9876) == (9876,)

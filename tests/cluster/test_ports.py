@@ -9,7 +9,7 @@ from rmqkit.cluster import ports
 from rmqkit.cluster.description import Description
 from rmqkit.cluster.errors import ClusterError
 
-PLANS = Description(groups=2).nodes()
+PLANS = Description(groups=2, replicas=1).nodes()
 
 
 def choose(taken=(), *, any_port=False, reserved=()):
