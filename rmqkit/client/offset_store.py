@@ -4,6 +4,9 @@
 `update` is memory only; `persist` brings what has changed to its place. A read answers from the place, never from memory:
 it is asked for when a queue is taken over.
 
+With the brokers the place is the master or, while it is gone, a slave. Whoever has not been told an offset is told it,
+changed or not: the slave may have taken over without it, and the master come back without what the slave was told.
+
 The local file is upstream's: `<folder>/<client id>/<group>/offsets.json`, a map keyed by queue objects, kept with its
 predecessor as `.bak`. It goes through the disk port.
 
@@ -20,6 +23,7 @@ from rmqkit.client.client import Client, fields
 from rmqkit.client.flow import Promise
 from rmqkit.errors import ClientError, PeerUnreachable
 from rmqkit.runtime.calls import Reply
+from rmqkit.runtime.connection import Address
 from rmqkit.runtime.kept import KeptFile
 from rmqkit.runtime.ports import Disk
 from rmqkit.wire.bodies import Body
@@ -33,6 +37,9 @@ from rmqkit.wire.schemas.offsets import (
 )
 
 PERSIST_TIMEOUT_MS = 5000
+
+#: a queue, what is stored where once the answer is there
+_Commit = tuple[MessageQueue, tuple[Address, int], Promise[Reply]]
 
 
 class OffsetStore(Protocol):
@@ -56,9 +63,10 @@ class RemoteOffsets:
         self._client = client
         self._group = group
         self._offsets: dict[MessageQueue, int] = {}
-        self._stored: dict[MessageQueue, int] = {}
+        #: with the broker that has it
+        self._stored: dict[MessageQueue, tuple[Address, int]] = {}
         #: topics and brokers that have an offset of this group
-        self._begun: set[tuple[str, str]] = set()
+        self._begun: set[tuple[str, Address]] = set()
 
     def update(self, queue: MessageQueue, offset: int, *, increase_only: bool = True) -> None:
         if not increase_only or offset > self._offsets.get(queue, -1):
@@ -78,36 +86,40 @@ class RemoteOffsets:
 
     async def persist(self, queues: Iterable[MessageQueue]) -> list[ClientError]:
         errors: list[ClientError] = []
-        calls: list[tuple[MessageQueue, int, Promise[Reply]]] = []
+        calls: list[_Commit] = []
         for queue in queues:
             offset = self._offsets.get(queue)
-            if offset is None or self._stored.get(queue) == offset:
+            if offset is None:
                 continue
             reader = self._client.routes.reader(queue.broker_name)
             if reader is None:
-                errors.append(_no_broker(queue))
+                if queue not in self._stored or self._stored[queue][1] != offset:
+                    errors.append(_no_broker(queue))
+                continue
+            address = reader.address
+            if self._stored.get(queue) == (address, offset):
                 continue
             request = UpdateConsumerOffsetRequest(
                 consumer_group=self._group, topic=queue.topic, queue_id=queue.queue_id, commit_offset=offset
             )
             code = RequestCode.UPDATE_CONSUMER_OFFSET
-            call = self._client.ask(reader.address, code, request, timeout_ms=PERSIST_TIMEOUT_MS)
-            if (queue.topic, queue.broker_name) in self._begun:
-                calls.append((queue, offset, call))
+            call = self._client.ask(address, code, request, timeout_ms=PERSIST_TIMEOUT_MS)
+            if (queue.topic, address) in self._begun:
+                calls.append((queue, (address, offset), call))
                 continue
             # The first goes alone: of several first commits of a group and topic that come at once, Apache's broker
             # keeps one and loses the others (`ConsumerOffsetManager.commitOffset` makes their table without a lock).
-            await self._settle([(queue, offset, call)], errors)
-            if self._stored.get(queue) == offset:
-                self._begun.add((queue.topic, queue.broker_name))
+            await self._settle([(queue, (address, offset), call)], errors)
+            if self._stored.get(queue) == (address, offset):
+                self._begun.add((queue.topic, address))
         await self._settle(calls, errors)
         return errors
 
-    async def _settle(self, calls: Iterable[tuple[MessageQueue, int, Promise[Reply]]], errors: list[ClientError]) -> None:
-        for queue, offset, call in calls:
+    async def _settle(self, calls: Iterable[_Commit], errors: list[ClientError]) -> None:
+        for queue, stored, call in calls:
             try:
                 await call
-                self._stored[queue] = offset
+                self._stored[queue] = stored
             except ClientError as error:
                 errors.append(error)
 

@@ -38,6 +38,7 @@ from rmqkit.client.message import MessageExt
 from rmqkit.client.offset_store import OffsetStore
 from rmqkit.client.pulling import SUSPEND_MS, Pulled, PullStatus, pull
 from rmqkit.client.rebalance import Rebalance
+from rmqkit.client.routes import MASTER_ID
 from rmqkit.errors import ClientClosed, ClientError, RmqkitError
 from rmqkit.wire.bodies import (
     EXPRESSION_TAG,
@@ -403,6 +404,7 @@ class PullConsumer:
                     send_subscription=True,
                 )
             except ClientError as error:
+                part.suggest_broker_id = MASTER_ID
                 if str(error) != last_error and not part.dropped:
                     last_error = str(error)
                     self.client.log.warning("pull-failed", group=self.group, queue=str(tuple(queue)), error=last_error)

@@ -9,6 +9,9 @@
 Any other code is a BrokerError, no answer a PeerUnreachable. Messages whose tag is not subscribed to are left out here:
 the broker compares hash codes only.
 
+A slave cannot tell an offset that is wrong from one that it has not reached: it says 20 with the offset that was asked for.
+Then, unless it sends us elsewhere, the caller gets the answer a moment later and does not ask without end.
+
 An inner batch is one record with several messages in its body (brokers of Apache's with batch queues store them): they
 come out as messages of their own, numbered from the record's offset on.
 
@@ -36,6 +39,8 @@ BATCH_SIZE = 32
 BATCH_BYTES_MAX = 256 * 1024
 SUSPEND_MS = 15_000
 TIMEOUT_MS = 30_000
+#: before an offset that a slave does not have is asked for again
+STUCK_MS = 100
 _TAGS = props.PROPERTY_TAGS.encode()
 _WRAPPED = MessageSysFlag.INNER_BATCH | MessageSysFlag.NEED_UNWRAP
 #: what is true of the record alone, not of the messages in it
@@ -109,6 +114,9 @@ async def pull(
         client.routes.refresh_soon(queue.topic)
         raise
     answer = fields(reply, PullMessageResponse)
+    is_stuck = reply.code == ResponseCode.PULL_RETRY_IMMEDIATELY and answer.next_begin_offset == offset
+    if is_stuck and client.routes.reader(queue.broker_name, answer.suggest_which_broker_id) == reader:
+        await client.timers.sleep(STUCK_MS)
     messages: list[MessageExt] = []
     if reply.is_ok:
         tags = frozenset(tag.encode() for tag in subscription.tags_set)

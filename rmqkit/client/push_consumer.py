@@ -40,6 +40,7 @@ from rmqkit.client.pulling import Pulled, PullStatus, pull
 from rmqkit.client.push_queue import Batch, Consumption, PushConsumerSettings, QueueWork
 from rmqkit.client.rebalance import UNBALANCED_MS, Rebalance
 from rmqkit.client.redelivery import Redelivery
+from rmqkit.client.routes import MASTER_ID
 from rmqkit.errors import ClientError, RmqkitError
 from rmqkit.wire import properties as props
 from rmqkit.wire.bodies import ConsumerData, ConsumerRunningInfo, ProcessQueueInfo, SubscriptionData
@@ -295,6 +296,7 @@ class PushConsumer:
                     broker_id=work.suggest_broker_id,
                 )
             except ClientError as error:
+                work.suggest_broker_id = MASTER_ID
                 if str(error) != last_error and not work.is_idle:
                     last_error = str(error)
                     self.client.log.warning("pull-failed", group=self.group, queue=str(tuple(work.queue)), error=last_error)

@@ -4,6 +4,9 @@ A route is fetched when it is first needed and then every 30 s as long as somebo
 stays until something newer is learned: a name server that is down, or one that has just been started and knows nothing
 yet, takes no route away. Fetches of one topic that overlap are one call.
 
+While a broker of a watched topic has no master, its slaves are read (`reader`) and the route is looked at more often, so
+that consumers return soon after the master does.
+
 A topic that the name servers do not know is published through the route of the default topic (TBW102), whose brokers
 create topics at the first send; such a route is marked `by_default` and never tells consumers anything.
 
@@ -32,6 +35,8 @@ MASTER_ID = 0
 DEFAULT_TOPIC = "TBW102"
 #: a failed send asks for a new route, but not more often than this
 REFRESH_PAUSE_MS = 1000
+#: while a master is missing
+MASTER_LOOK_MS = 3000
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +72,7 @@ class Routes:
         #: topics whose route could not be renewed; said once
         self._stale: dict[str, None] = {}
         client.duties.add("client-routes", self._refresh, None)
+        client.duties.add("client-masters", self._look_for_masters, None)
 
     def start(self) -> None:
         self._client.duties.wake("client-routes", self._client.clock.mono_ms + self._client.settings.route_refresh_ms)
@@ -218,6 +224,8 @@ class Routes:
         # What a newer route says of a broker holds for all topics; brokers that are in no route are forgotten.
         named: dict[str, None] = dict.fromkeys(name for each in self.routes.values() for name in each.brokers)
         self.brokers = {name: members for name, members in self.brokers.items() if name in named} | route.brokers
+        if _lacks_master(route):
+            self._client.duties.wake("client-masters", self._client.clock.mono_ms + MASTER_LOOK_MS)
         for listener in self.on_change:
             listener(route.topic)
 
@@ -225,6 +233,16 @@ class Routes:
         for topic in sorted(self._watched):
             self.fetch(topic)
         return now_ms + self._client.settings.route_refresh_ms
+
+    def _look_for_masters(self, now_ms: int) -> int | None:
+        lacking = [topic for topic in sorted(self._watched) if topic in self.routes and _lacks_master(self.routes[topic])]
+        for topic in lacking:
+            self.fetch(topic)
+        return now_ms + MASTER_LOOK_MS if lacking else None
+
+
+def _lacks_master(route: Route) -> bool:
+    return any(MASTER_ID not in members for members in route.brokers.values())
 
 
 def read_route(topic: str, data: TopicRoute) -> Route:

@@ -225,6 +225,24 @@ def test_the_broker_s_advice_where_to_pull_is_followed(peers):
     assert group.pull().address == A
 
 
+def test_a_slave_that_fails_is_left_for_the_master(peers):
+    peers.routes["T"] = route(("broker-a", {0: A, 1: A_SLAVE}), queues=1)
+    group = running(peers)
+    found(group.pull(), record(0), next_offset=1, suggest=1)
+    group.pull().answer(2, remark="slaveReadEnable is false")
+    peers.advance(3000)
+    assert group.pull().address == A
+
+
+def test_an_offset_that_a_slave_lacks_is_not_asked_for_without_end(peers):
+    peers.routes["T"] = route(("broker-a", {1: A_SLAVE}), queues=1)
+    group = running(peers)
+    group.pull().answer(20, offsets(0))
+    assert not group.pulls()
+    peers.advance(100)
+    assert group.pull().address == A_SLAVE
+
+
 def test_only_subscribed_tags_get_through_whatever_their_hash(peers):
     """PullAPIWrapper.processPullResult filters again by the tags themselves; "Aa" and "BB" have one hash code."""
     group = running(peers, expression="Aa || C")
@@ -276,6 +294,35 @@ def test_a_pull_takes_the_offset_with_it_to_the_master_only(peers):
     asked.answer(20, offsets(1))
     asked = group.pull()
     assert (asked.address, asked.ext["sysFlag"], asked.ext["commitOffset"]) == (A, "3", "1")
+
+
+def test_a_slave_is_read_while_the_master_is_gone_and_the_master_once_it_is_back(peers):
+    """`MQClientInstance.findBrokerAddressInSubscribe`, `RemoteBrokerOffsetStore.updateConsumeOffsetToBroker`."""
+    peers.routes["T"] = route(("broker-a", {0: A, 1: A_SLAVE}), queues=1)
+    group = running(peers)
+    found(group.pull(), record(0), next_offset=1)
+    group.finish()
+    peers.advance(5000)
+    assert group.commits() == {"0": "1"}
+    peers.routes["T"] = route(("broker-a", {1: A_SLAVE}), queues=1)
+    peers.states[A] = "down"
+    peers.cut(A)
+    peers.advance(3000)
+    asked = group.pull()
+    assert (asked.address, asked.ext["queueOffset"]) == (A_SLAVE, "1")
+    peers.advance(3000)
+    commit = peers.take(COMMIT)
+    assert (commit.address, commit.ext["commitOffset"]) == (A_SLAVE, "1"), "the slave may not have it"
+    commit.answer()
+    del peers.states[A]
+    peers.routes["T"] = route(("broker-a", {0: A, 1: A_SLAVE}), queues=1)
+    peers.advance(3000)
+    found(asked, record(1), next_offset=2)
+    group.finish()
+    assert group.pull().address == A
+    peers.advance(5000)
+    commit = peers.take(COMMIT)
+    assert (commit.address, commit.ext["commitOffset"]) == (A, "2")
 
 
 def test_a_commit_that_failed_is_made_again(peers):
