@@ -63,7 +63,7 @@ def our_cluster(home: Path) -> Iterator[Target]:
                 stack.callback(proxy.close)
             where = ["--base-port", str(base), "--bind", INSIDE, "--advertise", apache.HOST]
         settings = [word for key, value in OUR_SETTINGS.items() for word in ("--set", f"{key}={value}")]
-        up = rmqkit(home, "cluster", "up", *where, *settings, "--json")
+        up = rmqkit(home, "cluster", "up", "--replicas", "1", *where, *settings, "--json")
         try:
             if up.returncode:
                 raise RuntimeError(f"cluster up: {up.stdout}\n{up.stderr}")

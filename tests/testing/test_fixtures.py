@@ -81,6 +81,7 @@ def test_a_session_of_tests(tmp_path):
         tmp_path,
         ini="""
         rmqkit_groups = 2
+        rmqkit_replicas = 1
         rmqkit_settings =
             flushDiskType = SYNC_FLUSH
             plugin.mapped.any = 1
@@ -188,7 +189,7 @@ def test_a_killed_pytest_leaves_no_node(tmp_path):
     try:
         until(lambda: (tmp_path / "pids").exists(), "the cluster is up")
         nodes = [psutil.Process(int(pid)) for pid in (tmp_path / "pids").read_text().split()]
-        assert len(nodes) == 2
+        assert len(nodes) == 3
     finally:
         runner.send_signal(signal.SIGKILL)
         runner.wait()
@@ -228,7 +229,7 @@ def test_attached_to_a_running_cluster(tmp_path, rmqkit_cluster: RunningCluster,
     words = ["--rmqkit-namesrv", here] if by == "flag" else []
     done = run(tmp_path, *words, NAMESRV_ADDR=here if by == "environment" else nowhere)
     assert outcomes(done) == {"test_attached": "PASSED"}, done.stdout
-    assert len(rmqkit_cluster.cluster.running()) == 2, "it runs on"
+    assert len(rmqkit_cluster.cluster.running()) == 3, "it runs on"
 
 
 def test_a_cluster_that_cannot_be_is_said_without_a_traceback(tmp_path):

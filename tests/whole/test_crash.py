@@ -25,7 +25,7 @@ def start(tmp_path: Path):
         clusters.append(cluster)
         # Small files, so that the kill also falls on file ends.
         small = {"mappedFileSizeCommitLog": 4 * 1024 * 1024, "mappedFileSizeConsumeQueue": 20 * 3000}
-        cluster.up(any_port=True, settings={**small, **settings})
+        cluster.up(any_port=True, replicas=1, settings={**small, **settings})
         return cluster
 
     yield start_cluster
