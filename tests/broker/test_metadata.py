@@ -12,7 +12,7 @@ from rmqkit.broker.replication import metadata_told
 from rmqkit.wire.bodies import ConsumerOffsetTable, DataVersion, DelayOffsetTable, SubscriptionGroupConfig, TopicConfig
 from rmqkit.wire.codes import RequestCode, ResponseCode
 from rmqkit.wire.schemas.offsets import ResetOffsetRequest, UpdateConsumerOffsetRequest
-from tests.broker.test_replication import Group
+from tests.broker.replica_group import Group
 
 WITHIN_A_SECOND = 1000
 

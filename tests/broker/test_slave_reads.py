@@ -9,10 +9,10 @@ import pytest
 from rmqkit.wire.bodies import SubscriptionGroupConfig
 from rmqkit.wire.codes import RequestCode, ResponseCode
 from rmqkit.wire.record import iter_records
+from tests.broker.replica_group import Group
 from tests.broker.requests import pull as pull_of
 from tests.broker.requests import pull_fields, send, with_topic
 from tests.broker.test_metadata import copied, offset
-from tests.broker.test_replication import Group
 
 SUSPEND = "6"
 
