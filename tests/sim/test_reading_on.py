@@ -102,6 +102,7 @@ def test_consumption_goes_on_from_the_slave_and_returns_without_a_rollback():
     commit(story.group, 20, name="There", node="broker-1")
     reached = dict(story.group.slave.offsets.of("CG", "T"))
     story.world.restart("broker-0")
+    story.group.until(lambda: story.group.master.offsets.table)
     assert offset(story.group, "broker-0", "Idle") == 1
     story.run(2 * SECOND, strict=("broker-1",))
     at_master = story.group.master.offsets.of("CG", "T")
