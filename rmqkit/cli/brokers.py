@@ -1,4 +1,4 @@
-"""`rmqkit broker status` and the write permission of brokers (registered beside `broker run`).
+"""`rmqkit broker status`, `broker ha` and the write permission of brokers (registered beside `broker run`).
 
 A broker answers GET_BROKER_RUNTIME_INFO (28) with a table of texts under upstream's names. What a person asks first is at
 the top; `--all` and `--json` have every one of them as it came.
@@ -6,7 +6,7 @@ the top; `--all` and `--json` have every one of them as it came.
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -17,6 +17,9 @@ from rmqkit.cli.finding import Json, Namesrv
 from rmqkit.cli.times import show_time
 from rmqkit.cli.usage import Failed
 from rmqkit.errors import ClientError
+
+if TYPE_CHECKING:
+    from rmqkit.wire.bodies import HARuntimeInfo
 
 Node = Annotated[
     str | None,
@@ -60,6 +63,58 @@ def status(
             output.note(f"{name}: {text}")
     if failed:
         raise Failed("")
+
+
+def ha(node: Node = None, namesrv: Namesrv = None, json: Json = False) -> None:
+    """How replication goes, as mqadmin's haStatus shows it: a master's slaves, or how far a slave is.
+
+    `rmqkit cluster status` and `rmqkit explain BROKER` say why it does not.
+    """
+    node = node_named(node, namesrv)
+    with admin_of(namesrv) as admin:
+        check_brokers(admin)
+        found = {name: admin.ha_status(name) for name in ([node] if node else members(admin))}
+    if json:
+        output.document({name: ha_fields(info) for name, info in found.items()})
+        return
+    for number, (name, info) in enumerate(found.items()):
+        print(f"{chr(10) if number else ''}# {name}")
+        fields = ha_fields(info)
+        slaves = fields.pop("slaves", [])
+        for key, value in fields.items():
+            print(f"{key.replace('_', ' '):18}  {value}")
+        if slaves:
+            output.table(tuple(slaves[0]), [tuple(slave.values()) for slave in slaves])
+
+
+def ha_fields(info: HARuntimeInfo) -> dict[str, Any]:
+    if info.master:
+        return {
+            "role": "master",
+            "log_end": info.master_commit_log_max_offset,
+            "slaves_in_sync": info.in_sync_slave_nums,
+            "slaves": [
+                {
+                    "address": each.addr,
+                    "acknowledged": each.slave_ack_offset,
+                    "behind": each.diff,
+                    "in_sync": each.in_sync,
+                    "sent_up_to": each.transfer_from_where,
+                    "bytes_a_second": each.transferred_byte_in_second,
+                }
+                for each in info.ha_connection_info
+            ],
+        }
+    client = info.ha_client_runtime_info
+    return {
+        "role": "slave",
+        "master": client.master_addr,
+        "log_end": client.max_offset,
+        "master_log_end": client.master_flush_offset,
+        "last_read": show_time(client.last_read_timestamp),
+        "last_report": show_time(client.last_write_timestamp),
+        "bytes_a_second": client.transferred_byte_in_second,
+    }
 
 
 def members(admin: Any) -> list[str]:

@@ -13,7 +13,7 @@ from typing import Annotated
 
 import typer
 
-from rmqkit.cli.brokers import add_write_perm, status, wipe_write_perm
+from rmqkit.cli.brokers import add_write_perm, ha, status, wipe_write_perm
 from rmqkit.cli.commands import group
 from rmqkit.cli.complete import setting_keys
 
@@ -59,6 +59,7 @@ def run_broker(
 
 
 broker_app.command(name="status")(status)
+broker_app.command(name="ha")(ha)
 broker_app.command(name="wipe-write-perm")(wipe_write_perm)
 broker_app.command(name="add-write-perm")(add_write_perm)
 

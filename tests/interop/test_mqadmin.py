@@ -87,6 +87,15 @@ def check_brokerStatus(world: World) -> None:
 
 
 @check
+def check_haStatus(world: World) -> None:
+    """A master without slaves; groups of several brokers are in `test_mixed_groups.py`."""
+    words = dict(line.split("\t") for line in world.admin("haStatus", "-b", world.address).out.splitlines() if "\t" in line)
+    assert words["#MasterAddr"] == world.address
+    assert (words["#SlaveNum"], words["#InSyncSlaveNum"]) == ("0", "0")
+    assert int(words["#MasterCommitLogMaxOffset"]) > 0
+
+
+@check
 def check_getBrokerConfig(world: World) -> None:
     out = world.admin("getBrokerConfig", "-b", world.address)
     values = dict(re.findall(r"^(\S+)\s*=  (.*)$", out.out, re.MULTILINE))

@@ -1,12 +1,14 @@
-"""What masters and slaves ask each other: 906, who is whose, and whether the slave's log belongs to the master's.
+"""What masters and slaves ask each other: 906, who is whose, and whether the slave's log belongs to the master's; and how
+it goes, as administrators ask for it (907).
 
-Source: `broker/.../processor/AdminBrokerProcessor.exchangeBrokerHAInfo`.
+Source: `broker/.../processor/AdminBrokerProcessor.{exchangeBrokerHAInfo,getBrokerHaStatus}`.
 """
 
 from typing import TYPE_CHECKING
 
 from rmqkit.runtime.calls import Call, Handlers, Response
 from rmqkit.wire.codes import RequestCode, ResponseCode
+from rmqkit.wire.schema import NoFields
 from rmqkit.wire.schemas.admin import ExchangeHAInfoRequest
 
 if TYPE_CHECKING:
@@ -27,3 +29,8 @@ def exchange(broker: "Broker", call: Call[ExchangeHAInfoRequest]) -> Response:
     if broker.replication.is_slave:
         return call.ok()
     return call.ok(broker.replication.answer(args))
+
+
+@rows.handles(RequestCode.GET_BROKER_HA_STATUS, NoFields)
+def status(broker: "Broker", call: Call[NoFields]) -> Response:
+    return call.ok(body=broker.replication.runtime_info().encode())
