@@ -31,6 +31,8 @@ from rmqkit.wire.schemas.pull import PullMessageRequest, PullMessageResponse
 
 READER_GROUP = "TOOLS_CONSUMER"
 PULL_COUNT = 500
+#: how often a single record that an answer passed over is asked for
+MISSING_TRIES = 3
 #: answers of a queue that has nothing more
 AT_END = (ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_OFFSET_MOVED)
 
@@ -103,19 +105,31 @@ class Asked:
         )
         if answer.head.code in AT_END:
             return (), offset
+        if answer.head.code == ResponseCode.PULL_RETRY_IMMEDIATELY:
+            return (), from_ext(PullMessageResponse, answer.head.ext_fields or {}).next_begin_offset
         if answer.head.code != ResponseCode.SUCCESS:
             raise NoAnswer(f"answer {answer.head.code}: {answer.head.remark}")
         fields = from_ext(PullMessageResponse, answer.head.ext_fields or {})
         return list(iter_records(answer.body)), fields.next_begin_offset
 
     def read(self, topic: str, queue: int, offset: int, end: int) -> Iterator[Record]:
-        """All records of [offset, end)."""
+        """All records of [offset, end). What an answer passes over is asked for again: only then is it missing."""
         while offset < end:
             records, following = self.pull(topic, queue, offset)
             if following <= offset:
                 raise NoAnswer(f"nothing comes at offset {offset}, although the queue's end is {end}")
             yield from records
+            there = {record.queue_offset for record in records}
+            for missing in (each for each in range(offset, min(following, end)) if each not in there):
+                yield from self._again(topic, queue, missing)
             offset = following
+
+    def _again(self, topic: str, queue: int, offset: int) -> Iterator[Record]:
+        for _ in range(MISSING_TRIES):
+            found = [record for record in self.pull(topic, queue, offset, 1)[0] if record.queue_offset == offset]
+            if found:
+                yield found[0]
+                return
 
 
 def key_of(record: Record) -> str:

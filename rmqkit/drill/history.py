@@ -8,7 +8,7 @@ milliseconds since the drill began, on one clock. `broker` is a broker *name*; w
 
     send       a producer sent message `key`; ok: `queue`, `offset` say where, extra: status, timeout_ms, error
     deliver    a consumer (extra: group) was given message `key`
-    committed  what a node (`client`) holds as the offset of group `key`; extra: boot, which run of the node
+    committed  what a node (`client`) holds as the offset of group `key`, -1: none any more; extra: boot, which run of it
     node       what a node (`client`) says of itself; extra: role, state, in_sync, gap, end, boot
     probe      a read as a new client would do it now: of whom (extra: node, broker_id), by the routes of that moment
     read       the last reading: message `key` stands at `offset` of `queue` on node `client`
@@ -39,6 +39,7 @@ FAULT_BEGINS = "fault begins"
 FAULT_BITES = "fault bites"
 FIRST_FAILED_SEND = "first failed send"
 SLAVE_READ = "first read served from a slave"
+LATE_READ = "a group that came after the fault reads"
 FAULT_ENDS = "fault ends"
 NODE_BACK = "node is back"
 FIRST_SEND_AGAIN = "first send acknowledged again"

@@ -97,7 +97,7 @@ class RealDriver:
             targets=self.targets(),
             nameserver=nameserver,
             topic=self.name,
-            groups=[load.group(workload.PULL), load.group(workload.PUSH)],
+            groups=[load.group(kind) for kind in (workload.PULL, workload.PUSH, workload.LATE)],
             queues=self.plan.queues,
             broker=self._broker,
         )

@@ -16,7 +16,7 @@ from typing import Any
 from rmqkit.api import Producer, PullConsumer, PushConsumer
 from rmqkit.client.message import Message, MessageExt
 from rmqkit.drill import workload
-from rmqkit.drill.history import FAIL, OK, UNKNOWN, History
+from rmqkit.drill.history import FAIL, FAULT_BITES, OK, UNKNOWN, History, Row
 from rmqkit.drill.plan import Plan
 from rmqkit.errors import ClientError, RmqkitError
 from rmqkit.wire.fastjson import MessageQueue
@@ -59,9 +59,16 @@ class RealLoad:
         self._reading.set()
         for number in range(workload.PUSH_MEMBERS):
             self._start_push(number)
-        self._threads.append(self._thread("pull", self._pull))
+        self._threads.append(self._thread("pull", partial(self._pull, workload.PULL)))
+        self.history.on_row = self._seen
         for number in range(self.plan.writers):
             self._writers.append(self._thread(workload.writer_name(number), partial(self._write, number)))
+
+    def _seen(self, row: Row) -> None:
+        """The late group comes with the proof of the fault."""
+        if row.kind == "event" and row.key == FAULT_BITES:
+            self.given[workload.LATE] = {}
+            self._threads.append(self._thread("late", partial(self._pull, workload.LATE)))
 
     def _thread(self, name: str, work: Callable[[], None]) -> threading.Thread:
         thread = threading.Thread(target=work, name=f"drill-{name}", daemon=True)
@@ -179,16 +186,16 @@ class RealLoad:
 
         consumer.start(listen)
 
-    def _pull(self) -> None:
+    def _pull(self, kind: str) -> None:
         consumer = PullConsumer(
-            self.group(workload.PULL),
+            self.group(kind),
             namesrv=self.namesrv,
-            instance_name=f"{self.name}-l",
+            instance_name=f"{self.name}-{kind}",
             consume_from="first",
             auto_commit_interval_ms=COMMIT_MS,
         )
         try:
-            consumer.subscribe(self.name)
+            self._subscribe(consumer)
             while self._reading.is_set():
                 try:
                     messages = consumer.poll(POLL_MS)
@@ -196,8 +203,19 @@ class RealLoad:
                     time.sleep(RETRY_S)
                     continue
                 for message in messages:
-                    self._delivered(workload.PULL, "pull-0", message)
+                    self._delivered(kind, f"{kind}-0", message)
         except ClientError as error:  # without a reader no steady state comes, and the drill says so
-            self.history.add("event", key="pull consumer ended", value=str(error), invoke_ms=self.now_ms())
+            self.history.add("event", key=f"group {kind} ended", value=str(error), invoke_ms=self.now_ms())
         finally:
             consumer.close()
+
+    def _subscribe(self, consumer: PullConsumer) -> None:
+        """Tried until it works: a master that stands still answers nobody. Raises the last error once reading has ended."""
+        while True:
+            try:
+                consumer.subscribe(self.name)
+                return
+            except ClientError:
+                if not self._reading.is_set():
+                    raise
+                time.sleep(RETRY_S)

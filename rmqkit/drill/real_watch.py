@@ -55,6 +55,8 @@ class Watch:
         self.last: dict[str, Row] = {}
         #: broker name → broker id → address, as the name server has it now
         self.route: dict[str, dict[int, str]] = {}
+        #: (node, group, queue) that had an offset; from then on one that is gone is told as well
+        self.held: set[tuple[str, str, int]] = set()
 
     def start(self) -> None:
         for target in self._targets:
@@ -157,7 +159,9 @@ def look(watch: Watch, asked: Asked, target: Target, **more: Any) -> None:
         for queue in range(watch.queues):
             begun_ms = watch.now_ms()
             offset = asked.committed(group, watch.topic, queue)
-            if offset is not None:
+            place = (target.plan.node, group, queue)
+            if offset is not None or place in watch.held:
+                watch.held.add(place)
                 watch.history.add(
                     "committed",
                     client=target.plan.node,
@@ -166,7 +170,7 @@ def look(watch: Watch, asked: Asked, target: Target, **more: Any) -> None:
                     complete_ms=watch.now_ms(),
                     broker=target.plan.broker_name,
                     queue=queue,
-                    offset=offset,
+                    offset=-1 if offset is None else offset,
                     boot=facts.get("bootTimestamp", ""),
                     **more,
                 )

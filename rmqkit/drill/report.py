@@ -14,7 +14,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from rmqkit import __version__
+import rmqkit
 from rmqkit.drill import report_words, runs
 from rmqkit.drill.history import History, Row
 from rmqkit.drill.plan import Plan
@@ -57,7 +57,7 @@ def content(plan: Plan, verdict: Verdict, history: History, run: str, command: s
     return {
         "run": run,
         "command": command,
-        "version": __version__,
+        "version": rmqkit.__version__,
         "judgement": str(verdict.judgement),
         "words": report_words.of(plan, verdict),
         "verdict": verdict,

@@ -11,6 +11,9 @@ from collections.abc import Iterable, Sequence
 
 from rmqkit.drill import history as names
 from rmqkit.drill.history import OK, History, Row
+from rmqkit.drill.workload import LATE
+
+LATE_READER = f"{LATE}-0"
 
 
 def derive(history: History) -> None:
@@ -34,6 +37,9 @@ def derive(history: History) -> None:
             took_ms = again.complete_ms - failed.complete_ms
             value = f"{again.client}, {took_ms / 1000:.1f} s after the first that failed"
             history.add("event", key=names.FIRST_SEND_AGAIN, invoke_ms=again.complete_ms, value=value)
+    late = _earliest(row for row in rows if row.kind == "deliver" and row.client == LATE_READER)
+    if late is not None:
+        history.add("event", key=names.LATE_READ, invoke_ms=late.complete_ms, value=str(late.extra.get("group", "")))
     served = _earliest(
         row
         for row in rows

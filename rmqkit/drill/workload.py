@@ -4,8 +4,9 @@ Writers are independent and synchronous: each waits for an answer before its nex
 choose a queue of the broken group for each message, which is tried once; the others let the client choose and try
 again, as programs do. Bodies are a message's key and noise; histories hold their checksums.
 
-Two groups read: `pull` (one member, a PullConsumer) and `push` (two members in order, PushConsumers). Times between two
-sends vary around the plan's rate, so that writers do not march in step.
+Two groups read from the begin: `pull` (one member, a PullConsumer) and `push` (two members in order, PushConsumers). A
+third, `late` (a PullConsumer), comes when the fault has bitten and reads from the first message on: from a slave, if it
+can. Times between two sends vary around the plan's rate, so that writers do not march in step.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from zlib import crc32
 
 from rmqkit.drill.plan import Plan
 
-PULL, PUSH = "pull", "push"
+PULL, PUSH, LATE = "pull", "push", "late"
 PUSH_MEMBERS = 2
 
 

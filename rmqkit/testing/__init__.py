@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from rmqkit.testing.faults import FaultContract, FaultLab
     from rmqkit.testing.filters import FilterContract
     from rmqkit.testing.lock_modes import LockModeContract
+    from rmqkit.testing.promises import PromiseContract
     from rmqkit.testing.storage import StorageEngineContract
     from rmqkit.testing.store_world import StoreWorld
 
@@ -26,6 +27,7 @@ _HOMES = {
     "FaultPolicyContract": "rmqkit.testing.fault_policies",
     "FilterContract": "rmqkit.testing.filters",
     "LockModeContract": "rmqkit.testing.lock_modes",
+    "PromiseContract": "rmqkit.testing.promises",
     "RunningCluster": "rmqkit.testing.clusters",
     "SimBroker": "rmqkit.testing.brokers",
     "StorageEngineContract": "rmqkit.testing.storage",
@@ -40,6 +42,7 @@ __all__ = [
     "FaultPolicyContract",
     "FilterContract",
     "LockModeContract",
+    "PromiseContract",
     "RunningCluster",
     "SimBroker",
     "StorageEngineContract",

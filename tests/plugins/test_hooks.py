@@ -9,7 +9,8 @@ import sys
 from rmqkit import plugins
 from rmqkit.api import choices
 from rmqkit.client.fault_policy import QueueRing
-from rmqkit.testing import SimBroker
+from rmqkit.drill.engine import Engine
+from rmqkit.testing import FaultLab, SimBroker
 from rmqkit.testing.fault_policies import queues_of
 from rmqkit.wire.bodies import LockBatchAnswer, LockBatchBody, MessageQueue
 from rmqkit.wire.codes import RequestCode, ResponseCode
@@ -225,6 +226,65 @@ def test_hook_duties(install):
     assert len(beats) - before == 10
     assert beats[-1][1] == broker.node.store.offset_max > 0
     assert SimBroker().node.plugins == {}, "installed, but nobody names it"
+
+
+def test_hook_faults(install):
+    """A drill finds it by its name, and the engine breaks with it."""
+    install(
+        "box_fault",
+        """
+        from rmqkit.drill.promises.table import Harm
+
+        class Yank:
+            name, text, harm = "yank", "pulls the plug", Harm.KILL
+
+            def begin(self, driver, node):
+                driver.kill(node)
+
+            def proof(self, driver, node):
+                return "" if driver.seen(node)["alive"] else "the plug is out"
+
+            def end(self, driver, node):
+                driver.start(node)
+
+        @hookimpl
+        def rmqkit_faults():
+            return {"yank": Yank}
+        """,
+    )
+    driver = FaultLab()
+    verdict = Engine(driver, plugins.load().faults["yank"](), ()).run().verdict
+    assert verdict.proof == "the plug is out"
+    assert not driver.lacking(), "it was taken back"
+
+
+def test_hook_promises(install):
+    install(
+        "box_promise",
+        """
+        from rmqkit.drill.promises import Broken, judged
+
+        class Never:
+            name, text = "never", "nothing is ever sent"
+
+            def applies(self, plan):
+                return True
+
+            def check(self, history, plan):
+                return judged(1, [Broken(row.key, "was sent") for row in history.sends])
+
+        @hookimpl
+        def rmqkit_promises():
+            return {"never": Never}
+        """,
+    )
+    loaded = plugins.load()
+    promises = [make() for make in loaded.promises.values()]
+    driver = FaultLab()
+    driver.history.add("send", key="a", invoke_ms=0)
+    verdict = Engine(driver, loaded.faults["kill"](), promises).run().verdict
+    assert [each.name for each in verdict.broken if each.name == "never"] == ["never"]
+    assert verdict.exit_code == 1
 
 
 COMMAND = """

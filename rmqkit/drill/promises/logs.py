@@ -1,8 +1,8 @@
 """The logs of a master and its slaves are the same bytes, up to the offset that all of them have.
 
 TigerBeetle's checker idea: compare pieces of the files by checksum once nothing moves. A piece that a slave lacks although
-its log begins before it is as wrong as one that differs. A slave that has stopped because it is ahead of its master, or of
-another history, is not compared; it is counted and said.
+its log begins before it is as wrong as one that differs. Where the table lets the master come back with less than its slave
+has, a slave that has stopped because it is *ahead* is not compared; it is counted and said.
 """
 
 from __future__ import annotations
@@ -10,9 +10,8 @@ from __future__ import annotations
 from rmqkit.drill.history import OK, History, Row
 from rmqkit.drill.plan import Plan
 from rmqkit.drill.promises.contract import Broken, Finding, judged
-from rmqkit.drill.promises.facts import MASTER
-
-STOPPED = ("ahead", "foreign", "refused")
+from rmqkit.drill.promises.facts import MASTER, fault_of
+from rmqkit.drill.promises.table import Where, cell
 
 
 class LogsEqual:
@@ -23,7 +22,7 @@ class LogsEqual:
         return plan.replicas > 1
 
     def check(self, history: History, plan: Plan) -> Finding:
-        stopped = {row.client: str(row.extra.get("state")) for row in history.by_kind["node"] if _has_stopped(row)}
+        ahead = _allowed_ahead(history, plan)
         pieces: dict[tuple[str, int, int], Row] = {}
         slaves: list[Row] = []
         for row in history.by_kind["log"]:
@@ -31,7 +30,7 @@ class LogsEqual:
                 return judged(0, (), lacking=f"the log of {row.client} could not be read: {row.extra.get('error', '')}")
             if row.extra.get("role", MASTER) == MASTER:
                 pieces[row.broker, row.offset, int(row.extra["size"])] = row
-            elif row.client not in stopped:
+            elif row.client not in ahead:
                 slaves.append(row)
         broken = []
         facts = size = 0
@@ -47,9 +46,9 @@ class LogsEqual:
                 )
                 broken.append(Broken("", what))
         broken += _lacking(pieces, slaves)
-        counts = {"pieces": facts, "bytes": size, "slaves that stopped following": len(stopped)}
+        counts = {"pieces": facts, "bytes": size, "slaves ahead": len(ahead)}
         lacking = "" if facts else "no slave's log could be compared"
-        why = "; ".join(f"{node} is {state}: its log is left as it is" for node, state in sorted(stopped.items()))
+        why = "; ".join(f"{node} is ahead of its master, as may be: its log is left as it is" for node in ahead)
         return judged(facts, broken, counts, lacking=why or lacking if not facts else "", why=why)
 
 
@@ -66,5 +65,10 @@ def _lacking(pieces: dict[tuple[str, int, int], Row], slaves: list[Row]) -> list
     return broken
 
 
-def _has_stopped(row: Row) -> bool:
-    return bool(row.extra.get("final")) and row.extra.get("state") in STOPPED
+def _allowed_ahead(history: History, plan: Plan) -> list[str]:
+    """Slaves that say they are ahead, where the mode lets a master come back without what a slave has."""
+    fault = fault_of(history)
+    if fault is None or cell(plan.mode, fault.harm, hits_master=fault.hits_master).where is Where.MASTER:
+        return []
+    looks = [row for row in history.by_kind["node"] if row.extra.get("final")]
+    return sorted({row.client for row in looks if row.extra.get("state") == "ahead"})

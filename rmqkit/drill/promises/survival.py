@@ -58,7 +58,8 @@ class Survival:
         parts = split({row.key for row, _ in lost}, history.acknowledged)
         counts |= {f"lost {part}": count for part, count in parts.items() if count}
         broken = [Broken(row.key, f"{row.status or 'SEND_OK'} at {row.complete_ms} ms, and {why}") for row, why in lost]
-        return judged(counts["promised"], broken if not lacking else (), counts, lacking=lacking)
+        why = "" if counts["promised"] else "this mode promises nothing here: what was lost is only counted"
+        return judged(counts["acknowledged"], broken if not lacking else (), counts, lacking=lacking, why=why)
 
 
 def split(lost: Iterable[str], acknowledged: Iterable[Row]) -> Mapping[str, int]:

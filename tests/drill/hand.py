@@ -1,0 +1,134 @@
+"""Histories made by hand: a few rows of a drill of which everything is known, for the checkers' tests."""
+
+from rmqkit.drill import history as names
+from rmqkit.drill.history import FAIL, UNKNOWN, History
+from rmqkit.drill.plan import Mode, Plan
+
+MASTER, SLAVE, BROKER = "broker-a-0", "broker-a-1", "broker-a"
+BEGIN_MS, END_MS, QUIET_MS = 1_000, 2_000, 5_000
+PLAN = Plan(mode=Mode.parse("quorum"), replicas=2, recover_max_ms=10_000)
+
+
+class Hand:
+    """Builds a history row by row; `whole` is one that keeps every promise."""
+
+    def __init__(self) -> None:
+        self.history = History()
+
+    def send(self, key, offset=-1, *, at_ms=100, took_ms=5, writer="writer-0", queue=0, status="SEND_OK", outcome="ok"):
+        extra = {"status": status} if outcome == "ok" else {"error": "no answer"}
+        self.history.add(
+            "send",
+            client=writer,
+            key=key,
+            value=f"crc {key}",
+            invoke_ms=at_ms,
+            complete_ms=at_ms + took_ms,
+            outcome=outcome,
+            broker=BROKER,
+            queue=queue,
+            offset=offset,
+            timeout_ms=3_000,
+            **extra,
+        )
+        return self
+
+    def unknown(self, key, **more):
+        return self.send(key, outcome=UNKNOWN, **more)
+
+    def failed(self, key, **more):
+        return self.send(key, outcome=FAIL, **more)
+
+    def deliver(self, key, offset, *, at_ms=200, queue=0, group="g", value=None, client="c"):
+        self.history.add(
+            "deliver",
+            client=client,
+            key=key,
+            value=f"crc {key}" if value is None else value,
+            invoke_ms=at_ms,
+            broker=BROKER,
+            queue=queue,
+            offset=offset,
+            group=group,
+        )
+        return self
+
+    def read(self, node, *keys, first=0, queue=0, end=None, ok=True):
+        """The last reading of a queue of a node: these messages, from offset `first` on; None is a hole."""
+        for offset, key in enumerate(keys, first):
+            if key is not None:
+                self.history.add(
+                    "read",
+                    client=node,
+                    key=key,
+                    value=f"crc {key}",
+                    invoke_ms=QUIET_MS,
+                    broker=BROKER,
+                    queue=queue,
+                    offset=offset,
+                )
+        self.history.add(
+            "end",
+            client=node,
+            invoke_ms=QUIET_MS,
+            outcome="ok" if ok else FAIL,
+            broker=BROKER,
+            queue=queue,
+            offset=first + len(keys) if end is None else end,
+            offset_min=first,
+            role="master" if node == MASTER else "slave",
+        )
+        return self
+
+    def fault(self, harm="kill", node=MASTER):
+        role = "master" if node == MASTER else "slave"
+        self.event(names.FAULT_BEGINS, BEGIN_MS, broker=BROKER, harm=harm, node=node, role=role)
+        return self.event(names.FAULT_ENDS, END_MS)
+
+    def event(self, key, at_ms, **extra):
+        self.history.add("event", key=key, invoke_ms=at_ms, **extra)
+        return self
+
+    def in_sync(self, at_ms, count, *, state="serving", node=MASTER, final=False):
+        role = "master" if node == MASTER else "slave"
+        self.history.add(
+            "node", client=node, invoke_ms=at_ms, broker=BROKER, role=role, in_sync=count, state=state, final=final
+        )
+        return self
+
+    def committed(self, offset, at_ms, *, node=MASTER, boot="1", queue=0, final=False):
+        self.history.add(
+            "committed",
+            client=node,
+            key="g",
+            invoke_ms=at_ms,
+            broker=BROKER,
+            queue=queue,
+            offset=offset,
+            boot=boot,
+            final=final,
+        )
+        return self
+
+    def log(self, node, offset, value, size=100):
+        role = "master" if node == MASTER else "slave"
+        self.history.add(
+            "log", client=node, value=value, invoke_ms=QUIET_MS, broker=BROKER, offset=offset, role=role, size=size
+        )
+        return self
+
+
+def whole():
+    """Three messages, two replicas, one kill: everything as promised."""
+    hand = Hand().fault().in_sync(0, 2)
+    for offset, key in enumerate("abc"):
+        hand.send(key, offset, at_ms=100 * (offset + 1)).deliver(key, offset, at_ms=1_500 + offset)
+        for node in (MASTER, SLAVE):
+            hand.committed(offset + 1, 2_000 + 100 * offset, node=node)
+    hand.in_sync(900, 2).send("d", 3, at_ms=2_500).deliver("d", 3, at_ms=2_600).in_sync(3_000, 2)
+    hand.event(names.LOAD_ENDS, 4_000)
+    for node in (MASTER, SLAVE):
+        hand.read(node, "a", "b", "c", "d").log(node, 0, "x").log(node, 100, "y").committed(
+            4, QUIET_MS, node=node, final=True
+        )
+    return hand

@@ -1,0 +1,59 @@
+"""The built-in promises pass the contract that plug-in authors get; and the contract fails a promise that is none."""
+
+import pytest
+
+from rmqkit.drill.promises import PROMISES, Judgement, judged
+from rmqkit.testing import PromiseContract
+from tests.drill.hand import MASTER, PLAN, QUIET_MS, SLAVE, Hand, whole
+
+#: how each promise is broken, in a word
+BREAK = {
+    "acknowledged-survive": lambda: whole().send("z", 9, at_ms=300),
+    "nothing-unsent": lambda: whole().deliver("z", 9),
+    "everything-delivered": lambda: whole().deliver("a", 0, group="h"),
+    "queue-order": lambda: whole().send("z", 0, at_ms=3_000),
+    "offsets-stable": lambda: whole().deliver("z", 1),
+    "commits-forward": lambda: whole().committed(1, QUIET_MS + 1),
+    "logs-equal": lambda: whole().log(MASTER, 200, "p").log(SLAVE, 200, "q"),
+    "waits-bounded": lambda: whole().send("z", 9, took_ms=60_000),
+    "recovers": lambda: whole().failed("z", writer="writer-9", at_ms=3_000),
+}
+
+
+def contract_of(name):
+    members = {
+        "make": PROMISES[name],
+        "kept": staticmethod(lambda: whole().history),
+        "broken": staticmethod(lambda: BREAK[name]().history),
+        "plan": PLAN,
+    }
+    return type(f"Test_{name.replace('-', '_')}", (PromiseContract,), members)
+
+
+globals().update({f"Test_{name.replace('-', '_')}": contract_of(name) for name in PROMISES})
+
+
+def test_every_promise_has_a_way_to_break_it():
+    assert set(BREAK) == set(PROMISES)
+
+
+class Blind:
+    """Finds everything well."""
+
+    name, text = "blind", "all is well"
+
+    def applies(self, plan):
+        return True
+
+    def check(self, history, plan):
+        return judged(len(history) + 1, ())
+
+
+def test_the_contract_fails_a_promise_that_sees_nothing():
+    suite = type("Suite", (PromiseContract,), {"make": Blind, "broken": staticmethod(lambda: Hand().history)})()
+    suite.promise = Blind()
+    assert suite.find(Hand().history).judgement is Judgement.VALID
+    with pytest.raises(AssertionError):
+        suite.test_a_history_that_breaks_it_is_found_and_told()
+    with pytest.raises(AssertionError):
+        suite.test_nothing_seen_is_inconclusive_and_says_why()
