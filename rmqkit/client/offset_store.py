@@ -122,6 +122,8 @@ class RemoteOffsets:
                 self._stored[queue] = stored
             except ClientError as error:
                 errors.append(error)
+                if isinstance(error, PeerUnreachable):
+                    self._client.routes.refresh_soon(queue.topic)
 
     def forget(self, queue: MessageQueue) -> None:
         self._offsets.pop(queue, None)

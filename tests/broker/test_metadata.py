@@ -11,7 +11,7 @@ from rmqkit.broker.handlers.metadata import TIMER_CHECKPOINT
 from rmqkit.broker.replication import metadata_told
 from rmqkit.wire.bodies import ConsumerOffsetTable, DataVersion, DelayOffsetTable, SubscriptionGroupConfig, TopicConfig
 from rmqkit.wire.codes import RequestCode, ResponseCode
-from rmqkit.wire.schemas.offsets import ResetOffsetRequest, UpdateConsumerOffsetRequest
+from rmqkit.wire.schemas.offsets import QueryConsumerOffsetRequest, ResetOffsetRequest, UpdateConsumerOffsetRequest
 from tests.broker.replica_group import Group
 
 WITHIN_A_SECOND = 1000
@@ -180,6 +180,49 @@ def test_a_master_that_forgot_what_it_had_not_saved_gets_it_back(group):
     assert offset(group, "broker-0") < 9
     group.until(lambda: group.master.serving)
     group.until(lambda: offset(group, "broker-0") == 9, 3000)
+
+
+def asked(group: Group) -> list:
+    """What the master, still starting, answers to the question where the group is: a list that the answer comes into."""
+    found: list = []
+    request = QueryConsumerOffsetRequest(consumer_group="CG", topic="T", queue_id=0)
+    group.until(lambda: group.master.serving)
+    address = group.master.address
+    group.world.call(
+        "client",
+        lambda client: client.remoting.call(
+            address, RequestCode.QUERY_CONSUMER_OFFSET, request, timeout_ms=3000, then=found.append
+        ),
+    )
+    return found
+
+
+def test_who_asks_a_master_that_comes_back_gets_what_the_slave_knows(group):
+    """Nothing was saved yet when the master died, and the first consumer is quicker than the slave."""
+    pump(group, 9)
+    commit(group, 9)
+    group.world.run_for(WITHIN_A_SECOND)
+    group.world.kill("broker-0")
+    group.world.restart("broker-0")
+    found = asked(group)
+    group.until(lambda: found, 2500)
+    assert found[0].ext["offset"] == "9"
+    again = asked(group)
+    group.world.run_for(100)
+    assert again, "only at the start does anybody wait"
+
+
+def test_a_master_waits_for_its_slaves_no_longer_than_consumers_do(group):
+    commit(group, 1)
+    group.world.run_for(7000)
+    for node in ("broker-0", "broker-1"):
+        group.world.kill(node)
+    group.world.restart("broker-0")
+    found = asked(group)
+    group.world.run_for(1000)
+    assert not found
+    group.world.run_for(1500)
+    assert found[0].ext["offset"] == "1"
 
 
 def test_a_reset_while_the_slave_is_away_beats_what_it_had(group):

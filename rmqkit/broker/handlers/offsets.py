@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from rmqkit.broker.handlers.relays import reset_by_clients
 from rmqkit.broker.names import group_fault
-from rmqkit.runtime.calls import Call, Handlers, Refused, Response
+from rmqkit.runtime.calls import LATER, Call, Handlers, Refused, Response
 from rmqkit.wire.bodies import MessageQueue, ResetOffsetBody
 from rmqkit.wire.codes import RequestCode, ResponseCode
 from rmqkit.wire.schemas.offsets import (
@@ -37,6 +37,16 @@ rows = Handlers()
 
 @rows.handles(RequestCode.QUERY_CONSUMER_OFFSET, QueryConsumerOffsetRequest)
 def query(broker: "Broker", call: Call[QueryConsumerOffsetRequest]) -> Response:
+    """A master that has just started waits for what its slaves know (`replication/metadata_told.py`)."""
+
+    def answer() -> None:
+        if call.is_alive:
+            call.finish(_offset(broker, call))
+
+    return LATER if broker.replication.metadata.told.has_to_wait(answer) else _offset(broker, call)
+
+
+def _offset(broker: "Broker", call: Call[QueryConsumerOffsetRequest]) -> Response:
     args = call.args
     offset = broker.offsets.query(args.consumer_group, args.topic, args.queue_id)
     if offset >= 0:

@@ -98,6 +98,7 @@ class Replication:
             self.follow.start()
             self.metadata.start()
         elif self.wants_copies:
+            self.metadata.told.start()
             self.members.start()
 
     def stop(self) -> None:

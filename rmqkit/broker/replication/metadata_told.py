@@ -13,8 +13,13 @@ life is told everything, in parts of `ENTRIES_MAX` entries.
 The question's body has what the slave has and this broker may lack: offsets that were committed at the slave while nobody
 else was there, or that this broker forgot because it died before it saved them. They are merged as on the other side
 (`OffsetTable.merge`); entries of topics this broker does not have, or beyond the end of a queue, are left out.
+
+A master that comes back may be behind its slaves until they have told it. So one that should have slaves lets those wait
+who ask where a group is (14), until every slave has said that it has nothing to tell, `START_HOLD_MS` at most: a consumer
+that begins a queue in that moment would else begin it at an offset that is about to be corrected.
 """
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from rmqkit.runtime.calls import LATER, Call, Response
@@ -26,11 +31,16 @@ if TYPE_CHECKING:
 
 #: how long the question of a slave that is up to date waits
 HOLD_MS = 500
+#: how long a master that has started waits for its slaves' offsets; clients wait 3 s for an answer
+START_HOLD_MS = 2000
+#: who asks where a group is in that time; one more is answered at once
+ASKING_MAX = 10_000
 #: entries of queues in an answer; a pair counts as one at least
 ENTRIES_MAX = 20_000
 #: questions that wait at a time; one more is answered at once
 WAITING_MAX = 16
 DUTY = "metadata-told"
+START_DUTY = "metadata-start"
 
 Question = Call[GetAllConsumerOffsetRequest]
 
@@ -41,7 +51,44 @@ class Told:
         #: with their deadlines, which grow
         self._waiting: list[tuple[int, Question]] = []
         self._stopped = False
+        #: slaves whose word is waited for, those that have given it, and who waits for them
+        self._missing = 0
+        self._in_step: set[int] = set()
+        self._asking: list[Callable[[], None]] = []
         broker.duties.add(DUTY, self._run, None)
+        broker.duties.add(START_DUTY, self._start_over, None)
+
+    # --- a master that has started ------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """A master serves."""
+        settings = self._broker.config.replication
+        self._missing = max(settings.total_replicas, settings.in_sync_replicas) - 1
+        if self._missing:
+            self._broker.duties.wake(START_DUTY, self._broker.clock.mono_ms + START_HOLD_MS)
+
+    def has_to_wait(self, then: Callable[[], None]) -> bool:
+        """Whether offsets may still be corrected; then `then` is called once they are, or in a while."""
+        if not self._missing or len(self._asking) >= ASKING_MAX:
+            return False
+        self._asking.append(then)
+        return True
+
+    def _start_over(self, now_ms: int) -> None:
+        self._missing = 0
+        asking, self._asking = self._asking, []
+        for then in asking:
+            then()
+
+    def _note_in_step(self, call: Question) -> None:
+        """A slave that knows all of this life of the broker, and waits, has told all it had."""
+        knows_us = (call.args.known_changes or "").rpartition(".")[0] == self._broker.replication.start_id
+        if self._missing and call.args.wait and knows_us:
+            self._in_step.add(call.conn.id)
+            if len(self._in_step) >= self._missing:
+                self._start_over(self._broker.clock.mono_ms)
+
+    # --- questions ----------------------------------------------------------------------------------------------------
 
     def ask(self, call: Question) -> Response:
         broker = self._broker
@@ -50,6 +97,7 @@ class Told:
             call.changing()
             broker.offsets.merge(told, self._may_take)
         broker.offsets.changes.follow(broker.offsets.table)
+        self._note_in_step(call)
         if not call.args.wait or self._stopped or len(self._waiting) >= WAITING_MAX:
             return self._answer(call)
         due_ms = broker.clock.mono_ms + HOLD_MS
@@ -61,6 +109,7 @@ class Told:
         """The broker stops: whoever waits gets the last state."""
         self._stopped = True
         self._end(len(self._waiting))
+        self._start_over(self._broker.clock.mono_ms)
 
     def _run(self, now_ms: int) -> int | None:
         self._end(sum(due_ms <= now_ms for due_ms, _ in self._waiting))
