@@ -7,7 +7,8 @@ a promise that drills check, in a way that Apache's tracker has seen or that a s
 planted defects says so in its log, and tells `drillDefects` among its runtime facts (code 28).
 
 `DEFECTS` has all of them: `promise` is the checker that has to find it, `issues` the rows of Apache's tracker, `needs` what
-a drill must do for it to bite.
+a drill must do for it to bite, and `plan` the fields of a plan (`rmqkit.drill.plan.Plan`) by which a drill on real
+processes does; None where only a simulated cluster can: power cuts, lost disks, strangers.
 """
 
 from __future__ import annotations
@@ -31,7 +32,9 @@ ONE_IN = 20
 #: records of the end of the log or of a queue that a restart loses
 LOST = 3
 #: how much longer than `slaveTimeout` a put waits
-LATE_MS = 20_000
+LATE_MS = 5_000
+#: how old a message may be whose first reader it is that reads it
+FRESH_MS = 500
 #: where a record has its message flag, which nothing checks
 FLAG_AT = 16
 
@@ -46,6 +49,7 @@ class Defect(NamedTuple):
     text: str
     issues: tuple[str, ...]
     needs: str
+    plan: Mapping[str, Any] | None
     plant: Callable[[Broker], None]
 
 
@@ -54,11 +58,20 @@ DEFECTS: dict[str, Defect] = {}
 Plant = Callable[["Broker"], None]
 
 
+KILL: Mapping[str, Any] = {"fault": "kill", "target": "master"}
+
+
 def _defect(
-    name: str, promise: str, text: str, *, needs: str = "", issues: tuple[str, ...] = ()
+    name: str,
+    promise: str,
+    text: str,
+    *,
+    plan: Mapping[str, Any] | None = KILL,
+    needs: str = "",
+    issues: tuple[str, ...] = (),
 ) -> Callable[[Plant], Plant]:
     def made(plant: Plant) -> Plant:
-        DEFECTS[name] = Defect(name, promise, text, issues, needs, plant)
+        DEFECTS[name] = Defect(name, promise, text, issues, needs, plan, plant)
         return plant
 
     return made
@@ -118,7 +131,8 @@ def _at_restart(broker: Broker, harm: Callable[[], None]) -> None:
     "ack-before-sync",
     SURVIVE,
     "SYNC_FLUSH answers before the disk has it",
-    needs="SYNC_FLUSH and a power cut (simulated)",
+    needs="SYNC_FLUSH and a power cut",
+    plan=None,
 )
 def _ack_before_sync(broker: Broker) -> None:
     await_ = broker.puts._await
@@ -129,7 +143,8 @@ def _ack_before_sync(broker: Broker) -> None:
     "ack-before-replication",
     SURVIVE,
     "SYNC_MASTER answers without waiting for its slaves",
-    needs="the loss of the master's disk or power (simulated)",
+    needs="the loss of the master's disk or power",
+    plan=None,
 )
 def _ack_before_replication(broker: Broker) -> None:
     _replace(broker.replication.acks, "park", lambda offset, finish: finish(True))
@@ -139,7 +154,8 @@ def _ack_before_replication(broker: Broker) -> None:
     "acks-by-connection",
     SURVIVE,
     "every HA connection counts as one more copy: a slave's second, a stranger's",
-    needs="a stranger on the HA port, and the loss of the master's disk (simulated)",
+    needs="a stranger on the HA port, and the loss of the master's disk",
+    plan=None,
 )
 def _acks_by_connection(broker: Broker) -> None:
     links = broker.replication.accept.links
@@ -154,7 +170,8 @@ def _acks_by_connection(broker: Broker) -> None:
     "trust-any-report",
     SURVIVE,
     "a report beyond the end of the log is taken for an acknowledgement",
-    needs="a stranger on the HA port who reports a huge offset, and the loss of the master's disk (simulated)",
+    needs="a stranger on the HA port who reports a huge offset, and the loss of the master's disk",
+    plan=None,
 )
 def _trust_any_report(broker: Broker) -> None:
     accept, members, acks = broker.replication.accept, broker.replication.members, broker.replication.acks
@@ -188,7 +205,7 @@ def _trust_any_report(broker: Broker) -> None:
     "recovery-cuts",
     SURVIVE,
     f"a start cuts the last {LOST} records off the log",
-    needs="a restart of the master: kill",
+    needs="a restart of the master",
 )
 def _recovery_cuts(broker: Broker) -> None:
     serve, store = broker._serve, broker.store
@@ -216,6 +233,7 @@ def _recovery_cuts(broker: Broker) -> None:
     SURVIVE,
     "a slave whose log was cut goes on reporting its old end",
     needs="a slave that is ahead, haTruncateAhead",
+    plan=None,
     issues=("#6665",),
 )
 def _confirm_not_reset(broker: Broker) -> None:
@@ -241,7 +259,7 @@ def _confirm_not_reset(broker: Broker) -> None:
     "lost-queue-tail",
     STABLE,
     f"after a restart the last {LOST} entries of each queue are missing and their numbers are given again",
-    needs="a restart of the master: kill",
+    needs="a restart of the master",
     issues=("#7355", "#7599", "#467", "#7689"),
 )
 def _lost_queue_tail(broker: Broker) -> None:
@@ -260,6 +278,7 @@ def _lost_queue_tail(broker: Broker) -> None:
     EQUAL,
     "a cut of the log is forgotten by the disk: after a restart the tail is there again",
     needs="a slave that is ahead, haTruncateAhead, and its restart",
+    plan=None,
     issues=("#10666",),
 )
 def _truncate_in_memory(broker: Broker) -> None:
@@ -284,7 +303,13 @@ def _truncate_in_memory(broker: Broker) -> None:
     _replace(store, "truncate", cut)
 
 
-@_defect("slave-differs", EQUAL, f"one in {ONE_IN} records has another byte on a slave", needs="a slave")
+@_defect(
+    "slave-differs",
+    EQUAL,
+    f"one in {ONE_IN} records has another byte on a slave",
+    needs="a connection that lasts: pause (a slave that connects anew may see that its log is foreign, and stops)",
+    plan={"fault": "pause", "target": "master"},
+)
 def _slave_differs(broker: Broker) -> None:
     store: Any = broker.store
     settle = store.settle
@@ -357,17 +382,24 @@ def _while_reading(
     _replace(broker.store, "read", broken)
 
 
-@_defect("skip-delivery", DELIVERED, f"one in {ONE_IN} reads passes over its first message")
+@_defect(
+    "skip-delivery",
+    DELIVERED,
+    f"one in {ONE_IN} messages is passed over when it is first read",
+    needs="readers that keep up",
+)
 def _skip_delivery(broker: Broker) -> None:
     count = 0
 
     def skipping(read: Callable[..., Read], place: tuple[Any, ...], how: Mapping[str, Any]) -> Read:
         nonlocal count
         found = read(*place, **how)
-        if found.status is GetStatus.FOUND:
+        offset = place[2]
+        is_last = found.status is GetStatus.FOUND and offset + 1 == found.offset_max
+        if is_last and broker.clock.wall_ms - broker.store.store_time(*place) < FRESH_MS:
             count += 1
             if count % ONE_IN == 0:
-                return Read(GetStatus.NO_MATCHED_MESSAGE, place[2] + 1, found.offset_min, found.offset_max)
+                return Read(GetStatus.NO_MATCHED_MESSAGE, offset + 1, found.offset_min, found.offset_max)
         return found
 
     _while_reading(broker, skipping)
@@ -398,7 +430,7 @@ def _reorder(broker: Broker) -> None:
     "offsets-backwards",
     COMMITS,
     "offsets that a slave copies from its master overwrite newer ones of its own, which the master never learns",
-    needs="commits on the slave while its master is gone: kill, pause",
+    needs="commits on the slave while its master is gone",
 )
 def _offsets_backwards(broker: Broker) -> None:
     offsets, metadata = broker.offsets, broker.replication.metadata
@@ -420,7 +452,7 @@ def _offsets_backwards(broker: Broker) -> None:
     "offsets-to-zero",
     COMMITS,
     "a restart sends every group back to offset 0",
-    needs="a restart of the master: kill",
+    needs="a restart of the master",
     issues=("#3503", "#1440"),
 )
 def _offsets_to_zero(broker: Broker) -> None:
@@ -443,7 +475,8 @@ def _offsets_to_zero(broker: Broker) -> None:
     "slow-ack",
     WAITS,
     f"a wait for copies ends {LATE_MS // 1000} s after slaveTimeout",
-    needs="a slave that does not answer (pause, target slave), and a send timeout beyond that",
+    needs="a slave that does not answer for longer, and a send timeout beyond that",
+    plan={"fault": "pause", "target": "slave", "fault_ms": 10_000, "send_timeout_ms": 15_000},
     issues=("#9897",),
 )
 def _slow_ack(broker: Broker) -> None:
@@ -457,9 +490,7 @@ def _slow_ack(broker: Broker) -> None:
     broker.duties.add("ha-waits", late, None)
 
 
-@_defect(
-    "no-comeback", RECOVERS, "a master that was started again refuses every message", needs="a restart of the master: kill"
-)
+@_defect("no-comeback", RECOVERS, "a master that was started again refuses every message", needs="a restart of the master")
 def _no_comeback(broker: Broker) -> None:
     store: Any = broker.store
     _at_restart(broker, lambda: store.refuse("defect", "the store does not take puts after a restart"))

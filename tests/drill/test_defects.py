@@ -17,8 +17,8 @@ from rmqkit.wire.codes import PullSysFlag, RequestCode
 from rmqkit.wire.ha import Transfers, encode_report
 from rmqkit.wire.schemas.offsets import QueryConsumerOffsetRequest, UpdateConsumerOffsetRequest
 from rmqkit.wire.schemas.pull import PullMessageRequest
-from tests.broker import test_replication as replication
-from tests.broker.test_replication import PORT, Group
+from tests.broker import replica_group
+from tests.broker.replica_group import PORT, Group
 
 QUEUE_OFFSET_AT = 20
 
@@ -32,7 +32,7 @@ def _planting(monkeypatch: pytest.MonkeyPatch) -> None:
         plant(broker, config.replication.drill_defects)
         return broker
 
-    monkeypatch.setattr(replication, "Broker", make)
+    monkeypatch.setattr(replica_group, "Broker", make)
 
 
 def with_defect(defect: str) -> dict[str, Any]:
