@@ -105,22 +105,21 @@ def print_logs(nodes: Sequence[tuple[str, Path]], count: int, *, follow: bool, j
         else:
             print(f"{node}: {line}" if several else line)
 
-    for node, folder in nodes:
-        for line in last_lines(folder, count) if count else ():
-            show(node, line)
-    sys.stdout.flush()
-    if not follow:
-        return
-    tails = [(node, Tail(folder / LOG)) for node, folder in nodes]
+    tails = [(node, Tail(folder / LOG)) for node, folder in nodes] if follow else []
     try:
-        while True:
+        for node, folder in nodes:
+            for line in last_lines(folder, count) if count else ():
+                show(node, line)
+        sys.stdout.flush()
+        while follow:
             for node, tail in tails:
                 for line in tail.new_lines():
                     show(node, line)
             sys.stdout.flush()
             time.sleep(LOG_POLL_S)
     except KeyboardInterrupt:
-        return
+        if not follow:
+            raise
     finally:
         for _node, tail in tails:
             tail.close()

@@ -60,6 +60,7 @@ def test_long_work_shows_its_progress(up):
 
 def test_logs_are_followed(up):
     with up.terminal("cluster", "logs", "broker-a", "--follow", "--lines", "1") as screen:
+        screen.expect("\n")
         up.run("topic", "create", "logged")
         up.run("config", "set", "traceOn=true")
         screen.expect("config-updated")
