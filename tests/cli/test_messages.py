@@ -58,8 +58,9 @@ def test_made_up_messages(up, topic):
 
 
 def test_a_pipe_whose_reader_leaves_ends_quietly(up, topic):
-    up.run("send", topic, "--count", "300")
-    for words in (f"consume {topic} --json", f"consume {topic}", f"send {topic} --count 300 --json"):
+    # Each prints several times what a pipe holds: none can be through before its reader has left.
+    up.run("send", topic, "--count", "1000", "--size", "300")
+    for words in (f"consume {topic} --json", f"consume {topic}", f"send {topic} --count 2000 --json"):
         line = f"{' '.join(up_command())} {words} | head -n 1"
         done = subprocess.run(
             ["bash", "-o", "pipefail", "-c", line],
