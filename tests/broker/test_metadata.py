@@ -78,6 +78,14 @@ def test_versions_agree_afterwards_and_nothing_is_fetched_again(group):
     assert 9 <= questions <= 20, "a quiet master is asked about twice a second"
 
 
+def test_a_master_that_holds_no_question_is_not_asked_without_end(group, monkeypatch):
+    monkeypatch.setattr(metadata_told, "WAITING_MAX", 0)
+    group.world.run_for(1000)
+    before = group.master.remoting.counts[RequestCode.GET_ALL_CONSUMER_OFFSET]
+    group.world.run_for(10_000)
+    assert 15 <= group.master.remoting.counts[RequestCode.GET_ALL_CONSUMER_OFFSET] - before <= 21
+
+
 def test_a_deleted_topic_goes_from_the_slave_with_its_queues(group):
     assert group.slave.store.queue_range("T", 0).offset_max == 1
     group.master.delete_topic("T")

@@ -66,6 +66,8 @@ class Metadata:
         self.older: dict[str, DataVersion] = {}
         self._running = False
         self._is_asking = False
+        #: when the question under way was asked, if the master was to hold it; -1: it was not
+        self._held_since_ms = -1
         self._master: Address | None = None
         #: how far the master's changes are known
         self._known = ""
@@ -131,6 +133,7 @@ class Metadata:
         # Whether the master is one that takes offsets is known from its first answer on.
         body = offsets.part(self._giving).encode() if self._giving and self._known else b""
         wait = bool(self._known) and not self._more and not body
+        self._held_since_ms = self._broker.clock.mono_ms if wait else -1
         self._broker.remoting.call(
             master,
             RequestCode.GET_ALL_CONSUMER_OFFSET,
@@ -202,7 +205,9 @@ class Metadata:
             self._steps.append(self._fetch_groups)
         if self._modes_due_ms <= broker.clock.mono_ms:
             self._steps.append(self._fetch_modes)
-        self._next(wait_ms=0)
+        # A master with too many questions holds none: it must not be asked without end.
+        held_ms = broker.clock.mono_ms - self._held_since_ms
+        self._next(wait_ms=RETRY_MS if self._held_since_ms >= 0 and held_ms < HOLD_MS // 2 else 0)
 
     def _is_newer(self, name: str, theirs: DataVersion, ours: DataVersion) -> bool:
         if theirs.newer_than(ours) or theirs == ours:
