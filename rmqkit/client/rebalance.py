@@ -17,7 +17,7 @@ from rmqkit.client.client import Client, decoded
 from rmqkit.client.flow import start
 from rmqkit.client.outgoing import RETRY_PREFIX
 from rmqkit.client.routes import Route
-from rmqkit.errors import ClientError, RmqkitError
+from rmqkit.errors import ClientError, PeerUnreachable, RmqkitError
 from rmqkit.wire.bodies import ConsumerListByGroup
 from rmqkit.wire.codes import RequestCode
 from rmqkit.wire.fastjson import MessageQueue
@@ -129,5 +129,8 @@ class Rebalance:
                 reply = await self._client.ask(reader.address, RequestCode.GET_CONSUMER_LIST_BY_GROUP, request)
                 return decoded(reply, ConsumerListByGroup.decode).consumer_id_list
             except ClientError as error:
+                if isinstance(error, PeerUnreachable):
+                    # Its slaves may be there: a member that comes right after a master's death learned an old route.
+                    self._client.routes.refresh_soon(route.topic)
                 last = error
         raise last or ClientError(f"topic {route.topic} has no broker that could tell who consumes it")

@@ -549,6 +549,18 @@ def test_another_broker_is_asked_when_the_first_cannot_tell_who_is_there():
     del group
 
 
+def test_a_member_that_comes_with_an_old_route_finds_the_slave_within_seconds():
+    """The master has just died, and the name server has noticed after this member asked for the route."""
+    peers = Peers(routes={"T": route(("broker-a", {0: A, 1: A_SLAVE}), queues=1)})
+    peers.states[A] = "down"
+    peers.always[MEMBERS] = members(CLIENT_ID)
+    group = Group(peers)
+    peers.routes["T"] = route(("broker-a", {1: A_SLAVE}), queues=1)
+    peers.advance(3_000)
+    assert peers.times(MEMBERS, A_SLAVE) >= 1
+    assert group.consumer.works
+
+
 def test_a_new_broker_is_noticed_with_its_route():
     peers = Peers(routes={"T": ONE_QUEUE})
     group = running(peers)
