@@ -4,11 +4,11 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test lint types crash interop bench-first bench-apache clean
+.PHONY: demo test lint types crash drills interop bench-first bench-apache clean
 
 $(STAMP): pyproject.toml $(wildcard plugins/*/pyproject.toml)
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[dev,compression]" $(foreach p,$(wildcard plugins/*/pyproject.toml),-e $(dir $(p)))
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[dev,compression,report]" $(foreach p,$(wildcard plugins/*/pyproject.toml),-e $(dir $(p)))
 	touch $@
 
 demo: $(STAMP)
@@ -30,6 +30,10 @@ types: $(STAMP)
 # kill -9 in a loop under load, 20 rounds a flush mode (`make test` does 3)
 crash: $(STAMP)
 	RMQKIT_CRASH_ROUNDS=20 $(BIN)/python -m pytest -q tests/whole/test_crash.py
+
+# 50 real drills (kill, pause, isolate × async, sync, quorum), about 20 minutes; ARGS="--only kill --out FILE" for a part
+drills: $(STAMP)
+	$(BIN)/python -m rmqkit.drill.series $(ARGS)
 
 # Apache's Java client and servers, pinned; wants Java 17 and Maven
 interop: $(STAMP)

@@ -136,6 +136,7 @@ def run(
     groups: Annotated[int, typer.Option("--groups", min=1, help="Broker groups.")] = 1,
     replicas: Replicas = 2,
     seconds: Seconds = 6.0,
+    send_timeout: Annotated[float, typer.Option("--send-timeout", min=0.1, help="Seconds a writer waits.")] = 3.0,
     report: Report = None,
     json: Json = False,
 ) -> None:
@@ -149,10 +150,12 @@ def run(
             raise UsageError(f"there is no defect {defect}; there are {', '.join(known) or 'none'}")
     plan = _plan(mode, settings, fault=fault, target=target, groups=groups, replicas=replicas)
     plan = plan.changed(seed=seed, breaks=tuple(breaks or ()), fault_ms=round(seconds * 1000))
+    plan = plan.changed(send_timeout_ms=round(send_timeout * 1000))
     done = []
     for number in range(repeat):
         done.append(_with_own_cluster(plan.changed(seed=seed + number)))
     words = [f"--fault {fault} --target {target} --mode {plan.mode} --replicas {replicas}"]
+    words += [f"--seconds {seconds:g} --send-timeout {send_timeout:g}"]
     words += [f"--set {key}={value}" for key, value in plan.settings.items()] + [f"--break {each}" for each in plan.breaks]
     _end(done, report, json, f"rmqkit drill run {' '.join(words)} --seed {seed}")
 

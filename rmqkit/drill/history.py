@@ -24,7 +24,6 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -80,6 +79,10 @@ class History:
     def __init__(self, rows: Iterable[Row] = ()) -> None:
         self.rows = list(rows)
         self._guard = threading.Lock()
+        self._kinds: dict[str, list[Row]] = {}
+        self._kinds_of = -1
+        self._messages: dict[str, list[Row]] = {}
+        self._messages_of = -1
         #: called with each new row, in the thread that adds it
         self.on_row: Callable[[Row], None] | None = None
 
@@ -110,20 +113,23 @@ class History:
             self.on_row(row)
         return row
 
-    # --- views, made once the load has ended
+    # --- views: made when they are asked for, and again when rows have come since
 
-    @cached_property
+    @property
     def by_kind(self) -> Mapping[str, list[Row]]:
-        table: dict[str, list[Row]] = {kind: [] for kind in KINDS}
-        for row in self.rows:
-            table.setdefault(row.kind, []).append(row)
-        return table
+        if self._kinds_of != len(self.rows):
+            rows = self.rows[:]
+            self._kinds = {kind: [] for kind in KINDS}
+            for row in rows:
+                self._kinds.setdefault(row.kind, []).append(row)
+            self._kinds_of = len(rows)
+        return self._kinds
 
     @property
     def sends(self) -> list[Row]:
         return self.by_kind["send"]
 
-    @cached_property
+    @property
     def acknowledged(self) -> list[Row]:
         return [row for row in self.sends if row.outcome == OK]
 
@@ -143,17 +149,18 @@ class History:
         """When something of the time line happened first, None when it did not."""
         return next((row.invoke_ms for row in self.events if row.key == key), None)
 
-    @cached_property
     def _by_message(self) -> Mapping[str, list[Row]]:
-        table: dict[str, list[Row]] = {}
-        for kind in ("send", "deliver", "read"):
-            for row in self.by_kind[kind]:
-                table.setdefault(row.key, []).append(row)
-        return table
+        if self._messages_of != len(self.rows):
+            self._messages = {}
+            for kind in ("send", "deliver", "read"):
+                for row in self.by_kind[kind]:
+                    self._messages.setdefault(row.key, []).append(row)
+            self._messages_of = len(self.rows)
+        return self._messages
 
     def story(self, key: str) -> list[Row]:
         """All that is known of a message, with the time line, in the order of time."""
-        return sorted((*self._by_message.get(key, ()), *self.events), key=lambda row: (row.complete_ms, row.op))
+        return sorted((*self._by_message().get(key, ()), *self.events), key=lambda row: (row.complete_ms, row.op))
 
 
 # --- files
@@ -183,8 +190,8 @@ def _rows(path: Path) -> Iterator[Row]:
 def write_parquet(history: History, path: Path) -> bool:
     """The same as a Parquet file; False when pyarrow is not installed. `extra` is JSON text there."""
     try:
-        import pyarrow as pa  # type: ignore[import-untyped,unused-ignore]
-        import pyarrow.parquet as pq  # type: ignore[import-untyped,unused-ignore]
+        import pyarrow as pa
+        import pyarrow.parquet as pq
     except ImportError:
         return False
     columns: dict[str, list[Any]] = {name: [getattr(row, name) for row in history.rows] for name in Row._fields}

@@ -62,13 +62,13 @@ class Verdict:
         for each in content["promises"]:
             found = dict(each["finding"])
             found["judgement"] = Judgement(found["judgement"])
-            found["broken"] = [Broken(*broken) for broken in found["broken"]]
+            found["broken"] = tuple(Broken(*broken) for broken in found["broken"])
             promises.append(Checked(each["name"], each["text"], Finding(**found)))
         rest = {key: value for key, value in content.items() if key in cls.__slots__}
         rest |= {
             "judgement": Judgement(content["judgement"]),
-            "promises": promises,
-            "timeline": [Event(**each) for each in content["timeline"]],
+            "promises": tuple(promises),
+            "timeline": tuple(Event(**each) for each in content["timeline"]),
         }
         return cls(**rest)
 

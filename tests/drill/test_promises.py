@@ -275,6 +275,18 @@ def test_an_answer_of_a_slave_timeout_has_waited_no_longer_than_that():
     assert check("waits-bounded", late).judgement is VALID
 
 
+def test_a_master_that_nobody_harms_answers_within_its_own_limits():
+    plan = PLAN.changed(seen={"slaveTimeout": "1000", "syncFlushTimeout": "2000"}, send_timeout_ms=60_000)
+
+    def late(node):
+        hand = Hand().fault(node=node)
+        hand.history.add("send", key="a", invoke_ms=0, complete_ms=4_100, status="SEND_OK", timeout_ms=60_000)
+        return hand
+
+    assert check("waits-bounded", late(SLAVE), plan).judgement is BROKEN
+    assert check("waits-bounded", late(MASTER), plan).judgement is VALID
+
+
 def test_a_writer_that_is_never_acknowledged_again_is_found():
     hand = whole().send("e", 9, writer="writer-7").failed("f", writer="writer-7", at_ms=3_000)
     found = check("recovers", hand)

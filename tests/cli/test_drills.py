@@ -1,0 +1,85 @@
+"""`rmqkit fail-master` and `rmqkit drill`: what they print, their exit codes, and that the cluster is left as it was."""
+
+import json
+
+import pytest
+
+from rmqkit.drill import runs
+from tests.cli.conftest import free_base, make_shell
+from tests.drill.hand import whole
+from tests.drill.test_report import run_of
+
+
+def test_fail_master_breaks_a_running_cluster_and_leaves_it_as_it_was(shell):
+    shell.outside.run("cluster", "up", "--any-port", "--base-port", free_base())
+    before = {node["node"]: node for node in shell.json("cluster", "status")["nodes"]}
+    topics = shell.json("topic", "list")
+    told = shell.run("fail-master", "broker-a", "--seed", 5, "--seconds", 1, "--json")
+    verdict = json.loads(told.stdout)
+    assert verdict["judgement"] == "valid", verdict
+    assert verdict["node"] == "broker-a-0"
+    assert "is gone" in verdict["proof"]
+    assert verdict["plan"]["seed"] == 5
+    assert [each["finding"]["judgement"] for each in verdict["promises"]] == ["valid"] * 9
+    assert verdict["counts"]["acknowledged"] > 100
+    assert "it bites" in told.stderr
+    after = {node["node"]: node for node in shell.json("cluster", "status")["nodes"]}
+    assert {name: node["state"] for name, node in after.items()} == dict.fromkeys(before, "up")
+    assert [name for name in before if before[name]["pid"] != after[name]["pid"]] == ["broker-a-0"]
+    assert shell.json("topic", "list") == topics
+    assert not [group for group in shell.run("group", "list").stdout.split() if group.startswith("drill-")]
+    shown = shell.run("drill", "show").stdout
+    assert "Every promise was kept." in shown
+    assert verdict["run"] in shell.run("drill", "list").stdout
+    assert shell.json("drill", "show", verdict["run"]) == verdict
+
+
+@pytest.fixture
+def kept(tmp_path, lifeline):
+    """A home with a run whose promise is broken, and no cluster."""
+    made = make_shell(tmp_path / "home", lifeline)
+    run_of(whole().send("gone", 4, at_ms=2_700), made.home)
+    return made
+
+
+def test_a_broken_promise_is_shown_with_its_message_and_ends_with_1(kept):
+    shown = kept.run("drill", "show", "last", code=1).stdout
+    assert "1 of 9 promises broken: acknowledged-survive." in shown
+    assert "gone: SEND_OK at 2705 ms, and was read nowhere" in shown
+    assert kept.json("drill", "show", code=1)["judgement"] == "broken"
+
+
+def test_a_report_is_written_where_it_is_wanted(kept, tmp_path):
+    pytest.importorskip("jinja2")
+    pytest.importorskip("matplotlib")
+    kept.run("drill", "show", "--report", tmp_path / "r.html", code=1)
+    assert "<svg" in (tmp_path / "r.html").read_text()
+    assert "its folder is not there" in kept.error("drill", "show", "--report", tmp_path / "no" / "r.html", code=2)
+
+
+def test_list_names_all_that_a_drill_may_have(kept):
+    told = kept.json("drill", "list")
+    assert {"kill", "pause", "isolate"} <= set(told["faults"])
+    assert "acknowledged-survive" in told["promises"]
+    assert "quorum+pool" in told["modes"]
+    assert told["defects"]
+    assert [each["run"] for each in told["runs"]] == [run.name for run in runs.all_runs(kept.home)]
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "error"),
+    [
+        (["fail-master"], 3, "no cluster default is running here"),
+        (["fail-master", "--cluster", "other"], 3, "rmqkit cluster up other"),
+        (["drill", "run", "--fault", "kil"], 2, "there is no fault kil; there are kill"),
+        (["drill", "run", "--mode", "raft"], 2, "there are async, sync, quorum"),
+        (["drill", "run", "--break", "nothing"], 2, "there is no defect nothing"),
+        (["drill", "run", "--set", "slaveTimeut=1"], 2, "did you mean slaveTimeout"),
+        (["drill", "show", "yesterday"], 2, "there is no run 'yesterday'"),
+        (["drill", "replay", "yesterday"], 2, "there is no run 'yesterday'"),
+        (["drill", "compare", "--set", "slaveTimeout=1"], 2, "wants two sides"),
+    ],
+)
+def test_what_makes_no_sense_is_one_line(kept, words, code, error):
+    done = kept.run(*words, code=code)
+    assert error in done.stderr.splitlines()[-1]

@@ -1,0 +1,149 @@
+"""The engine on a driver without processes: what makes a drill inconclusive, and that every fault is taken back."""
+
+import pytest
+
+from rmqkit.drill import history as names
+from rmqkit.drill.contract import DrillError
+from rmqkit.drill.engine import Engine
+from rmqkit.drill.faults import Kill
+from rmqkit.drill.promises import Judgement, judged
+from rmqkit.testing import FaultLab
+
+
+class Seen:
+    """A promise that says what it is told to."""
+
+    name, text = "seen", "something is seen"
+
+    def __init__(self, facts=1, broken=()):
+        self._facts, self._broken = facts, broken
+
+    def applies(self, plan):
+        return True
+
+    def check(self, history, plan):
+        return judged(self._facts, self._broken)
+
+
+class Lab(FaultLab):
+    """`refuse` names a step that raises; `lacks` is what the steady state lacks."""
+
+    def __init__(self, refuse="", lacks=""):
+        super().__init__()
+        self.refuse, self.lacks, self.closed = refuse, lacks, 0
+
+    def step(self, name):
+        if self.refuse == name:
+            raise DrillError(f"{name} is refused")
+
+    def begin_load(self):
+        self.step("begin_load")
+
+    def read_all(self):
+        self.step("read_all")
+
+    def lacking(self):
+        return self.lacks or super().lacking()
+
+    def start(self, node):
+        self.step("start")
+        super().start(node)
+
+    def close(self):
+        self.closed += 1
+
+
+class Toothless(Kill):
+    def proof(self, driver, node):
+        return ""
+
+
+def drill(driver, fault=None, promise=None):
+    outcome = Engine(driver, fault or Kill(), [promise or Seen()]).run()
+    assert driver.closed == 1
+    return outcome.verdict
+
+
+def whole(driver):
+    return all(state == driver.fresh() for state in driver.states.values())
+
+
+def test_a_drill_that_works_has_its_time_line_in_order():
+    driver = Lab()
+    verdict = drill(driver)
+    assert (verdict.judgement, verdict.exit_code, verdict.why) == (Judgement.VALID, 0, "")
+    assert [event.what for event in verdict.timeline] == [
+        names.LOAD_BEGINS,
+        names.STEADY,
+        names.FAULT_BEGINS,
+        names.FAULT_BITES,
+        names.FAULT_ENDS,
+        names.NODE_BACK,
+        names.IN_SYNC_AGAIN,
+        names.LOAD_ENDS,
+    ]
+    assert verdict.proof == "broker-a-0 is gone and answers nobody"
+    assert whole(driver)
+
+
+@pytest.mark.parametrize(
+    ("driver", "fault", "why"),
+    [
+        (Lab(refuse="begin_load"), None, "begin_load is refused"),
+        (Lab(lacks="one replica"), None, "no steady state within 15000 ms: one replica"),
+        (Lab(), Toothless(), "did not show"),
+        (Lab(refuse="read_all"), None, "read_all is refused"),
+    ],
+)
+def test_what_keeps_a_drill_from_proving_anything_is_said(driver, fault, why):
+    verdict = drill(driver, fault)
+    assert (verdict.judgement, verdict.exit_code) == (Judgement.INCONCLUSIVE, 4)
+    assert why in verdict.why
+    assert not verdict.promises
+    assert whole(driver), "the fault was taken back"
+
+
+def test_sends_that_fail_before_the_fault_are_no_steady_state():
+    driver = Lab()
+    wait = driver.wait
+
+    def failing(most_ms, until=None):
+        if until is None:
+            driver.history.add("send", key="a", invoke_ms=driver.now_ms(), outcome="fail", error="no room")
+        return wait(most_ms, until)
+
+    driver.wait = failing
+    verdict = drill(driver)
+    assert "1 sends failed before the fault (no room)" in verdict.why
+    assert names.FAULT_BEGINS not in [event.what for event in verdict.timeline]
+
+
+def test_a_node_that_does_not_come_back_is_read_and_judged_all_the_same():
+    verdict = drill(Lab(refuse="start"), promise=Seen(1, judged(1, [("", "gone")]).broken))
+    assert verdict.judgement is Judgement.BROKEN
+    assert names.NODE_BACK not in [event.what for event in verdict.timeline]
+
+
+def test_a_broken_promise_outweighs_one_without_facts():
+    engine = Engine(Lab(), Kill(), [Seen(0), Seen(1, judged(1, [("", "gone")]).broken)])
+    assert engine.run().verdict.exit_code == 1
+    assert Engine(Lab(), Kill(), [Seen(0), Seen()]).run().verdict.exit_code == 4
+    assert Engine(Lab(), Kill(), []).run().verdict.exit_code == 4
+
+
+def test_whatever_is_raised_the_fault_is_taken_back():
+    driver = Lab()
+
+    class Bug(Seen):
+        pass
+
+    def broken_wait(most_ms, until=None):
+        if driver.history.event_ms(names.FAULT_BITES) is not None:
+            raise KeyboardInterrupt
+        return FaultLab.wait(driver, most_ms, until)
+
+    driver.wait = broken_wait
+    with pytest.raises(KeyboardInterrupt):
+        Engine(driver, Kill(), [Bug()]).run()
+    assert whole(driver)
+    assert driver.closed == 1

@@ -1,0 +1,86 @@
+"""Histories: rows from many threads, views that keep up, and files that give back what was written."""
+
+import json
+import threading
+
+import pytest
+
+from rmqkit.drill import history as names
+from rmqkit.drill.history import History, Row, read_lines, write_lines, write_parquet
+from rmqkit.drill.timeline import derive
+from tests.drill.hand import BEGIN_MS, whole
+
+
+def test_rows_of_many_threads_are_numbered_in_their_order():
+    history = History()
+
+    def add(name):
+        for at_ms in range(300):
+            history.add("send", client=name, key=f"{name}-{at_ms}", invoke_ms=at_ms)
+
+    threads = [threading.Thread(target=add, args=(f"w{number}",)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [row.op for row in history.rows] == list(range(1200))
+    assert len(history.sends) == 1200
+
+
+def test_views_keep_up_with_the_rows():
+    history = History()
+    assert history.event_ms("x") is None
+    history.add("event", key="x", invoke_ms=5)
+    assert history.event_ms("x") == 5
+    assert len(history.by_kind["event"]) == 1
+
+
+def test_lines_give_back_what_was_written(tmp_path):
+    history = whole().history
+    write_lines(history, tmp_path / "h.jsonl")
+    assert read_lines(tmp_path / "h.jsonl").rows == history.rows
+    first = json.loads((tmp_path / "h.jsonl").read_text().splitlines()[0])
+    assert list(first) == list(Row._fields)
+
+
+@pytest.mark.parametrize("line", ["{", '{"op": 1}', '{"sped": 1}', "[]"])
+def test_a_line_that_is_no_row_is_named(tmp_path, line):
+    (tmp_path / "h.jsonl").write_text(line + "\n")
+    with pytest.raises(ValueError, match=r"h.jsonl:1 is no row"):
+        read_lines(tmp_path / "h.jsonl")
+
+
+def test_parquet_has_the_same_columns(tmp_path):
+    pq = pytest.importorskip("pyarrow.parquet")
+    history = whole().history
+    assert write_parquet(history, tmp_path / "h.parquet")
+    table = pq.read_table(tmp_path / "h.parquet")
+    assert table.column_names == list(Row._fields)
+    rows = [Row(**{**each, "extra": json.loads(each["extra"])}) for each in table.to_pylist()]
+    assert rows == history.rows
+
+
+def test_a_story_has_all_of_a_message_between_the_events():
+    story = whole().history.story("b")
+    assert [row.kind for row in story if row.key == "b"] == ["send", "deliver", "read", "read"]
+    assert names.FAULT_BEGINS in [row.key for row in story]
+    assert [row.complete_ms for row in story] == sorted(row.complete_ms for row in story)
+
+
+def test_moments_are_found_in_the_rows():
+    hand = whole().failed("x", at_ms=1_200).failed("y", at_ms=1_100).send("z", 9, at_ms=2_200).send("e", 4, at_ms=2_300)
+    hand.history.add("probe", client="probe", invoke_ms=1_400, broker="broker-a", node="broker-a-1", broker_id=1)
+    hand.deliver("a", 0, at_ms=1_300, group="late", client="late-0")
+    derive(hand.history)
+    found = {row.key: row.invoke_ms for row in hand.history.events}
+    assert found[names.FIRST_FAILED_SEND] == 1_105
+    assert found[names.FIRST_SEND_AGAIN] == 2_205
+    assert found[names.SLAVE_READ] == 1_400
+    assert found[names.LATE_READ] == 1_300
+
+
+def test_without_a_fault_there_are_no_moments():
+    history = History()
+    history.add("send", key="a", invoke_ms=BEGIN_MS, outcome="fail")
+    derive(history)
+    assert not history.events
