@@ -88,6 +88,11 @@ class Metadata:
     def load(self) -> None:
         """Raises KeptFileDamaged."""
         self.modes.load()
+        if self._broker.replication.is_slave:
+            # Versions that were only drawn at a start are no older than the master's, but say nothing.
+            for table in (self._broker.offsets, self._broker.schedule.offsets):
+                if not table.version.counter:
+                    table.version = DataVersion()
 
     def start(self) -> None:
         """The slave serves."""
