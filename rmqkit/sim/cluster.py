@@ -1,6 +1,7 @@
 """Whole clusters in the simulator: name servers, brokers and clients on machines of their own, in one world.
 
-    cluster = SimCluster(World(seed=7), groups=2)
+    cluster = SimCluster(World(seed=7), groups=2, replicas=2)
+    cluster.ready()
     producer = cluster.producer("p", "orders", every_ms=100)
     consumer = cluster.consumer("c", "orders", "billing")
     cluster.world.run_for(60_000)
@@ -8,8 +9,13 @@
 
 Nodes are the very objects that real processes run, on the simulator's net and disk. The two workloads keep what a checker
 needs: each acknowledgement with its place, each unknown outcome, each delivery.
+
+Brokers are called as in a cluster of processes: `broker-a-0` is the master of its group, `broker-a-1` its first slave.
+A group of several has the settings that `cluster up` gives it (`GROUP_DEFAULTS`); `settings` win over them, at every
+broker, and a role that is set is the masters'.
 """
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -36,8 +42,20 @@ from rmqkit.wire.uniqueids import UniqueIds
 NAMESERVER_PORT = 9876
 BROKER_PORT = 10911
 VIP_PORT = BROKER_PORT - 2
+HA_PORT = BROKER_PORT + 1
+LOG_PIECE = 1024 * 1024
 #: files small enough that a simulated hour rolls them
 SMALL_FILES = {"mappedFileSizeCommitLog": 1024 * 1024, "mappedFileSizeConsumeQueue": 20 * 500}
+
+#: of a group of several brokers, with the two numbers that follow from how many
+GROUP_DEFAULTS = {
+    "brokerRole": "SYNC_MASTER",
+    "enableAutoInSyncReplicas": True,
+    "slaveReadEnable": True,
+    "haAcceptAnonymous": False,
+    "slaveTimeout": 2000,
+    "syncFlushTimeout": 2500,
+}
 
 Place = tuple[str, int, int]
 
@@ -54,31 +72,108 @@ class SimParts:
 
 
 class SimCluster:
+    """`prepared` is called with each broker that is made, in each of its lives, before it starts: to plant a defect."""
+
     def __init__(
-        self, world: World, *, nameservers: int = 1, groups: int = 1, settings: Mapping[str, Any] | None = None
+        self,
+        world: World,
+        *,
+        nameservers: int = 1,
+        groups: int = 1,
+        replicas: int = 1,
+        settings: Mapping[str, Any] | None = None,
+        prepared: Callable[[Broker], None] | None = None,
     ) -> None:
         self.world = world
         self.nameservers = [Address(f"10.0.0.{number + 1}", NAMESERVER_PORT) for number in range(nameservers)]
-        self.settings = {"storageEngine": "mapped", **SMALL_FILES, **(settings or {})}
+        self.replicas = replicas
+        self.settings = {"storageEngine": "mapped", **SMALL_FILES, **self._of_group(), **(settings or {})}
+        self._prepared = prepared
         self._machines = 0
         for number, address in enumerate(self.nameservers):
             world.add_node(f"ns-{number}", self._nameserver(number), address.host)
             world.listen(f"ns-{number}", "remoting", address)
-        self.brokers = [f"broker-{chr(ord('a') + number)}-0" for number in range(groups)]
-        for number, name in enumerate(self.brokers):
-            host = f"10.0.1.{number + 1}"
-            world.add_node(name, self._broker(name, host), host)
-            world.listen(name, "remoting", Address(host, BROKER_PORT))
-            world.listen(name, "vip", Address(host, VIP_PORT))
+        self.brokers: list[str] = []
+        for number in range(groups * replicas):
+            group, broker_id = divmod(number, replicas)
+            name, host = f"broker-{chr(ord('a') + group)}-{broker_id}", f"10.0.1.{number + 1}"
+            self.brokers.append(name)
+            world.add_node(name, self._broker(name, broker_id, host), host)
+            for tag, port in (("remoting", BROKER_PORT), ("vip", VIP_PORT), ("ha", HA_PORT)):
+                world.listen(name, tag, Address(host, port))
+
+    def _of_group(self) -> dict[str, Any]:
+        if self.replicas == 1:
+            return {}
+        return {**GROUP_DEFAULTS, "totalReplicas": self.replicas, "inSyncReplicas": min(2, self.replicas)}
+
+    # --- brokers ----------------------------------------------------------------------------------------------------
+
+    @property
+    def masters(self) -> list[str]:
+        return self.brokers[:: self.replicas]
+
+    def slaves_of(self, master: str) -> list[str]:
+        at = self.brokers.index(master)
+        return self.brokers[at + 1 : at + self.replicas]
+
+    def broker(self, name: str) -> Broker:
+        """The node object of the current life."""
+        found: Broker = self.world.node(name)
+        return found
 
     def ready(self, limit_ms: int = 30_000) -> None:
-        """Run until every broker that is alive is registered everywhere."""
+        """Run until every broker that is alive is registered everywhere, and every slave follows its master."""
         wanted = len(self.nameservers)
 
         def registered() -> bool:
-            return all(len(self.world.node(name).registration.registered) == wanted for name in self.brokers)
+            return all(len(self.broker(name).registration.registered) == wanted for name in self.brokers)
 
         assert self.world.run_until(registered, limit_ms), "a broker did not register"
+        self.in_sync(limit_ms)
+
+    def in_sync(self, limit_ms: int = 30_000) -> None:
+        """Run until every master that is alive counts all of its slaves that are."""
+        assert self.world.run_until(self.is_in_sync, limit_ms), self.replication()
+
+    def is_in_sync(self) -> bool:
+        alive = self.world.is_alive
+        return all(
+            self.broker(master).serving
+            and self.broker(master).replication.in_sync_count() == 1 + sum(map(alive, self.slaves_of(master)))
+            for master in self.masters
+            if alive(master)
+        )
+
+    def replication(self) -> dict[str, str]:
+        """How each broker that is alive says it stands: state and reason."""
+        seen = {name: self.broker(name).replication for name in self.brokers if self.world.is_alive(name)}
+        return {name: f"{each.state} {each.why}".strip() for name, each in seen.items()}
+
+    def cut_off_slaves(self, master: str) -> None:
+        """Master and slaves hear nothing of each other until `world.net.heal()`; clients and name servers hear all."""
+        self.world.net.partition([master], self.slaves_of(master))
+
+    def log_of(self, name: str) -> bytes:
+        """The commit log of a broker that serves, from its first byte on."""
+        store = self.broker(name).store
+        position, pieces = store.offset_min, []
+        while data := bytes(store.read_log(position, LOG_PIECE)):
+            pieces.append(data)
+            position += len(data)
+        return b"".join(pieces)
+
+    def check_logs(self) -> None:
+        """Master and slaves hold the same bytes from the first to the last. Nothing may be on its way."""
+        for master in self.masters:
+            log = self.log_of(master)
+            for slave in self.slaves_of(master):
+                other = self.log_of(slave)
+                if other != log:
+                    same = next((at for at, pair in enumerate(zip(log, other, strict=False)) if pair[0] != pair[1]), None)
+                    raise AssertionError(f"{slave} has {len(other)} bytes, {master} {len(log)}; first other byte: {same}")
+
+    # --- clients ----------------------------------------------------------------------------------------------------
 
     def client(self, name: str, make: Callable[[Client], Any]) -> str:
         """A machine with a client node; `make(client)` adds its producers and consumers."""
@@ -114,9 +209,10 @@ class SimCluster:
         config = from_values("nameserver", {"kvConfigPath": "kvConfig.json", "configStorePath": "namesrv.properties"})
         return lambda ports: NameServer(f"ns-{number}", ports, config)
 
-    def _broker(self, name: str, host: str) -> Callable[[Ports], Broker]:
+    def _broker(self, name: str, broker_id: int, host: str) -> Callable[[Ports], Broker]:
         values = {
             "brokerName": name.rpartition("-")[0],
+            "brokerId": broker_id,
             "brokerIP1": host,
             "brokerIP2": host,
             "listenPort": BROKER_PORT,
@@ -124,18 +220,27 @@ class SimCluster:
             "storePathRootDir": "/",
             "storePathCommitLog": "commitlog",
             **self.settings,
+            **({"brokerRole": "SLAVE"} if broker_id else {}),
         }
         config = from_values("broker", values)
         parts: BrokerParts = SimParts(str(self.settings["storageEngine"]))
-        return lambda ports: Broker(name, ports, config, parts)
+
+        def make(ports: Ports) -> Broker:
+            broker = Broker(name, ports, config, parts)
+            if self._prepared is not None:
+                self._prepared(broker)
+            return broker
+
+        return make
 
 
 class SimProducer:
-    """Sends a message each `every_ms` until `stop`."""
+    """Sends a message each `every_ms` until `stop`. `statuses` counts how acknowledged messages were: "SEND_OK", ..."""
 
     def __init__(self, cluster: SimCluster, name: str, topic: str, every_ms: int, size: int) -> None:
         self.topic = topic
         self.acknowledged: dict[Place, bytes] = {}
+        self.statuses: Counter[str] = Counter()
         self.unknown: list[RmqkitError] = []
         self.bodies: dict[bytes, int] = {}
         self.stopped = False
@@ -163,6 +268,7 @@ class SimProducer:
         def ended(outcome: SendOutcome | None) -> None:
             if isinstance(outcome, SendResult):
                 place = (outcome.queue.broker_name, outcome.queue.queue_id, outcome.queue_offset)
+                self.statuses[outcome.status.name] += 1
                 assert self.acknowledged.setdefault(place, body) == body, f"{place} was acknowledged twice"
             elif outcome is not None:
                 self.unknown.append(outcome)
