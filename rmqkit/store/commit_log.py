@@ -179,8 +179,9 @@ class CommitLog:
         born_host, store_host, reconsume_times = put.born_host, put.store_host, put.reconsume_times
         parts: list[Buffer] = []
         phy_offsets: list[int] = []
+        prop_crc, lined_up = self._prop_crc, self._puts.append
         for flag, body, properties, tags_code in messages:
-            if self._prop_crc:
+            if prop_crc:
                 properties = _with_crc_room(properties)
             properties_size, body_size = len(properties), len(body)
             size = fixed + body_size + properties_size
@@ -190,8 +191,8 @@ class CommitLog:
                 born_host, store_ms, store_host, reconsume_times, 0, body_size,
             )  # fmt: skip
             tail = topic_field + properties_size.to_bytes(2, "big") + properties
-            parts += (head, body, _with_crc(head, body, tail) if self._prop_crc else tail)
-            self._puts.append((queue, queue_offset, phy_offset, size, tags_code, properties, store_ms))
+            parts += (head, body, _with_crc(head, body, tail) if prop_crc else tail)
+            lined_up((queue, queue_offset, phy_offset, size, tags_code, properties, store_ms))
             phy_offsets.append(phy_offset)
             queue_offset += 1
             phy_offset += size

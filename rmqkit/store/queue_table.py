@@ -67,19 +67,22 @@ class QueueTable:
 
     def extend(self, puts: Sequence[Put], arrivals: list[Arrival]) -> None:
         """Let the queues know the records of this turn, which the log has written."""
-        dirty = self.dirty
-        arrive = arrivals.append
+        arrive, unit = arrivals.append, _UNIT
+        last: ConsumeQueue | None = None
         for queue, queue_offset, phy_offset, size, tags_code, _, _ in puts:
             if queue_offset < 0:
                 continue
-            queue.tail += _UNIT(phy_offset, size, tags_code)
+            if queue is not last:
+                # Of a batch's messages all but the first find the queue at hand.
+                last, topic, queue_id, tail = queue, queue.topic, queue.queue_id, queue.tail
+                if not queue.listed:
+                    queue.listed = True
+                    self.dirty.append(queue)
+            tail += unit(phy_offset, size, tags_code)
             queue.offset_max = queue_offset + 1
             queue.phy_end = phy_offset + size
-            if not queue.listed:
-                queue.listed = True
-                dirty.append(queue)
             # Half the cost of calling the class.
-            arrive(_new(Arrival, (queue.topic, queue.queue_id, queue_offset, tags_code)))
+            arrive(_new(Arrival, (topic, queue_id, queue_offset, tags_code)))
         self.waiting += len(puts)
 
     def put(self, record: Scanned) -> Arrival | None:

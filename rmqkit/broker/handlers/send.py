@@ -189,20 +189,24 @@ def _send_batch(broker: "Broker", call: Call[SendRequest], config: "TopicConfig"
     except RemoteProtocolError as error:
         raise Refused(ResponseCode.MESSAGE_ILLEGAL, f"the batch cannot be read: {error}") from None
     messages: list[tuple[int, bytes, bytes, int]] = []
-    for entry in entries:
-        head, _, behind = entry.properties.partition(b"\x02")
-        known = _behind_unique(behind) if head[:_UNIQ_SIZE] == _UNIQ_PAIR and len(behind) <= BEHIND_SIZE_MAX else None
-        if known is not None:
-            messages.append((entry.flag, entry.body, head + known[0], known[1]))
+    last: bytes | None = None
+    known: tuple[bytes, int] | None = None
+    for flag, body, sent in entries:
+        head, _, behind = sent.partition(b"\x02")
+        if behind != last:
+            last = behind
+            known = _behind_unique(behind) if len(behind) <= BEHIND_SIZE_MAX else None
+        if known is not None and head.startswith(_UNIQ_PAIR):
+            messages.append((flag, body, head + known[0], known[1]))
             continue
-        text = (b"\x02" + entry.properties).replace(_PLAIN_WAIT, b"\x02", 1)
+        text = (b"\x02" + sent).replace(_PLAIN_WAIT, b"\x02", 1)
         properties = text[1:]
         if _SPECIAL(text):
             properties, _, level = _special(broker, args, properties)
             if level:
                 raise Refused(ResponseCode.MESSAGE_ILLEGAL, _BATCH_DELAYED)
         tag = props.find(properties, b"TAGS")
-        messages.append((entry.flag, entry.body, properties, tags_code(tag.decode("utf-8", "replace")) if tag else 0))
+        messages.append((flag, body, properties, tags_code(tag.decode("utf-8", "replace")) if tag else 0))
     born_host, v6 = broker.hosts.of(call.conn)
     sys_flag = args.sys_flag & ~(MessageSysFlag.BORN_HOST_V6 | MessageSysFlag.STORE_HOST_V6) | v6
     if config.topic_filter_type == "MULTI_TAG":
