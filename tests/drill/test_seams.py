@@ -1,0 +1,46 @@
+"""What a drill knows of where it runs: nothing but its driver. Simulated clusters use the same engine, faults and promises."""
+
+import subprocess
+import sys
+
+import pytest
+
+from rmqkit.drill import plugin
+from rmqkit.drill.faults import FAULTS
+from rmqkit.drill.promises import PROMISES
+from tests.tidy.tree import modules
+
+#: parts of rmqkit that only a driver of real processes, what does drills with it, and the report may know
+REAL = ("rmqkit.api", "rmqkit.cluster", "rmqkit.shell", "rmqkit.sim", "rmqkit.plugins")
+DRIVERS = ("asking", "doing", "real", "real_load", "real_reading", "real_watch", "series", "simulated", "transport")
+PURE = [
+    module
+    for module in modules()
+    if module.package == "drill" and module.name.removeprefix("rmqkit.drill.").partition(".")[0] not in DRIVERS
+]
+
+
+@pytest.mark.parametrize("module", [each for each in PURE if not each.name.endswith(".defects")], ids=str)
+def test_plans_faults_and_promises_know_no_cluster(module):
+    for name, number in module.imports:
+        assert not name.startswith(REAL), f"{module.path}:{number} imports {name}"
+        for driver in DRIVERS:
+            assert not name.startswith(f"rmqkit.drill.{driver}"), f"{module.path}:{number} imports {name}"
+
+
+def test_there_is_something_to_hold():
+    assert {"rmqkit.drill.engine", "rmqkit.drill.history", "rmqkit.drill.promises.survival"} <= {each.name for each in PURE}
+
+
+def test_what_nodes_load_names_all_there_is():
+    """`rmqkit.drill.plugin` has names alone, since every node loads it."""
+    assert list(plugin.rmqkit_faults()) == list(FAULTS)
+    assert list(plugin.rmqkit_promises()) == list(PROMISES)
+    for name, make in (plugin.rmqkit_faults() | plugin.rmqkit_promises()).items():
+        assert make().name == name
+
+
+def test_a_node_loads_nothing_of_drills_but_names():
+    code = "import sys; from rmqkit import plugins; plugins.load(); print(*(m for m in sys.modules if 'rmqkit.drill' in m))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["rmqkit.drill", "rmqkit.drill.plugin"]
