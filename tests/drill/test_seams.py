@@ -1,4 +1,4 @@
-"""What a drill knows of where it runs: nothing but its driver. Simulated clusters use the same engine, faults and promises."""
+"""What a drill knows of where it runs: its driver, and nothing else. So simulated clusters use the same engine and promises."""
 
 import subprocess
 import sys
