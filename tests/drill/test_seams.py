@@ -1,4 +1,4 @@
-"""What a drill knows of where it runs: its driver, and nothing else. So simulated clusters use the same engine and promises."""
+"""What a drill knows of where it runs: its driver, and nothing else. Simulated clusters use the same engine."""
 
 import subprocess
 import sys
