@@ -13,6 +13,7 @@ processes does; None where only a simulated cluster can: power cuts, lost disks,
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -20,6 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from rmqkit.errors import ConfigError
 from rmqkit.store.contract import Arrival, GetStatus, Put, PutResult, Read
 from rmqkit.wire import properties as props
+from rmqkit.wire.bodies import ConsumerOffsetTable
 from rmqkit.wire.codes import MessageSysFlag
 from rmqkit.wire.ha import encode_report
 
@@ -33,6 +35,8 @@ ONE_IN = 20
 LOST = 3
 #: how much longer than `slaveTimeout` a put waits
 LATE_MS = 5_000
+#: answers after which one comes once more
+LATE_BY = 4
 #: how old a message may be whose first reader it is that reads it
 FRESH_MS = 500
 #: where a record has its message flag, which nothing checks
@@ -429,12 +433,23 @@ def _reorder(broker: Broker) -> None:
 @_defect(
     "offsets-backwards",
     COMMITS,
-    "offsets that a slave copies from its master overwrite newer ones of its own, which the master never learns",
-    needs="commits on the slave while its master is gone",
+    "offsets that a slave copies overwrite newer ones of its own, also those of an answer that comes late",
+    needs="a slave",
 )
 def _offsets_backwards(broker: Broker) -> None:
     offsets, metadata = broker.offsets, broker.replication.metadata
-    start = metadata.start
+    start, merge = metadata.start, offsets.merge
+    answers: deque[ConsumerOffsetTable] = deque(maxlen=LATE_BY)
+    count = 0
+
+    def merged(told: ConsumerOffsetTable, may_take: Callable[[str, int, int], bool] | None = None) -> list[str]:
+        nonlocal count
+        ahead = merge(told, may_take)
+        answers.append(told)
+        count += 1
+        if count % (2 * LATE_BY) == 0:
+            merge(answers[0])
+        return ahead
 
     def overwrite(key: str, told: Mapping[int, int], marks: object, may_take: object) -> bool:
         offsets.table.setdefault(key, {}).update(told)
@@ -445,6 +460,7 @@ def _offsets_backwards(broker: Broker) -> None:
         offsets.untold = None
 
     _replace(offsets, "_merge_pair", overwrite)
+    _replace(offsets, "merge", merged)
     _replace(metadata, "start", started)
 
 
