@@ -14,11 +14,15 @@ from pathlib import Path
 RMQKIT = str(Path(sys.executable).with_name("rmqkit"))
 
 STEPS = [
-    ("A name server and a broker, as processes of their own:", "rmqkit cluster up demo --any-port"),
+    ("A name server, a master and its slave, as processes of their own:", "rmqkit cluster up demo --any-port"),
     ("Five messages, spread over the queues of a new topic:", "rmqkit send orders --count 5 --key order-1 'a fresh order'"),
     ("Read them back (no group: nothing is committed, it ends when caught up):", "rmqkit consume orders"),
     ("The same, as one JSON object a line, for scripts:", "rmqkit consume orders --max 1 --json"),
     ("What runs, and where:", "rmqkit cluster status demo"),
+    (
+        "Kill the master under load, bring it back, prove message by message what survived:",
+        "rmqkit fail-master --cluster demo",
+    ),
 ]
 NEXT = """
 What to try next
@@ -27,6 +31,7 @@ What to try next
   rmqkit send greetings hello                      then: rmqkit consume greetings --follow
   rmqkit cluster kill master && rmqkit cluster status
                                                    break it, look at it, then: rmqkit cluster start
+  rmqkit fail-master --fault pause                 break it and be told what survived, with a report to look at
   rmqkit cluster down                              stop it; the data stays (--purge removes it)
   python examples/send_and_consume.py              the same from Python
   Apache's own clients work unchanged: point their namesrvAddr at 127.0.0.1:9876
