@@ -1,10 +1,13 @@
 """The built-in promises pass the contract that plug-in authors get; and the contract fails a promise that is none."""
 
+import re
+
 import pytest
 
 from rmqkit.drill.promises import PROMISES, Judgement, judged
 from rmqkit.testing import PromiseContract
 from tests.drill.hand import MASTER, PLAN, QUIET_MS, SLAVE, Hand, whole
+from tests.tidy.tree import ROOT
 
 #: how each promise is broken, in a word
 BREAK = {
@@ -35,6 +38,20 @@ globals().update({f"Test_{name.replace('-', '_')}": contract_of(name) for name i
 
 def test_every_promise_has_a_way_to_break_it():
     assert set(BREAK) == set(PROMISES)
+
+
+def test_the_promise_that_the_guide_shows_passes_the_contract():
+    guide = (ROOT / "docs" / "plugins.md").read_text()
+    shown = re.search(r"^```python\n# promise_example.py\n(.*?)^```$", guide, re.MULTILINE | re.DOTALL)
+    made = {}
+    exec(shown[1], made)
+    suite = PromiseContract()
+    suite.promise = made["QuickWhileWhole"]()
+    assert suite.find(whole().history).judgement is Judgement.VALID
+    slow = Hand().send("z", 0, at_ms=0, took_ms=1_200).history
+    assert [each.key for each in suite.find(slow).broken] == ["z"]
+    suite.test_nothing_seen_is_inconclusive_and_says_why()
+    suite.test_a_send_without_an_answer_breaks_nothing()
 
 
 class Blind:
