@@ -123,6 +123,28 @@ def test_an_async_master_waits_for_nobody_and_is_copied():
     group.until(group.same_logs)
 
 
+def test_a_slave_that_got_the_last_file_only_says_so_for_good():
+    group = Group(slaves=0, inSyncReplicas=1)
+    group.until(lambda: group.master.serving)
+    for number in range(30):
+        assert group.send(bytes(100_000) + b"%d" % number).code == 0
+    group.add(1, syncFromLastFile=True)
+    group.until(lambda: group.slave.store.offset_max == group.master.store.offset_max)
+    assert group.slave.store.offset_min > 0
+    assert "what is older is missing here" in group.facts("broker-1")["replicationWhy"]
+    group.world.kill("broker-1")
+    group.until(lambda: not group.world.is_alive("broker-1"))
+    group.world.restart("broker-1")
+    group.in_sync()
+    assert "what is older is missing here" in group.slave.replication.why
+
+
+def test_nothing_is_missing_where_the_last_file_is_the_first():
+    group = Group(syncFromLastFile=True).in_sync()
+    assert group.send().code == 0
+    assert group.facts("broker-1")["replicationWhy"] == ""
+
+
 @pytest.mark.parametrize("end", ["kill", "crash", "stop"])
 def test_a_slave_that_comes_back_goes_on_where_it_was(end: str):
     group = Group(inSyncReplicas=1).in_sync()

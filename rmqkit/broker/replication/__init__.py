@@ -71,7 +71,7 @@ class Replication:
     def why(self) -> str:
         """What people should know: "" when all is well."""
         if self.is_slave:
-            return self.follow.why or self.follow.history_missing
+            return self.follow.why or self.follow.ahead.history_missing
         if self.acks.too_few:
             return self.acks.too_few
         if self.acks.no_slave:

@@ -37,6 +37,8 @@ class _Known(msgspec.Struct, rename="camel"):
     master_address: str = ""
     master_start_id: str = ""
     master_start_end: int = -1
+    #: where this log begins because the master sent nothing older; 0 when nothing is missing
+    history_begin: int = 0
 
 
 class Verdict(NamedTuple):
@@ -106,11 +108,28 @@ class Ahead:
 
     def follow(self, said: ExchangeHAInfoResponse) -> None:
         """This master is followed from now on."""
-        known = _Known(
-            said.master_address or "",
-            said.master_start_id or "",
-            -1 if said.master_flush_offset is None else said.master_flush_offset,
+        self._keep(
+            msgspec.structs.replace(
+                self._known,
+                master_address=said.master_address or "",
+                master_start_id=said.master_start_id or "",
+                master_start_end=-1 if said.master_flush_offset is None else said.master_flush_offset,
+            )
         )
+
+    def begin(self, history_begin: int) -> None:
+        """The first bytes of this log have come; what is older than `history_begin` the master has and does not send."""
+        self._keep(msgspec.structs.replace(self._known, history_begin=history_begin))
+
+    @property
+    def history_missing(self) -> str:
+        """Said while older messages of the master are not here and will not come, also after a restart."""
+        begin, store = self._known.history_begin, self._broker.store
+        if not begin or not store.offset_max or store.offset_min > begin:
+            return ""
+        return f"the master sent its log from {begin} on, its last file only: what is older is missing here"
+
+    def _keep(self, known: _Known) -> None:
         if known != self._known:
             self._known = known
             self._file.save(lambda: msgspec.json.encode(self._known))

@@ -52,8 +52,8 @@ class Following:
         self.master_ha: Address | None = None
         #: end of the master's log as far as known: -1 before anything came
         self.master_end = -1
-        #: said while older messages of the master are not here and will not come
-        self.history_missing = ""
+        #: whether the master sends a slave that has nothing its whole log, as ours do when they are asked to
+        self._is_whole = False
         self._conn: Connection | None = None
         self._transfers = Transfers()
         self._running = False
@@ -118,6 +118,7 @@ class Following:
         if self.state not in (AHEAD, FOREIGN, REFUSED):
             self._set(CONNECTING, self.why if self.state == CONNECTING else f"connecting to {self.master_ha}")
         self._transfers = Transfers()
+        self._is_whole = False
         self.read_ms = now_ms
         self._conn = broker.outbox.dial(self.master_ha, TAG)
         return now_ms + SCAN_MS
@@ -194,8 +195,7 @@ class Following:
         self.ahead.follow(said)
         if said.master_log_end is not None:
             self.master_end = said.master_log_end
-        elif self._broker.store.offset_written == 0:
-            self.history_missing = "the master sends its last log file only: what is older is missing here"
+            self._is_whole = not self._broker.config.replication.sync_from_last_file
         self._follow(conn)
 
     def _cut(self, error: OSError | None) -> None:
@@ -235,6 +235,8 @@ class Following:
             return False
         if not body:
             return True
+        if store.offset_max == 0:
+            self.ahead.begin(0 if self._is_whole else offset)
         if not store.append_log(offset, body):
             why = store.failed or f"bytes for {offset} do not continue the log, which ends at {store.offset_max}"
             self._broker.outbox.abort(conn, why)
