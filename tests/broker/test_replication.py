@@ -135,7 +135,7 @@ def test_a_slave_that_got_the_last_file_only_says_so_for_good():
     group.world.kill("broker-1")
     group.until(lambda: not group.world.is_alive("broker-1"))
     group.world.restart("broker-1")
-    group.in_sync()
+    group.until(lambda: group.slave.replication.state == "following")
     assert "what is older is missing here" in group.slave.replication.why
 
 
