@@ -13,6 +13,9 @@ from pathlib import Path
 
 RMQKIT = str(Path(sys.executable).with_name("rmqkit"))
 
+#: stays, to be looked at
+REPORT = Path(tempfile.gettempdir()) / "rmqkit-fail-master.html"
+
 STEPS = [
     ("A name server, a master and its slave, as processes of their own:", "rmqkit cluster up demo --any-port"),
     ("Five messages, spread over the queues of a new topic:", "rmqkit send orders --count 5 --key order-1 'a fresh order'"),
@@ -21,7 +24,7 @@ STEPS = [
     ("What runs, and where:", "rmqkit cluster status demo"),
     (
         "Kill the master under load, bring it back, prove message by message what survived:",
-        "rmqkit fail-master --cluster demo",
+        f"rmqkit fail-master --cluster demo --report {REPORT}",
     ),
 ]
 NEXT = """

@@ -68,7 +68,8 @@ def document(plan: Plan, verdict: Verdict, run: Path) -> dict[str, Any]:
     return {"run": run.name, "folder": str(run), "plan": plan.as_json(), **verdict.as_json()}
 
 
-def show(plan: Plan, verdict: Verdict, run: Path) -> None:
+def show(plan: Plan, verdict: Verdict, run: Path, report: Path | None = None) -> None:
+    """`report` is where the report was written to, when not into the run's folder."""
     from rmqkit.drill import report_words, runs
 
     words = report_words.of(plan, verdict)
@@ -93,7 +94,7 @@ def show(plan: Plan, verdict: Verdict, run: Path) -> None:
     print()
     output.table(("s", "what happened", ""), [(f"{e.at_ms / 1000:.2f}", e.what, e.more[:90]) for e in verdict.timeline])
     print()
-    page = run / runs.REPORT
+    page = report or run / runs.REPORT
     print(f"report  {page}" if page.is_file() else f"run     {run}")
 
 

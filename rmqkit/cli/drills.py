@@ -178,7 +178,7 @@ def show(
     if json:
         output.document(drill_shown.document(plan, verdict, folder))
     else:
-        drill_shown.show(plan, verdict, folder)
+        drill_shown.show(plan, verdict, folder, report)
     raise typer.Exit(verdict.exit_code)
 
 
@@ -293,5 +293,5 @@ def _end(done: list[Done], report: Path | None, json: bool, command: str) -> Non
         output.document(_document(done[0]) if len(done) == 1 else [_document(each) for each in done])
     else:
         for each in done:
-            drill_shown.show(each.plan, each.outcome.verdict, each.run)
+            drill_shown.show(each.plan, each.outcome.verdict, each.run, report if each is done[-1] else None)
     raise typer.Exit(_worst(done))
