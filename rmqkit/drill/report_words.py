@@ -9,7 +9,7 @@ from rmqkit.drill import history as names
 from rmqkit.drill.history import OK, History, Row
 from rmqkit.drill.plan import Plan, Replication
 from rmqkit.drill.promises.contract import Judgement
-from rmqkit.drill.promises.table import FLUSHES, REPLICATIONS, Harm, cell
+from rmqkit.drill.promises.table import FLUSHES, REPLICATIONS, Cell, Harm, cell
 from rmqkit.drill.verdict import Checked, Verdict
 
 HEADLINES = {
@@ -51,28 +51,25 @@ def of(plan: Plan, verdict: Verdict) -> Words:
 
 def promised(plan: Plan, verdict: Verdict) -> str:
     """What the mode promises of an acknowledged message under this fault, from the table."""
-    harm = _harm(plan.fault)
-    if harm is None:
+    try:
+        harm = Harm(verdict.harm)
+    except ValueError:
         return ""
-    hits_master = not verdict.node or verdict.node.endswith("-0")
-    copies = 1 if plan.replicas < 2 else 2
-    told = cell(plan.mode, harm, copies=copies, hits_master=hits_master).text.replace("*", "").replace("`", "")
+    hits_master = verdict.role == "master"
+    told = _plain(cell(plan.mode, harm, copies=1 if plan.replicas < 2 else 2, hits_master=hits_master))
     replication = "one replica" if plan.replicas < 2 else REPLICATIONS[plan.mode.replication].replace("`", "")
     text = (
         f"What is promised: with {replication} and {FLUSHES[plan.mode.flush].strip('`')}, SEND_OK under this fault: {told}."
     )
-    if plan.mode.replication is Replication.QUORUM and plan.replicas > 1:
-        alone = cell(plan.mode, harm, copies=1, hits_master=hits_master).text
-        if alone.replace("*", "").replace("`", "") != told:
-            text += " Less while only the master is in sync."
+    alone = _plain(cell(plan.mode, harm, copies=1, hits_master=hits_master))
+    if plan.mode.replication is Replication.QUORUM and plan.replicas > 1 and alone != told:
+        text += " Less while only the master is in sync."
     return text
 
 
-def _harm(fault: str) -> Harm | None:
-    for harm in Harm:
-        if fault == harm or fault.startswith(f"{harm}-"):
-            return harm
-    return None
+def _plain(told: Cell) -> str:
+    """A cell without its markdown."""
+    return told.text.replace("*", "").replace("`", "")
 
 
 def notes(each: Checked) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from rmqkit.drill.history import FAIL, OK, UNKNOWN, History
+from rmqkit.drill.history import FAIL, FAULT_BEGINS, OK, UNKNOWN, History
 from rmqkit.drill.promises.contract import Broken, Finding, Judgement
 
 EXIT_CODES = {Judgement.VALID: 0, Judgement.BROKEN: 1, Judgement.INCONCLUSIVE: 4}
@@ -42,6 +42,9 @@ class Verdict:
     proof: str
     promises: Sequence[Checked]
     timeline: Sequence[Event]
+    #: which column of the table of promises the fault belongs to, "" when it never began; and what the node was
+    harm: str = ""
+    role: str = "master"
     counts: Mapping[str, int] = field(default_factory=dict)
 
     @property
@@ -84,6 +87,7 @@ def verdict_of(history: History, promises: Sequence[Checked], *, node: str, proo
         why = why or "; ".join(f"{each.name}: {each.finding.why}" for each in unclear)
     else:
         judgement = Judgement.VALID
+    began = next((row for row in history.events if row.key == FAULT_BEGINS), None)
     return Verdict(
         judgement=judgement,
         why=why,
@@ -91,6 +95,8 @@ def verdict_of(history: History, promises: Sequence[Checked], *, node: str, proo
         proof=proof,
         promises=tuple(promises),
         timeline=tuple(Event(row.invoke_ms, row.key, row.value) for row in history.events),
+        harm=str(began.extra.get("harm", "")) if began else "",
+        role=str(began.extra.get("role", "master")) if began else "master",
         counts=count(history),
     )
 
