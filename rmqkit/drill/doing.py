@@ -86,8 +86,9 @@ def own_cluster(plan: Plan, tell: Tell) -> Iterator[Cluster]:
 
 
 def settings_of(plan: Plan) -> dict[str, str]:
-    """What the brokers of a cluster of its own are given: the mode's settings, the plan's, and its defects."""
-    settings = {**plan.mode.settings(plan.replicas), "drillFaultsEnable": "true", **plan.settings}
+    """What the brokers of a cluster of its own are given: what was seen when the plan was done before, the mode's settings,
+    the plan's, and its defects."""
+    settings = {**plan.seen, **plan.mode.settings(plan.replicas), "drillFaultsEnable": "true", **plan.settings}
     if plan.breaks:
         settings["drillDefects"] = ",".join(plan.breaks)
     return settings

@@ -79,6 +79,14 @@ def test_a_quorum_that_had_shrunk_promises_what_an_async_master_does():
     assert check("acknowledged-survive", hand(1), in_mode("sync")).judgement is BROKEN
 
 
+def test_what_was_answered_before_the_fault_is_not_excused_by_what_is_seen_after_it():
+    """The look after a power cut says that the slave is gone, as it would after any."""
+    hand = Hand().fault(harm="power-cut").in_sync(0, 2).send("a", 0, at_ms=100).in_sync(3_000, 1)
+    assert check("acknowledged-survive", hand.read(MASTER).read(SLAVE)).judgement is BROKEN
+    hand = Hand().fault(harm="power-cut").in_sync(0, 2).send("a", 0, at_ms=1_100).in_sync(3_000, 1)
+    assert check("acknowledged-survive", hand.read(MASTER).read(SLAVE)).judgement is VALID
+
+
 def test_an_answer_that_says_less_promises_less():
     def hand(status):
         return (

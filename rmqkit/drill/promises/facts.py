@@ -56,6 +56,8 @@ class Copies:
     """How many replicas of a broker were in sync, by what its master said of itself."""
 
     def __init__(self, history: History) -> None:
+        fault = fault_of(history)
+        self._fault_ms = fault.begin_ms if fault is not None else 0
         self._times: dict[str, list[int]] = {}
         self._counts: dict[str, list[int]] = {}
         for row in sorted(history.by_kind["node"], key=lambda row: row.complete_ms):
@@ -72,11 +74,15 @@ class Copies:
     def during(self, row: Row) -> int:
         """The fewest that are known from just before a send to just after it; 1 when nobody looked.
 
-        A look that is missing on one side counts as 1: nothing is taken for promised that may not have been.
+        A look that is missing on one side counts as 1: nothing is taken for promised that may not have been. But what was
+        answered before the fault is not excused by what is seen after it: until then nothing was broken.
         """
         times = self._times.get(row.broker, [])
+        counts = self._counts.get(row.broker, [])
         first = bisect_right(times, row.invoke_ms) - 1
         last = bisect_left(times, row.complete_ms)
+        if row.complete_ms < self._fault_ms <= (times[last] if last < len(times) else self._fault_ms):
+            last -= 1
         if first < 0 or last >= len(times):
             return 1
-        return min(self._counts[row.broker][first : last + 1])
+        return min(counts[first : last + 1])
