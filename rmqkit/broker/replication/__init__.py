@@ -6,6 +6,7 @@
     acks     how many copies a put waits for, and the waits
     follow   the slave's side: finding the master, following it
     ahead    whether the slave's log belongs to the master's
+    shown    what an Apache master has where that log ends
     metadata the tables that are not in the log: topics, offsets, groups
 
 `Replication` is what the broker and its handlers use; the rest is reached through it.

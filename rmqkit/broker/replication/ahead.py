@@ -3,8 +3,8 @@
 The HA stream itself never tells: a slave reports its end, and a master that has lost its last messages (power, a disk)
 would simply go on from there once it is longer, with other messages at the same places. So before it reports, a slave
 asks (906). Our masters compare the slave's last bytes with their own at the same place (`tail`): equal means that the
-slave's log is the beginning of the master's. Of Apache's masters only the end of their log at their start is known: at
-each new start of a master a slave that is longer than that is ahead.
+slave's log is the beginning of the master's. Apache's masters tell where their log ended when they started, and show what
+they have at the place of the slave's last record (`shown`).
 
     ahead     the slave has bytes that its master never had
     foreign   the slave's log has other content than the master's at the same place
@@ -19,6 +19,7 @@ from zlib import crc32
 
 import msgspec
 
+from rmqkit.broker.replication.shown import Shown
 from rmqkit.runtime.kept import KeptFile
 from rmqkit.store.steps import Steps, Work
 from rmqkit.wire.schemas.admin import ExchangeHAInfoResponse
@@ -49,6 +50,14 @@ class Verdict(NamedTuple):
     cut_to: int = -1
 
 
+def _foreign(end: int, said: ExchangeHAInfoResponse) -> Verdict:
+    return Verdict(
+        "foreign",
+        f"the last bytes of this log, which ends at {end}, are not what {said.master_address} has there: it is the log of "
+        "another group, or has gone its own way; nothing was cut. Move this store folder away to copy the master anew",
+    )
+
+
 class Ahead:
     def __init__(self, broker: "Broker", folder: str) -> None:
         self._broker = broker
@@ -69,26 +78,39 @@ class Ahead:
         data = store.read_log(begin, end - begin) if end > begin else b""
         return begin, len(data), crc32(data)
 
-    def judge(self, said: ExchangeHAInfoResponse) -> Verdict:
+    def judge(self, said: ExchangeHAInfoResponse, shown: Shown | None = None) -> Verdict:
+        """`shown` is of an Apache master."""
         end = self._broker.store.offset_written
         if end == 0 or said.tail_matches == "true":
             return Verdict()
         start_end = said.master_flush_offset
+        if shown is not None:
+            return self._judge_shown(said, shown, end, -1 if start_end is None else start_end)
         if said.master_log_end is not None and end > said.master_log_end:
             return self._ahead(end, said.master_log_end, start_end)
         if said.tail_matches == "false":
             is_new = said.master_start_id != self._known.master_start_id
             if is_new and start_end is not None and 0 <= start_end < end and self._follows_same(said):
                 return self._ahead(end, start_end, start_end)
-            return Verdict(
-                "foreign",
-                f"the last bytes of this log, which ends at {end}, are not what {said.master_address} has there: it is "
-                "the log of another group, or has gone its own way; nothing was cut. Move this store folder away to "
-                "copy the master anew",
-            )
+            return _foreign(end, said)
         if said.tail_matches is None and start_end is not None and self._is_new(said) and end > start_end >= 0:
             return self._ahead(end, start_end, start_end)
         return Verdict()
+
+    def _judge_shown(self, said: ExchangeHAInfoResponse, shown: Shown, end: int, start_end: int) -> Verdict:
+        if shown.is_same:
+            # What lies behind the record, the beginning of the next one, nobody has compared.
+            if self._is_new(said) and shown.end <= start_end < end:
+                return self._ahead(end, start_end, start_end)
+            return Verdict()
+        if shown.is_same is None:
+            if shown.log_end < shown.end:
+                return self._ahead(end, shown.log_end, start_end if start_end >= 0 else None)
+            if shown.begin < shown.log_begin:
+                return Verdict()  # the master has removed it
+        elif self._follows_same(said) and 0 <= start_end < end:
+            return self._ahead(end, start_end, start_end)
+        return _foreign(end, said)
 
     def _follows_same(self, said: ExchangeHAInfoResponse) -> bool:
         return self._known.master_address in ("", said.master_address)

@@ -16,7 +16,9 @@ Source: `store/.../ha/DefaultHAClient.java`, `broker/.../BrokerController.syncMa
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from rmqkit.broker.replication import shown
 from rmqkit.broker.replication.ahead import Ahead
+from rmqkit.broker.replication.shown import Shown
 from rmqkit.errors import RemoteProtocolError
 from rmqkit.runtime.calls import CallFailed, Outcome
 from rmqkit.runtime.connection import Address, Connection
@@ -185,7 +187,23 @@ class Following:
         except RemoteProtocolError as error:
             self._broker.outbox.abort(conn, f"the master's answer cannot be read: {error}")
             return
-        verdict = self.ahead.judge(said)
+        if said.master_log_end is not None:
+            self._judge(conn, said, None)
+            return
+
+        def came(found: Shown | None, why: str) -> None:
+            if conn is not self._conn or conn.closing:
+                return
+            if why:
+                self._broker.outbox.abort(conn, why)
+            else:
+                self._judge(conn, said, found)
+
+        assert self.master is not None
+        shown.ask(self._broker, self.master, came)
+
+    def _judge(self, conn: Connection, said: ExchangeHAInfoResponse, found: Shown | None) -> None:
+        verdict = self.ahead.judge(said, found)
         if verdict.state:
             self._set(verdict.state, verdict.why)
             self._broker.outbox.abort(conn, verdict.why)
