@@ -52,6 +52,9 @@ def cut(engine: "MappedEngine", steps: Steps, phy_offset: int) -> Work:
     yield from steps.wait()
     log.move_to(phy_offset)
     engine.table.cut(phy_offset)
+    if engine.offset_confirmed is not None:
+        # What comes next is not confirmed by what stood there before (#6665).
+        engine.offset_confirmed = min(engine.offset_confirmed, phy_offset)
     last = log.record(max(engine.table.phy_last, 0))
     last_ms = 0 if last is None else store_ms_of(last)
     engine.dispatched = (engine.table.phy_last, min(engine.dispatched[1], phy_offset), last_ms)
