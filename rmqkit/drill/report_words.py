@@ -34,7 +34,8 @@ def of(plan: Plan, verdict: Verdict) -> Words:
         headline = f"{len(verdict.broken)} of {len(verdict.promises)} promises broken: {named}."
     elif verdict.why:
         headline = f"{headline[:-1]}: {verdict.why}."
-    broke = f"What was broken: {plan.fault} of {verdict.node or plan.target}, mode {plan.mode}, seed {plan.seed}."
+    was = "was" if verdict.harm else "was to be"
+    broke = f"What {was} broken: {plan.fault} of {verdict.node or plan.target}, mode {plan.mode}, seed {plan.seed}."
     if verdict.proof:
         broke += f" Proof: {verdict.proof}."
     if plan.breaks:

@@ -6,6 +6,7 @@ import pytest
 
 from rmqkit.drill import report_words, runs
 from rmqkit.drill.engine import Outcome
+from rmqkit.drill.history import History
 from rmqkit.drill.promises import PROMISES
 from rmqkit.drill.report import line, page
 from rmqkit.drill.verdict import Checked, Verdict, verdict_of
@@ -46,6 +47,14 @@ def test_words_name_what_is_broken_and_what_was_promised(broken):
     assert "kill of broker-a-0, mode quorum+async-flush, seed 1. Proof: it is <gone>." in words.broke
     assert "SEND_OK under this fault: survives" in words.promised
     assert "1 unknown" in words.seen
+
+
+def test_a_fault_that_never_began_is_not_said_to_have_broken_anything():
+    verdict = verdict_of(History(), [], node="broker-a-0", proof="", why="no steady state")
+    words = report_words.of(PLAN, verdict)
+    assert words.headline == "Inconclusive: the drill proves nothing either way: no steady state."
+    assert words.broke.startswith("What was to be broken: kill of broker-a-0")
+    assert words.promised == words.seen == ""
 
 
 def test_the_report_is_one_file_that_says_it_all(broken):
