@@ -155,6 +155,20 @@ def ask(
     timeout_s: float = 3.0,
 ) -> dict[str, Any]:
     """One request of the remoting protocol on a connection of its own; the response's header. Raises OSError."""
+    return ask_whole(address, code, fields, body, opaque=opaque, version=version, timeout_s=timeout_s)[0]
+
+
+def ask_whole(
+    address: str,
+    code: int,
+    fields: Mapping[str, str],
+    body: bytes = b"",
+    *,
+    opaque: int = 1,
+    version: int = 479,
+    timeout_s: float = 3.0,
+) -> tuple[dict[str, Any], bytes]:
+    """The same; the response's header and body."""
     host, _, port = address.rpartition(":")
     header = json.dumps(
         {"code": code, "extFields": dict(fields), "flag": 0, "language": "OTHER", "opaque": opaque, "version": version},
@@ -165,10 +179,11 @@ def ask(
         sock.sendall(frame)
         length, mark = struct.unpack(">iI", _read_exactly(sock, 8))
         rest = _read_exactly(sock, length - 4)
+    size = mark & 0xFFFFFF
     if mark >> 24:
-        return {"code": struct.unpack_from(">h", rest)[0]}
-    answer: dict[str, Any] = json.loads(rest[: mark & 0xFFFFFF])
-    return answer
+        return {"code": struct.unpack_from(">h", rest)[0]}, rest[size:]
+    answer: dict[str, Any] = json.loads(rest[:size])
+    return answer, rest[size:]
 
 
 def _read_exactly(sock: socket.socket, size: int) -> bytes:
@@ -282,6 +297,10 @@ class ApacheCluster:
                 and ask(served, _GET_MAX_OFFSET, probe)["code"] == 0
             ),
         )
+
+    def set_broker(self, settings: Mapping[str, str]) -> None:
+        """Of the broker's configuration, from its next start on."""
+        self._broker_settings.update(settings)
 
     def stop_broker(self, *, clean: bool = True) -> None:
         """SIGTERM (the broker flushes and removes its abort file) or SIGKILL; waits for the end."""

@@ -104,7 +104,7 @@ public final class Mqadmin {
     private static void consume(String namesrv, String group, String topic) throws Exception {
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(group);
         consumer.setNamesrvAddr(namesrv);
-        consumer.setInstanceName("mqadmin-seen");
+        consumer.setInstanceName("mqadmin-seen-" + group);
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.subscribe(topic, "*");
         consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> ConsumeConcurrentlyStatus.CONSUME_SUCCESS);

@@ -1,0 +1,226 @@
+"""A broker group of two, one of them Apache's: a master and its slave, each in a folder of its own, and what they hold.
+
+Each member can be stopped, killed and started again by itself. What it holds is asked of itself, over its own port, never
+by way of a route: its log's bytes are read from its files, its queues are pulled, its tables are fetched with the codes
+that slaves use.
+"""
+
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from rmqkit.wire import fastjson
+from rmqkit.wire.record import Record, iter_records
+from tests.helpers.ports import free_base
+from tests.interop import apache
+from tests.interop.exchange import OurNodes
+from tests.interop.store_sample import SMALL
+from tests.interop.until import until
+
+BROKER = "broker-a"
+FILE_SIZE = 64 * 1024
+#: how long a put waits for its copies: some checks wait for its end
+SLAVE_TIMEOUT_MS = 1500
+SMALL_FILES = {
+    **SMALL,
+    "mappedFileSizeCommitLog": str(FILE_SIZE),
+    "mappedFileSizeConsumeQueue": str(20 * 40),
+    "flushConsumerOffsetInterval": "500",
+    "flushDelayOffsetInterval": "500",
+    "waitTimeMillsInSendQueue": "10000",
+    "slaveTimeout": str(SLAVE_TIMEOUT_MS),
+    "syncFlushTimeout": str(SLAVE_TIMEOUT_MS),
+}
+SCHEDULE = "SCHEDULE_TOPIC_XXXX"
+#: a group that every broker knows
+_READER = "TOOLS_CONSUMER"
+_PULL, _OFFSET_MAX, _OFFSET_MIN, _RUNTIME_INFO, _CONSUMER_OFFSET, _GET_ROUTE = 11, 30, 31, 28, 14, 105
+#: what slaves ask for
+TOPICS, GROUPS, CONSUMER_OFFSETS, DELAY_OFFSETS = 21, 201, 43, 45
+
+
+def _kind(whose: str) -> type[apache.ApacheCluster]:
+    return OurNodes if whose == "ours" else apache.ApacheCluster
+
+
+class Queue(NamedTuple):
+    """What a broker serves of one queue."""
+
+    offset_min: int
+    offset_max: int
+    records: dict[int, Record]
+
+
+class Member:
+    """One broker of the group; `whose` is "ours" or "apache"."""
+
+    def __init__(self, whose: str, home: Path, nameserver_port: int, settings: Mapping[str, str], **java: Any) -> None:
+        self.whose = whose
+        self.port = free_base((-2, 0, 1))
+        self.address = f"{apache.HOST}:{self.port}"
+        values = {**settings, "haListenPort": str(self.port + 1)}
+        self._node = _kind(whose)(home=home, ports=(nameserver_port, self.port), broker_properties=values, **java)
+        self.store = self._node.store
+
+    @property
+    def pid(self) -> int:
+        assert self._node.broker is not None
+        return self._node.broker.pid
+
+    def start(self) -> None:
+        """Returns when it answers and the name server gives it out."""
+        self._node.start_broker()
+        until(f"the name server has {self.address}", lambda: self.address in self._registered())
+
+    def _registered(self) -> list[str]:
+        header, body = apache.ask_whole(self._node.namesrv, _GET_ROUTE, {"topic": "TBW102"})
+        datas = fastjson.loads(body)["brokerDatas"] if header["code"] == 0 else []
+        return [address for data in datas for address in data["brokerAddrs"].values()]
+
+    def set(self, **settings: str) -> None:
+        """From its next start on."""
+        self._node.set_broker(settings)
+
+    def stop(self) -> None:
+        self._node.stop_broker(clean=True)
+
+    def kill(self) -> None:
+        self._node.stop_broker(clean=False)
+
+    def output(self) -> str:
+        return self._node.output("broker")
+
+    # --- what it holds ----------------------------------------------------------------------------------------------
+
+    def facts(self) -> dict[str, str]:
+        """What code 28 tells; empty while it does not answer."""
+        try:
+            header, body = apache.ask_whole(self.address, _RUNTIME_INFO, {})
+        except OSError:
+            return {}
+        if header["code"] != 0:
+            return {}
+        table: dict[str, str] = fastjson.loads(body)["table"]
+        return table
+
+    def log_end(self) -> int:
+        return int(self.facts().get("commitLogMaxOffset", -1))
+
+    def log(self) -> tuple[int, bytes]:
+        """(offset of its first byte, its bytes up to the end that the broker tells)."""
+        return read_log(self.store, self.log_end())
+
+    def table(self, code: int) -> Any:
+        header, body = apache.ask_whole(self.address, code, {})
+        assert header["code"] == 0, header
+        return fastjson.loads(body)
+
+    def group_offset(self, group: str, topic: str, queue_id: int) -> int:
+        """-1 when it has none."""
+        fields = {"consumerGroup": group, "topic": topic, "queueId": str(queue_id), "setZeroIfNotFound": "false"}
+        answer = apache.ask(self.address, _CONSUMER_OFFSET, fields)
+        return int(answer["extFields"]["offset"]) if answer["code"] == 0 else -1
+
+    def offset_max(self, topic: str, queue_id: int) -> int:
+        return self._offset(_OFFSET_MAX, topic, queue_id)
+
+    def _offset(self, code: int, topic: str, queue_id: int) -> int:
+        answer = apache.ask(self.address, code, {"topic": topic, "queueId": str(queue_id)})
+        return int(answer["extFields"]["offset"])
+
+    def queue(self, topic: str, queue_id: int) -> Queue:
+        """Every record of a queue, by pulls of this broker."""
+        where = {"topic": topic, "queueId": str(queue_id)}
+        offset_min, offset_max = (self._offset(code, topic, queue_id) for code in (_OFFSET_MIN, _OFFSET_MAX))
+        found: dict[int, Record] = {}
+        position = offset_min
+        while position < offset_max:
+            header, body = apache.ask_whole(self.address, _PULL, {**_pull_at(position), **where})
+            assert header["code"] == 0, (self.whose, where, position, header)
+            for record in iter_records(body):
+                found[record.queue_offset] = record
+            assert max(found) >= position, (self.whose, where, position)
+            position = max(found) + 1
+        return Queue(offset_min, offset_max, found)
+
+
+def _pull_at(offset: int) -> dict[str, str]:
+    return {
+        "consumerGroup": _READER,
+        "queueOffset": str(offset),
+        "maxMsgNums": "32",
+        "sysFlag": "4",  # the subscription stands in this request; no waiting, no commit
+        "commitOffset": "0",
+        "suspendTimeoutMillis": "0",
+        "subscription": "*",
+        "subVersion": "0",
+        "expressionType": "TAG",
+    }
+
+
+def read_log(store: Path, end: int) -> tuple[int, bytes]:
+    """(offset of the first byte, the bytes up to `end`) of a store folder's commit log."""
+    files = sorted((store / "commitlog").iterdir(), key=lambda path: int(path.name))
+    if not files:
+        return end, b""
+    begin = int(files[0].name)
+    assert [int(path.name) for path in files] == list(range(begin, begin + len(files) * FILE_SIZE, FILE_SIZE))
+    return begin, b"".join(path.read_bytes() for path in files)[: end - begin]
+
+
+class Group:
+    """A master that waits for two copies and its slave, neither started, and a name server of the master's make, which is.
+
+    `settings` are of both brokers; `java` is what Apache's nodes take more (`ApacheCluster`).
+    """
+
+    def __init__(
+        self, home: Path, *, master: str, slave: str, settings: Mapping[str, str] = SMALL_FILES, **java: Any
+    ) -> None:
+        self._home = home
+        port, _ = apache.free_ports()
+        self._nameserver = _kind(master)(home=home / "ns", ports=(port, port), **java)
+        self.namesrv = self._nameserver.namesrv
+        waits = {"brokerRole": "SYNC_MASTER", "inSyncReplicas": "2"}
+        follows = {"brokerRole": "SLAVE", "brokerId": "1", "slaveReadEnable": "true"}
+        self.master = Member(master, home / "master", port, {**settings, **waits}, **java)
+        self.slave = Member(slave, home / "slave", port, {**settings, **follows}, **java)
+        self._nameserver.start_nameserver()
+
+    def close(self) -> None:
+        for member in (self.slave, self.master):
+            member.kill()
+        self._nameserver.stop()
+
+    def same_end(self) -> bool:
+        return self.master.log_end() == self.slave.log_end() > 0
+
+    def expect_same_logs(self) -> None:
+        """Byte for byte, from where the slave's log begins."""
+        (master_begin, master), (slave_begin, slave) = self.master.log(), self.slave.log()
+        assert slave_begin >= master_begin
+        assert len(slave) > 0
+        assert slave == master[slave_begin - master_begin :]
+
+    def expect_same_queues(self, queues: Mapping[str, int]) -> None:
+        """Of each topic so many queues: the slave serves all records that its log has, at the master's offsets."""
+        begin, _ = self.slave.log()
+        for topic, count in queues.items():
+            for queue_id in range(count):
+                where = f"{topic} {queue_id}"
+                master, slave = self.master.queue(topic, queue_id), self.slave.queue(topic, queue_id)
+                assert sorted(master.records) == list(range(master.offset_min, master.offset_max)), where
+                wanted = {offset: record for offset, record in master.records.items() if record.phy_offset >= begin}
+                assert slave.records == wanted, where
+                if wanted:
+                    assert (slave.offset_min, slave.offset_max) == (min(wanted), master.offset_max), where
+
+    def keep_store(self, member: Member, name: str) -> None:
+        """A copy of a stopped member's store folder."""
+        shutil.copytree(member.store, self._home / name)
+
+    def bring_back(self, member: Member, name: str) -> None:
+        """Such a copy in the place of what a stopped member has."""
+        shutil.rmtree(member.store)
+        shutil.copytree(self._home / name, member.store)
