@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test lint types crash drills interop bench-first bench-apache clean
+.PHONY: demo test lint types crash drills interop bench-first bench-apache bench-replicas clean
 
 $(STAMP): pyproject.toml $(wildcard plugins/*/pyproject.toml)
 	$(PYTHON) -m venv $(VENV)
@@ -46,6 +46,10 @@ bench-first: $(STAMP)
 # docs/performance.md: this broker against Apache's in pairs, about 23 minutes; ARGS="--rows batch --pairs 3" for a part
 bench-apache: $(STAMP)
 	$(BIN)/python -m tests.bench.against_apache $(ARGS)
+
+# its section on masters that wait for a slave, about 12 minutes; prints alone without ARGS="--write"
+bench-replicas: $(STAMP)
+	$(BIN)/python -m tests.bench.sync_master $(ARGS)
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache

@@ -120,7 +120,7 @@ def _told(side: str, name: str, figure: Mapping[str, Any], took_s: float) -> Map
 def _keep(known: Mapping[str, Sequence[Mapping[str, Mapping[str, Any]]]], chosen: argparse.Namespace) -> None:
     figures = kept.load(chosen.figures)
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-    figures["machine"] = _machine()
+    figures["machine"] = machine()
     figures["method"] = {
         "warm_s": chosen.warm,
         "lead_s": chosen.lead,
@@ -133,7 +133,7 @@ def _keep(known: Mapping[str, Sequence[Mapping[str, Mapping[str, Any]]]], chosen
     kept.save(chosen.figures, figures)
 
 
-def _machine() -> str:
+def machine() -> str:
     cores, memory_gb = psutil.cpu_count(), psutil.virtual_memory().total / 1e9
     return (
         f"{cores} cores shared by broker, name server and client, {memory_gb:.0f} GB, {platform.system()}"

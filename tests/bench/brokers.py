@@ -32,8 +32,8 @@ JVMS = {
     ),
     "1g": (1024, ""),
 }
-#: the defaults of the broker's files, which the interop tests make smaller
-_FILES = {
+#: the default sizes of the broker's files, which the interop tests make smaller
+DEFAULT_FILES = {
     "mappedFileSizeCommitLog": str(1 << 30),
     "mappedFileSizeConsumeQueue": str(300_000 * 20),
     "maxIndexNum": str(20_000_000),
@@ -87,7 +87,7 @@ def ours(settings: Mapping[str, str]) -> Iterator[Running]:
 
 @contextmanager
 def theirs(settings: Mapping[str, str], jvm: str = "1g") -> Iterator[Running]:
-    asked = {**_FILES, **settings}
+    asked = {**DEFAULT_FILES, **settings}
     heap_mb, flags = JVMS[jvm]
     # A variable that Java reads itself; the name server, which gets it too, does next to nothing.
     env = {"JDK_JAVA_OPTIONS": flags} if flags else {}
