@@ -204,6 +204,15 @@ def test_an_offset_with_two_messages_breaks_stability(second):
     assert "was b" in found.broken[0].what
 
 
+@pytest.mark.parametrize("name", ["offsets-stable", "queue-order"])
+def test_what_a_mode_may_lose_loses_its_place(name):
+    """The pool of a killed master: b and c are gone, d and e stand where they stood."""
+    hand = Hand().fault().send("a", 0, at_ms=100).send("b", 1, at_ms=200).send("c", 2, at_ms=300)
+    hand.send("d", 1, at_ms=3_000).send("e", 2, at_ms=3_100).read(MASTER, "a", "d", "e").read(SLAVE, "a", "d", "e")
+    assert check(name, hand, in_mode("async+pool")).judgement is VALID
+    assert check(name, hand, in_mode("async")).judgement is BROKEN
+
+
 def test_a_hole_in_a_queue_breaks_density():
     found = check("offsets-stable", Hand().read(SLAVE, "a", None, None, "d", None, "f"))
     assert "nothing at 1-2, 4 " in found.broken[0].what

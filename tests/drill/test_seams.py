@@ -12,11 +12,11 @@ from tests.tidy.tree import modules
 
 #: parts of rmqkit that only a driver of real processes, what does drills with it, and the report may know
 REAL = ("rmqkit.api", "rmqkit.cluster", "rmqkit.shell", "rmqkit.sim", "rmqkit.plugins")
-DRIVERS = ("asking", "doing", "real", "real_load", "real_reading", "real_watch", "series", "simulated", "transport")
+DRIVERS = ("asking", "doing", "real", "series", "sim", "transport")
 PURE = [
     module
     for module in modules()
-    if module.package == "drill" and module.name.removeprefix("rmqkit.drill.").partition(".")[0] not in DRIVERS
+    if module.package == "drill" and not module.name.removeprefix("rmqkit.drill.").startswith(DRIVERS)
 ]
 
 

@@ -2,7 +2,7 @@
 
 While a node runs, what it holds for a (group, queue) only grows, whatever is copied between replicas. A node that was
 killed or lost its power has what it wrote last, so it may come back with less, by no more than it held
-`flushConsumerOffsetInterval` (and a margin) before its end. At the end, when nothing moves any more, every replica in
+`flushConsumerOffsetInterval` (and a margin) before its end; one that lost its disk begins anew. At the end, when nothing moves any more, every replica in
 sync holds the same.
 
 Which run of a node a look belongs to stands in its row (`boot`).
@@ -20,7 +20,8 @@ from rmqkit.drill.promises.contract import Broken, Finding, judged
 FLUSH_CONSUMER_OFFSET_MS = 5000
 MARGIN_MS = 2000
 
-Held = tuple[str, str, str, int]
+#: a node and which disk of it, group, broker, queue
+Held = tuple[str, int, str, str, int]
 
 
 class CommitsForward:
@@ -35,7 +36,7 @@ class CommitsForward:
         held: dict[Held, list[Row]] = {}
         for row in sorted(history.by_kind["committed"], key=lambda row: (row.complete_ms, row.op)):
             if row.outcome == OK:
-                held.setdefault((row.client, row.key, row.broker, row.queue), []).append(row)
+                held.setdefault((row.client, int(row.extra.get("disk", 0)), row.key, row.broker, row.queue), []).append(row)
         broken: list[Broken] = []
         rolled_back = 0
         for looks in held.values():
@@ -45,7 +46,7 @@ class CommitsForward:
         end_ms = history.event_ms(LOAD_ENDS)
         broken += _disagreeing(held, end_ms) if end_ms is not None else []
         facts = sum(map(len, held.values()))
-        counts = {"looks": facts, "queues": len({place[1:] for place in held}), "given back by a restart": rolled_back}
+        counts = {"looks": facts, "queues": len({place[2:] for place in held}), "given back by a restart": rolled_back}
         return judged(facts, broken, counts, lacking="" if facts else "no node told an offset of the groups")
 
 
@@ -74,7 +75,7 @@ def _steps(looks: Sequence[Row], saved_ms: int) -> tuple[int, list[Broken]]:
 def _disagreeing(held: Mapping[Held, Sequence[Row]], end_ms: int) -> list[Broken]:
     """Groups and queues of which replicas hold different offsets after all is quiet."""
     last: dict[tuple[str, str, int], list[Row]] = {}
-    for (_node, group, broker, queue), looks in held.items():
+    for (_node, _disk, group, broker, queue), looks in held.items():
         if looks[-1].complete_ms >= end_ms and looks[-1].extra.get("final"):
             last.setdefault((group, broker, queue), []).append(looks[-1])
     broken = []

@@ -6,9 +6,9 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from rmqkit.drill.history import FAULT_BEGINS, OK, History, Row
+from rmqkit.drill.history import FAIL, FAULT_BEGINS, OK, History, Row
 from rmqkit.drill.plan import Plan, Replication
-from rmqkit.drill.promises.table import Harm
+from rmqkit.drill.promises.table import Harm, Where, cell
 
 MASTER = "master"
 
@@ -21,6 +21,10 @@ class Hit(NamedTuple):
     broker: str
     hits_master: bool
     begin_ms: int
+
+    def hits(self, broker: str) -> bool:
+        """Whether it hit the master of that group."""
+        return self.hits_master and self.broker in ("", broker)
 
 
 def fault_of(history: History) -> Hit | None:
@@ -86,3 +90,20 @@ class Copies:
         if first < 0 or last >= len(times):
             return 1
         return min(counts[first : last + 1])
+
+
+def given_up(history: History, plan: Plan) -> set[str]:
+    """Messages that the master came back without, where the mode lets it: their places are given to others."""
+    fault = fault_of(history)
+    if fault is None:
+        return set()
+    masters, _slaves = nodes_of(history)
+    there = {row.key for row in history.reads if row.outcome == OK and row.client in masters}
+    copies = Copies(history)
+    found = set()
+    for row in history.sends:
+        if row.outcome != FAIL and row.key not in there and fault.hits(row.broker):
+            told = cell(plan.mode, fault.harm, row.status or "SEND_OK", copies=copies.of(row, plan))
+            if told.where is not Where.MASTER:
+                found.add(row.key)
+    return found

@@ -1,7 +1,8 @@
 """Queue offsets are dense and stable: a (broker, queue, offset) is one message, in every answer, delivery and reading, on
 every replica, before and after the fault; and a queue has no holes.
 
-As Jepsen's `kafka` test: an offset with two messages is an inconsistent offset.
+As Jepsen's `kafka` test: an offset with two messages is an inconsistent offset. What a master came back without, where its
+mode lets it, has lost its place with itself; how many there were is counted.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Iterable
 from rmqkit.drill.history import OK, History, Row
 from rmqkit.drill.plan import Plan
 from rmqkit.drill.promises.contract import Broken, Finding, judged
+from rmqkit.drill.promises.facts import given_up
 
 Place = tuple[str, int, int]
 
@@ -25,9 +27,10 @@ class OffsetsStable:
     def check(self, history: History, plan: Plan) -> Finding:
         claims: dict[Place, Row] = {}
         broken = []
+        gone = given_up(history, plan)
         facts = 0
         for row in (*history.acknowledged, *history.deliveries, *history.reads):
-            if row.offset < 0 or row.outcome != OK:
+            if row.offset < 0 or row.outcome != OK or row.key in gone:
                 continue
             facts += 1
             place = (row.broker, row.queue, row.offset)
@@ -37,6 +40,7 @@ class OffsetsStable:
                 broken.append(Broken(row.key, what))
         holes, places = _holes(history)
         counts = {"claims": facts, "places": len(claims), "queues read": len(places)}
+        counts |= {"gone with their places": len(gone)} if gone else {}
         return judged(facts, broken + holes, counts, lacking="" if places else "no queue was read to its end")
 
 

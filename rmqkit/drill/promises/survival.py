@@ -36,7 +36,7 @@ class Survival:
         counts = {"acknowledged": 0, "promised": 0, "lost where nothing is promised": 0, "only on a slave": 0}
         for row in history.acknowledged:
             counts["acknowledged"] += 1
-            hits_master = fault.hits_master and fault.broker in ("", row.broker)
+            hits_master = fault.hits(row.broker)
             told = cell(
                 plan.mode, fault.harm, row.status or "SEND_OK", copies=copies.of(row, plan), hits_master=hits_master
             )
