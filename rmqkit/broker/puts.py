@@ -62,7 +62,7 @@ Own = tuple[str, PutResult, Then, bool]
 
 
 class _Wait:
-    """A put that waits for its disk, its copies, or both."""
+    """Puts that wait for their disk, their copies, or both: those of one turn, or one of the broker's own."""
 
     __slots__ = ("left", "status", "then")
 
@@ -95,6 +95,8 @@ class Puts:
         #: messages of the broker's own that are not ended
         self.own_count = 0
         self._syncing = OffsetWaiters()
+        #: puts that wait for the disk or for copies
+        self._waiting_count = 0
         self.failed_count = 0
         #: puts refused since writes began to fail; 0 while they succeed. Each such time is two log lines, not thousands.
         self.failing = 0
@@ -102,7 +104,7 @@ class Puts:
         broker.duties.add("put-deadlines", self._expire, None)
 
     def __len__(self) -> int:
-        return len(self._turn) + len(self._syncing) + len(self._broker.replication.acks)
+        return len(self._turn) + self._waiting_count
 
     def configure(self) -> None:
         """Make what all answers have in common."""
@@ -131,8 +133,7 @@ class Puts:
     @property
     def is_full(self) -> bool:
         """Too many puts wait for the disk or for copies: upstream's flow control answers SYSTEM_BUSY."""
-        waiting = max(len(self._syncing), len(self._broker.replication.acks))
-        return waiting >= self._broker.config.limits.waiters_max
+        return self._waiting_count >= self._broker.config.limits.waiters_max
 
     def refusal(self, status: PutStatus) -> Response:
         """The answer to a put that was not stored."""
@@ -215,29 +216,37 @@ class Puts:
             then(status)
 
     def _await(self, turn: list[Parked], is_sync: bool) -> None:
-        """Let puts wait for the disk (`is_sync`) and for copies."""
+        """Let the puts of a turn wait for the disk (`is_sync`) and for copies, together: they were written together."""
         broker = self._broker
         acks = broker.replication.acks
         wants_copies = acks.needed != OWN and not acks.no_slave
         status = PutStatus.SLAVE_NOT_AVAILABLE if acks.no_slave else PutStatus.PUT_OK
-        deadline_ms = broker.clock.mono_ms + broker.config.flush.sync_flush_timeout_ms
-        offset_next = 0
-        for call, queue_id, unique, result, wait in turn:
-            if not wait:
-                self._answer(call, queue_id, unique, result, PutStatus.PUT_OK)
-                continue
-            if not is_sync and not wants_copies:
-                self._answer(call, queue_id, unique, result, status)
-                continue
-            offset_next = result.phy_offset_next
-            waiting = _Wait(partial(self._answer, call, queue_id, unique, result), is_sync + wants_copies, status)
-            if is_sync:
-                self._syncing.park(offset_next, deadline_ms, waiting.disk)
-            if wants_copies:
-                acks.park(offset_next, waiting.copies)
-        if is_sync and offset_next:
+        waiting = []
+        for parked in turn:
+            if parked[4]:
+                waiting.append(parked)
+            else:
+                self._answer(*parked[:4], PutStatus.PUT_OK)
+        if not waiting:
+            return
+        self._waiting_count += len(waiting)
+        wait = _Wait(partial(self._answer_all, waiting), is_sync + wants_copies, status)
+        if not wait.left:
+            wait.then(status)
+            return
+        offset_next = waiting[-1][3].phy_offset_next
+        if wants_copies:
+            acks.park(offset_next, wait.copies)
+        if is_sync:
+            deadline_ms = broker.clock.mono_ms + broker.config.flush.sync_flush_timeout_ms
+            self._syncing.park(offset_next, deadline_ms, wait.disk)
             broker.store.sync(offset_next, self._synced)
             broker.duties.wake("put-deadlines", deadline_ms)
+
+    def _answer_all(self, waiting: list[Parked], status: PutStatus) -> None:
+        self._waiting_count -= len(waiting)
+        for call, queue_id, unique, result, _ in waiting:
+            self._answer(call, queue_id, unique, result, status)
 
     def _synced(self, durable: bool) -> None:
         if durable:

@@ -8,8 +8,13 @@ from rmqkit.wire.schema import Ext, from_ext, to_ext
 from rmqkit.wire.schemas import SendMessageRequestV1, SendMessageRequestV2, SendMessageResponse
 from tests.wire.apache_facts import HEADERS
 
-# Ext fields that Java sets or reads beside the header class.
+# Ext fields that Java sets or reads beside the header class, and ours that it passes over (906).
 BESIDE = {
+    "ExchangeHAInfoRequest": {
+        *("brokerName", "brokerId", "brokerAddress", "haLocalAddress", "logEnd"),
+        *("tailOffset", "tailSize", "tailCrc", "fromStart"),
+    },
+    "ExchangeHAInfoResponse": {"masterLogEnd", "masterStartId", "tailMatches"},
     "ConsumerSendMsgBackRequest": {"bname"},
     "GetRouteInfoRequest": {"__ZONE_MODE", "__ZONE_NAME"},
     "RegisterBrokerRequest": {"__ZONE_NAME"},

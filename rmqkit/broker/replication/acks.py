@@ -37,9 +37,6 @@ class Acks:
         self.too_few = ""
         broker.duties.add("ha-waits", self._expire, None)
 
-    def __len__(self) -> int:
-        return sum(len(waiting) for waiting in self._waiting.values())
-
     def configure(self) -> None:
         """Settings, connections or gaps have changed: what puts need from now on."""
         config = self._broker.config
