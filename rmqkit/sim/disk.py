@@ -8,7 +8,8 @@ sizes.
 A handle belongs to one process. When that is killed or loses power the handle is dead: what was queued never happens,
 except that at a power loss the first job in the queue may have come to its end.
 
-Faults: `capacity` of the folder (ENOSPC), `fail` for planned errors, `sync_us` and `change_us` for slow disks.
+Faults: `capacity` of the folder (ENOSPC), `fail` for planned errors (a write that fails may have come through in part or
+whole), `sync_us` and `change_us` for slow disks; `SimFolder.flip` for bits that turn round.
 """
 
 from __future__ import annotations
@@ -109,7 +110,16 @@ class SimDisk:
         data = b"".join(buffers)
         self._note(b"write", path, position, len(data))
         self._trace(data)
-        self._check("write", path)
+        try:
+            self._check("write", path)
+        except OSError:
+            # Nothing of it, all of it or a part: the port promises none of these.
+            fate = self._random.randrange(3)
+            if fate:
+                self._writable(path).write(
+                    position, data[: len(data) if fate == 1 else self._random.randrange(len(data) + 1)]
+                )
+            raise
         file = self._writable(path)
         folder = self.folder
         if folder.capacity != DEFAULT_CAPACITY:

@@ -9,7 +9,8 @@ Next to the current content stand layers of old page content:
 A sync that ends well forgets `syncing`; one that fails keeps it, because the kernel then calls those pages clean although
 the platter never got them. `crash` (power loss) goes back in time: each unsynced page keeps its new content, gets its old
 one, or is torn at a 512-byte sector; the size follows the pages that stayed, or stays without them; a file whose name was
-never synced may be gone. `kill` (the process alone) loses nothing. Both free the locks.
+never synced may be gone. `kill` (the process alone) loses nothing. Both free the locks. `flip` is what a platter does
+of its own: one bit turns round, in the durable content as well.
 """
 
 from __future__ import annotations
@@ -202,6 +203,24 @@ class SimFolder:
         for file in self.files.values():
             # The sync that was under way has told nobody that it ended.
             file.fail_sync()
+
+    def flip(self, random: Random, below: str) -> tuple[str, int]:
+        """Turn round one bit of what was written to the files below a full path; path and byte. ValueError when there is
+        nothing."""
+        written = [
+            (path, number)
+            for path in sorted(self.files)
+            if path == below or path.startswith(f"{below}/")
+            for number in sorted(self.files[path].pages)
+        ]
+        if not written:
+            raise ValueError(f"nothing was written below {below}")
+        path, number = written[random.randrange(len(written))]
+        file = self.files[path]
+        size = max(1, min(PAGE_SIZE, file.size - number * PAGE_SIZE))
+        at = random.randrange(size)
+        file.pages[number][at] ^= 1 << random.randrange(8)
+        return path, number * PAGE_SIZE + at
 
     def crash(self, random: Random) -> None:
         """The machine has lost power."""

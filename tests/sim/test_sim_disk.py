@@ -261,3 +261,34 @@ def test_cutting_a_page_clears_its_rest():
     file.truncate(5000)
     file.truncate(6000)
     assert file.read(0, 9999) == b"x" * 5000 + b"\0" * 1000
+
+
+def test_a_write_that_fails_leaves_nothing_all_or_a_part():
+    left = set()
+    for seed in range(40):
+        lab = Lab(seed)
+        lab.disk.create("f", 10)
+        lab.disk.fail("write", "f")
+        with pytest.raises(OSError):
+            lab.disk.write("f", 0, [b"0123456789"])
+        kept = lab.disk.read("f", 0, 10).rstrip(b"\0")
+        assert b"0123456789".startswith(kept)
+        left.add(len(kept))
+    assert {0, 10} < left
+
+
+def test_a_flipped_bit_is_one_bit_of_what_was_written():
+    lab = Lab()
+    lab.disk.write("log/a", 0, [b"a" * 5000])
+    lab.disk.write("other", 0, [b"b" * 5000])
+    lab.later("sync", "log/a")
+    path, position = lab.folder.flip(random.Random(3), lab.folder.full("log"))
+    assert path == lab.folder.full("log/a")
+    found = lab.disk.read("log/a", 0, 5000)
+    assert [at for at in range(5000) if found[at] != ord("a")] == [position]
+    assert (found[position] ^ ord("a")).bit_count() == 1
+    assert lab.disk.read("other", 0, 5000) == b"b" * 5000
+    lab.crash(random.Random(1))
+    assert lab.disk.read("log/a", 0, 5000) == found, "the platter has it so"
+    with pytest.raises(ValueError, match="nothing was written"):
+        lab.folder.flip(random.Random(3), lab.folder.full("nowhere"))
