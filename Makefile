@@ -27,8 +27,9 @@ lint: $(STAMP)
 types: $(STAMP)
 	$(BIN)/mypy
 
-# kill -9 in a loop under load, 20 rounds a flush mode (`make test` does 3)
+# every disk image a power loss can leave (`make test` looks at a sample), then kill -9 in a loop under load, 20 rounds a flush mode
 crash: $(STAMP)
+	RMQKIT_CRASH_SHARE=1 $(BIN)/python -m pytest -q -s tests/store/test_crash_images.py tests/store/test_crash_defects.py
 	RMQKIT_CRASH_ROUNDS=20 $(BIN)/python -m pytest -q tests/whole/test_crash.py
 
 # 50 real drills (kill, pause, isolate × async, sync, quorum), about 20 minutes; ARGS="--only kill --out FILE" for a part

@@ -121,8 +121,8 @@ class CrashCheck:
         if flip is not None:
             why = self._flipped(found, promise, flip, world)
         else:
-            why = self._compare(found, engine, promise, count_max, durable) or self._keys(engine, found, promise)
-        why = why or self._again(world, found, promise, number)
+            why = self._compare(image, found, engine, promise, count_max) or self._keys(engine, found, promise)
+        why = why or self._again(world, found, promise, with_power=bool(number % 2) or image.kind == "kill")
         # Numbers that were damaged on the way are not counted on from.
         return why or ("" if flip is not None and not flip.is_guarded else self.goes_on(world, found, promise))
 
@@ -163,8 +163,9 @@ class CrashCheck:
             return ""
         return f"the start was refused: {text}"
 
-    def _compare(self, found: Found, engine: StorageEngine, promise: Promise, count_max: int, durable: int) -> str:
-        log = promise.log[:count_max]
+    def _compare(self, image: Image, found: Found, engine: StorageEngine, promise: Promise, count_max: int) -> str:
+        durable = promise.durable if promise.cut < 0 else min(promise.durable, promise.cut)
+        log = self._with_refused(promise.log[:count_max], image, found, durable)
         if not engine.offset_synced == engine.offset_written == engine.offset_max:
             return f"what was recovered up to {engine.offset_max} is not durable"
         kept = [known for known in log if found.start <= known.phy_offset and known.phy_offset_next <= found.end]
@@ -176,6 +177,17 @@ class CrashCheck:
             return f"the log ends at {found.end}, nothing was put behind {end}"
         return differences(found.rows, expected_rows(kept, promise), promise)
 
+    def _with_refused(self, log: Sequence[Known], image: Image, found: Found, durable: int) -> Sequence[Known]:
+        """A put that was refused is overwritten, not synced: when the power fails then, it may be there all the same, like
+        any answer that did not come. A process that is killed leaves none behind."""
+        bodies = {row[2] for rows in found.rows.values() for row in rows}
+        for since, refused in self._ledger.refused:
+            is_open = image.kind != "kill" or image.operation_count < since
+            if refused.body in bodies and is_open and refused.phy_offset >= durable:
+                before = [known for known in log if known.phy_offset_next <= refused.phy_offset]
+                log = [*before, refused, *[known for known in log if known.phy_offset >= refused.phy_offset_next]]
+        return log
+
     def end_max(self, log: Sequence[Known]) -> int:
         """Where the log may end when these messages may be in it; or at the end of that file."""
         return log[-1].phy_offset_next if log else 0
@@ -185,7 +197,8 @@ class CrashCheck:
         return self._config.commit_log.mapped_file_size_commit_log
 
     def _keys(self, engine: StorageEngine, found: Found, promise: Promise) -> str:
-        kept = [k for k in promise.log if found.start <= k.phy_offset and k.phy_offset_next <= found.end]
+        there = {row[1:] for rows in found.rows.values() for row in rows}
+        kept = [known for known in promise.log if (known.phy_offset, known.body) in there]
         for known in (
             (*kept[:1], *kept[len(kept) // 2 :][:1], *kept[-2:]) if self._config.index.message_index_enable else ()
         ):
@@ -217,8 +230,8 @@ class CrashCheck:
     def _may_be_away(self, known: Known, promise: Promise) -> bool:
         return known.phy_offset < promise.deleted.get(known.topic, 0)
 
-    def _again(self, world: QuickWorld, found: Found, promise: Promise, number: int) -> str:
-        if number % 2:
+    def _again(self, world: QuickWorld, found: Found, promise: Promise, *, with_power: bool) -> str:
+        if with_power:
             world.crash()
         else:
             world.kill()
@@ -242,6 +255,17 @@ class SlaveCheck(CrashCheck):
         self._messages = messages
         self._all = ledger.promises[-1]
         self._rows = expected_rows(messages, self._all)
+
+    def _with_refused(self, log: Sequence[Known], image: Image, found: Found, durable: int) -> Sequence[Known]:
+        """A put that was refused is overwritten, not synced: when the power fails then, it may be there all the same, like
+        any answer that did not come. A process that is killed leaves none behind."""
+        bodies = {row[2] for rows in found.rows.values() for row in rows}
+        for since, refused in self._ledger.refused:
+            is_open = image.kind != "kill" or image.operation_count < since
+            if refused.body in bodies and is_open and refused.phy_offset >= durable:
+                before = [known for known in log if known.phy_offset_next <= refused.phy_offset]
+                log = [*before, refused, *[known for known in log if known.phy_offset >= refused.phy_offset_next]]
+        return log
 
     def end_max(self, log: Sequence[Known]) -> int:
         following = self._messages[len(log) : len(log) + 1] or self._messages[-1:]

@@ -64,11 +64,13 @@ class Image(NamedTuple):
     operation_count: int
     files: Files
     detail: str = ""
+    #: of a process that was killed: what of it is on the platter, should the power fail later
+    durable: Files | None = None
 
     @property
     def key(self) -> int:
         """Equal for images of equal content."""
-        return hash(
+        return (self.durable is None) ^ hash(
             tuple((path, file.size, tuple(sorted(file.pages.items()))) for path, file in sorted(self.files.items()))
         )
 
@@ -79,7 +81,18 @@ class Image(NamedTuple):
             file.size = file.size_durable = content.size
             file.pages = {number: bytearray(page) for number, page in content.pages.items()}
             file.is_named = True
+            if self.durable is not None:
+                self._let_unsynced(file, content, self.durable.get(path))
         return folder
+
+    @staticmethod
+    def _let_unsynced(file: SimFile, content: Content, durable: Content | None) -> None:
+        old = durable or EMPTY
+        file.is_named = durable is not None
+        file.size_durable = min(old.size, content.size)
+        file.dirty = {
+            number: old.pages.get(number) for number, page in content.pages.items() if old.pages.get(number) != page
+        }
 
     def flipped(self, path: str, position: int, bit: int, detail: str) -> Image:
         """The same with one bit turned round."""
@@ -168,7 +181,7 @@ class Platter:
 
     def whole(self, count: int, kind: str = "kill") -> Image:
         """The page cache itself: what a killed process leaves."""
-        return Image(kind, count, dict(self.cache))
+        return Image(kind, count, dict(self.cache), "", dict(self.durable) if kind == "kill" else None)
 
     def images(self, count: int) -> Iterator[Image]:
         yield Image("synced", count, dict(self.durable))

@@ -127,6 +127,8 @@ class Ledger:
         self.deleted: dict[str, int] = {}
         self.gone: dict[str, int] = {}
         self.promises: list[Promise] = []
+        #: messages that were answered with an error, and after which operation
+        self.refused: list[tuple[int, Known]] = []
         self._operations = operations
         self.note()
 

@@ -132,13 +132,20 @@ class _Work:
         return CrashCheck(make or self.make, self.config, self.ledger)
 
     def enumerate(
-        self, *, share: int = 1, part: int = 0, make: EngineFactory | None = None, is_enough: bool = False
+        self,
+        *,
+        share: int = 1,
+        part: int = 0,
+        kinds: Sequence[str] = (),
+        begin: int = 0,
+        make: EngineFactory | None = None,
+        is_enough: bool = False,
     ) -> CrashCheck:
-        """Every image, or every `share`-th from the `part`-th on; with `is_enough` up to the first that does not hold.
-        `make`: the engine that recovers, if it is not the one that wrote."""
+        """Every image, or every `share`-th from the `part`-th on; of these `kinds`, if any are named; from operation
+        `begin` on; with `is_enough` up to the first that does not hold. `make`: the engine that recovers, if another."""
         check = self.checker(make)
         for number, (image, flip) in enumerate(self.images()):
-            if number % share == part:
+            if number % share == part and image.operation_count >= begin and (not kinds or image.kind in kinds):
                 check.check(image, flip)
                 if is_enough and check.broken:
                     break
@@ -194,14 +201,17 @@ class MasterWork(_Work):
         assert told == [True]
 
     def fail_put(self, topic: str, size: int, code: int) -> None:
-        """The disk refuses a write: it was not stored. The message never gets into the ledger."""
+        """The disk refuses a write: it was not stored."""
         self.turn()
         body, key = self._next(size)
-        assert self.engine.append(put(topic, 0, body, properties=properties_of(key))).status is PutStatus.PUT_OK
+        result = self.engine.append(put(topic, 0, body, properties=properties_of(key)))
+        assert result.status is PutStatus.PUT_OK
         self.world.disk.fail("write", code=code)
         try:
             self.world.settle()
         except StoreWriteError:
+            at = result.phy_offset, result.phy_offset_next
+            self.ledger.refused.append((len(self.operations), Known(*at, topic, 0, result.queue_offset, body, key)))
             self.note()
         else:
             raise AssertionError("the write did not fail")

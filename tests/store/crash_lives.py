@@ -69,7 +69,8 @@ def sync_flush(make: EngineFactory = MAPPED) -> MasterWork:
         if number % 10 == 9:
             work.run(500, 100)
         if number == 25:
-            work.cut(6)
+            work.run(1200, 100)
+            work.cut(6)  # the checkpoint had called them durable
     return work
 
 
@@ -123,4 +124,15 @@ def recovering(make: EngineFactory = MAPPED) -> MasterWork:
     return work
 
 
-LIVES = {life.__name__: life for life in (mixed, small_files, sync_flush, recovering, slave, slave_small_files)}
+def refused(make: EngineFactory = MAPPED) -> MasterWork:
+    """Writes that the disk refuses after some of it, or all, had come through."""
+    work = MasterWork(make, config(8192), seed=7)
+    for number in range(12):
+        work.put("A", number % 2, SIZES[number % 4])
+        work.turn(20)
+        work.fail_put("A", SIZES[number % 3 + 2], errno.EIO)
+        work.turn(20)
+    return work
+
+
+LIVES = {life.__name__: life for life in (mixed, small_files, sync_flush, recovering, refused, slave, slave_small_files)}
