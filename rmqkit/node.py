@@ -82,7 +82,7 @@ def run(options: Options) -> int:
 def _config(path: str | None, options: Options) -> NodeConfig:
     """The settings of one node, with what only the machine can say put in.
 
-    A broker that may choose its port has it chosen here, since it needs two that belong together; a broker address that
+    A broker that may choose its port has it chosen here, since it needs three that belong together; a broker address that
     was given by name becomes a number, since it is a part of message ids.
     """
     from rmqkit import config
@@ -115,18 +115,19 @@ def _numeric(key: str, host: str) -> str:
 
 
 def _free_port(host: str) -> int:
-    """A port P that the system gives, with P-2 free as well."""
+    """A port P that the system gives, with P-2 and P+1 (for slaves) free as well."""
     from rmqkit.shell.listener import bind
 
     for _ in range(PORT_TRIES):
         with bind(host, 0, 1) as chosen:
             port = int(chosen.getsockname()[1])
             try:
-                bind(host, port - 2, 1).close()
+                for own in (port - 2, port + 1):
+                    bind(host, own, 1).close()
             except RmqkitError:
                 continue
             return port
-    raise RmqkitError("no two ports that belong together are free")
+    raise RmqkitError("no three ports that belong together are free")
 
 
 def _spec(config: NodeConfig, options: Options, path: str | None) -> NodeSpec:
