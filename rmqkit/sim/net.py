@@ -2,7 +2,8 @@
 
 Between any two nodes there is an `Edge` for each direction. Faults act on edges or on connections:
 
-    cut / partition / isolate    a black hole: what is sent is held, dials time out; `heal` lets it through, late
+    cut / partition / isolate    a black hole: what is sent is held, dials time out; `heal` lets it through, late (`mend`: one
+                                 edge alone)
     stall                        everything on an edge comes later
     edge(a, b).bytes_per_s       a slow link
     reset                        connections between two nodes end in the middle of whatever is under way
@@ -207,6 +208,13 @@ class SimNet:
         for edge in self._edges.values():
             edge.is_cut = False
             edge.stalled_us = 0
+        for end in list(self.ends):
+            self._acknowledge(end)
+        self.release_held()
+
+    def mend(self, source: str, target: str) -> None:
+        """One way is free again; what was held on it comes late."""
+        self.edge(source, target).is_cut = False
         for end in list(self.ends):
             self._acknowledge(end)
         self.release_held()

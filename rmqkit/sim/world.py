@@ -121,6 +121,13 @@ class World:
         process.folder.crash(self._crashes)
         self.net.power_off(process)
 
+    def lose_disk(self, name: str) -> None:
+        """Power loss, and the machine comes back with an empty disk."""
+        self.crash(name)
+        self.trace(b"lose disk " + name.encode())
+        process = self._processes[name]
+        process.folder = SimFolder(process.folder.root, capacity=process.folder.capacity)
+
     def restart(self, name: str) -> None:
         """A new process on the same files; the old one is killed when it still runs."""
         process = self._processes[name]

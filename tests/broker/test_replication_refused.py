@@ -67,6 +67,44 @@ def test_a_slave_that_is_ahead_may_cut_itself_and_keeps_a_copy():
     assert group.slave.store.queue_range("T", 0).offset_max == 2
 
 
+def _lose_disk(group: Group) -> None:
+    group.world.lose_disk("broker-0")
+    group.world.run_for(500)
+    group.world.restart("broker-0")
+    group.world.restart("client")
+    group.until(lambda: group.master.serving)
+
+
+def test_a_second_copy_of_what_was_cut_leaves_the_first_alone():
+    group = Group(haTruncateAhead=True).in_sync()
+    for body in (b"first life", b"second life"):
+        group.send(body)
+        group.until(group.same_logs)
+        _lose_disk(group)
+        group.until(lambda: group.slave.store.offset_written == 0)
+        group.in_sync()
+    disk = group.world.disk("broker-1")
+    one, two = disk.list("diverged")
+    assert b"first life" in disk.read(f"diverged/{one.name}", 0, one.size)
+    assert b"second life" in disk.read(f"diverged/{two.name}", 0, two.size)
+
+
+def test_a_master_that_lost_its_disk_takes_no_topic_from_its_slave():
+    group = Group().in_sync()
+    for _ in range(3):
+        group.send(b"the slave alone will have this")
+    group.until(lambda: "T" in group.slave.topics.by_name and group.same_logs())
+    _lose_disk(group)
+    group.until(lambda: group.slave.replication.state == "ahead")
+    # New topics make the empty master's table newer than the slave's.
+    for number in range(5):
+        group.send(b"other", topic=f"T{number}")
+    group.world.run_for(20_000)
+    assert group.slave.replication.state == "ahead"
+    assert "T" in group.slave.topics.by_name
+    assert group.slave.store.queue_range("T", 0).offset_max == 3
+
+
 def test_a_foreign_log_is_not_followed_nor_touched():
     group = Group(slaves=0, inSyncReplicas=1)
     group.until(lambda: group.master.serving)

@@ -10,7 +10,8 @@ they have at the place of the slave's last record (`shown`).
     foreign   the slave's log has other content than the master's at the same place
 
 Either way the slave stops following and nothing is touched. With `haTruncateAhead` a slave that is ahead copies its tail
-to `diverged/<offset>`, synced, and then cuts it off on the disk; a foreign log is never cut.
+to `diverged/<offset>` (`-1` behind it, `-2` … for a later one), synced, and then cuts it off on the disk; a foreign log is
+never cut.
 """
 
 from collections.abc import Callable
@@ -139,6 +140,11 @@ class Ahead:
             )
         )
 
+    @property
+    def start_id(self) -> str:
+        """The start of the master that was followed last, "" before there was one."""
+        return self._known.master_start_id
+
     def begin(self, history_begin: int) -> None:
         """The first bytes of this log have come; what is older than `history_begin` the master has and does not send."""
         self._keep(msgspec.structs.replace(self._known, history_begin=history_begin))
@@ -159,15 +165,16 @@ class Ahead:
     # --- cutting ------------------------------------------------------------------------------------------------------
 
     def cut(self, offset: int, then: Callable[[OSError | None], None]) -> None:
-        """Copy what is behind `offset` to `diverged/<offset>`, synced, then cut it off."""
+        """Copy what is behind `offset` to `diverged/<offset>`, synced, then cut it off. An older copy stays as it is."""
         broker = self._broker
+        path = self._free_path(offset)
         self.is_cutting = True
         steps = Steps("ha-diverged", broker.duties, broker.clock)
 
         def ended(error: OSError | None) -> None:
             self.is_cutting = False
             if error is None:
-                broker.log.warning("log-cut", offset=offset, copy=self._path(offset))
+                broker.log.warning("log-cut", offset=offset, copy=path)
             then(error)
 
         def copied(error: OSError | None) -> None:
@@ -176,13 +183,19 @@ class Ahead:
             else:
                 broker.store.truncate(offset, ended)
 
-        steps.begin(self._copy(offset, steps), copied)
+        steps.begin(self._copy(offset, path, steps), copied)
 
-    def _path(self, offset: int) -> str:
-        return f"diverged/{offset:020d}"
+    def _free_path(self, offset: int) -> str:
+        """Two masters after one another may have ended at the same offset: at 0, when both had lost their disks."""
+        first = path = f"diverged/{offset:020d}"
+        count = 0
+        while self._broker.ports.disk.size(path) is not None:
+            count += 1
+            path = f"{first}-{count}"
+        return path
 
-    def _copy(self, offset: int, steps: Steps) -> Work:
-        disk, store, path = self._broker.ports.disk, self._broker.store, self._path(offset)
+    def _copy(self, offset: int, path: str, steps: Steps) -> Work:
+        disk, store = self._broker.ports.disk, self._broker.store
         position = offset
         while position < store.offset_written:
             data = store.read_log(position, _COPY_SIZE)

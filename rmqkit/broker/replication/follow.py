@@ -96,6 +96,12 @@ class Following:
         if self._running:
             self._broker.duties.wake("ha-follow", self._broker.clock.mono_ms)
 
+    def belongs_to(self, start_id: str | None) -> bool:
+        """Whether this log is known to belong to the log of that start of the master (None: one that names no starts)."""
+        if self.state in (AHEAD, FOREIGN, REFUSED):
+            return False
+        return start_id is None or self.ahead.start_id == start_id
+
     # --- the connection -----------------------------------------------------------------------------------------------
 
     def _run(self, now_ms: int) -> int | None:

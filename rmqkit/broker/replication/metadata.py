@@ -194,7 +194,9 @@ class Metadata:
             # A master that has just started, or another one: it tells everything, and may lack what we have.
             self._seen = set()
         ahead = offsets.merge(table)
-        offsets.remove_pairs(table.removed or ())
+        belongs = broker.replication.follow.belongs_to(life)
+        if belongs:
+            offsets.remove_pairs(table.removed or ())
         offsets.follow_version(table.data_version)
         if self._seen is not None:
             self._seen.update(table.offset_table)
@@ -203,11 +205,12 @@ class Metadata:
                 untold.update(dict.fromkeys(key for key in offsets.table if key not in self._seen))
                 self._seen = None
         self._known, self._more = answer.changes, answer.more
-        self._delay_offsets(answer.log_end, delayed)
-        if self._is_newer("topics", topics_version, broker.topics.version):
-            self._steps.append(self._fetch_topics)
-        if self._is_newer("groups", groups_version, broker.groups.version):
-            self._steps.append(self._fetch_groups)
+        if belongs:
+            self._delay_offsets(answer.log_end, delayed)
+            if self._is_newer("topics", topics_version, broker.topics.version):
+                self._steps.append(self._fetch_topics)
+            if self._is_newer("groups", groups_version, broker.groups.version):
+                self._steps.append(self._fetch_groups)
         if self._modes_due_ms <= broker.clock.mono_ms:
             self._steps.append(self._fetch_modes)
         # A master with too many questions holds none: it must not be asked without end.
@@ -242,7 +245,8 @@ class Metadata:
         self._known = ""
         # It asks for what it lacks itself; what was committed here stays until then.
         (offsets.untold or {}).clear()
-        self._steps.extend((self._fetch_topics, self._fetch_groups, self._fetch_delay_offsets, self._fetch_modes))
+        if self._broker.replication.follow.belongs_to(None):
+            self._steps.extend((self._fetch_topics, self._fetch_groups, self._fetch_delay_offsets, self._fetch_modes))
         self._next(wait_ms=PERIOD_MS)
 
     def _fetch_delay_offsets(self, then: Then) -> None:
