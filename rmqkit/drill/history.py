@@ -39,6 +39,8 @@ FAULT_BITES = "fault bites"
 FIRST_FAILED_SEND = "first failed send"
 SLAVE_READ = "first read served from a slave"
 LATE_READ = "a group that came after the fault reads"
+#: of a series of faults
+STEP_ENDS = "fault of a series ends"
 FAULT_ENDS = "fault ends"
 NODE_BACK = "node is back"
 FIRST_SEND_AGAIN = "first send acknowledged again"

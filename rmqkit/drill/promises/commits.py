@@ -2,8 +2,8 @@
 
 While a node runs, what it holds for a (group, queue) only grows, whatever is copied between replicas. A node that was
 killed or lost its power has what it wrote last, so it may come back with less, by no more than it held
-`flushConsumerOffsetInterval` (and a margin) before its end; one that lost its disk begins anew. At the end, when nothing moves any more, every replica in
-sync holds the same.
+`flushConsumerOffsetInterval` (and a margin) before its end; one that lost its disk begins anew. At the end, when nothing
+moves any more, every replica in sync holds the same.
 
 Which run of a node a look belongs to stands in its row (`boot`).
 """
@@ -36,7 +36,8 @@ class CommitsForward:
         held: dict[Held, list[Row]] = {}
         for row in sorted(history.by_kind["committed"], key=lambda row: (row.complete_ms, row.op)):
             if row.outcome == OK:
-                held.setdefault((row.client, int(row.extra.get("disk", 0)), row.key, row.broker, row.queue), []).append(row)
+                place = (row.client, int(row.extra.get("disk", 0)), row.key, row.broker, row.queue)
+                held.setdefault(place, []).append(row)
         broken: list[Broken] = []
         rolled_back = 0
         for looks in held.values():

@@ -27,8 +27,14 @@ class Hit(NamedTuple):
         return self.hits_master and self.broker in ("", broker)
 
 
+#: from the mildest to the worst, as far as messages are concerned
+WORSE = (Harm.PAUSE, Harm.ISOLATE, Harm.KILL, Harm.POWER_CUT, Harm.DISK_LOSS)
+
+
 def fault_of(history: History) -> Hit | None:
-    """None when no fault is on record, or one of a kind that the table does not know."""
+    """None when no fault is on record, or one of a kind that the table does not know. Of several (in the simulator)
+    the worst one; `begin_ms` is the first one's."""
+    hits: list[Hit] = []
     for row in history.events:
         if row.key == FAULT_BEGINS:
             try:
@@ -36,8 +42,10 @@ def fault_of(history: History) -> Hit | None:
             except ValueError:
                 return None
             hits_master = row.extra.get("role", MASTER) == MASTER
-            return Hit(harm, str(row.extra.get("node", "")), row.broker, hits_master, row.invoke_ms)
-    return None
+            hits.append(Hit(harm, str(row.extra.get("node", "")), row.broker, hits_master, row.invoke_ms))
+    if not hits:
+        return None
+    return max(hits, key=lambda hit: (hit.hits_master, WORSE.index(hit.harm)))._replace(begin_ms=hits[0].begin_ms)
 
 
 def nodes_of(history: History) -> tuple[list[str], list[str]]:
@@ -107,3 +115,15 @@ def given_up(history: History, plan: Plan) -> set[str]:
             if told.where is not Where.MASTER:
                 found.add(row.key)
     return found
+
+
+def allowed_ahead(history: History, plan: Plan) -> list[str]:
+    """Slaves that say they are ahead, where a master may come back without what a slave has: the mode promises no more, or
+    the power went while nobody had been answered yet (slaves get a record while the master's disk is still at work)."""
+    fault = fault_of(history)
+    if fault is None or not fault.hits_master:
+        return []
+    if fault.harm is not Harm.POWER_CUT and cell(plan.mode, fault.harm).where is Where.MASTER:
+        return []
+    looks = [row for row in history.by_kind["node"] if row.extra.get("final")]
+    return sorted({row.client for row in looks if row.extra.get("state") == "ahead"})

@@ -10,8 +10,7 @@ from __future__ import annotations
 from rmqkit.drill.history import OK, History, Row
 from rmqkit.drill.plan import Plan
 from rmqkit.drill.promises.contract import Broken, Finding, judged
-from rmqkit.drill.promises.facts import MASTER, fault_of
-from rmqkit.drill.promises.table import Where, cell
+from rmqkit.drill.promises.facts import MASTER, allowed_ahead
 
 
 class LogsEqual:
@@ -22,7 +21,7 @@ class LogsEqual:
         return plan.replicas > 1
 
     def check(self, history: History, plan: Plan) -> Finding:
-        ahead = _allowed_ahead(history, plan)
+        ahead = allowed_ahead(history, plan)
         pieces: dict[tuple[str, int, int], Row] = {}
         slaves: list[Row] = []
         for row in history.by_kind["log"]:
@@ -47,9 +46,10 @@ class LogsEqual:
                 broken.append(Broken("", what))
         broken += _lacking(pieces, slaves)
         counts = {"pieces": facts, "bytes": size, "slaves ahead": len(ahead)}
+        facts += len(ahead)
         lacking = "" if facts else "no slave's log could be compared"
         why = "; ".join(f"{node} is ahead of its master, as may be: its log is left as it is" for node in ahead)
-        return judged(facts, broken, counts, lacking=why or lacking if not facts else "", why=why)
+        return judged(facts, broken, counts, lacking=lacking, why=why)
 
 
 def _lacking(pieces: dict[tuple[str, int, int], Row], slaves: list[Row]) -> list[Broken]:
@@ -63,12 +63,3 @@ def _lacking(pieces: dict[tuple[str, int, int], Row], slaves: list[Row]) -> list
         if wanted - offsets:
             broken.append(Broken("", f"{node} lacks {len(wanted - offsets)} pieces from byte {min(wanted - offsets)} on"))
     return broken
-
-
-def _allowed_ahead(history: History, plan: Plan) -> list[str]:
-    """Slaves that say they are ahead, where the mode lets a master come back without what a slave has."""
-    fault = fault_of(history)
-    if fault is None or cell(plan.mode, fault.harm, hits_master=fault.hits_master).where is Where.MASTER:
-        return []
-    looks = [row for row in history.by_kind["node"] if row.extra.get("final")]
-    return sorted({row.client for row in looks if row.extra.get("state") == "ahead"})

@@ -7,11 +7,12 @@ slaves are slow together (Apache's issue 9897: beyond 20 s). A margin covers a m
 from __future__ import annotations
 
 from rmqkit.drill.history import FAULT_ENDS, OK, History, Row
-from rmqkit.drill.plan import Plan
+from rmqkit.drill.plan import Plan, Replication
 from rmqkit.drill.promises.contract import Broken, Finding, judged
-from rmqkit.drill.promises.facts import fault_of
+from rmqkit.drill.promises.facts import allowed_ahead, fault_of
 
 MARGIN_MS = 2_000
+REFUSED = "slaves are ahead of their master, as may be: a quorum that lacks them refuses puts until people have decided"
 SLAVE_TIMEOUT_MS = 3_000
 SYNC_FLUSH_TIMEOUT_MS = 5_000
 
@@ -68,18 +69,32 @@ class Recovers:
             if row.outcome == OK and row.complete_ms >= ended_ms:
                 first.setdefault(row.client, row)
         writers = sorted({row.client for row in history.sends})
+        refused = _refusing(history, plan)
         broken = []
         slowest = 0
         for writer in writers:
             again = first.get(writer)
             if again is not None:
                 slowest = max(slowest, again.complete_ms - ended_ms)
-            if again.complete_ms > until_ms if again is not None else tried.get(writer):
+            late = again.complete_ms > until_ms if again is not None else tried.get(writer)
+            if late and not refused:
                 broken.append(
                     Broken("", f"{writer} was not acknowledged within {plan.recover_max_ms} ms of the fault's end")
                 )
         for end in history.by_kind["end"]:
             if end.outcome != OK:
                 broken.append(Broken("", f"{end.client} does not serve queue {end.queue}: {end.extra.get('error', '')}"))
-        lacking = "" if first or broken else "nobody sent anything after the fault"
-        return judged(len(first), broken, {"writers": len(writers), "slowest ms": slowest}, lacking=lacking)
+        lacking = "" if first or broken or refused else "nobody sent anything after the fault"
+        counts = {"writers": len(writers), "slowest ms": slowest}
+        return judged(len(first) + len(refused), broken, counts, lacking=lacking, why=REFUSED if refused else "")
+
+
+def _refusing(history: History, plan: Plan) -> list[str]:
+    """Slaves whose absence makes a quorum refuse puts, as it should: they are ahead, and people have to decide."""
+    ahead = allowed_ahead(history, plan)
+    settings = {**plan.settings, **plan.seen}
+    auto = str(settings.get("enableAutoInSyncReplicas", "false")).lower() == "true"
+    wanted = plan.setting("inSyncReplicas", min(2, plan.replicas))
+    if plan.mode.replication is not Replication.QUORUM or auto or plan.replicas - len(ahead) >= wanted:
+        return []
+    return ahead
