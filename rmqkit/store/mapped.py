@@ -71,6 +71,11 @@ DUTIES = (
 )
 #: records a turn reads back from the log to let queues know them (replication, confirmed offsets)
 DISPATCH_PER_TURN = 4096
+#: the same while bytes of another log come so fast that a turn brings as many: what is here is safe, queues can be made
+#: when it pauses (a wiped slave copies twice as fast)
+DISPATCH_WHILE_COPYING = 8
+COPY_TURN_SIZE = 32_768
+COPY_PAUSE_MS = 20
 #: bytes of the pool of transientStorePoolEnable before a turn writes it itself
 POOL_MAX = 67_108_864
 
@@ -135,6 +140,8 @@ class MappedEngine:
         self.index.waiting_max = min(config.consume_queue.put_msg_index_hight_water, WAITING_MAX)
         self.retention = Retention(self)
         self._pool = config.flush.transient_store_pool_enable and config.identity.broker_role is not BrokerRole.SLAVE
+        #: bytes of another log that came in this turn, and when many came last
+        self._copied_size, self._copied_ms = 0, -COPY_PAUSE_MS
         self._arrivals: list[Arrival] = []
         #: why puts are refused: for good, or until it is over
         self._broken = ""
@@ -275,6 +282,9 @@ class MappedEngine:
         if log.offset_max > log.offset_written and (not self._pool or log.offset_max - log.offset_written > POOL_MAX):
             caught_up = self.dispatched[1] == log.offset_written
             log.write()
+            if self._copied_size >= COPY_TURN_SIZE:
+                self._copied_ms = self.ports.clock.mono_ms
+            self._copied_size = 0
             self._dispatch(caught_up)
         elif self.offset_confirmed is not None:
             self._dispatch(False)
@@ -318,7 +328,8 @@ class MappedEngine:
         confirmed = self.offset_confirmed
         end = self.log.offset_written if confirmed is None else min(confirmed, self.log.offset_written)
         walk.position = self.dispatched[1]
-        for _ in range(DISPATCH_PER_TURN):
+        is_copying = self.ports.clock.mono_ms - self._copied_ms < COPY_PAUSE_MS
+        for _ in range(DISPATCH_WHILE_COPYING if is_copying else DISPATCH_PER_TURN):
             if walk.position >= end:
                 return
             record = walk.next()
@@ -334,7 +345,7 @@ class MappedEngine:
             self.index.add(record)
             self.dispatched = (record.phy_offset, walk.position, record.store_ms)
             self.flush.written_ms = record.store_ms
-        self.duties.wake("store-dispatch", self.ports.clock.mono_ms + 1)
+        self.duties.wake("store-dispatch", self.ports.clock.mono_ms + (COPY_PAUSE_MS if is_copying else 1))
 
     def write_queues(self) -> None:
         """Write every tail now."""
@@ -387,6 +398,7 @@ class MappedEngine:
         return self.log.view(phy_offset, size_max)
 
     def append_log(self, phy_offset: int, data: Buffer) -> bool:
+        self._copied_size += len(data)
         return self.ready and self._steps is None and not self._broken and self.log.append_raw(phy_offset, data)
 
     def truncate(self, phy_offset: int, then: Completion) -> None:
