@@ -28,6 +28,8 @@ settings.register_profile(
 settings.load_profile(os.environ.get("RMQKIT_HYPOTHESIS", "fast"))
 
 
+# First: xdist looks at the groups in the same hook.
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if hasattr(config, "workerinput"):
         workers.share_out(items)

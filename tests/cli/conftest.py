@@ -8,6 +8,7 @@ import contextlib
 import io
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -90,6 +91,8 @@ class Shell:
             cwd=str(self.home),
             dimensions=(40, columns),
             pass_fds=(self.lifeline,),
+            # A run in the background of a script has Ctrl-C ignored, and children take that over.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
         )
         screen = pexpect.fdpexpect.fdspawn(process.fd, timeout=TIMEOUT_S, encoding="utf-8")
         screen.process = process
