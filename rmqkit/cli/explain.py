@@ -16,7 +16,7 @@ import typer
 from rmqkit.cli import output
 from rmqkit.cli.complete import nodes
 from rmqkit.cli.explanations import REQUESTS, RESPONSES
-from rmqkit.cli.finding import Json, Namesrv
+from rmqkit.cli.finding import Json, Namesrv, local_cluster
 from rmqkit.cli.usage import Failed, UsageError
 from rmqkit.errors import ClientError
 from rmqkit.wire.codes import RequestCode, ResponseCode
@@ -244,7 +244,7 @@ def explain_node(word: str, namesrv: str | None) -> dict[str, Any]:
     """Raises UsageError for a word that is nothing that is known here."""
     if " " in word:
         raise UsageError(f"{word!r} is no code, and no text that is known here{_near(word)}")
-    local = local_node(word) if namesrv is None else None
+    local = local_node(word, namesrv)
     if local is not None and local["state"] != "up":
         return {"node": word, "kind": local["kind"], "state": local["state"], "refuses": [_down(local)]}
     from rmqkit.cli.asking import admin_of
@@ -269,27 +269,30 @@ def _near(word: str) -> str:
     return f"; did you mean {found[0]}?" if found else ""
 
 
-def local_node(word: str) -> dict[str, Any] | None:
-    """The node of the cluster `default` of this machine, with its state."""
-    from rmqkit.cluster import Cluster, ClusterError
+def local_node(word: str, namesrv: str | None) -> dict[str, Any] | None:
+    """The node of that name in the cluster of this machine that is meant, with its state; None when it is none of ours."""
+    from rmqkit.cluster import ClusterError
     from rmqkit.cluster.status import document
 
     try:
-        rows = document(Cluster())["nodes"]
+        cluster = local_cluster(namesrv)
+        rows = document(cluster)["nodes"] if cluster is not None else []
     except ClusterError:
         return None
     for row in rows:
         if word in (row["node"], row["address"], f"{row.get('broker_name')}:{row.get('broker_id')}"):
-            return dict(row)
+            name = "" if cluster is None or cluster.name == "default" else f" {cluster.name}"
+            return {**row, "named": name}
     return None
 
 
 def _down(local: dict[str, Any]) -> dict[str, Any]:
+    name = local["named"]
     why = {
-        "paused": "it was stopped by a signal: `rmqkit cluster resume`",
-        "silent": "it runs and does not answer: it starts, recovers, or is overloaded (`rmqkit cluster logs`)",
-        "down": "it is down: `rmqkit cluster start`",
-        "died": "it ended by itself: `rmqkit cluster logs`, then `rmqkit cluster start`",
+        "paused": f"it was stopped by a signal: `rmqkit cluster resume{name}`",
+        "silent": f"it runs and does not answer: it starts, recovers, or is overloaded (`rmqkit cluster logs{name}`)",
+        "down": f"it is down: `rmqkit cluster start{name}`",
+        "died": f"it ended by itself: `rmqkit cluster logs{name}`, then `rmqkit cluster start{name}`",
     }
     return {"what": "everything", "code": None, "why": why.get(local["state"], local["state"])}
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import os
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from rmqkit.cli.usage import Unreachable, UsageError
+
+if TYPE_CHECKING:
+    from rmqkit.cluster import Cluster
 
 Namesrv = Annotated[
     str | None,
@@ -26,9 +29,9 @@ HOW_TO_START = "start one with `rmqkit cluster up`, or say where with --namesrv"
 
 def find_namesrv(given: str | None) -> str:
     """Addresses joined by `;`. Raises UsageError for what is no address, Unreachable when there is no cluster."""
-    for source, text in (("--namesrv", given), ("NAMESRV_ADDR", os.environ.get("NAMESRV_ADDR"))):
-        if text and text.strip():
-            return _checked(text, source)
+    said = _said(given)
+    if said is not None:
+        return said
     from rmqkit.cluster import Cluster, ClusterError, clusters
 
     cluster = Cluster()
@@ -44,6 +47,30 @@ def find_namesrv(given: str | None) -> str:
             f' `eval "$(rmqkit cluster env {running[0]})"`, or --namesrv'
         )
     raise Unreachable(f"no cluster is running here; {HOW_TO_START}")
+
+
+def local_cluster(given: str | None) -> Cluster | None:
+    """The cluster of this machine that a command talks to, running or not; None when its name servers are elsewhere.
+
+    Raises UsageError for what is no address, ClusterError for a description of `default` that is broken.
+    """
+    from rmqkit.cluster import Cluster, ClusterError, clusters
+
+    said = _said(given)
+    if said is None:
+        return Cluster()
+    for cluster in clusters():
+        with contextlib.suppress(ClusterError):
+            if set(said.split(";")) & set(cluster.namesrv.split(";")):
+                return cluster
+    return None
+
+
+def _said(given: str | None) -> str | None:
+    for source, text in (("--namesrv", given), ("NAMESRV_ADDR", os.environ.get("NAMESRV_ADDR"))):
+        if text and text.strip():
+            return _checked(text, source)
+    return None
 
 
 def _checked(text: str, source: str) -> str:

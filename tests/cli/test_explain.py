@@ -146,6 +146,14 @@ def test_nodes_of_the_running_cluster(up):
     assert "no node" in up.error("explain", "broker-zz", code=2)
 
 
+def test_a_node_is_looked_for_in_the_cluster_that_is_meant(up):
+    """Nodes of all clusters have the same names: other name servers mean another cluster's."""
+    elsewhere = {**up.environment, "NAMESRV_ADDR": "127.0.0.1:1"}
+    assert "no name server answers" in up.run("explain", "broker-a-0", env=elsewhere, code=3).stderr
+    here = {**up.environment, "NAMESRV_ADDR": up.json("cluster", "status")["namesrv"]}
+    assert "broker-a-0 is a broker at" in up.run("explain", "broker-a-0", env=here).stdout
+
+
 def test_a_node_that_is_paused_says_so(up):
     up.run("cluster", "pause", "broker-a")
     try:
