@@ -67,6 +67,28 @@ def test_a_slave_that_is_ahead_may_cut_itself_and_keeps_a_copy():
     assert group.slave.store.queue_range("T", 0).offset_max == 2
 
 
+def test_a_cut_that_fails_is_not_tried_again_and_again():
+    """Each try would leave one more copy of the tail."""
+    group = Group(inSyncReplicas=1, haTruncateAhead=True).in_sync()
+    group.send(b"kept")
+    group.until(group.same_logs)
+    tries: list[int] = []
+
+    def truncate(offset: int, then) -> None:
+        tries.append(offset)
+        then(OSError(28, "No space left on device"))
+
+    group.world.call("broker-1", lambda broker: setattr(broker.store, "truncate", truncate))
+    group.world.call("broker-1", lambda broker: broker.store.append_log(broker.store.offset_max, b"behind the end"))
+    group.world.call("broker-0", lambda broker: broker.replication.accept.close_all("a test"))
+    group.until(lambda: tries != [])
+    group.world.run_for(30_000)
+    assert len(tries) == len(group.world.disk("broker-1").list("diverged")) == 1
+    assert group.slave.replication.state == "ahead"
+    why = group.facts("broker-1")["replicationWhy"]
+    assert why.endswith("cutting has failed, and is tried again after a restart: No space left on device")
+
+
 def _lose_disk(group: Group) -> None:
     group.world.lose_disk("broker-0")
     group.world.run_for(500)

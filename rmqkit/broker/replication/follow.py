@@ -56,6 +56,8 @@ class Following:
         self.master_end = -1
         #: whether the master sends a slave that has nothing its whole log, as ours do when they are asked to
         self._is_whole = False
+        #: why this log could not be cut back, "" before that
+        self._cut_failed = ""
         self._conn: Connection | None = None
         self._transfers = Transfers()
         self._running = False
@@ -211,9 +213,11 @@ class Following:
     def _judge(self, conn: Connection, said: ExchangeHAInfoResponse, found: Shown | None) -> None:
         verdict = self.ahead.judge(said, found)
         if verdict.state:
-            self._set(verdict.state, verdict.why)
+            may_cut = verdict.cut_to >= 0 and self._broker.config.replication.truncate_ahead
+            failed = f"; {self._cut_failed}" if may_cut and self._cut_failed else ""
+            self._set(verdict.state, verdict.why + failed)
             self._broker.outbox.abort(conn, verdict.why)
-            if verdict.cut_to >= 0 and self._broker.config.replication.truncate_ahead:
+            if may_cut and not failed:
                 self.ahead.cut(verdict.cut_to, self._cut)
             return
         self.ahead.follow(said)
@@ -224,7 +228,9 @@ class Following:
 
     def _cut(self, error: OSError | None) -> None:
         if error is not None:
-            self._set(AHEAD, f"{self.why}; cutting has failed: {error}")
+            # Not tried again and again: each try leaves one more copy, on a disk that may be full.
+            self._cut_failed = f"cutting has failed, and is tried again after a restart: {error.strerror or error}"
+            self._set(AHEAD, f"{self.why}; {self._cut_failed}")
         elif self._running:
             self._set(CONNECTING, "cut back to the master's log")
         self._broker.duties.wake("ha-follow", self._broker.clock.mono_ms)
