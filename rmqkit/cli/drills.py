@@ -200,6 +200,54 @@ def replay(
 
 
 @app.command()
+def simulate(
+    seeds: Annotated[int, typer.Option("--seeds", min=1, help="How many drills, a seed each.")] = 100,
+    first: Annotated[int, typer.Option("--from", min=0, help="The first seed.")] = 1,
+    mode: Annotated[str, typer.Option("--mode", help="The mode of all drills; else each seed draws its own.")] = "",
+    defect: Annotated[
+        str, typer.Option("--break", metavar="DEFECT", help="Plant this defect until a seed finds it.", show_default=False)
+    ] = "",
+    verbose: Annotated[bool, typer.Option("--verbose", help="A line for each seed.")] = False,
+    json: Json = False,
+) -> None:
+    """Drills on simulated clusters, in virtual time: modes, faults and moments drawn from seeds, by the hundred.
+
+    The same seed does the same. Every broken promise is told with its seed, plan and story. With --break the defect's own
+    promise has to find it: exit code 0 when it does, 1 when none of the seeds did.
+    """
+    from rmqkit.drill import simulated
+    from rmqkit.drill.plan import Mode
+
+    if mode:
+        Mode.parse(mode)
+    numbers = range(first, first + seeds)
+    if defect:
+        known = drill_shown.defects()
+        if defect not in known:
+            raise UsageError(f"there is no defect {defect}; there are {', '.join(known)}")
+        count, found = simulated.find(defect, numbers, mode)
+        if json:
+            output.document({"defect": defect, "seeds": count, "found": found._asdict() if found else None})
+        elif found is not None:
+            simulated.tell(found, typer.echo, defect=defect)
+            typer.echo(f"{defect} is found: {count} seeds")
+        else:
+            typer.echo(f"{defect} is not found in {count} seeds")
+        raise typer.Exit(0 if found is not None else 1)
+    ends = []
+    for done in simulated.many(numbers, mode):
+        ends.append(done)
+        if not json:
+            simulated.tell(done, typer.echo, verbose=verbose)
+    if json:
+        bad = [done._asdict() for done in ends if done.judgement != "valid"]
+        output.document({"seeds": len(ends), "summary": simulated.summary(ends), "not_valid": bad})
+    else:
+        typer.echo(simulated.summary(ends))
+    raise typer.Exit(simulated.exit_code(ends))
+
+
+@app.command()
 def compare(
     settings: Annotated[
         list[str],

@@ -36,12 +36,14 @@ LOOK_MS = 100
 FRESH_MS = 1_000
 #: how long replicas may take to agree on the groups' offsets when nothing moves any more
 AGREE_MS = 3_000
+#: until the last message is where readers find it, also with `transientStorePoolEnable`
+QUIET_MS = 500
 PIECE_SIZE = 4096
 TOPIC = "drill"
 #: tags of the links between master and slaves, in rules of `isolate`
 HA_TAGS = ("ha", "ha-master")
 #: states of a slave that follows nobody and says so: only people can help
-HALTED = ("ahead",)
+HALTED = ("ahead", "foreign")
 
 
 class Extras(NamedTuple):
@@ -55,7 +57,7 @@ class Extras(NamedTuple):
     def of(cls, plan: Plan) -> Extras:
         chance = Random(f"{plan.seed}/extras")
         latency_us = chance.choice((60, 60, 60, 1_000, 8_000))
-        return cls(latency_us, chance.choice(("", "", "", "echo", "huge")) if plan.replicas > 1 else "")
+        return cls(latency_us, chance.choice(("", "", "echo", "huge")) if plan.replicas > 1 else "")
 
 
 class SimDriver:
@@ -81,8 +83,18 @@ class SimDriver:
         self._last: dict[str, Row] = {}
         #: what was told last of (node, group, queue)
         self._held: dict[tuple[str, str, int], tuple[int, str]] = {}
+        #: those that a member has set back itself since
+        self._taken_back: set[tuple[str, str, int]] = set()
 
     def _prepared(self, broker: Broker) -> None:
+        commit = broker.offsets.commit
+
+        def noted(group: str, topic: str, queue_id: int, offset: int) -> bool:
+            if offset < broker.offsets.query(group, topic, queue_id):
+                self._taken_back.add((broker.name, group, queue_id))
+            return commit(group, topic, queue_id, offset)
+
+        broker.offsets.commit = noted  # type: ignore[method-assign]
         if self.plan.breaks:
             defects.plant(broker, self.plan.breaks)
 
@@ -187,6 +199,7 @@ class SimDriver:
         return self.world.is_alive(name) and bool(self.cluster.broker(name).serving)
 
     def read_all(self) -> None:
+        self.wait(QUIET_MS)
         self.wait(AGREE_MS, self._agree)
         self._is_watching = False
         self._load.reading = False
@@ -313,7 +326,9 @@ class SimDriver:
                 known = self._held.get(place)
                 if (offset >= 0 or known is not None) and (known != (offset, boot) or more):
                     self._held[place] = (offset, boot)
-                    self.history.add("committed", key=group, queue=queue, offset=offset, boot=boot, disk=disk, **common)
+                    told: dict[str, Any] = {"boot": boot, "disk": disk, "by_member": place in self._taken_back}
+                    self._taken_back.discard(place)
+                    self.history.add("committed", key=group, queue=queue, offset=offset, **told, **common)
 
     def _agree(self) -> bool:
         """Whether the replicas of each group hold the same offsets of the groups."""

@@ -112,9 +112,20 @@ def draw_steps(plan: Plan, nodes: Sequence[DrillNode]) -> list[Step]:
         steps.append(Step(begins_ms, lasts_ms, node, fault))
         free_ms[node.name] = begins_ms + lasts_ms + 100
         at_ms += chance.randint(*APART_MS)
+    if len(nodes) > 1 and chance.random() < 0.3:
+        steps = _lag_and_loss(chance, nodes)
     steps.sort(key=lambda step: step.at_ms)
     first_ms = steps[0].at_ms
     return [step._replace(at_ms=step.at_ms - first_ms) for step in steps]
+
+
+def _lag_and_loss(chance: Random, nodes: Sequence[DrillNode]) -> list[Step]:
+    """The slaves fall behind, and meanwhile the master loses what it has: who was answered SEND_OK before must not mind."""
+    loss = single(chance.choice((PowerCut.name, DiskLoss.name, DiskLoss.name)))
+    at_ms = chance.randint(200, 1_500)
+    lag = chance.choice(("pause", "isolate", "isolate-in", "isolate-ha"))
+    lags = [Step(chance.randint(0, 100), at_ms + chance.randint(100, 1_500), slave, single(lag)) for slave in nodes[1:]]
+    return [*lags, Step(at_ms, chance.randint(*LASTS_MS), nodes[0], loss)]
 
 
 class Series:

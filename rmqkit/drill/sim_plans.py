@@ -65,9 +65,10 @@ def plan_of_seed(seed: int, *, mode: str = "", breaks: Sequence[str] = ()) -> Pl
         before_ms=chance.randint(300, 1_500),
         bite_max_ms=3_000,
         fault_ms=chance.randint(500, 3_000),
-        recover_max_ms=15_000,
+        recover_max_ms=12_000,
         settle_ms=chance.randint(200, 1_000),
-        drain_max_ms=10_000,
+        # a pull that waits at a machine without power is noticed after half a minute
+        drain_max_ms=36_000,
     )
 
 

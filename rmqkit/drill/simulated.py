@@ -163,7 +163,7 @@ def kept_seeds(path: Path) -> list[int]:
         return [int(each["seed"]) for each in tomllib.load(file)["seeds"]]
 
 
-def tell(done: Simulated, out: Tell, *, verbose: bool = False) -> None:
+def tell(done: Simulated, out: Tell, *, verbose: bool = False, defect: str = "") -> None:
     """A seed that is not as it should be, or every one."""
     if done.judgement is Judgement.VALID and not verbose:
         return
@@ -173,7 +173,7 @@ def tell(done: Simulated, out: Tell, *, verbose: bool = False) -> None:
     if done.story:
         out(done.story)
     if done.judgement is not Judgement.VALID:
-        out(f"  again: rmqkit drill simulate --from {done.seed} --seeds 1")
+        out(f"  again: rmqkit drill simulate --from {done.seed} --seeds 1" + (f" --break {defect}" if defect else ""))
 
 
 def summary(ends: Sequence[Simulated]) -> str:

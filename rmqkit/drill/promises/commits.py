@@ -5,7 +5,9 @@ killed or lost its power has what it wrote last, so it may come back with less, 
 `flushConsumerOffsetInterval` (and a margin) before its end; one that lost its disk begins anew. At the end, when nothing
 moves any more, every replica in sync holds the same.
 
-Which run of a node a look belongs to stands in its row (`boot`).
+Which run of a node a look belongs to stands in its row (`boot`). A member that was cut off and goes on where it was may
+take back what another has committed meanwhile, as with Apache's brokers: where a driver sees that (`by_member`), it is no
+step back of the broker's own.
 """
 
 from __future__ import annotations
@@ -56,14 +58,15 @@ def _steps(looks: Sequence[Row], saved_ms: int) -> tuple[int, list[Broken]]:
     broken = []
     given_back = 0
     for number, (before, row) in enumerate(pairwise(looks)):
-        if row.offset >= before.offset:
+        if row.offset >= before.offset or row.extra.get("by_member"):
             continue
         if row.extra.get("boot") == before.extra.get("boot"):
             broken.append(Broken("", f"{_who(row)} went from {before.offset} back to {row.offset} at {row.complete_ms} ms"))
             continue
         given_back += before.offset - row.offset
-        # What was held that long before the last look at the old run must have been written by then.
-        old = [each for each in looks[: number + 1] if each.complete_ms <= before.complete_ms - saved_ms]
+        # What that run held so long before the last look at it must have been written by then.
+        run = [each for each in looks[: number + 1] if each.extra.get("boot") == before.extra.get("boot")]
+        old = [each for each in run if each.complete_ms <= before.complete_ms - saved_ms]
         least = old[-1].offset if old else -1
         if row.offset < least:
             what = (

@@ -117,13 +117,37 @@ def given_up(history: History, plan: Plan) -> set[str]:
     return found
 
 
+#: a slave takes its master for alive so long after that died
+UNNOTICED_MS = 3_000
+
+
 def allowed_ahead(history: History, plan: Plan) -> list[str]:
     """Slaves that say they are ahead, where a master may come back without what a slave has: the mode promises no more, or
-    the power went while nobody had been answered yet (slaves get a record while the master's disk is still at work)."""
+    the power went while nobody had been answered yet (slaves get a record while the master's disk is still at work).
+
+    A slave that was away until its master had gone on further than itself sees other bytes there and says *foreign*. That
+    is as it may be only if it has not followed since.
+    """
     fault = fault_of(history)
     if fault is None or not fault.hits_master:
         return []
-    if fault.harm is not Harm.POWER_CUT and cell(plan.mode, fault.harm).where is Where.MASTER:
+    rewound = [
+        row.invoke_ms
+        for row in history.events
+        if row.key == FAULT_BEGINS and row.extra.get("role") == MASTER and _rewinds(plan, str(row.extra.get("harm")))
+    ]
+    if not rewound:
         return []
-    looks = [row for row in history.by_kind["node"] if row.extra.get("final")]
-    return sorted({row.client for row in looks if row.extra.get("state") == "ahead"})
+    looks = history.by_kind["node"]
+    followed = {row.client: row.complete_ms for row in looks if row.extra.get("state") == "following"}
+    found = set()
+    for row in looks:
+        is_gone = row.extra.get("state") == "foreign" and followed.get(row.client, 0) < rewound[-1] + UNNOTICED_MS
+        if row.extra.get("final") and (row.extra.get("state") == "ahead" or is_gone):
+            found.add(row.client)
+    return sorted(found)
+
+
+def _rewinds(plan: Plan, harm: str) -> bool:
+    """Whether a harm may take something from the master that a slave has."""
+    return harm == Harm.POWER_CUT or cell(plan.mode, Harm(harm)).where is not Where.MASTER
