@@ -234,7 +234,7 @@ def _recovery_cuts(broker: Broker) -> None:
 
 @_defect(
     "confirm-not-reset",
-    SURVIVE,
+    RECOVERS,
     "a slave whose log was cut goes on reporting its old end",
     needs="a slave that is ahead, haTruncateAhead",
     plan=None,

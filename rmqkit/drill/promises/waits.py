@@ -51,7 +51,7 @@ class WaitsBounded:
 
 class Recovers:
     name = "recovers"
-    text = "after the fault every writer is acknowledged again, and every node serves"
+    text = "after the fault every writer is acknowledged again, every node serves, and every slave follows"
 
     def applies(self, plan: Plan) -> bool:
         return True
@@ -84,9 +84,24 @@ class Recovers:
         for end in history.by_kind["end"]:
             if end.outcome != OK:
                 broken.append(Broken("", f"{end.client} does not serve queue {end.queue}: {end.extra.get('error', '')}"))
+        broken += _not_following(history, plan)
         lacking = "" if first or broken or refused else "nobody sent anything after the fault"
         counts = {"writers": len(writers), "slowest ms": slowest}
         return judged(len(first) + len(refused), broken, counts, lacking=lacking, why=REFUSED if refused else "")
+
+
+def _not_following(history: History, plan: Plan) -> list[Broken]:
+    """Slaves that do not follow their master at the end, and should."""
+    may_not = allowed_ahead(history, plan)
+    broken = []
+    for look in history.by_kind["node"]:
+        state = look.extra.get("state")
+        is_slave = look.outcome == OK and look.extra.get("final") and look.extra.get("role") == "slave"
+        if is_slave and state and state != "following" and look.client not in may_not:
+            broken.append(
+                Broken("", f"{look.client} does not follow its master: {state} {look.extra.get('why', '')}".rstrip())
+            )
+    return broken
 
 
 def _refusing(history: History, plan: Plan) -> list[str]:
