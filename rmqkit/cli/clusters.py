@@ -356,5 +356,5 @@ def pause(words: Words = None, json: Json = False) -> None:
 
 @app.command()
 def resume(words: Words = None, json: Json = False) -> None:
-    """Let paused nodes go on (SIGCONT)."""
+    """Let paused nodes go on (SIGCONT), and nodes be reached again that a drill has cut off."""
     act(words, "resumed", json, lambda cluster, selector: cluster.resume(selector))

@@ -288,13 +288,16 @@ def local_node(word: str, namesrv: str | None) -> dict[str, Any] | None:
 
 def _down(local: dict[str, Any]) -> dict[str, Any]:
     name = local["named"]
-    why = {
+    if local["cut_off"]:
+        why = f"a drill has cut it off: `rmqkit cluster resume{name}` when that drill is not running any more"
+        return {"what": "everything", "code": None, "why": why}
+    by_state = {
         "paused": f"it was stopped by a signal: `rmqkit cluster resume{name}`",
         "silent": f"it runs and does not answer: it starts, recovers, or is overloaded (`rmqkit cluster logs{name}`)",
         "down": f"it is down: `rmqkit cluster start{name}`",
         "died": f"it ended by itself: `rmqkit cluster logs{name}`, then `rmqkit cluster start{name}`",
     }
-    return {"what": "everything", "code": None, "why": why.get(local["state"], local["state"])}
+    return {"what": "everything", "code": None, "why": by_state.get(local["state"], local["state"])}
 
 
 def broker(admin: Admin, word: str, address: str) -> dict[str, Any]:

@@ -70,6 +70,10 @@ def _slave(said: Replication) -> list[Said]:
             found.append(Said(f"{said.why}.", "What is missing can only be copied by hand, from a broker that has it."))
         return found
     state = SLAVE.get(said.state, Said(f"Its state is {said.state}"))
+    if "could not be written" in said.why:
+        state = Said(
+            "It cannot store what its master sends", "Make room on its disk, or mend it; it tries again every second."
+        )
     return [Said(f"{state.what}: {said.why}." if said.why else f"{state.what}.", state.do)]
 
 

@@ -14,6 +14,7 @@ from typing import Any
 from rmqkit.cli import output
 from rmqkit.cluster import Cluster
 from rmqkit.cluster.home import LOG
+from rmqkit.cluster.names import DEFAULT
 from rmqkit.cluster.processes import last_lines
 from rmqkit.cluster.replicas import reasons
 from rmqkit.cluster.status import document
@@ -39,11 +40,17 @@ def status_rows(status: dict[str, Any]) -> list[tuple[object, ...]]:
 
 
 def notes(status: dict[str, Any]) -> list[str]:
-    """Lines below the table: why a broker is not in sync, and how far behind one is that is."""
+    """Lines below the table: who is cut off, why a broker is not in sync, and how far behind one is that is."""
     from rmqkit.cli.brokers import bytes_text
 
     lacking = reasons(status["nodes"])
-    lines = [f"{node}  {why}" for node, why in lacking.items()]
+    name = "" if status["name"] == DEFAULT else f" {status['name']}"
+    lines = [
+        f"{node['node']}  cut off by a drill: `rmqkit cluster resume{name}` when that drill is not running any more"
+        for node in status["nodes"]
+        if node["cut_off"]
+    ]
+    lines += [f"{node}  {why}" for node, why in lacking.items()]
     for node in status["nodes"]:
         said = node.get("replication")
         if said and node["broker_id"] and (said["gap"] or 0) > 0 and node["node"] not in lacking:

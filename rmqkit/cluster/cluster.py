@@ -17,9 +17,9 @@ from typing import Any
 
 import psutil
 
+from rmqkit.cluster import cut_off, nodefile, processes, readiness, selectors, state
 from rmqkit.cluster import description as descriptions
 from rmqkit.cluster import home as homes
-from rmqkit.cluster import nodefile, processes, readiness, selectors, state
 from rmqkit.cluster.description import Description, NodePlan
 from rmqkit.cluster.errors import ClusterError, NoSuchCluster, UsageProblem
 from rmqkit.cluster.held import signals_held
@@ -189,6 +189,9 @@ class Cluster:
 
     def _remove_folder(self) -> None:
         """What this package made, and the folder itself when nothing else is in it. The lock is held, and goes last."""
+        with suppress(OSError):
+            for folder in sorted((self.folder / homes.NODES).iterdir()):
+                cut_off.remove_left(folder)
         shutil.rmtree(self.folder / homes.NODES, ignore_errors=True)
         for name in (homes.DESCRIPTION, homes.STATE, homes.LOCK):
             (self.folder / name).unlink(missing_ok=True)
@@ -235,8 +238,11 @@ class Cluster:
         return self._signal(selector, signal.SIGSTOP, paused=True)
 
     def resume(self, selector: str = "all") -> list[str]:
-        """SIGCONT; the names of those that were paused."""
-        return self._signal(selector, signal.SIGCONT, paused=False)
+        """SIGCONT, and an end of what a drill has cut off; the names of those that were paused or cut off."""
+        plans = self.select(selector)
+        resumed = self._signal(selector, signal.SIGCONT, paused=False)
+        healed = [node for node in self.running(plans) if cut_off.heal(self.node_folder(node))]
+        return [plan.node for plan in plans if plan.node in resumed or plan.node in healed]
 
     def wait(self, until: str = "ready", timeout_s: float = UP_TIMEOUT_S) -> None:
         """Until every node answers ("ready"), or until every master counts all of its slaves in sync as well ("in-sync").

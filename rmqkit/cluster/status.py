@@ -8,6 +8,7 @@ A node's `state` is one of
     down     it does not run, and should not
     died     it does not run although it should
 
+`cut_off` is true where a drill holds bytes back (`rmqkit.cluster.cut_off`), whether the node answers or not.
 `in_sync` is how many brokers a master counts in sync, itself included; null for a slave. `replication` is what a broker
 that is up says of it (`rmqkit.cluster.replicas`): `state` (a master is `serving`, a slave `following` when all is well),
 `why` in words when it is not, `gap` in bytes, `wanted` copies that a put needs now, and a master's slaves as `members`.
@@ -18,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rmqkit.cluster import nodefile, processes, readiness
+from rmqkit.cluster import cut_off, nodefile, processes, readiness
 from rmqkit.cluster.cluster import Cluster
 from rmqkit.cluster.description import METRICS_PORT_KEY, NodePlan
 from rmqkit.cluster.home import STORE
@@ -48,7 +49,9 @@ def document(cluster: Cluster, *, timeout_s: float = LOOK_TIMEOUT_S) -> dict[str
         else:
             now = "died" if record is not None and record.asked == "up" else "down"
         pid = running[plan.node].pid if plan.node in running else None
-        nodes.append(_node(cluster, plan, targets.get(plan.node), pid, now, seen.get(plan.node)))
+        node = _node(cluster, plan, targets.get(plan.node), pid, now, seen.get(plan.node))
+        is_cut_off = now in ("up", "silent") and cut_off.is_cut_off(cluster.node_folder(plan.node))
+        nodes.append({**node, "cut_off": is_cut_off})
     namesrv = ";".join(target.address for target in targets.values() if not target.plan.is_broker)
     return {"name": cluster.name, "namesrv": namesrv, "home": str(cluster.folder), "nodes": nodes}
 

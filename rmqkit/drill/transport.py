@@ -8,17 +8,13 @@ Several isolations of one node are counted together.
 
 from __future__ import annotations
 
-import json
-import socket
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from rmqkit.cluster.cut_off import ask
 from rmqkit.drill.contract import DrillError
 from rmqkit.shell.drill_socket import find
-
-ANSWER_S = 5.0
-ANSWER_SIZE_MAX = 4 << 20
 
 
 def isolate(folder: Path, rules: Sequence[Mapping[str, Any]]) -> Mapping[str, int]:
@@ -37,29 +33,17 @@ def counted(folder: Path) -> Mapping[str, int]:
 
 
 def _ask(folder: Path, request: Mapping[str, Any]) -> Mapping[str, Any]:
-    path = find(str(folder))
-    answer = bytearray()
     try:
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
-            sock.settimeout(ANSWER_S)
-            sock.connect(path)
-            sock.sendall(json.dumps(request).encode() + b"\n")
-            while not answer.endswith(b"\n") and len(answer) <= ANSWER_SIZE_MAX:
-                data = sock.recv(65_536)
-                if not data:
-                    break
-                answer += data
+        told = ask(folder, request)
     except FileNotFoundError:
         raise DrillError(f"{folder.name} cannot be cut off: it was started without drillFaultsEnable=true") from None
     except OSError as error:
-        raise DrillError(f"{folder.name} cannot be cut off: {path}: {error.strerror or error}") from None
-    try:
-        told = json.loads(answer)
+        raise DrillError(f"{folder.name} cannot be cut off: {find(str(folder))}: {error.strerror or error}") from None
     except ValueError:
-        raise DrillError(f"{folder.name} gave no answer on {path}") from None
+        raise DrillError(f"{folder.name} gave no answer on {find(str(folder))}") from None
     if not told.get("ok"):
         raise DrillError(f"{folder.name} is not cut off: {told.get('error', 'no reason told')}")
-    return dict(told)
+    return told
 
 
 def _counts(told: Mapping[str, Any]) -> dict[str, int]:

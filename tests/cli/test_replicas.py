@@ -5,6 +5,7 @@ import tomllib
 
 import pytest
 
+from rmqkit.drill import transport
 from tests.cli.conftest import free_base, make_shell, purge
 
 SMALL = ("--set", "mappedFileSizeCommitLog=16777216")
@@ -100,6 +101,19 @@ def test_without_its_master_a_slave_says_why_it_is_alone(pair):
     pair.run("cluster", "start", "master")
     master, slave = brokers(pair)
     assert (master["in_sync"], slave["replication"]["state"]) == (2, "following")
+
+
+@pytest.mark.parametrize("rules", [[{}], [{"tag": "ha"}]], ids=["all", "ha"])
+def test_a_node_that_a_killed_drill_has_left_cut_off_says_so_and_is_resumed(pair, rules):
+    transport.isolate(pair.home / "default" / "nodes" / "broker-a-0", rules)
+    assert "broker-a-0  cut off by a drill: `rmqkit cluster resume`" in pair.run("cluster", "status").stdout
+    assert [broker["cut_off"] for broker in brokers(pair)] == [True, False]
+    if rules == [{}]:
+        assert "a drill has cut it off: `rmqkit cluster resume`" in pair.run("explain", "broker-a-0").stdout
+    assert pair.run("cluster", "resume").stdout == "resumed: broker-a-0\n"
+    pair.run("cluster", "wait", "--for", "in-sync")
+    assert [broker["cut_off"] for broker in brokers(pair)] == [False, False]
+    assert pair.run("cluster", "resume").stdout == "resumed: nothing to do\n"
 
 
 def test_a_slave_that_is_ahead_stays_as_it_is_and_is_explained(pair):
