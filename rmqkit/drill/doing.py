@@ -22,7 +22,7 @@ from rmqkit.drill import runs
 from rmqkit.drill.engine import Engine, Outcome
 from rmqkit.drill.history import History
 from rmqkit.drill.plan import Plan, PlanError
-from rmqkit.drill.real import RealDriver, plan_of
+from rmqkit.drill.real import RealDriver, plan_of, remove_left
 
 Tell = Callable[[str], None]
 
@@ -49,14 +49,21 @@ def on_cluster(cluster: Cluster, plan: Plan, parent: Path, tell: Tell) -> Done:
             raise PlanError(f"there is no promise {name!r}; there are {', '.join(loaded.promises)}")
     fault = loaded.faults[plan.fault]()
     promises = [make() for make in loaded.promises.values()]
-    plan = plan_of(cluster, plan)
-    run = runs.new_run(parent, plan)
-    driver = RealDriver(cluster, plan, f"drill-{run.name}")
-    outcome = Engine(driver, fault, promises, tell).run()
+    with runs.alone(cluster.folder):
+        plan = plan_of(cluster, plan)
+        remove_left(cluster, [topic_of(run) for run in runs.runs_of(cluster.folder)])
+        run = runs.new_run(parent, plan)
+        driver = RealDriver(cluster, plan, topic_of(run))
+        outcome = Engine(driver, fault, promises, tell).run()
     nodes = [each.node for each in cluster.description.nodes()]
     logs = {node: last_lines(cluster.node_folder(node), runs.LOG_LINES) for node in nodes}
     runs.save(run, plan, driver.history, outcome, logs)
     return Done(plan, outcome, driver.history, run)
+
+
+def topic_of(run: Path) -> str:
+    """The topic of a run; names of its groups begin so too."""
+    return f"drill-{run.name}"
 
 
 @contextmanager

@@ -168,19 +168,7 @@ class RealDriver:
         if self._load is not None:
             self._load.close()
             with suppress(RmqkitError):
-                self._remove()
-
-    def _remove(self) -> None:
-        """Topics first: a pull that still waits at a broker ends with its topic, and would bring its group back."""
-        with Admin(self.cluster.namesrv) as admin:
-            owned = [topic for topic in admin.topics() if topic.rpartition("%")[2].startswith(self.name)]
-            for topic in owned:
-                with suppress(ClientError):
-                    admin.delete_topic(topic)
-            for group in admin.groups():
-                if group.startswith(self.name):
-                    with suppress(ClientError):
-                        admin.delete_group(group, clean_offset=True)
+                remove(self.cluster.namesrv, [self.name])
 
     # --- what faults do
 
@@ -232,6 +220,29 @@ class RealDriver:
         return {}
 
 
+def remove_left(cluster: Cluster, names: Sequence[str]) -> None:
+    """What drills before could not remove: they were killed, or found no master at their end. Raises nothing."""
+    if names:
+        with suppress(RmqkitError):
+            remove(cluster.namesrv, names)
+
+
+def remove(namesrv: str, names: Sequence[str]) -> None:
+    """Delete the topics and groups whose names begin so. Raises ClientError.
+
+    Topics first: a pull that still waits at a broker ends with its topic, and would bring its group back.
+    """
+    prefixes = tuple(names)
+    with Admin(namesrv) as admin:
+        for topic in [topic for topic in admin.topics() if topic.rpartition("%")[2].startswith(prefixes)]:
+            with suppress(ClientError):
+                admin.delete_topic(topic)
+        for group in admin.groups():
+            if group.startswith(prefixes):
+                with suppress(ClientError):
+                    admin.delete_group(group, clean_offset=True)
+
+
 def settings_seen(cluster: Cluster, group: str = "") -> dict[str, str]:
     """What the master of a group (the first one's by default) says of its settings. Raises DrillError."""
     for target in cluster.targets():
@@ -240,7 +251,9 @@ def settings_seen(cluster: Cluster, group: str = "") -> dict[str, str]:
                 with Asked(target.host, target.port, 2.0) as asked:
                     config = asked.config()
             except SILENT as error:
-                raise DrillError(f"{target.plan.node} does not tell its settings: {error}") from None
+                raise DrillError(
+                    f"{target.plan.node} does not tell its settings: {error}; see `rmqkit cluster status`"
+                ) from None
             return {key: config[key] for key in SEEN if key in config}
     raise DrillError(f"there is no group {group}" if group else "the cluster has no broker")
 

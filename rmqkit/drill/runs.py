@@ -5,23 +5,28 @@
 
     plan.json  verdict.json  facts.json (before, after)  history.jsonl  history.parquet  logs/<node>.log  report.html
 
-A run is called `<stamp>-<fault>-<seed>`, with a number behind it when there is one of that name.
+A run is called `<stamp>-<fault>-<seed>`, with a number behind it when there is one of that name. It has a plan from its
+beginning and the rest at its end: one without a verdict runs, or was ended before its end.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from rmqkit.drill.contract import DrillError
 from rmqkit.drill.engine import Outcome
 from rmqkit.drill.history import History, read_lines, write_lines, write_parquet
 from rmqkit.drill.plan import Plan, PlanError
 from rmqkit.drill.verdict import Verdict
 
 DRILLS = "drills"
+#: held while a drill runs on a cluster
+LOCK = "lock"
 PLAN, VERDICT, FACTS, LINES, PARQUET, LOGS, REPORT = (
     "plan.json",
     "verdict.json",
@@ -45,9 +50,24 @@ def new_run(parent: Path, plan: Plan) -> Path:
         path = drills / f"{stamp}-{plan.fault}-{plan.seed}{f'-{number}' if number > 1 else ''}"
         try:
             path.mkdir()
+            (path / PLAN).write_text(plan.dumps(), encoding="utf-8")
             return path
         except FileExistsError:
             number += 1
+
+
+@contextlib.contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """Hold the drills of the cluster in `folder`: of two at once each would see the other's fault. Raises DrillError."""
+    import fcntl
+
+    (folder / DRILLS).mkdir(parents=True, exist_ok=True)
+    with open(folder / DRILLS / LOCK, "a", encoding="utf-8") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise DrillError(f"another drill runs on cluster {folder.name}; wait for its end") from None
+        yield
 
 
 def save(run: Path, plan: Plan, history: History, outcome: Outcome, logs: Mapping[str, Sequence[str]]) -> None:
@@ -70,6 +90,11 @@ def all_runs(home: Path) -> list[Path]:
     """Every run under a home, the oldest first."""
     found = [*home.glob(f"{DRILLS}/*/{PLAN}"), *home.glob(f"*/{DRILLS}/*/{PLAN}")]
     return sorted((path.parent for path in found), key=lambda run: run.name)
+
+
+def runs_of(parent: Path) -> list[Path]:
+    """The runs in a cluster's folder."""
+    return sorted(path.parent for path in parent.glob(f"{DRILLS}/*/{PLAN}"))
 
 
 def find(home: Path, name: str) -> Path:
@@ -100,6 +125,10 @@ def load_plan(run: Path) -> Plan:
 
 def load_verdict(run: Path) -> Verdict:
     """Raises PlanError."""
+    if not (run / VERDICT).exists():
+        raise PlanError(
+            f"drill {run.name} has no verdict: it runs, or was ended before its end; `rmqkit drill replay {run.name}`"
+        )
     try:
         return Verdict.from_json(json.loads((run / VERDICT).read_text(encoding="utf-8")))
     except (OSError, ValueError, KeyError, TypeError) as error:

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from rmqkit.drill import runs
+from rmqkit.drill.plan import Plan
 from tests.cli.conftest import free_base, make_shell
 from tests.drill.hand import whole
 from tests.drill.test_report import run_of
@@ -14,6 +15,12 @@ def test_fail_master_breaks_a_running_cluster_and_leaves_it_as_it_was(shell):
     shell.outside.run("cluster", "up", "--any-port", "--base-port", free_base())
     before = {node["node"]: node for node in shell.json("cluster", "status")["nodes"]}
     topics = shell.json("topic", "list")
+    # What a drill that was killed has left is removed by the next one.
+    left = runs.new_run(shell.home / "default", Plan(seed=0))
+    shell.run("topic", "create", f"drill-{left.name}")
+    shell.run("group", "create", f"drill-{left.name}-pull")
+    with runs.alone(shell.home / "default"):
+        assert "another drill runs on cluster default" in shell.run("fail-master", code=4).stderr
     told = shell.run("fail-master", "broker-a", "--seed", 5, "--seconds", 1, "--json")
     verdict = json.loads(told.stdout)
     assert verdict["judgement"] == "valid", verdict
@@ -28,6 +35,7 @@ def test_fail_master_breaks_a_running_cluster_and_leaves_it_as_it_was(shell):
     assert [name for name in before if before[name]["pid"] != after[name]["pid"]] == ["broker-a-0"]
     assert shell.json("topic", "list") == topics
     assert not [group for group in shell.run("group", "list").stdout.split() if group.startswith("drill-")]
+    assert "has no verdict" in shell.error("drill", "show", left.name, code=2)
     shown = shell.run("drill", "show").stdout
     assert "Every promise was kept." in shown
     assert verdict["run"] in shell.run("drill", "list").stdout
