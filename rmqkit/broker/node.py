@@ -232,6 +232,7 @@ class Broker(BaseNode):
 
     def _store_stopped(self) -> None:
         self.puts.fail_all()
+        self.replication.acks.fail_all()
         waiting = [self.topics.save, self.groups.save, self.offsets.save, self.filters.save, self.schedule.offsets.save]
 
         def saved() -> None:

@@ -1,7 +1,7 @@
 """Waiting tables: where parked calls wait. Each entry ends exactly once, by success, deadline or lost connection.
 
 `OffsetWaiters` waits for a log offset to be reached (flush, later replication). Entries are parked in offset order and
-their deadlines grow the same way, so both ends are a deque's.
+their deadlines grow the same way, so both ends are a deque's; a shorter timeout counts for those who wait already.
 
 `ArrivalWaiters` waits for a record to arrive in a queue (long polling): by (topic, queue id), each entry with the offset
 it wants, its deadline and a match on the tag code. The third table, by opaque, is in `remoting.py`.
@@ -31,7 +31,13 @@ class OffsetWaiters:
         return len(self._waiting)
 
     def park(self, offset: int, deadline_ms: int, finish: Callable[[bool], None]) -> None:
-        self._waiting.append(OffsetWaiter(offset, deadline_ms, finish))
+        waiting = self._waiting
+        if waiting and waiting[-1].deadline_ms > deadline_ms:
+            # The timeout was made shorter: it counts for those who wait already.
+            earlier = [each._replace(deadline_ms=min(each.deadline_ms, deadline_ms)) for each in waiting]
+            waiting.clear()
+            waiting.extend(earlier)
+        waiting.append(OffsetWaiter(offset, deadline_ms, finish))
 
     def reached(self, offset: int) -> None:
         waiting = self._waiting
