@@ -25,7 +25,7 @@ class Accept:
     def __init__(self, broker: "Broker") -> None:
         self._broker = broker
         self.links: dict[int, ReplicaLink] = {}
-        #: peers that were sent away, with the reason; the newest last
+        #: hosts (port 0) whose last connection was sent away, with the reason; the newest last
         self.refused: dict[Address, str] = {}
         #: bytes that may still go out in the second that began at `_second_ms` (haFlowControlEnable)
         self._budget = 0
@@ -66,8 +66,9 @@ class Accept:
 
     def _close(self, conn: Connection, reason: str) -> None:
         self._broker.log.warning("replica-refused", peer=str(conn.peer), reason=reason)
-        self.refused.pop(conn.peer, None)
-        self.refused[Address(conn.peer.host, 0)] = reason
+        host = Address(conn.peer.host, 0)
+        self.refused.pop(host, None)
+        self.refused[host] = reason
         while len(self.refused) > LINKS_MAX:
             del self.refused[next(iter(self.refused))]
         self._broker.outbox.abort(conn, reason)
@@ -87,6 +88,7 @@ class Accept:
             if link.sent < store.offset_min:
                 self._close(link.conn, f"it wants {reported}, and this log begins at {store.offset_min}")
                 return
+            self.refused.pop(Address(link.peer.host, 0), None)
             broker.log.info("replica-begins", **_who(link), offset=link.sent)
         elif reported < link.acked:
             self._close(link.conn, f"its reports went back from {link.acked} to {reported}")
@@ -105,6 +107,9 @@ class Accept:
     def pump(self, link: ReplicaLink) -> None:
         broker = self._broker
         ha = broker.config.ha
+        if link.sent < broker.store.offset_min:
+            self._close(link.conn, f"it needs {link.sent}, and this log begins at {broker.store.offset_min}")
+            return
         room = TURN_MAX
         if ha.flow_control:
             room = min(room, self._budget_now())

@@ -67,6 +67,8 @@ class Members:
             if link.peer == peer and not link.conn.closing:
                 self._bind(link, binding)
                 return ""
+        # The newest word of a member counts: an older connection of it will not be seen any more.
+        self._early = {early: other for early, other in self._early.items() if other.broker_id != binding.broker_id}
         while len(self._early) >= EARLY_MAX:
             del self._early[next(iter(self._early))]
         self._early[peer] = binding
@@ -81,17 +83,22 @@ class Members:
 
     def _bind(self, link: ReplicaLink, binding: Binding) -> None:
         before = self.bound.get(binding.broker_id)
+        self._unbind(link)
         link.binding = binding
+        self._early = {early: other for early, other in self._early.items() if other.broker_id != binding.broker_id}
         self.bound[binding.broker_id] = link
         self._broker.log.info("replica-bound", peer=str(link.peer), broker_id=binding.broker_id, address=binding.address)
         if before is not None and before is not link:
             self._broker.outbox.abort(before.conn, f"a newer connection of slave {binding.broker_id} came")
 
     def forget(self, link: ReplicaLink) -> None:
+        self._unbind(link)
+        self._broker.replication.acks.changed()
+
+    def _unbind(self, link: ReplicaLink) -> None:
         bound = link.binding
         if bound is not None and self.bound.get(bound.broker_id) is link:
             del self.bound[bound.broker_id]
-        self._broker.replication.acks.changed()
 
     # --- who counts ---------------------------------------------------------------------------------------------------
 
@@ -139,7 +146,7 @@ class Members:
             found.append(Member(broker_id, address, link.acked, gap, link.conn.id in in_sync, state, why))
         for broker_id, address in (self.registered or {}).items():
             if broker_id not in self.bound and not self._is_anonymous(address, found):
-                found.append(Member(broker_id, address, -1, -1, False, "absent", self._why_absent(address)))
+                found.append(Member(broker_id, address, -1, -1, False, "absent", self._why_absent(broker_id, address)))
         return sorted(found, key=lambda member: (member.broker_id, member.address))
 
     @staticmethod
@@ -160,7 +167,13 @@ class Members:
             return f"is {_mib(gap)} behind, the limit (haMaxGapNotInSync) is {_mib(gap_max)}"
         return ""
 
-    def _why_absent(self, address: str) -> str:
+    def _why_absent(self, broker_id: int, address: str) -> str:
+        for peer, binding in self._early.items():
+            if binding.broker_id == broker_id:
+                return (
+                    f"no HA connection: it says that it comes from {peer}, and none from there is seen (does something "
+                    "between translate addresses?)"
+                )
         host = address.rpartition(":")[0].strip("[]")
         reason = self._broker.replication.accept.refused.get(Address(host, 0))
         return f"no HA connection; the last one was closed: {reason}" if reason else "no HA connection"
