@@ -179,6 +179,8 @@ class StorageEngine(Protocol):
     progress: str
     #: why puts are refused for good (a failed sync), or for now (disk full); "" when writeable
     failed: str
+    #: whether that is for good
+    is_broken: bool
     offset_confirmed: int | None
 
     # --- life

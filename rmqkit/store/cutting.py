@@ -9,25 +9,26 @@ failed or when records wait for dispatch.
 """
 
 import errno
+from struct import Struct
 from typing import TYPE_CHECKING
 
-from rmqkit.store.scan import store_ms_of
+from rmqkit.store.scan import BLANK_SIZE, MAGIC_BLANK, store_ms_of
 from rmqkit.store.steps import Steps, Work
 
 if TYPE_CHECKING:
     from rmqkit.store.mapped import MappedEngine
 
 _ZEROES_PER_STEP = 8_388_608
+_BLANK = Struct(">II")
 
 
 def cut(engine: "MappedEngine", steps: Steps, phy_offset: int) -> Work:
-    """Let the log end at `phy_offset`, where a record starts. Raises OSError."""
+    """Let the log end at `phy_offset`, where a record starts or the blank rest of a file. Raises OSError."""
     log = engine.log
     files = log.files
     if not engine.commit():
         raise OSError(errno.EIO, "records before the cut could not be written")
-    is_record = phy_offset == log.offset_written or log.record(phy_offset) is not None
-    if not (files.start <= phy_offset <= log.offset_written and is_record):
+    if not (files.start <= phy_offset <= log.offset_written and _is_boundary(engine, phy_offset)):
         raise OSError(errno.EINVAL, f"no record starts at {phy_offset}")
     old_end = log.offset_written
     # First of all, because it may fail without harm: what the index forgets it can learn again.
@@ -64,6 +65,15 @@ def cut(engine: "MappedEngine", steps: Steps, phy_offset: int) -> Work:
     else:
         told()
     engine.checkpoint.save()
+
+
+def _is_boundary(engine: "MappedEngine", phy_offset: int) -> bool:
+    """Whether records end there: the log ends, a record begins, or a file's blank rest, or a part of one of those."""
+    log = engine.log
+    if phy_offset in (log.offset_written, engine.dispatched[1]) or log.record(phy_offset) is not None:
+        return True
+    file_size = log.files.file_size
+    return bytes(log.view(phy_offset, BLANK_SIZE)) == _BLANK.pack(file_size - phy_offset % file_size, MAGIC_BLANK)
 
 
 def _wait(engine: "MappedEngine", steps: Steps) -> Work:

@@ -145,10 +145,12 @@ class MappedEngine:
         self._arrivals: list[Arrival] = []
         #: why puts are refused: for good, or until it is over
         self._broken = ""
+        self.is_broken = False
         self._refused: dict[str, str] = {}
         self._writeable = False
         self._steps: Steps | None = None
         self._stopped: list[Callable[[], None]] = []
+        self._is_cutting = False
         self._machine_memory_size = parts.memory_size
         self._memory_size = parts.memory_size * config.pull.access_message_in_memory_max_ratio // 100
 
@@ -158,15 +160,12 @@ class MappedEngine:
         """A sync has failed: nothing more is promised."""
         if not self._broken:
             self._broken = reason
+            self.is_broken = True
             self.ports.log.error("store-failed", reason=reason)
             self.flush.fail(reason)
             self._derive()
             if self._steps is not None:
                 self._steps.wake()
-
-    @property
-    def is_broken(self) -> bool:
-        return bool(self._broken)
 
     def refuse(self, cause: str, reason: str) -> None:
         """Refuse puts for a cause, or no longer when `reason` is empty."""
@@ -234,8 +233,13 @@ class MappedEngine:
         self._derive()
         for name in DUTIES:
             self.duties.remove(name)
+        if self._is_cutting:
+            return  # a log that is cut half is nothing to close
         if self._steps is not None:
             self._steps.cancel()
+        self._close(was_ready)
+
+    def _close(self, was_ready: bool) -> None:
         steps = self._steps = Steps("store-stop", self.duties, self.ports.clock)
         # Records of this turn are still to be written by its `settle`.
         steps.begin(close(self, steps) if was_ready else _nothing(), self._closed)
@@ -407,14 +411,18 @@ class MappedEngine:
             return
         steps = self._steps = Steps("store-cut", self.duties, self.ports.clock)
         self.refuse("cut", f"the log is being cut to {phy_offset}")
+        self._is_cutting = True
 
         def ended(error: OSError | None) -> None:
             self._steps = None
+            self._is_cutting = False
             self.index.go_on()
             if self.flush.is_held:
                 self.broken(f"the log could not be cut to {phy_offset}: {error}")
             self.refuse("cut", "")
             then(error)
+            if self._stopped:
+                self._close(True)
 
         steps.begin(cut(self, steps, phy_offset), ended)
 
