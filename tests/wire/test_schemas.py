@@ -12,9 +12,9 @@ from tests.wire.apache_facts import HEADERS
 BESIDE = {
     "ExchangeHAInfoRequest": {
         *("brokerName", "brokerId", "brokerAddress", "haLocalAddress", "logEnd"),
-        *("tailOffset", "tailSize", "tailCrc", "fromStart"),
+        *("tailOffset", "tailSize", "tailCrc", "fromStart", "fileSize"),
     },
-    "ExchangeHAInfoResponse": {"masterLogEnd", "masterStartId", "tailMatches"},
+    "ExchangeHAInfoResponse": {"masterLogBegin", "masterLogEnd", "masterStartId", "tailMatches"},
     "ConsumerSendMsgBackRequest": {"bname"},
     "GetRouteInfoRequest": {"__ZONE_MODE", "__ZONE_NAME"},
     "RegisterBrokerRequest": {"__ZONE_NAME"},

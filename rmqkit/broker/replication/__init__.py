@@ -128,6 +128,10 @@ class Replication:
             return "this broker is a slave itself"
         if args.broker_id is None or args.broker_id <= 0:
             return f"a slave needs a brokerId above 0, not {args.broker_id}"
+        file_size = self._broker.config.commit_log.mapped_file_size_commit_log
+        if args.file_size not in (None, file_size):
+            sizes = f"{file_size} bytes, this slave's of {args.file_size}"
+            return f"its log has files of {sizes}: mappedFileSizeCommitLog must agree"
         if args.ha_local_address is None:
             return ""
         try:
@@ -144,6 +148,7 @@ class Replication:
             master_ha_address=broker.ha_address_text,
             master_flush_offset=self.start_end,
             master_address=broker.address_text,
+            master_log_begin=broker.store.offset_min,
             master_log_end=broker.store.offset_written,
             master_start_id=self.start_id,
             tail_matches=self._compare(args),

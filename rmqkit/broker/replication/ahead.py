@@ -9,11 +9,13 @@ they have at the place of the slave's last record (`shown`).
     ahead     the slave has bytes that its master never had
     foreign   the slave's log has other content than the master's at the same place
 
-Either way the slave stops following and nothing is touched. With `haTruncateAhead` a slave that is ahead copies its tail
+Either way the slave stops following and nothing is touched. With `haTruncateAhead` a slave that is ahead
+asks once more whether what would stay is the master's, copies its tail
 to `diverged/<offset>` (`-1` behind it, `-2` … for a later one), synced, and then cuts it off on the disk; a foreign log is
 never cut.
 """
 
+import errno
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 from zlib import crc32
@@ -59,6 +61,14 @@ def _foreign(end: int, said: ExchangeHAInfoResponse) -> Verdict:
     )
 
 
+def _too_old(end: int, said: ExchangeHAInfoResponse) -> Verdict:
+    return Verdict(
+        "refused",
+        f"the log of the master {said.master_address} begins at {said.master_log_begin}, this log ends at {end}: what is "
+        "between them was removed there. Move this store folder away to copy the master anew",
+    )
+
+
 class Ahead:
     def __init__(self, broker: "Broker", folder: str) -> None:
         self._broker = broker
@@ -70,10 +80,10 @@ class Ahead:
         """Raises KeptFileDamaged."""
         self._known = self._file.load(lambda data: msgspec.json.decode(data, type=_Known)) or _Known()
 
-    def tail(self) -> tuple[int, int, int]:
-        """(offset, size, CRC32) of the last bytes of this log, of one file."""
+    def tail(self, end: int | None = None) -> tuple[int, int, int]:
+        """(offset, size, CRC32) of the last bytes of this log, or of those in front of `end`; all of one file."""
         store = self._broker.store
-        end = store.offset_written
+        end = store.offset_written if end is None else end
         file_size = self._broker.config.commit_log.mapped_file_size_commit_log
         begin = max(store.offset_min, end - TAIL_SIZE, (end - 1) // file_size * file_size if end else 0)
         data = store.read_log(begin, end - begin) if end > begin else b""
@@ -84,6 +94,8 @@ class Ahead:
         end = self._broker.store.offset_written
         if end == 0 or said.tail_matches == "true":
             return Verdict()
+        if said.master_log_begin is not None and end < said.master_log_begin:
+            return _too_old(end, said)
         start_end = said.master_flush_offset
         if shown is not None:
             return self._judge_shown(said, shown, end, -1 if start_end is None else start_end)
@@ -112,6 +124,9 @@ class Ahead:
         elif self._follows_same(said) and 0 <= start_end < end:
             return self._ahead(end, start_end, start_end)
         return _foreign(end, said)
+
+    def has_followed(self, said: ExchangeHAInfoResponse) -> bool:
+        return bool(said.master_address) and self._known.master_address == said.master_address
 
     def _follows_same(self, said: ExchangeHAInfoResponse) -> bool:
         return self._known.master_address in ("", said.master_address)
@@ -179,7 +194,8 @@ class Ahead:
 
         def copied(error: OSError | None) -> None:
             if error is not None:
-                ended(error)
+                # Half a copy is of no use, and may be what has filled the disk.
+                broker.ports.disk.remove(path, lambda _: ended(error))
             else:
                 broker.store.truncate(offset, ended)
 
@@ -200,7 +216,7 @@ class Ahead:
         while position < store.offset_written:
             data = store.read_log(position, _COPY_SIZE)
             if not data:
-                break
+                raise OSError(errno.EIO, f"the log cannot be read at {position}")
             disk.write(path, position - offset, [data])
             position += len(data)
             yield False

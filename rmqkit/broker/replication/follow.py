@@ -17,7 +17,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from rmqkit.broker.replication import shown
-from rmqkit.broker.replication.ahead import Ahead
+from rmqkit.broker.replication.ahead import Ahead, Verdict
 from rmqkit.broker.replication.shown import Shown
 from rmqkit.errors import RemoteProtocolError
 from rmqkit.runtime.calls import CallFailed, Outcome
@@ -31,7 +31,11 @@ if TYPE_CHECKING:
 
 RETRY_MS = 1000
 SCAN_MS = 500
+#: after writes that fail on and on
+PAUSE_MS_MAX = 16_000
 BIND_TIMEOUT_MS = 3000
+#: with haMasterAddress: how long the name servers may take to tell the master's main port
+TOLD_MS = 3000
 TAG = "ha-master"
 
 NO_MASTER = "no-master"
@@ -58,6 +62,12 @@ class Following:
         self._is_whole = False
         #: why this log could not be cut back, "" before that
         self._cut_failed = ""
+        #: whether the master is being asked if what a cut would leave is its own
+        self._is_proving = False
+        #: when the name servers were asked first
+        self._asked_ms = 0
+        #: how long it waits after a write that has failed
+        self._pause_ms = RETRY_MS
         self._conn: Connection | None = None
         self._transfers = Transfers()
         self._running = False
@@ -73,6 +83,7 @@ class Following:
     def start(self) -> None:
         """Raises RmqkitError when what it keeps of its master cannot be read."""
         self._running = True
+        self._asked_ms = self._broker.clock.mono_ms
         explicit = self._broker.config.ha.master_address
         if explicit:
             self.master_ha = Address.parse(explicit)
@@ -89,6 +100,8 @@ class Following:
         """What a registration's answer says. An explicit haMasterAddress wins over the learned one."""
         if master is not None and master != self.master:
             self._broker.log.info("master-known", address=str(master), ha_address=str(master_ha))
+            if self.master is None and self._conn is not None and self.state == FOLLOWING:
+                self._broker.outbox.abort(self._conn, "the master's main port is known now, which is asked first")
             self.master = master
         if master_ha is None or self._broker.config.ha.master_address or master_ha == self.master_ha:
             return
@@ -113,7 +126,9 @@ class Following:
         if conn is None:
             return self._connect(now_ms)
         if conn.is_open and not conn.closing:
-            if now_ms - self.read_ms > ha.housekeeping_ms:
+            if self._broker.store.is_broken:
+                self._broker.outbox.abort(conn, self._broker.store.failed)
+            elif now_ms - self.read_ms > ha.housekeeping_ms:
                 self._broker.outbox.abort(conn, f"nothing came from the master for {now_ms - self.read_ms} ms")
             elif self.state == FOLLOWING and now_ms - self.written_ms >= ha.heartbeat_ms:
                 self._report()
@@ -121,10 +136,14 @@ class Following:
 
     def _connect(self, now_ms: int) -> int | None:
         broker = self._broker
-        if self.ahead.is_cutting:
+        if self.ahead.is_cutting or self._is_proving or self.master_ha is None:
             return now_ms + RETRY_MS
-        if self.master_ha is None:
-            return now_ms + RETRY_MS
+        if broker.store.is_broken:
+            # Its bytes may be gone: what it reported would be no copy.
+            self._set(STOPPED, f"the store takes nothing more until a restart: {broker.store.failed}")
+            return None
+        if self.master is None and broker.registration.nameservers and now_ms < self._asked_ms + TOLD_MS:
+            return now_ms + SCAN_MS
         if self.state not in (AHEAD, FOREIGN, REFUSED):
             self._set(CONNECTING, self.why if self.state == CONNECTING else f"connecting to {self.master_ha}")
         self._transfers = Transfers()
@@ -150,7 +169,7 @@ class Following:
         if self.state in (CONNECTING, FOLLOWING):
             self._set(CONNECTING, f"no HA connection to {conn.peer}: {conn.closing or reason}")
         if self._running:
-            self._broker.duties.wake("ha-follow", self._broker.clock.mono_ms + RETRY_MS)
+            self._broker.duties.wake("ha-follow", self._broker.clock.mono_ms + self._pause_ms)
 
     # --- binding ------------------------------------------------------------------------------------------------------
 
@@ -168,6 +187,7 @@ class Following:
             tail_size=tail_size,
             tail_crc=tail_crc,
             from_start=not broker.config.replication.sync_from_last_file,
+            file_size=broker.config.commit_log.mapped_file_size_commit_log,
         )
         assert self.master is not None
 
@@ -187,8 +207,10 @@ class Following:
             self._follow(conn)  # older than 5.0: it knows its slaves by their connections alone
             return
         if not outcome.is_ok:
-            self._set(REFUSED, f"the master {self.master} refuses: {outcome.remark or outcome.code}")
-            self._broker.outbox.abort(conn, self.why)
+            why = f"the master {self.master} refuses: {outcome.remark or outcome.code}"
+            if outcome.code == ResponseCode.INVALID_PARAMETER:
+                self._set(REFUSED, why)
+            self._broker.outbox.abort(conn, why)  # else it is starting or stopping
             return
         try:
             said = outcome.read(ExchangeHAInfoResponse)
@@ -215,16 +237,50 @@ class Following:
         if verdict.state:
             may_cut = verdict.cut_to >= 0 and self._broker.config.replication.truncate_ahead
             failed = f"; {self._cut_failed}" if may_cut and self._cut_failed else ""
-            self._set(verdict.state, verdict.why + failed)
             self._broker.outbox.abort(conn, verdict.why)
             if may_cut and not failed:
-                self.ahead.cut(verdict.cut_to, self._cut)
+                self._prove(said, verdict)
+            else:
+                self._set(verdict.state, verdict.why + failed)
             return
         self.ahead.follow(said)
         if said.master_log_end is not None:
             self.master_end = said.master_log_end
             self._is_whole = not self._broker.config.replication.sync_from_last_file
         self._follow(conn)
+
+    def _prove(self, said: ExchangeHAInfoResponse, verdict: Verdict) -> None:
+        """Cut, once it is known that what stays is the master's: a foreign log may be longer, too."""
+
+        def proven(why_not: str) -> None:
+            self._is_proving = False
+            if not self._running:
+                return
+            if why_not:
+                self._set(FOREIGN, f"{verdict.why}; not cut: {why_not}")
+            else:
+                self._set(AHEAD, verdict.why)
+                self.ahead.cut(verdict.cut_to, self._cut)
+
+        def answered(outcome: Outcome) -> None:
+            if isinstance(outcome, CallFailed) or not outcome.is_ok:
+                self._is_proving = False  # asked again at the next connection
+            elif outcome.ext.get("tailMatches") == "true":
+                proven("")
+            else:
+                proven(f"what is here before {verdict.cut_to} is not what the master has there")
+
+        assert self.master is not None
+        self._is_proving = True
+        tail_offset, tail_size, tail_crc = self.ahead.tail(verdict.cut_to)
+        if said.master_log_end is None:
+            proven("")  # Apache's master: what it has shown has to do
+        elif not tail_size:
+            proven("" if self.ahead.has_followed(said) else "nothing would stay, and this master was never followed")
+        else:
+            request = ExchangeHAInfoRequest(tail_offset=tail_offset, tail_size=tail_size, tail_crc=tail_crc)
+            code, timeout_ms = RequestCode.EXCHANGE_BROKER_HA_INFO, BIND_TIMEOUT_MS
+            self._broker.remoting.call(self.master, code, request, timeout_ms=timeout_ms, then=answered)
 
     def _cut(self, error: OSError | None) -> None:
         if error is not None:
@@ -278,10 +334,14 @@ class Following:
     def settle(self) -> None:
         """What came in this turn is written: say so."""
         if self._report_due:
+            self._pause_ms = RETRY_MS
             self._report()
 
     def write_failed(self, error: Exception) -> None:
         """What came in this turn is not here: begin again at the end of what is."""
+        if self._report_due:
+            # While it is here its master waits for it: not each second for nothing.
+            self._pause_ms = min(2 * self._pause_ms, PAUSE_MS_MAX)
         self._report_due = False
         if self._conn is not None and self.state == FOLLOWING:
             self._broker.outbox.abort(self._conn, str(error))

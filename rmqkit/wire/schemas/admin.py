@@ -45,7 +45,7 @@ class RemoveBrokerRequest(Ext, kw_only=True):
 
 class ExchangeHAInfoRequest(Ext, kw_only=True):
     """906. From `broker_name` on the fields are ours, which Apache's brokers pass over: a slave says who it is, from which
-    address its HA connection comes, where its log ends, and the CRC32 of the last bytes of it."""
+    address its HA connection comes, where its log ends, the CRC32 of bytes of it, and how large its files are."""
 
     master_ha_address: str | None = None
     master_flush_offset: Int64 | None = None
@@ -59,15 +59,17 @@ class ExchangeHAInfoRequest(Ext, kw_only=True):
     tail_size: Int64 | None = None
     tail_crc: Int64 | None = None
     from_start: bool | None = None
+    file_size: Int64 | None = None
 
 
 class ExchangeHAInfoResponse(Ext, kw_only=True):
-    """`master_flush_offset` is the end of the master's log when it started. From `master_log_end` on the fields are ours;
+    """`master_flush_offset` is the end of the master's log when it started. From `master_log_begin` on the fields are ours;
     `tail_matches` is "true", "false", or absent where the master does not have those bytes."""
 
     master_ha_address: str | None = None
     master_flush_offset: Int64 | None = None
     master_address: str | None = None
+    master_log_begin: Int64 | None = None
     master_log_end: Int64 | None = None
     master_start_id: str | None = None
     tail_matches: str | None = None
