@@ -52,6 +52,18 @@ def test_a_broker_is_unregistered_by_its_address(ns: NameServerScript):
     assert admin.addresses("T1") == {}
 
 
+def test_what_comes_late_by_a_connection_given_up_takes_nobody_out(ns: NameServerScript):
+    """A one-way partition holds a registration and the end of its connection back; a new one is first."""
+    admin, old, new = Admin(ns), Broker(ns), Broker(ns)
+    old.register("T1", "T2")
+    new.register("T1", "T2")
+    old.register("T1", "T2")
+    old.client.close()
+    assert admin.addresses("T1") == {"broker-a": {"0": "127.0.0.1:10911"}}
+    new.client.close()
+    assert admin.addresses("T1") == {}
+
+
 def test_a_closed_connection_unregisters_at_once(ns: NameServerScript):
     """RouteInfoManager.onChannelDestroy (RouteInfoManagerNewTest.onChannelDestroy)."""
     admin, master, slave = Admin(ns), Broker(ns), Broker(ns, broker_id=1)

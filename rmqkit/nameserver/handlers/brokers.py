@@ -34,7 +34,7 @@ def register_broker(ns: "NameServer", call: Call[RegisterBrokerRequest]) -> Resp
     args = call.args
     if args.body_crc32 and args.body_crc32 != body_crc(call.body):
         return call.error(ResponseCode.SYSTEM_ERROR, "crc32 not match")
-    newcomer = _newcomer(call)
+    newcomer = _newcomer(ns, call)
     check(ns.routes, newcomer)
     call.changing()
     known = ns.routes.member(newcomer.cluster, newcomer.broker_name, newcomer.address) is not None
@@ -88,8 +88,12 @@ def broker_heartbeat(ns: "NameServer", call: Call[BrokerHeartbeatRequest]) -> Re
     return call.ok()
 
 
-def _newcomer(call: Call[RegisterBrokerRequest]) -> Newcomer:
+def _newcomer(ns: "NameServer", call: Call[RegisterBrokerRequest]) -> Newcomer:
     args = call.args
+    known = ns.routes.member(args.cluster_name, args.broker_name, args.broker_addr)
+    # What a broker sent by a connection that it has given up may come after it registered by a new one; the end of the old
+    # one is behind it, and must not take the broker out.
+    conn_id = call.conn.id if known is None else max(call.conn.id, known.conn_id)
     try:
         table, filter_servers = _read_body(call)
     except RemoteProtocolError as error:
@@ -100,7 +104,7 @@ def _newcomer(call: Call[RegisterBrokerRequest]) -> Newcomer:
         broker_id=args.broker_id,
         address=args.broker_addr,
         ha_address=args.ha_server_addr,
-        conn_id=call.conn.id,
+        conn_id=conn_id,
         data_version=table.data_version,
         topics=table.topic_config_table,
         mappings=table.topic_queue_mapping_info_map,
