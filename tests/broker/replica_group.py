@@ -27,6 +27,8 @@ class Group:
         self.world.add_node("ns", lambda ports: NameServer("ns", ports, config), NS.host)
         self.world.listen("ns", "remoting", NS)
         self.hosts = {}
+        self._values: dict = {}
+        self._configs: dict = {}
         self.settings = {"brokerRole": "SYNC_MASTER", "inSyncReplicas": 2, "haAcceptAnonymous": False, **settings}
         self.add(0)
         for broker_id in range(1, slaves + 1):
@@ -52,12 +54,18 @@ class Group:
             **role,
             **own,
         }
-        config = from_values("broker", values)
         self.hosts[node] = host
-        self.world.add_node(node, lambda ports: Broker(node, ports, config, SimParts("mapped")), host)
+        self._values[node] = values
+        self.change(node)
+        self.world.add_node(node, lambda ports: Broker(node, ports, self._configs[node], SimParts("mapped")), host)
         for tag, port in (("remoting", PORT), ("vip", PORT - 2), ("ha", PORT + 1)):
             self.world.listen(node, tag, Address(host, port))
         return node
+
+    def change(self, node: str, **settings) -> None:
+        """What a broker is configured with from its next start on."""
+        self._values[node].update(settings)
+        self._configs[node] = from_values("broker", self._values[node])
 
     def node(self, name: str) -> Broker:
         return self.world.node(name)

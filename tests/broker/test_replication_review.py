@@ -5,6 +5,7 @@ from struct import pack
 
 import pytest
 
+from rmqkit.errors import RmqkitError
 from rmqkit.runtime.connection import Address
 from rmqkit.store.scan import MAGIC_BLANK
 from rmqkit.wire.codes import RequestCode
@@ -277,3 +278,55 @@ def test_a_slave_whose_sync_has_failed_does_not_count():
         group.world.run_for(700)
     assert "could not be synced" in group.facts("broker-1")["replicationWhy"]
     assert group.master.replication.in_sync_count() == 1
+
+
+def test_an_address_of_a_master_that_is_none_is_said_at_the_start():
+    group = Group(slaves=0, inSyncReplicas=1)
+    group.add(1, haMasterAddress="host:99999")
+    with pytest.raises(RmqkitError, match="haMasterAddress: 'host:99999' is not an address"):
+        group.world.run_for(1000)
+
+
+# --- groups that are put together wrongly, or anew ----------------------------------------------------------------------
+
+
+def test_a_second_master_of_the_name_takes_nothing_from_the_slave():
+    group = Group(inSyncReplicas=1, haTruncateAhead=True).in_sync()
+    for _ in range(10):
+        group.send(b"kept")
+    group.until(group.same_logs)
+    end = group.slave.store.offset_written
+    group.add(0, name="twin")
+    group.until(lambda: group.slave.replication.state == "foreign", 120_000)
+    assert "nothing would stay, and this master was never followed" in group.slave.replication.why
+    assert group.slave.store.offset_written == end
+    assert not group.world.disk("broker-1").list("diverged")
+
+
+def test_a_slave_becomes_the_master_and_the_master_its_slave():
+    group = Group(inSyncReplicas=1, haTruncateAhead=True).in_sync()
+    for _ in range(10):
+        group.send(b"both have it")
+    group.until(group.same_logs)
+    group.world.kill("broker-1")
+    group.send(b"the first master alone has it")
+    group.world.kill("broker-0")
+    group.change("broker-1", brokerRole="SYNC_MASTER", brokerId=0)
+    group.change("broker-0", brokerRole="SLAVE", brokerId=1)
+    group.world.restart("broker-1")
+    group.until(lambda: group.slave.serving)
+    for _ in range(5):
+        assert group.send(b"new", node="broker-1").code == 0
+    group.world.restart("broker-0")
+    group.until(lambda: group.slave.replication.in_sync_count() == 2 and group.same_logs())
+    (copy,) = group.world.disk("broker-0").list("diverged")
+    assert b"alone has it" in group.world.disk("broker-0").read(f"diverged/{copy.name}", 0, copy.size)
+
+
+def test_with_the_pool_a_slave_has_what_is_answered():
+    group = Group(transientStorePoolEnable=True).in_sync()
+    for number in range(5):
+        assert group.send(b"%d" % number).code == 0
+        assert group.slave.store.offset_written == group.master.store.offset_max
+    group.world.kill("broker-0")
+    assert group.slave.store.queue_range("T", 0).offset_max == 5

@@ -87,8 +87,8 @@ class Replication:
     # --- life and turns -------------------------------------------------------------------------------------------------
 
     def load(self) -> None:
-        """Raises KeptFileDamaged."""
-        self.follow.ahead.load()
+        """Raises RmqkitError: a kept file is damaged, haMasterAddress is none."""
+        self.follow.load()
         self.metadata.load()
 
     def start(self) -> None:

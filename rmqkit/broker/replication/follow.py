@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from rmqkit.broker.replication import shown
 from rmqkit.broker.replication.ahead import Ahead, Verdict
 from rmqkit.broker.replication.shown import Shown
-from rmqkit.errors import RemoteProtocolError
+from rmqkit.errors import RemoteProtocolError, RmqkitError
 from rmqkit.runtime.calls import CallFailed, Outcome
 from rmqkit.runtime.connection import Address, Connection
 from rmqkit.wire.codes import RequestCode, ResponseCode
@@ -80,13 +80,19 @@ class Following:
 
     # --- life ---------------------------------------------------------------------------------------------------------
 
-    def start(self) -> None:
-        """Raises RmqkitError when what it keeps of its master cannot be read."""
-        self._running = True
-        self._asked_ms = self._broker.clock.mono_ms
+    def load(self) -> None:
+        """Raises RmqkitError: what it keeps of its master cannot be read, or haMasterAddress."""
+        self.ahead.load()
         explicit = self._broker.config.ha.master_address
         if explicit:
-            self.master_ha = Address.parse(explicit)
+            try:
+                self.master_ha = Address.parse(explicit)
+            except ValueError as error:
+                raise RmqkitError(f"haMasterAddress: {error}") from None
+
+    def start(self) -> None:
+        self._running = True
+        self._asked_ms = self._broker.clock.mono_ms
         self._set(NO_MASTER, "no name server has told the master's address yet")
         self._broker.duties.wake("ha-follow", self._broker.clock.mono_ms)
 
@@ -257,7 +263,7 @@ class Following:
             if not self._running:
                 return
             if why_not:
-                self._set(FOREIGN, f"{verdict.why}; not cut: {why_not}")
+                self._set(FOREIGN, f"{verdict.why.partition(';')[0]}; not cut: {why_not}")
             else:
                 self._set(AHEAD, verdict.why)
                 self.ahead.cut(verdict.cut_to, self._cut)
