@@ -40,6 +40,7 @@ ModeName = Annotated[
     str,
     typer.Option("--mode", help="async, sync or quorum; with +sync-flush or +pool behind it."),
 ]
+Target = Annotated[str, typer.Option("--target", help="Which node is hit: master, slave, broker-a:1.")]
 Replicas = Annotated[int, typer.Option("--replicas", min=1, help="Brokers of a group.")]
 
 
@@ -124,7 +125,7 @@ def list_drills(json: Json = False) -> None:
 @app.command()
 def run(
     fault: FaultName = "kill",
-    target: Annotated[str, typer.Option("--target", help="Which node is hit: master, slave, broker-a:1.")] = "master",
+    target: Target = "master",
     mode: ModeName = "quorum",
     settings: Settings = None,
     breaks: Annotated[
@@ -254,6 +255,7 @@ def compare(
         typer.Option("--set", metavar="KEY=VALUE[,KEY=VALUE]", help="One side's settings; give it twice.", min=1),
     ],
     fault: FaultName = "kill",
+    target: Target = "master",
     mode: ModeName = "quorum",
     seed: Seed = 1,
     replicas: Replicas = 2,
@@ -268,7 +270,9 @@ def compare(
     done = []
     for side in settings:
         pairs = [pair for pair in side.split(",") if pair.strip()]
-        plan = _plan(mode, pairs, fault=fault, replicas=replicas).changed(seed=seed, fault_ms=round(seconds * 1000))
+        plan = _plan(mode, pairs, fault=fault, target=target, replicas=replicas).changed(
+            seed=seed, fault_ms=round(seconds * 1000)
+        )
         output.note(f"side: {side or 'no settings'}")
         done.append(_with_own_cluster(plan))
     rows = drill_shown.compared([(side or "-", each) for side, each in zip(settings, done, strict=True)])
@@ -283,11 +287,17 @@ def compare(
 
 
 def _plan(mode: str, pairs: list[str] | None, **given: Any) -> Plan:
-    from rmqkit.cluster.description import parse_settings
+    from rmqkit.cluster.description import Description, parse_settings
+    from rmqkit.cluster.selectors import select
     from rmqkit.drill.plan import Mode, Plan
 
     settings = {key: str(value) for key, value in parse_settings(pairs or ()).items()}
-    return Plan(mode=Mode.parse(mode), settings=settings, **given).checked()
+    plan = Plan(mode=Mode.parse(mode), settings=settings, **given).checked()
+    nodes = Description(groups=plan.groups, replicas=plan.replicas).nodes()
+    if not any(node.is_broker for node in select(nodes, plan.target)):
+        brokers = ", ".join(node.node for node in nodes if node.is_broker)
+        raise UsageError(f"--target {plan.target}: drills break brokers; there are {brokers}")
+    return plan
 
 
 def _check_fault(fault: str) -> None:

@@ -92,7 +92,7 @@ def line(row: Row) -> str:
     """One row of a message's story in words."""
     where = f"{row.broker} queue {row.queue} offset {row.offset}"
     if row.kind == "event":
-        return f"— {row.key} {row.value}".rstrip()
+        return f"— {row.key}: {row.value}" if row.value else f"— {row.key}"
     if row.kind == "send":
         took = f"after {row.complete_ms - row.invoke_ms} ms"
         if row.outcome == "ok":

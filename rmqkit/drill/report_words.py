@@ -90,6 +90,7 @@ def figures(history: History, verdict: Verdict) -> dict[str, str]:
     begin_ms = history.event_ms(names.FAULT_BEGINS)
     whole = [row for row in history.acknowledged if begin_ms is None or row.complete_ms < begin_ms]
     took = [row.complete_ms - row.invoke_ms for row in whole]
+    slowest_ms = max((row.complete_ms - row.invoke_ms for row in history.acknowledged), default=0)
     count = verdict.counts
     found = {
         "acknowledged": f"{count.get('acknowledged', 0):,}",
@@ -97,6 +98,7 @@ def figures(history: History, verdict: Verdict) -> dict[str, str]:
         "unknown": f"{count.get('unknown', 0):,}",
         "p50 of a send before the fault, ms": f"{percentile(took, 0.5):g}",
         "p99 of a send before the fault, ms": f"{percentile(took, 0.99):g}",
+        "slowest answer of all, ms": f"{slowest_ms:,}",
     }
     for after, key, name in (
         (names.FAULT_BEGINS, names.SLAVE_READ, "fault → first read served from a slave, s"),
