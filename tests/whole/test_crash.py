@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from rmqkit.cluster.cluster import Cluster
+from tests.helpers import ports
 from tests.whole.workload import Workload, assert_kept, assert_sent, read_all
 
 ROUNDS = int(os.environ.get("RMQKIT_CRASH_ROUNDS", "3"))
@@ -25,7 +26,8 @@ def start(tmp_path: Path):
         clusters.append(cluster)
         # Small files, so that the kill also falls on file ends.
         small = {"mappedFileSizeCommitLog": 4 * 1024 * 1024, "mappedFileSizeConsumeQueue": 20 * 3000}
-        cluster.up(any_port=True, replicas=1, settings={**small, **settings})
+        base = ports.free_base(range(-2, 40))
+        cluster.up(any_port=True, base_port=base, replicas=1, settings={**small, **settings})
         return cluster
 
     yield start_cluster

@@ -8,6 +8,7 @@ import pytest
 
 from rmqkit import Message, Producer, PullConsumer
 from rmqkit.cluster.cluster import Cluster
+from tests.helpers import ports
 
 TOPIC, GROUP = "reading_on", "readers"
 QUEUES = 4
@@ -20,7 +21,7 @@ AGAIN_MAX = 64
 def cluster(tmp_path: Path) -> Iterator[Cluster]:
     made = Cluster("reads", home=tmp_path)
     try:
-        made.up(any_port=True, replicas=2)
+        made.up(any_port=True, base_port=ports.free_base(range(-2, 40)), replicas=2)
         yield made
     finally:
         made.down(purge=True)
