@@ -112,8 +112,9 @@ def draw_steps(plan: Plan, nodes: Sequence[DrillNode]) -> list[Step]:
         steps.append(Step(begins_ms, lasts_ms, node, fault))
         free_ms[node.name] = begins_ms + lasts_ms + 100
         at_ms += chance.randint(*APART_MS)
-    if len(nodes) > 1 and chance.random() < 0.3:
-        steps = _lag_and_loss(chance, nodes)
+    story = chance.random()
+    if len(nodes) > 1 and story < 0.4:
+        steps = _lag_and_loss(chance, nodes) if story < 0.25 else _cut_and_restart(chance, nodes)
     steps.sort(key=lambda step: step.at_ms)
     first_ms = steps[0].at_ms
     return [step._replace(at_ms=step.at_ms - first_ms) for step in steps]
@@ -126,6 +127,15 @@ def _lag_and_loss(chance: Random, nodes: Sequence[DrillNode]) -> list[Step]:
     lag = chance.choice(("pause", "isolate", "isolate-in", "isolate-ha"))
     lags = [Step(chance.randint(0, 100), at_ms + chance.randint(100, 1_500), slave, single(lag)) for slave in nodes[1:]]
     return [*lags, Step(at_ms, chance.randint(*LASTS_MS), nodes[0], loss)]
+
+
+def _cut_and_restart(chance: Random, nodes: Sequence[DrillNode]) -> list[Step]:
+    """The master loses a tail that its slaves have, and a slave that has settled that is killed soon after."""
+    back_ms = chance.randint(300, 800)
+    slave = chance.choice(nodes[1:])
+    kill_ms = back_ms + chance.randint(100, 1_800)
+    cut = Step(0, back_ms, nodes[0], single(PowerCut.name))
+    return [cut, Step(kill_ms, chance.randint(500, 2_500), slave, single("kill"))]
 
 
 class Series:

@@ -26,6 +26,7 @@ SETTINGS = {
     "slaveTimeout": "600",
     "syncFlushTimeout": "800",
     "flushConsumerOffsetInterval": "1000",
+    # and "2000" in some seeds: much is lost with the power then
     "flushIntervalCommitLog": "300",
     "mappedFileSizeCommitLog": str(64 * 1024),
     "mappedFileSizeConsumeQueue": str(20 * 100),
@@ -47,6 +48,8 @@ def plan_of_seed(seed: int, *, mode: str = "", breaks: Sequence[str] = ()) -> Pl
     chosen = Mode.parse(mode) if mode else Mode(replication, flush)
     settings = {**SETTINGS, AUTO: str(auto and chosen.replication is Replication.QUORUM).lower()}
     settings[AHEAD] = str(truncates).lower()
+    if chance.random() < 0.4:
+        settings |= {"flushIntervalCommitLog": "2000", "flushCommitLogThoroughInterval": "5000"}
     return Plan(
         seed=seed,
         fault=fault,

@@ -117,16 +117,12 @@ def given_up(history: History, plan: Plan) -> set[str]:
     return found
 
 
-#: a slave takes its master for alive so long after that died
-UNNOTICED_MS = 3_000
-
-
 def allowed_ahead(history: History, plan: Plan) -> list[str]:
     """Slaves that say they are ahead, where a master may come back without what a slave has: the mode promises no more, or
     the power went while nobody had been answered yet (slaves get a record while the master's disk is still at work).
 
     A slave that was away until its master had gone on further than itself sees other bytes there and says *foreign*. That
-    is as it may be only if it has not followed since.
+    is as it may be only if it has not followed a later life of the master (`start`, where a driver tells it).
     """
     fault = fault_of(history)
     if fault is None or not fault.hits_master:
@@ -139,11 +135,15 @@ def allowed_ahead(history: History, plan: Plan) -> list[str]:
     if not rewound:
         return []
     looks = history.by_kind["node"]
-    followed = {row.client: row.complete_ms for row in looks if row.extra.get("state") == "following"}
+    lives: dict[str, int] = {}
+    for row in looks:
+        if row.extra.get("role") == MASTER and "start" in row.extra:
+            lives.setdefault(str(row.extra["start"]), row.complete_ms)
     found = set()
     for row in looks:
-        is_gone = row.extra.get("state") == "foreign" and followed.get(row.client, 0) < rewound[-1] + UNNOTICED_MS
-        if row.extra.get("final") and (row.extra.get("state") == "ahead" or is_gone):
+        state, follows = row.extra.get("state"), row.extra.get("start")
+        is_gone = state == "foreign" and follows is not None and lives.get(str(follows), 0) < rewound[-1]
+        if row.extra.get("final") and (state == "ahead" or is_gone):
             found.add(row.client)
     return sorted(found)
 
