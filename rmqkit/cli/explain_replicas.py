@@ -32,7 +32,8 @@ SLAVE = {
     ),
     "refused": Said(
         "Its master refuses it",
-        "A slave has its master's brokerName and an id above 0 that no other broker of the group has; it tries again.",
+        "A slave has its master's brokerName and mappedFileSizeCommitLog, and an id above 0 that no other broker of the "
+        "group has; it tries again. Where the master has removed what it needs, move its store folder away and start it.",
     ),
     "ahead": Said(
         "It has messages that its master never had, so it has stopped and copies nothing",
@@ -44,11 +45,14 @@ SLAVE = {
         "If it belongs to another group, correct brokerName. Else stop it, move its store folder away, and start it: it "
         "copies everything anew.",
     ),
-    "stopped": Said("It does not follow anybody now", "Look at its log."),
+    "stopped": Said(
+        "It does not follow anybody now", "Look at its log, and at its disk if its store has failed; restart it."
+    ),
 }
 
 #: what a master says of a slave that it does not count, by words of the reason
 MEMBER = {
+    "it says that it comes from": "Connect the two directly, without a translation of addresses; or set haAcceptAnonymous=true.",
     "no HA connection": "Look at that broker: `rmqkit explain` it, or start it.",
     "has not reported": "It goes by itself when the slave says where it stands.",
     "behind": "It goes by itself when the slave has caught up; look at its disk and network if it does not.",
