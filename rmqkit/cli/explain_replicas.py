@@ -52,7 +52,7 @@ SLAVE = {
 
 #: what a master says of a slave that it does not count, by words of the reason
 MEMBER = {
-    "it says that it comes from": "Connect the two directly, without a translation of addresses; or set haAcceptAnonymous=true.",
+    "it says that it comes from": "Connect the two directly, without translated addresses; or set haAcceptAnonymous=true.",
     "no HA connection": "Look at that broker: `rmqkit explain` it, or start it.",
     "has not reported": "It goes by itself when the slave says where it stands.",
     "behind": "It goes by itself when the slave has caught up; look at its disk and network if it does not.",
