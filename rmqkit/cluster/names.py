@@ -27,7 +27,8 @@ def check_cluster_name(name: str) -> str:
             f"{name!r} cannot be a cluster's name: letters, digits, '.', '_' and '-', at most 64, not starting with a sign"
         )
     if looks_like_selector(name):
-        raise UsageProblem(f"{name!r} cannot be a cluster's name: it stands for nodes, as in `rmqkit cluster stop {name}`")
+        meant = f"as in `rmqkit cluster stop {name}` or `rmqkit cluster stop NAME {name}`"
+        raise UsageProblem(f"{name!r} cannot be a cluster's name: it stands for nodes, {meant}")
     return name
 
 
