@@ -31,6 +31,8 @@ SETTINGS = {
     "mappedFileSizeCommitLog": str(64 * 1024),
     "mappedFileSizeConsumeQueue": str(20 * 100),
 }
+#: how many seeds are drills of long silence
+LONG_CHANCE = 0.05
 #: of a rewound group: see above
 OF_PLACES = ("everything-delivered", "queue-order", "offsets-stable", "commits-forward")
 
@@ -50,7 +52,7 @@ def plan_of_seed(seed: int, *, mode: str = "", breaks: Sequence[str] = ()) -> Pl
     settings[AHEAD] = str(truncates).lower()
     if chance.random() < 0.4:
         settings |= {"flushIntervalCommitLog": "2000", "flushCommitLogThoroughInterval": "5000"}
-    return Plan(
+    plan = Plan(
         seed=seed,
         fault=fault,
         target=target,
@@ -73,6 +75,11 @@ def plan_of_seed(seed: int, *, mode: str = "", breaks: Sequence[str] = ()) -> Pl
         # a pull that waits at a machine without power is noticed after half a minute
         drain_max_ms=36_000,
     )
+    if chance.random() >= LONG_CHANCE:
+        return plan
+    # The only slave is silent for longer than any wait may take, and writers are patient.
+    silent = chance.choice(("pause", "isolate", "isolate-ha"))
+    return plan.changed(fault=silent, target="slave", replicas=2, fault_ms=7_000, send_timeout_ms=9_000)
 
 
 def members(plan: Plan) -> list[DrillNode]:
