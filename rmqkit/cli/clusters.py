@@ -7,6 +7,7 @@ clusters cannot be called like selectors.
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 from collections.abc import Callable, Iterator
 from difflib import get_close_matches
@@ -214,6 +215,8 @@ def down(
         return
     said = f"cluster {name} is down" if ended else f"cluster {name} was down"
     print(f"{said}; its data is gone" if purge else f"{said}; its data stays in {cluster.folder}")
+    if purge and cluster.folder.is_dir():
+        print(f"what is not data of its nodes stays in {cluster.folder}: {', '.join(sorted(os.listdir(cluster.folder)))}")
 
 
 @app.command(name="list")

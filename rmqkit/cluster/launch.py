@@ -62,7 +62,7 @@ def launch(
     moved: dict[str, int] = {}
     deadline_s = time.monotonic() + timeout_s
     for attempt in range(PORT_TRIES):
-        _write_node_files(folder, description, plans, moved, keep_ports=keep_ports)
+        _write_node_files(folder, description, plans, moved, keep_ports=keep_ports, note=note)
         try:
             _start(folder, description, plans, lifeline, deadline_s, note, waiting)
             return
@@ -74,7 +74,13 @@ def launch(
 
 
 def _write_node_files(
-    folder: Path, description: Description, plans: Sequence[NodePlan], moved: dict[str, int], *, keep_ports: bool
+    folder: Path,
+    description: Description,
+    plans: Sequence[NodePlan],
+    moved: dict[str, int],
+    *,
+    keep_ports: bool,
+    note: Note,
 ) -> None:
     nodes = description.nodes()
     there = {plan.node: nodefile.load(node_folder(folder, plan.node)) for plan in nodes}
@@ -100,6 +106,9 @@ def _write_node_files(
     for plan in plans:
         own = node_folder(folder, plan.node)
         port = chosen[plan.node]
+        before = nodefile.port_of(there[plan.node])
+        if keep_ports and before not in (None, port):
+            note(f"{plan.node} moves to port {port}: one of its ports at {before} is taken")
         content = nodefile.contents(
             description,
             plan,

@@ -63,6 +63,9 @@ class Engine:
             after = dict(driver.facts())
         except DrillError as error:
             why = str(error)
+        except BaseException:
+            self._tell("ended before its time: the cluster is put back")
+            raise
         finally:
             with suppress(DrillError):  # said already, or less than the reason that is on its way
                 self._put_back()

@@ -34,12 +34,12 @@ def test_status_has_the_shape_that_scripts_depend_on(up):
     status = up.json("cluster", "status")
     assert list(status) == ["name", "namesrv", "home", "nodes"]
     nameserver, broker, slave = status["nodes"]
-    assert list(nameserver) == ["node", "kind", "address", "metrics", "pid", "state"]
+    assert list(nameserver) == ["node", "kind", "address", "metrics", "pid", "state", "cut_off"]
     assert (nameserver["node"], nameserver["kind"], nameserver["state"]) == ("ns-0", "nameserver", "up")
     assert nameserver["address"] == status["namesrv"]
     assert list(broker) == list(slave) == [
         "node", "kind", "broker_name", "broker_id", "role", "acting", "address", "ha_address", "metrics", "pid", "state",
-        "store", "offset_max", "in_sync", "replication",
+        "store", "offset_max", "in_sync", "replication", "cut_off",
     ]  # fmt: skip
     for node, broker_id, role, state, in_sync in (
         (broker, 0, "SYNC_MASTER", "serving", 2),
@@ -275,11 +275,17 @@ def test_a_taken_port_is_an_error_that_names_the_owner(shell):
         assert list(shell.home.iterdir()) == []
 
 
-def test_any_port_moves_on(shell):
+def test_any_port_moves_on(shell, monkeypatch):
     with socket.create_server(("127.0.0.1", free_base())) as listener:
         port = listener.getsockname()[1]
         status = shell.json("cluster", "up", "--any-port", "--base-port", port, *ALONE)
         assert int(status["namesrv"].split(":")[1]) >= port + 10
+    shell.run("cluster", "stop", "master")
+    before = int(status["nodes"][1]["address"].split(":")[1])
+    monkeypatch.setattr("rmqkit.cluster.ports.OWN_PORT_WAIT_S", 0.0)
+    with socket.create_server(("127.0.0.1", before + 1)):
+        noted = shell.run("cluster", "start").stderr
+    assert f"broker-a-0 moves to port {before + 10}: one of its ports at {before} is taken" in noted
 
 
 def test_ctrl_c_during_up_leaves_nothing_behind(shell):

@@ -143,7 +143,9 @@ def test_whatever_is_raised_the_fault_is_taken_back():
         return FaultLab.wait(driver, most_ms, until)
 
     driver.wait = broken_wait
+    told: list[str] = []
     with pytest.raises(KeyboardInterrupt):
-        Engine(driver, Kill(), [Bug()]).run()
+        Engine(driver, Kill(), [Bug()], told.append).run()
+    assert "ended before its time: the cluster is put back" in told
     assert whole(driver)
     assert driver.closed == 1
