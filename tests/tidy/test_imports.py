@@ -18,7 +18,7 @@ MAY_IMPORT = {
     "api": {"wire", "runtime", "client", "shell", "plugins"},
     "sim": {"wire", "runtime", "store", "nameserver", "broker", "client"},
     "cluster": {"wire", "runtime", "client", "shell", "api"},
-    "drill": {"wire", "runtime", "store", "client", "shell", "api", "cluster", "sim", "plugins", "broker", "store"},
+    "drill": {"wire", "runtime", "store", "client", "shell", "api", "cluster", "sim", "plugins", "broker"},
 }
 #: modules right below `rmqkit` that everybody may import
 COMMON = {"rmqkit.errors", "rmqkit.config", "rmqkit.settings", "rmqkit.hookspecs"}
