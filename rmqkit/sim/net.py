@@ -2,8 +2,8 @@
 
 Between any two nodes there is an `Edge` for each direction. Faults act on edges or on connections:
 
-    cut / partition / isolate    a black hole: what is sent is held, dials time out; `heal` lets it through, late (`mend`: one
-                                 edge alone)
+    cut / partition / isolate    a black hole: what is sent is held, dials time out; `heal` lets it through, late
+                                 (`mend`: one edge alone)
     stall                        everything on an edge comes later
     edge(a, b).bytes_per_s       a slow link
     reset                        connections between two nodes end in the middle of whatever is under way
