@@ -60,6 +60,19 @@ def test_a_slave_that_knows_the_ha_address_before_the_name_server_answers_is_bou
     assert group.send().code == 0
 
 
+def test_without_a_name_server_a_slave_follows_and_says_that_it_did_not_ask():
+    group = Group(slaves=0)
+    group.until(lambda: group.master.serving)
+    group.world.kill("ns")
+    group.add(1, haMasterAddress=f"{group.hosts['broker-0']}:{PORT + 1}")
+    group.until(lambda: group.slave.serving and group.slave.replication.state == "following")
+    assert "was not asked whether this log is its own" in group.slave.replication.why
+    assert group.master.replication.in_sync_count() == 1
+    group.world.restart("ns")
+    group.in_sync()
+    assert group.slave.replication.why == ""
+
+
 def test_a_binding_whose_connection_never_comes_is_told():
     group = Group(slaves=1, totalReplicas=2).in_sync()
     group.world.pause("broker-1")

@@ -163,7 +163,7 @@ class Following:
             return
         self.read_ms = self._broker.clock.mono_ms
         if self.master is None:
-            self._follow(conn)
+            self._follow(conn, "the master was not asked whether this log is its own: no name server tells its main port")
         else:
             self._bind(conn)
 
@@ -297,8 +297,8 @@ class Following:
             self._set(CONNECTING, "cut back to the master's log")
         self._broker.duties.wake("ha-follow", self._broker.clock.mono_ms)
 
-    def _follow(self, conn: Connection) -> None:
-        self._set(FOLLOWING, "")
+    def _follow(self, conn: Connection, why: str = "") -> None:
+        self._set(FOLLOWING, why)
         self._report()
         self.on_following()
 
