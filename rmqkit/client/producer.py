@@ -64,6 +64,9 @@ NOT_STORED_CODES = frozenset(
         ResponseCode.GO_AWAY,
     }
 )
+#: how a broker of ours, which stores nothing then, begins its SYSTEM_ERROR; Apache's say it without the figures, and its
+#: DLedger brokers also of what they have stored
+NOT_STORED_REMARK = "in-sync replicas not enough: "
 
 SendOutcome = SendResult | ClientError
 #: None is the outcome of a one-way send that was handed to a connection
@@ -340,7 +343,7 @@ class _Sending:
 
     def _refused(self, reply: Reply, queue: MessageQueue) -> None:
         error = refused(reply)
-        if reply.code not in NOT_STORED_CODES:
+        if reply.code not in NOT_STORED_CODES and not error.remark.startswith(NOT_STORED_REMARK):
             self.maybe_stored = True
         if reply.code == ResponseCode.GO_AWAY:
             self.producer.client.retire_link(reply.address)

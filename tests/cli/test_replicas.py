@@ -155,6 +155,7 @@ def test_too_few_in_sync_refuse_messages_and_say_so(shell):
     shell.run("cluster", "kill", "slave")
     told = shell.error("send", "t", "x", "--timeout", "1", code=1)
     assert "in-sync replicas not enough" in told
+    assert "it was not stored" in told
     assert "in-sync replicas not enough" in shell.run("cluster", "status").stdout
     assert "It refuses messages: waiting for 2 of 2 brokers." in shell.run("explain", "broker-a").stdout
     assert "Nothing was stored" in shell.run("explain", "in-sync replicas not enough").stdout

@@ -126,6 +126,15 @@ def test_a_failure_says_whether_the_message_may_have_been_stored(code, maybe):
     assert ("may have been stored" in str(sender.outcome)) is maybe
 
 
+@pytest.mark.parametrize("more", [": 1 of the 2 that a put needs are in sync", ""])
+def test_a_broker_of_ours_with_too_few_in_sync_has_stored_nothing(more):
+    peers = alone()
+    sender = Sender(peers)
+    sender.send(retry_times=0)
+    peers.take(SEND).answer(1, remark=f"in-sync replicas not enough{more}")
+    assert sender.outcome.maybe_stored is (more == "")
+
+
 def test_three_tries_and_no_more_as_DefaultMQProducerImpl_sendDefaultImpl(peers):
     sender = Sender(peers)
     sender.send()
