@@ -89,8 +89,18 @@ def test_list_names_all_that_a_drill_may_have(kept):
         (["drill", "show", "yesterday"], 2, "there is no run 'yesterday'"),
         (["drill", "replay", "yesterday"], 2, "there is no run 'yesterday'"),
         (["drill", "compare", "--set", "slaveTimeout=1"], 2, "wants two sides"),
+        (["drill", "simulate", "--mode", "raft"], 2, "there are async, sync, quorum"),
+        (["drill", "simulate", "--break", "nothing"], 2, "there is no defect nothing"),
     ],
 )
 def test_what_makes_no_sense_is_one_line(kept, words, code, error):
     done = kept.run(*words, code=code)
     assert error in done.stderr.splitlines()[-1]
+
+
+def test_simulated_drills_are_told_and_found(kept):
+    assert "1 seeds: 1 valid" in kept.run("drill", "simulate", "--from", "2", "--seeds", "1").stdout
+    found = kept.json("drill", "simulate", "--break", "skip-delivery", "--seeds", "1")
+    assert "everything-delivered" in found["found"]["broken"]
+    missed = kept.run("drill", "simulate", "--break", "no-comeback", "--from", "2", "--seeds", "1", code=1).stdout
+    assert "no-comeback is not found in 1 seeds" in missed
