@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test lint types crash drills interop bench-first bench-apache bench-replicas clean
+.PHONY: demo test lint types crash drills simulate interop bench-first bench-apache bench-replicas clean
 
 $(STAMP): pyproject.toml $(wildcard plugins/*/pyproject.toml)
 	$(PYTHON) -m venv $(VENV)
@@ -35,6 +35,10 @@ crash: $(STAMP)
 # 50 real drills (kill, pause, isolate × async, sync, quorum), about 20 minutes; ARGS="--only kill --out FILE" for a part
 drills: $(STAMP)
 	$(BIN)/python -m rmqkit.drill.series $(ARGS)
+
+# 2,000 drills on simulated clusters, about 5 minutes on two idle processors; ARGS="--from 4711 --seeds 1" for some
+simulate: $(STAMP)
+	$(BIN)/python -m rmqkit.drill.simulated --seeds 2000 $(ARGS)
 
 # Apache's Java client and servers, pinned; wants Java 17 and Maven
 interop: $(STAMP)

@@ -113,7 +113,7 @@ def draw_steps(plan: Plan, nodes: Sequence[DrillNode]) -> list[Step]:
         free_ms[node.name] = begins_ms + lasts_ms + 100
         at_ms += chance.randint(*APART_MS)
     story = chance.random()
-    if len(nodes) > 1 and story < 0.4:
+    if len(nodes) > 1 and story < 0.55:
         steps = _lag_and_loss(chance, nodes) if story < 0.25 else _cut_and_restart(chance, nodes)
     steps.sort(key=lambda step: step.at_ms)
     first_ms = steps[0].at_ms
@@ -133,7 +133,8 @@ def _cut_and_restart(chance: Random, nodes: Sequence[DrillNode]) -> list[Step]:
     """The master loses a tail that its slaves have, and a slave that has settled that is killed soon after."""
     back_ms = chance.randint(300, 800)
     slave = chance.choice(nodes[1:])
-    kill_ms = back_ms + chance.randint(100, 1_800)
+    # It looks for its master again after a second.
+    kill_ms = back_ms + chance.randint(900, 1_500)
     cut = Step(0, back_ms, nodes[0], single(PowerCut.name))
     return [cut, Step(kill_ms, chance.randint(500, 2_500), slave, single("kill"))]
 
