@@ -11,13 +11,13 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from typing import Any
 
 from rmqkit.api import Producer, PullConsumer, PushConsumer
-from rmqkit.client.message import Message, MessageExt
+from rmqkit.client.message import Message, MessageExt, SendResult
 from rmqkit.drill import workload
-from rmqkit.drill.history import FAIL, FAULT_BITES, OK, UNKNOWN, History, Row
+from rmqkit.drill.history import FAULT_BITES, History, Row
 from rmqkit.drill.plan import Plan
+from rmqkit.drill.recorded import RecordedLoad
 from rmqkit.errors import ClientError, RmqkitError
 from rmqkit.wire.fastjson import MessageQueue
 
@@ -27,31 +27,18 @@ RETRY_S = 0.1
 JOIN_S = 15.0
 
 
-class RealLoad:
-    """Writers and readers of one drill. `broker` is the group that is broken."""
+class RealLoad(RecordedLoad):
+    """Writers and readers of one drill."""
 
     def __init__(self, plan: Plan, history: History, now_ms: Callable[[], int], *, namesrv: str, name: str, broker: str):
-        self.plan = plan
-        self.history = history
-        self.now_ms = now_ms
+        super().__init__(plan, history, now_ms, name=name, broker=broker)
         self.namesrv = namesrv
-        #: topic, and what groups begin with
-        self.name = name
-        self.broker = broker
         self._sending = threading.Event()
         self._reading = threading.Event()
         self._threads: list[threading.Thread] = []
         self._writers: list[threading.Thread] = []
         self._producers: list[Producer] = []
         self._push: list[PushConsumer] = []
-        #: by writer, when its last acknowledged send began; by group, when it was last given something
-        self.acked_ms: dict[str, int] = {}
-        self.given_ms: dict[str, int] = {}
-        #: by group, the (broker, queue) → next offset to be given
-        self.given: dict[str, dict[tuple[str, int], int]] = {workload.PULL: {}, workload.PUSH: {}}
-
-    def group(self, kind: str) -> str:
-        return f"{self.name}-{kind}"
 
     def start(self) -> None:
         """Raises ClientError."""
@@ -115,59 +102,13 @@ class RealLoad:
     def _send(self, producer: Producer, name: str, order: workload.Order) -> None:
         queue = MessageQueue(self.name, self.broker, order.queue) if order.queue >= 0 else None
         invoke_ms = self.now_ms()
-        known: dict[str, Any] = {
-            "client": name,
-            "key": order.key,
-            "value": workload.checksum(order.body),
-            "invoke_ms": invoke_ms,
-            "timeout_ms": self.plan.send_timeout_ms,
-        }
         try:
-            result = producer.send(Message(self.name, order.body, keys=order.key), queue)
+            outcome: SendResult | ClientError = producer.send(Message(self.name, order.body, keys=order.key), queue)
         except ClientError as error:
-            outcome = UNKNOWN if error.maybe_stored else FAIL
-            self.history.add(
-                "send",
-                complete_ms=self.now_ms(),
-                outcome=outcome,
-                broker=self.broker,
-                queue=order.queue,
-                error=str(error),
-                **known,
-            )
-            return
-        self.history.add(
-            "send",
-            complete_ms=self.now_ms(),
-            outcome=OK,
-            broker=result.queue.broker_name,
-            queue=result.queue.queue_id,
-            offset=result.queue_offset,
-            status=str(result.status),
-            **known,
-        )
-        if result.queue.broker_name == self.broker:
-            self.acked_ms[name] = invoke_ms
+            outcome = error
+        self.sent(name, order, invoke_ms, outcome)
 
     # --- reading
-
-    def _delivered(self, kind: str, client: str, message: MessageExt) -> None:
-        now_ms = self.now_ms()
-        self.history.add(
-            "deliver",
-            client=client,
-            key=message.keys or "",
-            value=workload.checksum(message.body),
-            invoke_ms=now_ms,
-            broker=message.broker_name,
-            queue=message.queue_id,
-            offset=message.queue_offset,
-            group=self.group(kind),
-        )
-        self.given_ms[kind] = now_ms
-        place = (message.broker_name, message.queue_id)
-        table = self.given[kind]
-        table[place] = max(table.get(place, 0), message.queue_offset + 1)
 
     def _start_push(self, number: int) -> None:
         consumer = PushConsumer(
@@ -182,7 +123,7 @@ class RealLoad:
         consumer.subscribe(self.name)
 
         def listen(message: MessageExt) -> None:
-            self._delivered(workload.PUSH, f"push-{number}", message)
+            self.delivered(workload.PUSH, f"push-{number}", message)
 
         consumer.start(listen)
 
@@ -203,7 +144,7 @@ class RealLoad:
                     time.sleep(RETRY_S)
                     continue
                 for message in messages:
-                    self._delivered(kind, f"{kind}-0", message)
+                    self.delivered(kind, f"{kind}-0", message)
         except ClientError as error:  # without a reader no steady state comes, and the drill says so
             self.history.add("event", key=f"group {kind} ended", value=str(error), invoke_ms=self.now_ms())
         finally:

@@ -14,7 +14,7 @@ from rmqkit.client.admin import AdminBrokers
 from rmqkit.client.client import Client
 from rmqkit.client.consuming import ConsumeFrom
 from rmqkit.client.flow import Promise, start
-from rmqkit.client.message import Message, MessageExt, SendResult
+from rmqkit.client.message import Message
 from rmqkit.client.offset_store import RemoteOffsets
 from rmqkit.client.outgoing import Prepare
 from rmqkit.client.producer import Producer, ProducerSettings, SendOutcome
@@ -22,8 +22,9 @@ from rmqkit.client.pull_consumer import PullConsumer, PullConsumerSettings
 from rmqkit.client.push_consumer import PushConsumer
 from rmqkit.client.push_queue import Batch, PushConsumerSettings
 from rmqkit.drill import workload
-from rmqkit.drill.history import FAIL, FAULT_BITES, OK, UNKNOWN, History, Row
+from rmqkit.drill.history import FAULT_BITES, History, Row
 from rmqkit.drill.plan import Plan
+from rmqkit.drill.recorded import RecordedLoad
 from rmqkit.errors import ClientError, RmqkitError
 from rmqkit.sim.cluster import SimCluster
 from rmqkit.wire.fastjson import MessageQueue
@@ -35,30 +36,19 @@ RETRY_MS = 100
 WORK_MS = 1
 
 
-class SimLoad:
-    """Writers and readers of one drill. `broker` is the group that is broken, `name` the topic."""
+class SimLoad(RecordedLoad):
+    """Writers and readers of one drill."""
 
     def __init__(
         self, cluster: SimCluster, plan: Plan, history: History, now_ms: Callable[[], int], *, name: str, broker: str
     ):
+        super().__init__(plan, history, now_ms, name=name, broker=broker)
         self.cluster = cluster
-        self.plan = plan
-        self.history = history
-        self.now_ms = now_ms
-        self.name = name
-        self.broker = broker
         self.has_topic = False
         self.sending = True
         self.reading = True
         #: sends without an answer
         self.under_way = 0
-        #: as in `RealLoad`
-        self.acked_ms: dict[str, int] = {}
-        self.given_ms: dict[str, int] = {}
-        self.given: dict[str, dict[tuple[str, int], int]] = {workload.PULL: {}, workload.PUSH: {}}
-
-    def group(self, kind: str) -> str:
-        return f"{self.name}-{kind}"
 
     def start(self) -> None:
         """Make the topic; clients begin when it is there."""
@@ -108,55 +98,13 @@ class SimLoad:
                 invoke_ms = self.now_ms()
                 self.under_way += 1
                 core.send(message, ended.resolve, timeout_ms=self.plan.send_timeout_ms, queue=queue)
-                self._ended(name, order, invoke_ms, await ended)
+                outcome = await ended
+                self.under_way -= 1
+                self.sent(name, order, invoke_ms, outcome)
 
         client.timers.after(500, lambda: _go(write()))
 
-    def _ended(self, name: str, order: workload.Order, invoke_ms: int, outcome: SendOutcome | None) -> None:
-        self.under_way -= 1
-        known: dict[str, Any] = {
-            "client": name,
-            "key": order.key,
-            "value": workload.checksum(order.body),
-            "invoke_ms": invoke_ms,
-            "complete_ms": self.now_ms(),
-            "timeout_ms": self.plan.send_timeout_ms,
-        }
-        if isinstance(outcome, SendResult):
-            self.history.add(
-                "send",
-                broker=outcome.queue.broker_name,
-                queue=outcome.queue.queue_id,
-                offset=outcome.queue_offset,
-                status=str(outcome.status),
-                **known,
-            )
-            if outcome.queue.broker_name == self.broker:
-                self.acked_ms[name] = invoke_ms
-            return
-        failed = UNKNOWN if outcome is None or outcome.maybe_stored else FAIL
-        self.history.add("send", outcome=failed, broker=self.broker, queue=order.queue, error=str(outcome), **known)
-
     # --- reading
-
-    def _delivered(self, kind: str, client: str, message: MessageExt) -> None:
-        now_ms = self.now_ms()
-        self.history.add(
-            "deliver",
-            client=client,
-            key=message.keys or "",
-            value=workload.checksum(message.body),
-            invoke_ms=now_ms,
-            outcome=OK,
-            broker=message.broker_name,
-            queue=message.queue_id,
-            offset=message.queue_offset,
-            group=self.group(kind),
-        )
-        self.given_ms[kind] = now_ms
-        place = (message.broker_name, message.queue_id)
-        table = self.given[kind]
-        table[place] = max(table.get(place, 0), message.queue_offset + 1)
 
     def _push(self, number: int, client: Client) -> None:
         group, name = self.group(workload.PUSH), f"push-{number}"
@@ -167,7 +115,7 @@ class SimLoad:
         def dispatch(batch: Batch) -> None:
             def done() -> None:
                 for message in batch.messages:
-                    self._delivered(workload.PUSH, name, message)
+                    self.delivered(workload.PUSH, name, message)
                 consumer.finished(batch, True)
 
             client.timers.after(WORK_MS, done)
@@ -202,7 +150,7 @@ class SimLoad:
                     continue
                 if self.reading:
                     for message in messages:
-                        self._delivered(kind, f"{kind}-0", message)
+                        self.delivered(kind, f"{kind}-0", message)
 
         client.timers.after(200, lambda: _go(read()))
 

@@ -256,17 +256,6 @@ class SlaveCheck(CrashCheck):
         self._all = ledger.promises[-1]
         self._rows = expected_rows(messages, self._all)
 
-    def _with_refused(self, log: Sequence[Known], image: Image, found: Found, durable: int) -> Sequence[Known]:
-        """A put that was refused is overwritten, not synced: when the power fails then, it may be there all the same, like
-        any answer that did not come. A process that is killed leaves none behind."""
-        bodies = {row[2] for rows in found.rows.values() for row in rows}
-        for since, refused in self._ledger.refused:
-            is_open = image.kind != "kill" or image.operation_count < since
-            if refused.body in bodies and is_open and refused.phy_offset >= durable:
-                before = [known for known in log if known.phy_offset_next <= refused.phy_offset]
-                log = [*before, refused, *[known for known in log if known.phy_offset >= refused.phy_offset_next]]
-        return log
-
     def end_max(self, log: Sequence[Known]) -> int:
         following = self._messages[len(log) : len(log) + 1] or self._messages[-1:]
         return following[0].phy_offset_next
