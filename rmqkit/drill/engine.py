@@ -18,9 +18,13 @@ from typing import Any
 from rmqkit.drill import history as names
 from rmqkit.drill.contract import DrillError, DrillNode, Driver, Fault
 from rmqkit.drill.history import OK
+from rmqkit.drill.plan import Flush
 from rmqkit.drill.promises.contract import Promise
 from rmqkit.drill.timeline import derive
 from rmqkit.drill.verdict import Checked, Verdict, verdict_of
+
+#: until all that was answered can be read, with transientStorePoolEnable (twice commitIntervalCommitLog and more)
+POOL_MS = 600
 
 Tell = Callable[[str], None]
 
@@ -146,6 +150,8 @@ class Engine:
         driver, plan = self._driver, self._plan
         driver.stop_sending()
         self._tell("load ends; groups catch up, then every replica is read")
+        if plan.mode.flush is Flush.POOL:
+            driver.wait(POOL_MS)  # what was answered last cannot be read yet
         driver.wait(plan.drain_max_ms, driver.caught_up)
         self._event(names.LOAD_ENDS)
         driver.read_all()

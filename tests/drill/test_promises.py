@@ -313,3 +313,25 @@ def test_a_writer_that_is_never_acknowledged_again_is_found():
 def test_a_node_that_does_not_serve_at_the_end_has_not_recovered():
     found = check("recovers", whole().read(SLAVE, ok=False, queue=1))
     assert SLAVE in found.broken[0].what
+
+
+# --- what was read before it was answered goes with the power, and its number to another
+
+
+def read_before_its_answer(harm):
+    """x was given to the group from offset 1, then the power went; y was stored there and answered."""
+    hand = Hand().send("w0-0", 0).deliver("w0-0", 0).unknown("x").deliver("x", 1).fault(harm)
+    return hand.send("y", 1, at_ms=9_000).read(MASTER, "w0-0", "y").read(SLAVE, "w0-0", "y")
+
+
+@pytest.mark.parametrize("name", ["offsets-stable", "everything-delivered"])
+@pytest.mark.parametrize(("harm", "judgement"), [("power-cut", VALID), ("kill", BROKEN)])
+def test_a_number_may_be_given_again_after_a_power_cut_alone(name, harm, judgement):
+    found = check(name, read_before_its_answer(harm), in_mode("sync+sync-flush"))
+    assert found.judgement is judgement, found
+
+
+def test_an_acknowledged_message_has_its_number_after_a_power_cut_too():
+    hand = Hand().send("a", 0).deliver("a", 0).fault("power-cut").send("b", 0, at_ms=9_000)
+    hand.read(MASTER, "b").read(SLAVE, "b")
+    assert check("offsets-stable", hand, in_mode("sync+sync-flush")).judgement is BROKEN

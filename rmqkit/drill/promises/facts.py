@@ -117,6 +117,25 @@ def given_up(history: History, plan: Plan) -> set[str]:
     return found
 
 
+Copy = tuple[str, str, int, int]
+
+
+def unanswered_copies(history: History) -> set[Copy]:
+    """(key, broker, queue, offset) of what was given to readers before its send was answered, and is at no master after a
+    power cut: readers are given what is written, in SYNC_FLUSH too, as Apache's brokers do. Its place goes to another."""
+    fault = fault_of(history)
+    if fault is None or not fault.hits_master or fault.harm is not Harm.POWER_CUT:
+        return set()
+    masters, _slaves = nodes_of(history)
+    certain = {copy_of(row) for row in history.acknowledged}
+    certain |= {copy_of(row) for row in history.reads if row.outcome == OK and row.client in masters}
+    return {copy_of(row) for row in (*history.deliveries, *history.reads)} - certain
+
+
+def copy_of(row: Row) -> Copy:
+    return row.key, row.broker, row.queue, row.offset
+
+
 def allowed_ahead(history: History, plan: Plan) -> list[str]:
     """Slaves that say they are ahead, where a master may come back without what a slave has: the mode promises no more, or
     the power went while nobody had been answered yet (slaves get a record while the master's disk is still at work).

@@ -2,7 +2,7 @@
 every replica, before and after the fault; and a queue has no holes.
 
 As Jepsen's `kafka` test: an offset with two messages is an inconsistent offset. What a master came back without, where its
-mode lets it, has lost its place with itself; how many there were is counted.
+mode lets it, has lost its place with itself, and so has what was read before it was answered; both are counted.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from rmqkit.drill.history import OK, History, Row
 from rmqkit.drill.plan import Plan
 from rmqkit.drill.promises.contract import Broken, Finding, judged
-from rmqkit.drill.promises.facts import given_up
+from rmqkit.drill.promises.facts import copy_of, given_up, unanswered_copies
 
 Place = tuple[str, int, int]
 
@@ -28,9 +28,10 @@ class OffsetsStable:
         claims: dict[Place, Row] = {}
         broken = []
         gone = given_up(history, plan)
+        unanswered = unanswered_copies(history)
         facts = 0
         for row in (*history.acknowledged, *history.deliveries, *history.reads):
-            if row.offset < 0 or row.outcome != OK or row.key in gone:
+            if row.offset < 0 or row.outcome != OK or row.key in gone or copy_of(row) in unanswered:
                 continue
             facts += 1
             place = (row.broker, row.queue, row.offset)
@@ -41,6 +42,7 @@ class OffsetsStable:
         holes, places = _holes(history)
         counts = {"claims": facts, "places": len(claims), "queues read": len(places)}
         counts |= {"gone with their places": len(gone)} if gone else {}
+        counts |= {"gone before their answers": len(unanswered)} if unanswered else {}
         return judged(facts, broken + holes, counts, lacking="" if places else "no queue was read to its end")
 
 
