@@ -196,9 +196,7 @@ def check_replicas(values: Mapping[str, Value]) -> None:
     if total > 1 and in_sync > total:
         raise ConfigError(f"config: inSyncReplicas = {in_sync} is above totalReplicas = {total}")
     if values["drillDefects"] and not values["drillFaultsEnable"]:
-        raise ConfigError(
-            "config: drillDefects is refused: it breaks promises, which only drillFaultsEnable = true allows"
-        )
+        raise ConfigError("config: drillDefects is refused: it breaks promises, which only drillFaultsEnable = true allows")
 
 
 def check_pairs(written: Mapping[str, tuple[Value, str]]) -> None:
