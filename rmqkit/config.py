@@ -19,6 +19,7 @@ from rmqkit.settings import build, properties
 from rmqkit.settings.host import Host, here
 from rmqkit.settings.keys import ROWS, Kind, find
 from rmqkit.settings.sections import (
+    ActingSettings,
     BrokerIdentity,
     BrokerNetwork,
     BrokerRole,
@@ -81,6 +82,7 @@ class NodeConfig:
     coordination: Coordination = field(default_factory=Coordination)
     replication: ReplicationSettings = field(default_factory=ReplicationSettings)
     ha: HaSettings = field(default_factory=HaSettings)
+    acting: ActingSettings = field(default_factory=ActingSettings)
     limits: NetworkLimits = field(default_factory=NetworkLimits)
     metrics: MetricsSettings = field(default_factory=MetricsSettings)
     logs: LogSettings = field(default_factory=LogSettings)
@@ -165,6 +167,7 @@ def parse_properties(text: str) -> dict[str, str]:
 
 
 __all__ = [
+    "ActingSettings",
     "BrokerIdentity",
     "BrokerNetwork",
     "BrokerRole",

@@ -39,6 +39,7 @@ SECTIONS: dict[str, type[Any]] = {
     "coordination": sections.Coordination,
     "replication": sections.ReplicationSettings,
     "ha": sections.HaSettings,
+    "acting": sections.ActingSettings,
     "limits": sections.NetworkLimits,
     "metrics": sections.MetricsSettings,
     "logs": sections.LogSettings,
@@ -173,12 +174,6 @@ def check_broker(values: Mapping[str, Value]) -> None:
             f"config: maxMessageSize = {values['maxMessageSize']}: must be below frameSizeMax = {values['frameSizeMax']}"
         )
     check_replicas(values)
-    if values["lockMode"] == "strict" or values["lockInStrictMode"]:
-        key = "lockInStrictMode = true" if values["lockInStrictMode"] else "lockMode = strict"
-        raise ConfigError(
-            f"config: {key} is refused: locks that a quorum of the broker group grants are not built yet; "
-            "use lockMode = loose"
-        )
     if values["fetchNamesrvAddrByAddressServer"] and not values["namesrvAddr"]:
         raise ConfigError(
             "config: fetchNamesrvAddrByAddressServer = true without namesrvAddr is refused: no address server is asked "

@@ -102,7 +102,22 @@ NAMESERVER = in_area(
         "topics that a registration no longer names are deleted",
         live=True,
     ),
-    *later("slave acting master", "supportActingMaster: bool = false\nnotifyMinBrokerIdChanged: bool = false"),
+    works(
+        "supportActingMaster",
+        Type.BOOL,
+        False,
+        "nameserver.support_acting_master",
+        "a group without its master is shown with its smallest live broker id in the master's place, read-only",
+        live=True,
+    ),
+    works(
+        "notifyMinBrokerIdChanged",
+        Type.BOOL,
+        False,
+        "nameserver.notify_min_broker_id_changed",
+        "the members of a group are told at once when its smallest live broker id changes",
+        live=True,
+    ),
     *no_effect("unregistering is done at once, not queued", "unRegisterBrokerQueueCapacity: int = 3000"),
     *no_effect(
         ONE_THREAD,

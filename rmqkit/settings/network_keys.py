@@ -121,9 +121,9 @@ LIMITS = in_area(
     works(
         "spinPolls",
         Type.INT,
-        200,
+        400,
         "limits.spin_polls",
-        "looks for more to do before a node sleeps (about 0.7 µs each; where there is one processor: none)",
+        "looks for more to do before a node sleeps (about 0.7 µs each; none where there is one processor, or none helped)",
         low=0,
         high=100_000,
     ),

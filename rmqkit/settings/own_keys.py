@@ -49,12 +49,21 @@ BROKER = in_area(
         Type.STR,
         "loose",
         "coordination.lock_mode",
-        "who grants the locks of ordered consumption: `loose` (this broker alone), or one that a plug-in brings; `strict` "
-        "(a quorum of the group) is refused until it is built",
+        "who grants the locks of ordered consumption: `loose` (this broker alone), `strict` (a quorum of the group), or "
+        "one that a plug-in brings",
         pattern=r"[A-Za-z0-9_.-]{1,64}",
         allowed="the name of a lock mode",
     ),
-    *later("slave acting master", 'escapeStrategy: str = ""'),
+    works(
+        "escapeStrategy",
+        Type.STR,
+        "",
+        "acting.escape_strategy",
+        "where an acting master puts messages that are due: `none`, `local` (another master in this process), `remote` "
+        "(a master of another group), `auto` (local, then remote), or one that a plug-in brings; empty: by enableRemoteEscape",
+        pattern=r"[A-Za-z0-9_.-]{0,64}",
+        allowed="the name of an escape strategy",
+    ),
     *no_effect(
         "the producer chooses: set it on the client",
         """

@@ -185,6 +185,73 @@ REPLICAS = (
     ),
 )
 
+ACTING = (
+    _key(
+        "enableSlaveActingMaster",
+        Type.BOOL,
+        False,
+        "acting.enable",
+        "the slave with the smallest id acts for a master that is gone: reads, locks, offsets, delayed messages",
+    ),
+    _key(
+        "enableRemoteEscape",
+        Type.BOOL,
+        False,
+        "acting.remote_escape",
+        "an acting master may put delayed messages on masters of other groups; `escapeStrategy` says more",
+    ),
+    _key(
+        "skipPreOnline",
+        Type.BOOL,
+        False,
+        "acting.skip_pre_online",
+        "a broker that starts registers at once, without taking back what the others know better",
+    ),
+    _key(
+        "compatibleWithOldNameSrv",
+        Type.BOOL,
+        True,
+        "acting.old_nameservers",
+        "asks name servers older than 5.0 in their own words where they do not know the newer ones",
+    ),
+    _key(
+        "brokerHeartbeatInterval",
+        Type.INT,
+        1000,
+        "acting.heartbeat_ms",
+        "ms between two signs of life to each name server, with enableSlaveActingMaster",
+        low=10,
+        high=60_000,
+    ),
+    _key(
+        "sendHeartbeatTimeoutMillis",
+        Type.INT,
+        1000,
+        "acting.heartbeat_timeout_ms",
+        "ms after which a name server that does not answer is asked anew",
+        low=10,
+        high=60_000,
+    ),
+    _key(
+        "brokerNotActiveTimeoutMillis",
+        Type.LONG,
+        10_000,
+        "acting.not_active_ms",
+        "ms of silence after which name servers take the broker out, and after which it does not trust itself any more",
+        low=100,
+        high=600_000,
+    ),
+    _key(
+        "syncBrokerMemberGroupPeriod",
+        Type.INT,
+        1000,
+        "acting.member_sync_ms",
+        "ms between two questions who of the group is alive",
+        low=10,
+        high=60_000,
+    ),
+)
+
 REPLICATION = in_area(
     "Replication and acting master",
     *REPLICAS,
@@ -204,21 +271,15 @@ REPLICATION = in_area(
         maxChecksumRange: long = 1073741824
         """,
     ),
-    *later(
-        "slave acting master",
-        """
-        enableSlaveActingMaster: bool = false
-        enableRemoteEscape: bool = false
-        skipPreOnline: bool = false
-        compatibleWithOldNameSrv: bool = true
-        brokerHeartbeatInterval: int = 1000
-        sendHeartbeatTimeoutMillis: int = 1000
-        brokerNotActiveTimeoutMillis: long = 10000
-        syncBrokerMemberGroupPeriod: int = 1000
-        disappearTimeAfterStart: int = -1
-        """,
+    *ACTING,
+    *later("delaying a broker's registration", "disappearTimeAfterStart: int = -1"),
+    _key(
+        "lockInStrictMode",
+        Type.BOOL,
+        False,
+        "acting.lock_in_strict_mode",
+        "queue locks are granted by a quorum of the group: `lockMode = strict`",
     ),
-    *later("queue locks that a quorum of the group grants; `true` is refused until then", "lockInStrictMode: bool = false"),
     *no_effect("what is not confirmed is never shown to consumers", "readUnCommitted: bool = false"),
     refused(
         "two brokers would write one queue: Apache's duplication mode is not supported",

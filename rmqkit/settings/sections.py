@@ -328,6 +328,26 @@ class HaSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ActingSettings:
+    """A slave that acts for its master, and how the members of a group know of each other.
+
+    `not_active_ms` is told to name servers at registration; `escape_strategy` "" is what `remote_escape` says (True:
+    `auto`, False: `local`).
+    """
+
+    enable: bool = False
+    remote_escape: bool = False
+    escape_strategy: str = ""
+    skip_pre_online: bool = False
+    old_nameservers: bool = True
+    heartbeat_ms: int = 1000
+    heartbeat_timeout_ms: int = 1000
+    not_active_ms: int = 10_000
+    member_sync_ms: int = 1000
+    lock_in_strict_mode: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NameserverSettings:
     """A name server. `kv_config_path` and `config_store_path` are files; `listen_port` 0 lets the system choose."""
 
@@ -338,6 +358,8 @@ class NameserverSettings:
     scan_not_active_broker_interval_ms: int = 5000
     order_message_enable: bool = False
     return_order_topic_config_to_broker: bool = True
+    support_acting_master: bool = False
+    notify_min_broker_id_changed: bool = False
     enable_all_topic_list: bool = True
     enable_topic_list: bool = True
     need_wait_for_service: bool = False
@@ -371,7 +393,7 @@ class NetworkLimits:
     idle_close_ms: int = 120_000
     connect_timeout_ms: int = 3000
     socket_backlog: int = 1024
-    spin_polls: int = 200
+    spin_polls: int = 400
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
