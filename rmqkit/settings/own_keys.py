@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rmqkit.settings.table import Row, Type, Value, in_area, later, no_effect, works
+from rmqkit.settings.table import Row, Type, Value, in_area, no_effect, works
 
 NAMES = r"[A-Za-z0-9_.-]*(?:[;,]\s*[A-Za-z0-9_.-]+)*"
 
@@ -60,7 +60,7 @@ BROKER = in_area(
         "",
         "acting.escape_strategy",
         "where an acting master puts messages that are due: `none`, `local` (another master in this process), `remote` "
-        "(a master of another group), `auto` (local, then remote), or one that a plug-in brings; empty: by enableRemoteEscape",
+        "(a master of another group), `auto` (local, then remote), or a plug-in's; empty: by enableRemoteEscape",
         pattern=r"[A-Za-z0-9_.-]{0,64}",
         allowed="the name of an escape strategy",
     ),
