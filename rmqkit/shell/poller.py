@@ -15,6 +15,10 @@ READ = 1
 WRITE = 4
 #: events that one look takes; the others are told by the next
 EVENTS_MAX = 512
+#: looks in vain after which a node sleeps at once: that many more failed than helped
+CREDIT_MAX = 16
+#: a node without credit tries again after as many turns
+TRY_AGAIN = 16
 
 
 class Poller(Protocol):
@@ -31,12 +35,19 @@ class EpollPoller:
     Waking a thread that sleeps costs more than many looks, and a peer that waits for its answer asks again at once: one
     sender gets 1.5 times as many messages through. A node that has nothing to do sleeps, and so does one that would take
     the only processor from its peers.
+
+    It must pay: looks that mostly end in sleep take a processor from those it waits for. A slave is such a node; what it
+    reports goes to its master, from there to a client and comes back as the next message, later than it looks. So each
+    time something comes while a node looks it gains credit, each time nothing does it loses some, and a node without
+    credit sleeps at once, but for every `TRY_AGAIN`th turn.
     """
 
     def __init__(self, spin_polls: int = 0) -> None:
         self._epoll = select.epoll()
         self._spin_polls = spin_polls if len(os.sched_getaffinity(0)) > 1 else 0
         self._spins = 0
+        self._credit = CREDIT_MAX
+        self._slept = 0
         self.add = self._epoll.register
         self.change = self._epoll.modify
         self.remove = self._epoll.unregister
@@ -44,14 +55,24 @@ class EpollPoller:
 
     def poll(self, timeout_ms: int | None) -> list[tuple[int, int]]:
         poll = self._epoll.poll
-        if timeout_ms != 0:
+        if timeout_ms != 0 and self._spins:
             for _ in range(self._spins):
                 events = poll(0, EVENTS_MAX)
                 if events:
+                    if self._credit < CREDIT_MAX:
+                        self._credit += 1
                     return events
+            if self._credit:
+                self._credit -= 1
         events = poll(-1 if timeout_ms is None else timeout_ms / 1000, EVENTS_MAX)
-        self._spins = self._spin_polls if events else 0
+        self._spins = self._next_spins() if events and self._spin_polls else 0
         return events
+
+    def _next_spins(self) -> int:
+        if self._credit:
+            return self._spin_polls
+        self._slept = (self._slept + 1) % TRY_AGAIN
+        return 0 if self._slept else self._spin_polls
 
 
 class SelectorPoller:

@@ -5,7 +5,7 @@ import select
 
 import pytest
 
-from rmqkit.shell.poller import READ, EpollPoller
+from rmqkit.shell.poller import CREDIT_MAX, READ, TRY_AGAIN, EpollPoller
 
 pytestmark = pytest.mark.skipif(not hasattr(select, "epoll"), reason="epoll is Linux's")
 
@@ -61,3 +61,40 @@ def test_the_only_processor_is_left_to_the_peers(monkeypatch):
     assert polled.poll(1000)
     assert not polled.poll(1000)
     assert epoll.timeouts == [1.0, 1.0]
+
+
+class Always:
+    """An epoll where something comes when one sleeps, and while one looks only as often as `helps` says."""
+
+    def __init__(self) -> None:
+        self.looks = 0
+        self.helps = False
+
+    def poll(self, timeout_s: float, events_max: int) -> list[tuple[int, int]]:
+        self.looks += timeout_s == 0
+        return [(7, READ)] if timeout_s or self.helps else []
+
+
+def test_looks_that_never_help_are_left_out_but_for_a_try_now_and_then(monkeypatch):
+    epoll = Always()
+    polled = poller(monkeypatch, epoll)  # type: ignore[arg-type]
+    for _ in range(CREDIT_MAX + 1):
+        polled.poll(1000)
+    epoll.looks = 0
+    for _ in range(3 * TRY_AGAIN):
+        polled.poll(1000)
+    assert epoll.looks == 3 * 3, "three looks, three times"
+
+
+def test_looks_that_help_again_come_back(monkeypatch):
+    epoll = Always()
+    polled = poller(monkeypatch, epoll)  # type: ignore[arg-type]
+    for _ in range(CREDIT_MAX + 1):
+        polled.poll(1000)
+    epoll.helps = True
+    for _ in range(TRY_AGAIN + 1):
+        polled.poll(1000)
+    epoll.looks = 0
+    for _ in range(10):
+        polled.poll(1000)
+    assert epoll.looks == 10, "each is answered by the first look"
