@@ -72,7 +72,8 @@ class SimParts:
 
 
 class SimCluster:
-    """`prepared` is called with each broker that is made, in each of its lives, before it starts: to plant a defect."""
+    """`nameserver_settings` are the name servers' properties, `client_settings` fields of `ClientSettings`. `prepared` is
+    called with each broker that is made, in each of its lives, before it starts: to plant a defect."""
 
     def __init__(
         self,
@@ -82,9 +83,13 @@ class SimCluster:
         groups: int = 1,
         replicas: int = 1,
         settings: Mapping[str, Any] | None = None,
+        nameserver_settings: Mapping[str, Any] | None = None,
+        client_settings: Mapping[str, int] | None = None,
         prepared: Callable[[Broker], None] | None = None,
     ) -> None:
         self.world = world
+        self.nameserver_settings = dict(nameserver_settings or {})
+        self.client_settings = dict(client_settings or {})
         self.nameservers = [Address(f"10.0.0.{number + 1}", NAMESERVER_PORT) for number in range(nameservers)]
         self.replicas = replicas
         self.settings = {"storageEngine": "mapped", **SMALL_FILES, **self._of_group(), **(settings or {})}
@@ -181,7 +186,7 @@ class SimCluster:
         host = f"10.0.2.{self._machines}"
 
         def node(ports: Ports) -> Client:
-            settings = ClientSettings(client_id=f"{host}@{name}", namesrv=tuple(self.nameservers))
+            settings = ClientSettings(client_id=f"{host}@{name}", namesrv=tuple(self.nameservers), **self.client_settings)
             client = Client(name, ports, settings)
             make(client)
             return client
@@ -206,7 +211,8 @@ class SimCluster:
             assert body in producer.bodies, "a body that was not sent"
 
     def _nameserver(self, number: int) -> Callable[[Ports], NameServer]:
-        config = from_values("nameserver", {"kvConfigPath": "kvConfig.json", "configStorePath": "namesrv.properties"})
+        files = {"kvConfigPath": "kvConfig.json", "configStorePath": "namesrv.properties"}
+        config = from_values("nameserver", {**files, **self.nameserver_settings})
         return lambda ports: NameServer(f"ns-{number}", ports, config)
 
     def _broker(self, name: str, broker_id: int, host: str) -> Callable[[Ports], Broker]:
