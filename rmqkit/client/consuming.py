@@ -27,7 +27,10 @@ from rmqkit.wire.schemas.offsets import (
     SearchOffsetResponse,
 )
 
+SUSPEND_MS = 15_000
+PULL_TIMEOUT_MS = 30_000
 RETRY_AFTER_ERROR_MS = 3000
+REBALANCE_MS = 20_000
 RETRY_AFTER_BUSY_MS = 20
 FLOW_CONTROL_MS = 50
 MIB = 1024 * 1024
@@ -62,6 +65,13 @@ class ConsumerSettings:
     pull_threshold_size_for_queue: int = 100 * MIB
     consume_concurrently_max_span: int = 2000
     persist_interval_ms: int = 5000
+    #: how long a broker may hold a pull that finds nothing, and until an answer counts as lost (which is the longer one:
+    #: a broker that stands still is noticed after it)
+    suspend_ms: int = SUSPEND_MS
+    pull_timeout_ms: int = PULL_TIMEOUT_MS
+    #: between a pull that failed and the next
+    retry_after_error_ms: int = RETRY_AFTER_ERROR_MS
+    rebalance_interval_ms: int = REBALANCE_MS
 
 
 class Sql(str):

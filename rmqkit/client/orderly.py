@@ -27,8 +27,6 @@ from rmqkit.wire.fastjson import MessageQueue
 if TYPE_CHECKING:
     from rmqkit.client.push_consumer import PushConsumer
 
-LOCK_INTERVAL_MS = 20_000
-LOCK_LIVE_MS = 30_000
 LOCK_TIMEOUT_MS = 1000
 #: a listener that is still at work this long after its queue was let go is not waited for
 UNLOCK_DELAY_MS = 20_000
@@ -42,13 +40,15 @@ class OrderlyConsumption:
         self._duty = f"locks-{consumer.group}"
         self._locks = not consumer.settings.broadcasting
         self._without_locks: dict[str, None] = {}
+        self._interval_ms = consumer.settings.lock_interval_ms
+        self._live_ms = consumer.settings.lock_live_ms
 
     # --- locks
 
     def start(self) -> None:
         if self._locks:
             client = self._consumer.client
-            client.duties.add(self._duty, self._renew, client.clock.mono_ms + LOCK_INTERVAL_MS)
+            client.duties.add(self._duty, self._renew, client.clock.mono_ms + self._interval_ms)
 
     def stop(self) -> None:
         self._consumer.client.duties.remove(self._duty)
@@ -62,7 +62,7 @@ class OrderlyConsumption:
         if work.dropped:
             await self._unlock(work.queue)
             return False
-        work.locked_until_ms = self._consumer.client.clock.mono_ms + LOCK_LIVE_MS
+        work.locked_until_ms = self._consumer.client.clock.mono_ms + self._live_ms
         return True
 
     async def leave(self, work: QueueWork) -> None:
@@ -77,7 +77,7 @@ class OrderlyConsumption:
                 by_broker.setdefault(work.queue.broker_name, []).append(work)
         for broker_name, works in by_broker.items():
             start(self._renew_at(broker_name, works))
-        return now_ms + LOCK_INTERVAL_MS
+        return now_ms + self._interval_ms
 
     async def _renew_at(self, broker_name: str, works: Sequence[QueueWork]) -> None:
         try:
@@ -86,7 +86,7 @@ class OrderlyConsumption:
             # The lease decides: it may be renewed in time by the next round.
             self._consumer.client.log.warning("lock-not-renewed", broker=broker_name, error=str(error))
             return
-        until_ms = self._consumer.client.clock.mono_ms + LOCK_LIVE_MS
+        until_ms = self._consumer.client.clock.mono_ms + self._live_ms
         for work in works:
             if work.dropped:
                 continue

@@ -27,7 +27,6 @@ from rmqkit.client.consuming import (
     FLOW_CONTROL_MS,
     MIB,
     RETRY_AFTER_BUSY_MS,
-    RETRY_AFTER_ERROR_MS,
     ConsumerSettings,
     check_filter,
     first_offset,
@@ -36,7 +35,7 @@ from rmqkit.client.consuming import (
 from rmqkit.client.flow import Promise, start
 from rmqkit.client.message import MessageExt
 from rmqkit.client.offset_store import OffsetStore
-from rmqkit.client.pulling import SUSPEND_MS, Pulled, PullStatus, pull
+from rmqkit.client.pulling import Pulled, PullStatus, pull
 from rmqkit.client.rebalance import Rebalance
 from rmqkit.client.routes import MASTER_ID
 from rmqkit.errors import ClientClosed, ClientError, RmqkitError
@@ -171,6 +170,7 @@ class PullConsumer:
                 allocator=self.settings.allocator,
                 topics=lambda: list(self.subscriptions),
                 apply=self._apply,
+                interval_ms=self.settings.rebalance_interval_ms,
             )
             # The round of rebalance that follows must find this client in the group.
             await self.client.heartbeats.beat_all()
@@ -399,7 +399,8 @@ class PullConsumer:
                     part.pull_offset,
                     self.subscriptions[queue.topic],
                     batch_size=settings.pull_batch_size,
-                    suspend_ms=SUSPEND_MS,
+                    suspend_ms=settings.suspend_ms,
+                    timeout_ms=settings.pull_timeout_ms,
                     broker_id=part.suggest_broker_id,
                     send_subscription=True,
                 )
@@ -409,7 +410,7 @@ class PullConsumer:
                     last_error = str(error)
                     self.client.log.warning("pull-failed", group=self.group, queue=str(tuple(queue)), error=last_error)
                 busy = error.code == ResponseCode.FLOW_CONTROL
-                await self.client.timers.sleep(RETRY_AFTER_BUSY_MS if busy else RETRY_AFTER_ERROR_MS)
+                await self.client.timers.sleep(RETRY_AFTER_BUSY_MS if busy else settings.retry_after_error_ms)
                 continue
             last_error = ""
             if not part.dropped:

@@ -24,6 +24,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from rmqkit.client.client import Client, decoded, fields
+from rmqkit.client.consuming import PULL_TIMEOUT_MS, SUSPEND_MS
 from rmqkit.client.message import MessageExt
 from rmqkit.errors import PeerUnreachable, RemoteProtocolError
 from rmqkit.wire import properties as props
@@ -37,8 +38,6 @@ from rmqkit.wire.schemas.pull import PullMessageRequest, PullMessageResponse
 
 BATCH_SIZE = 32
 BATCH_BYTES_MAX = 256 * 1024
-SUSPEND_MS = 15_000
-TIMEOUT_MS = 30_000
 #: before an offset that a slave does not have is asked for again
 STUCK_MS = 100
 _TAGS = props.PROPERTY_TAGS.encode()
@@ -75,6 +74,7 @@ async def pull(
     *,
     batch_size: int = BATCH_SIZE,
     suspend_ms: int = SUSPEND_MS,
+    timeout_ms: int = PULL_TIMEOUT_MS,
     commit_offset: int | None = None,
     broker_id: int = 0,
     send_subscription: bool = False,
@@ -108,7 +108,7 @@ async def pull(
     )
     try:
         reply = await client.ask(
-            reader.address, RequestCode.PULL_MESSAGE, request, timeout_ms=TIMEOUT_MS, accept=frozenset(_STATUS)
+            reader.address, RequestCode.PULL_MESSAGE, request, timeout_ms=timeout_ms, accept=frozenset(_STATUS)
         )
     except PeerUnreachable:
         client.routes.refresh_soon(queue.topic)

@@ -26,7 +26,6 @@ from rmqkit.client.consuming import (
     FLOW_CONTROL_MS,
     MIB,
     RETRY_AFTER_BUSY_MS,
-    RETRY_AFTER_ERROR_MS,
     check_filter,
     first_offset,
     subscription,
@@ -76,6 +75,7 @@ class PushConsumer:
             allocator=settings.allocator,
             topics=lambda: list(self.subscriptions),
             apply=self._apply,
+            interval_ms=settings.rebalance_interval_ms,
         )
         self._duty = f"offsets-{settings.group}"
         #: queues that are being let go: they are begun again only after their offset is stored
@@ -292,6 +292,8 @@ class PushConsumer:
                     work.pull_offset,
                     data,
                     batch_size=self.settings.pull_batch_size,
+                    suspend_ms=self.settings.suspend_ms,
+                    timeout_ms=self.settings.pull_timeout_ms,
                     commit_offset=None if self.settings.broadcasting else self.offsets.get(work.queue),
                     broker_id=work.suggest_broker_id,
                 )
@@ -301,7 +303,7 @@ class PushConsumer:
                     last_error = str(error)
                     self.client.log.warning("pull-failed", group=self.group, queue=str(tuple(work.queue)), error=last_error)
                 busy = error.code == ResponseCode.FLOW_CONTROL
-                await self.client.timers.sleep(RETRY_AFTER_BUSY_MS if busy else RETRY_AFTER_ERROR_MS)
+                await self.client.timers.sleep(RETRY_AFTER_BUSY_MS if busy else self.settings.retry_after_error_ms)
                 continue
             last_error = ""
             if not work.is_idle:

@@ -36,6 +36,9 @@ class PushConsumerSettings(ConsumerSettings):
     suspend_current_queue_time_ms: int = 1000
     #: between taking a queue over from another member and reading its offset
     first_pull_delay_ms: int = 500
+    #: orderly: between two renewals of the locks, and how long this member trusts one (the broker keeps it for longer)
+    lock_interval_ms: int = 20_000
+    lock_live_ms: int = 30_000
 
 
 class QueueWork:

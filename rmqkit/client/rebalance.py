@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from rmqkit.client.allocators import Allocator, sorted_ids
 from rmqkit.client.client import Client, decoded
+from rmqkit.client.consuming import REBALANCE_MS
 from rmqkit.client.flow import start
 from rmqkit.client.outgoing import RETRY_PREFIX
 from rmqkit.client.routes import Route
@@ -23,7 +24,6 @@ from rmqkit.wire.codes import RequestCode
 from rmqkit.wire.fastjson import MessageQueue
 from rmqkit.wire.schemas.groups import GetConsumerListByGroupRequest
 
-INTERVAL_MS = 20_000
 UNBALANCED_MS = 1000
 
 #: topic, this member's queues, whether it is the only member -> whether all of them are being worked on
@@ -40,6 +40,7 @@ class Rebalance:
         allocator: Allocator,
         topics: Callable[[], Iterable[str]],
         apply: Apply,
+        interval_ms: int = REBALANCE_MS,
     ) -> None:
         self.group = group
         self.allocator = allocator
@@ -47,6 +48,7 @@ class Rebalance:
         self._broadcasting = broadcasting
         self._topics = topics
         self._apply = apply
+        self._interval_ms = interval_ms
         self._duty = f"rebalance-{group}"
         self._running = False
         self._again = False
@@ -95,7 +97,7 @@ class Rebalance:
                 return
             balanced = balanced and done
         self._running = False
-        pause_ms = 0 if self._again else INTERVAL_MS if balanced else UNBALANCED_MS
+        pause_ms = 0 if self._again else self._interval_ms if balanced else UNBALANCED_MS
         self._again = False
         self._client.duties.wake(self._duty, self._client.clock.mono_ms + pause_ms)
 
