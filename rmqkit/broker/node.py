@@ -167,6 +167,8 @@ class Broker(BaseNode):
             from rmqkit.broker import metrics
 
             self.metrics = metrics.endpoint(self)
+        #: the other brokers of this process, when a container holds several; kept up to date by it
+        self.neighbours: list[Broker] = []
         #: what plug-ins keep of this broker, by their names: where a plug-in's handlers and its duty meet
         self.plugins: dict[str, Any] = {}
         self.locks: LockMode = parts.lock_mode(self)
