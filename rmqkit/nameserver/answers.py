@@ -1,7 +1,10 @@
 """What the name server tells about its tables: routes, cluster info, member groups, topic lists.
 
-A route is there only when the topic has queues and one of their broker names has a live broker. Groups without id 0 are
-shown as they are; a client then reads from them and does not send.
+A route is there only when the topic has queues and one of their broker names has a live broker. A group without id 0 is
+shown as it is, unless it may have an acting master and `supportActingMaster` is on: then its smallest live id stands in
+the place of id 0, and its queues have no write bit, whatever the table says of them (upstream leaves such a group as it is
+when an administrator gave it the write bit back; there is nobody to write to). Clients of any version read from it and do
+not send. The topics by which brokers look for the members of their group show real ids.
 
 Source: `namesrv/.../routeinfo/RouteInfoManager.java` (`pickupTopicRouteData`, `getAllClusterInfo`, the topic lists),
 `namesrv/.../route/ZoneRouteRPCHook.java`.
@@ -9,12 +12,19 @@ Source: `namesrv/.../routeinfo/RouteInfoManager.java` (`pickupTopicRouteData`, `
 
 from collections.abc import Callable
 
-from rmqkit.nameserver.route_table import BrokerGroup, RouteTable
+from msgspec.structs import replace
+
+from rmqkit.nameserver.route_table import MASTER_ID, BrokerGroup, RouteTable
 from rmqkit.wire.bodies import BrokerData, ClusterInfo, MemberGroup, QueueData, TopicList, TopicRoute
-from rmqkit.wire.codes import TopicSysFlag
+from rmqkit.wire.codes import PermName, TopicSysFlag
+
+#: with a broker name behind it: the topic whose route tells brokers of their group (`TopicValidator`)
+MEMBER_TOPIC_PREFIX = "rmq_sys_SYNC_BROKER_MEMBER_"
 
 
-def route(table: RouteTable, topic: str, zone_name: str | None = None) -> TopicRoute | None:
+def route(
+    table: RouteTable, topic: str, zone_name: str | None = None, *, support_acting: bool = False
+) -> TopicRoute | None:
     """The route of a topic, or None. With a zone only its brokers are shown, and groups without id 0."""
     by_broker = table.topics.get(topic)
     if by_broker is None:
@@ -25,8 +35,14 @@ def route(table: RouteTable, topic: str, zone_name: str | None = None) -> TopicR
         groups = [group for group in groups if group.master is None or _in_zone(group, zone_name)]
         shown = {group.broker_name for group in groups}
         queues = [each for each in queues if each.broker_name in shown]
+    broker_datas = [_broker_data(group) for group in groups]
+    if support_acting and not topic.startswith(MEMBER_TOPIC_PREFIX):
+        acting = {group.broker_name for group in groups if group.needs_acting_master}
+        if acting:
+            broker_datas = [_with_acting_master(each) if each.broker_name in acting else each for each in broker_datas]
+            queues = [_read_only(each) if each.broker_name in acting else each for each in queues]
     return TopicRoute(
-        broker_datas=[_broker_data(group) for group in groups],
+        broker_datas=broker_datas,
         queue_datas=queues,
         filter_server_table={
             member.address: list(member.filter_servers)
@@ -95,6 +111,16 @@ def _first(by_broker: dict[str, QueueData]) -> QueueData:
 
 def _in_zone(group: BrokerGroup, zone_name: str) -> bool:
     return (group.zone_name or "").lower() == zone_name.lower()
+
+
+def _with_acting_master(data: BrokerData) -> BrokerData:
+    """Source: `RouteInfoManager.pickupTopicRouteData`, its end."""
+    (_, acting), *others = data.broker_addrs.items()
+    return replace(data, broker_addrs={MASTER_ID: acting, **dict(others)})
+
+
+def _read_only(queues: QueueData) -> QueueData:
+    return replace(queues, perm=queues.perm & ~PermName.PERM_WRITE)
 
 
 def _broker_data(group: BrokerGroup) -> BrokerData:

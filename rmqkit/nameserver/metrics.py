@@ -41,6 +41,10 @@ def _groups(ns: NameServer) -> Iterator[Sample]:
     yield from Counter((group.cluster,) for group in ns.routes.groups.values()).items()
 
 
+def _acting(ns: NameServer) -> Iterator[Sample]:
+    yield from Counter((group.cluster,) for group in ns.routes.groups.values() if group.needs_acting_master).items()
+
+
 def _requests(ns: NameServer) -> Iterator[Sample]:
     for code, count in list(ns.remoting.counts.items()):
         yield (code_name(code).lower(),), count
@@ -49,6 +53,10 @@ def _requests(ns: NameServer) -> Iterator[Sample]:
 FAMILIES: tuple[Family, ...] = (
     Family("rmqkit_brokers", "gauge", "Brokers that are registered", ("cluster", "role"), _brokers),
     Family("rmqkit_broker_groups", "gauge", "Broker names that are registered", ("cluster",), _groups),
+    Family("rmqkit_acting_masters", "gauge", "Broker names without their master that may have an acting one", ("cluster",),
+           _acting),
+    Family("rmqkit_min_broker_id_notices_total", "counter", "Notices that a group has another smallest broker id", (),
+           lambda ns: [((), ns.notices.sent)]),
     Family("rmqkit_topics", "gauge", "Topics that have a route", (), lambda ns: [((), len(ns.routes.topics))]),
     Family("rmqkit_queues", "gauge", "Queue entries of all routes", (), lambda ns: [((), ns.routes.queue_count)]),
     Family("rmqkit_kv_entries", "gauge", "Entries of the key-value configuration", (),

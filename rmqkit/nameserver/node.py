@@ -5,6 +5,7 @@ in memory and comes back with the next registrations, so a name server that star
 
     routes     who is alive and which topic lives where (`route_table.py`, `registration.py`)
     liveness   who is taken out without a goodbye (`liveness.py`)
+    notices    the members of a group hear that their smallest id is another one (`notices.py`)
     kv         small texts by namespace and key, kept in a file (`kv.py`)
     handlers/  the request codes, by area
     metrics    what Prometheus is told, on connections of the tag `metrics`, when `metricsExporterType` asks for it
@@ -21,6 +22,7 @@ from rmqkit.nameserver.handlers import HANDLERS
 from rmqkit.nameserver.kv import KvTable
 from rmqkit.nameserver.liveness import Liveness
 from rmqkit.nameserver.names import TableLimits
+from rmqkit.nameserver.notices import Notices
 from rmqkit.nameserver.route_table import RouteTable
 from rmqkit.runtime.connection import Connection
 from rmqkit.runtime.kept import KeptFile
@@ -60,6 +62,7 @@ class NameServer(BaseNode):
             partial_bytes_max=config.limits.partial_bytes_max,
             unread_bytes_max=config.limits.outbox_max,
         )
+        self.notices = Notices(self.routes, self.remoting, ports.log)
         self.metrics: MetricsEndpoint | None = None
         if config.metrics.exporter_type == "PROM":
             # Imported by those alone who want it: its libraries cost start-up time and memory.
@@ -100,6 +103,7 @@ class NameServer(BaseNode):
         return self.metrics if conn.tag == "metrics" and self.metrics is not None else self.remoting
 
     def settle(self) -> None:
+        self.notices.tell(enabled=self.config.nameserver.notify_min_broker_id_changed and not self.stopping)
         if self.stopping and not self.kv.busy and not self.config_file.busy:
             self.stopped = True
 

@@ -5,7 +5,8 @@
 1. A broker that says nothing about acting masters is an old one: its group has none, and it is never a prime slave.
 2. The same address under another id of the group is taken out first: that broker has changed its role.
 3. An id that another address holds goes to the newcomer, unless the holder's DataVersion has the greater state version:
-   then the newcomer is ignored, which it sees by an answer without addresses.
+   then the newcomer is ignored, which it sees by an answer without addresses. The remark of the answer tells either
+   (upstream says nothing): two living brokers with one id take it from each other in turns.
 4. An id that is not in the group yet cannot come with exactly one topic: that is a change notice that reached a name
    server which does not know the rest. The broker has to send its whole table first.
 5. Topics are taken from id 0, and from the smallest id when nobody has id 0 (the prime slave; its topics lose the write bit
@@ -58,16 +59,24 @@ class Newcomer:
 
 
 class Registered(NamedTuple):
-    """`ignored`: another broker holds the id and has the newer state. `left_out`: topics that were not entered, and why."""
+    """`ignored`: another broker holds the id and has the newer state. `left_out`: topics that were not entered, and why.
+
+    `conflict`: what to know of another broker that was registered with the same id, "" without one.
+    """
 
     master: Member | None = None
     ignored: bool = False
     left_out: tuple[str, ...] = ()
+    conflict: str = ""
 
     @property
     def remark(self) -> str | None:
+        return "; ".join(filter(None, (self.conflict, self.topics_left_out))) or None
+
+    @property
+    def topics_left_out(self) -> str:
         if not self.left_out:
-            return None
+            return ""
         more = ", ..." if len(self.left_out) > _NAMED_IN_REMARK_MAX else ""
         return f"{len(self.left_out)} topics left out: {', '.join(self.left_out[:_NAMED_IN_REMARK_MAX])}{more}"
 
@@ -109,8 +118,12 @@ def enter(table: RouteTable, newcomer: Newcomer, now_ms: int, *, delete_missing_
     if before is not None and before.broker_id != newcomer.broker_id:
         table.drop_member(group, before.broker_id)
     holder = group.members.get(newcomer.broker_id)
-    if _holds_against(holder, newcomer):
-        return Registered(ignored=True)
+    if holder is not None and _holds_against(holder, newcomer):
+        conflict = f"broker id {newcomer.broker_id} stays with {holder.address}, which has the newer state version"
+        return Registered(ignored=True, conflict=conflict)
+    conflict = ""
+    if holder is not None and holder.address != newcomer.address:
+        conflict = f"broker id {newcomer.broker_id} was {holder.address}, which is out of the routes now"
 
     group.enable_acting_master = bool(newcomer.enable_acting_master)
     group.zone_name = newcomer.zone_name
@@ -129,7 +142,7 @@ def enter(table: RouteTable, newcomer: Newcomer, now_ms: int, *, delete_missing_
         if changed:
             for topic, mapping in newcomer.mappings.items():
                 table.put_mapping(topic, mapping["bname"], mapping)
-    return Registered(None if is_master else group.master, False, left_out)
+    return Registered(None if is_master else group.master, False, left_out, conflict)
 
 
 def _member(newcomer: Newcomer, before: Member | None, now_ms: int) -> Member:
@@ -190,12 +203,9 @@ def _delete_missing(table: RouteTable, newcomer: Newcomer) -> None:
             table.delete_queues(topic, newcomer.broker_name)
 
 
-def _holds_against(holder: Member | None, newcomer: Newcomer) -> bool:
-    return (
-        holder is not None
-        and holder.address != newcomer.address
-        and holder.data_version.state_version > newcomer.data_version.state_version
-    )
+def _holds_against(holder: Member, newcomer: Newcomer) -> bool:
+    is_older = holder.data_version.state_version > newcomer.data_version.state_version
+    return holder.address != newcomer.address and is_older
 
 
 def _is_alone(group: BrokerGroup, address: str) -> bool:

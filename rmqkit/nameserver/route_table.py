@@ -14,12 +14,15 @@ How a registration changes the tables is in `registration.py`; this module has w
 goodbye, whose connection closed, or that was silent too long. When a name loses its last member its topics go; when it
 only shrinks they stay, and lose their write bit if the group can have an acting master and has no id 0 any more.
 
+`take_changes` says which groups have another smallest broker id, or that id another address, than when it was asked
+before: what `notices.py` tells the members. Changes that came together are one, and what changed back is none.
+
 Source: `namesrv/.../routeinfo/RouteInfoManager.java`.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import takewhile
-from typing import Any
+from typing import Any, NamedTuple
 
 from rmqkit.nameserver.names import TableLimits
 from rmqkit.wire.bodies import DataVersion, QueueData
@@ -84,6 +87,10 @@ class BrokerGroup:
     def master(self) -> Member | None:
         return self.members.get(MASTER_ID)
 
+    @property
+    def needs_acting_master(self) -> bool:
+        return self.enable_acting_master and MASTER_ID not in self.members
+
     def addresses(self) -> dict[int, str]:
         """Address by broker id, in the order of the ids."""
         return {broker_id: self.members[broker_id].address for broker_id in sorted(self.members)}
@@ -93,6 +100,14 @@ class BrokerGroup:
             if member.address == address:
                 return member
         return None
+
+
+class MinIdChange(NamedTuple):
+    """A group whose smallest broker id, or its address, is not what it was. `offline`: the address that left with it."""
+
+    group: BrokerGroup
+    newcomer: Member | None
+    offline: str | None
 
 
 class RouteTable:
@@ -106,6 +121,8 @@ class RouteTable:
         self.queue_count = 0
         #: (broker name, broker id) of what registered by a connection
         self.by_connection: dict[int, dict[tuple[str, int], None]] = {}
+        #: the smallest member of each group whose members changed, as it was before; None: the group is new
+        self._touched: dict[str, Member | None] = {}
 
     # --- looking up
 
@@ -132,6 +149,15 @@ class RouteTable:
             if member.heard_ms + member.timeout_ms < now_ms
         ]
 
+    def take_changes(self) -> list[MinIdChange]:
+        """Groups that were there before and have another smallest member now, since this was asked last."""
+        if not self._touched:
+            return []
+        touched, self._touched = self._touched, {}
+        found = ((self.groups.get(name), before) for name, before in touched.items())
+        changes = (_min_id_change(group, before) for group, before in found if group is not None and before is not None)
+        return [change for change in changes if change is not None]
+
     # --- members
 
     def put_member(self, group: BrokerGroup, member: Member) -> None:
@@ -139,6 +165,7 @@ class RouteTable:
         if group.broker_name not in self.groups:
             self.groups[group.broker_name] = group
             self.clusters.setdefault(group.cluster, {})[group.broker_name] = None
+        self._touch(group)
         self._forget_member(group, member.broker_id)
         group.members[member.broker_id] = member
         self.member_count += 1
@@ -161,7 +188,7 @@ class RouteTable:
             self._forget_member(self.groups[name], broker_id)
         names = dict.fromkeys(name for name, _ in gone)
         removed = {name: None for name in names if not self.groups[name].members}
-        read_only = {name: None for name in names if name not in removed and _lost_master(self.groups[name])}
+        read_only = {name: None for name in names if name not in removed and self.groups[name].needs_acting_master}
         for name in removed:
             self._leave_cluster(self.groups.pop(name))
         if removed or read_only:
@@ -245,14 +272,19 @@ class RouteTable:
     # --- within
 
     def _forget_member(self, group: BrokerGroup, broker_id: int) -> None:
-        member = group.members.pop(broker_id, None)
-        if member is None:
+        if broker_id not in group.members:
             return
+        self._touch(group)
+        member = group.members.pop(broker_id)
         self.member_count -= 1
         registered = self.by_connection[member.conn_id]
         del registered[group.broker_name, broker_id]
         if not registered:
             del self.by_connection[member.conn_id]
+
+    def _touch(self, group: BrokerGroup) -> None:
+        if group.broker_name not in self._touched:
+            self._touched[group.broker_name] = group.members[group.broker_id_min] if group.members else None
 
     def _leave_cluster(self, group: BrokerGroup) -> None:
         names = self.clusters[group.cluster]
@@ -296,8 +328,12 @@ class RouteTable:
         assert self.member_count <= self.limits.brokers_max
 
 
-def _lost_master(group: BrokerGroup) -> bool:
-    return group.enable_acting_master and MASTER_ID not in group.members
+def _min_id_change(group: BrokerGroup, before: Member) -> MinIdChange | None:
+    now = group.members[group.broker_id_min]
+    if (now.broker_id, now.address) == (before.broker_id, before.address):
+        return None
+    is_newcomer = now.broker_id <= before.broker_id
+    return MinIdChange(group, now if is_newcomer else None, None if group.at(before.address) else before.address)
 
 
 def _all_names(clusters: dict[str, dict[str, None]]) -> Iterator[str]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from rmqkit.errors import RemoteProtocolError
 from rmqkit.nameserver.kv import ORDER_TOPIC_CONFIG
-from rmqkit.nameserver.registration import Newcomer, check, enter
+from rmqkit.nameserver.registration import Newcomer, Registered, check, enter
 from rmqkit.runtime.calls import Call, Handlers, Refused, Response
 from rmqkit.wire.bodies import DataVersion, KVTable, RegisterBrokerBody, TopicConfigAndMappingTable
 from rmqkit.wire.codes import RequestCode, ResponseCode, Version
@@ -46,7 +46,7 @@ def register_broker(ns: "NameServer", call: Call[RegisterBrokerRequest]) -> Resp
     )
     if not registered.ignored:
         ns.liveness.registered(call.conn)
-    _log_registration(ns, call, known, ignored=registered.ignored, remark=registered.remark)
+    _log_registration(ns, call, known, registered)
     master = registered.master
     ext = RegisterBrokerResponse()
     if master is not None:
@@ -123,14 +123,14 @@ def _read_body(call: Call[RegisterBrokerRequest]) -> tuple[TopicConfigAndMapping
     return body.topic_config_serialize_wrapper, body.filter_server_list
 
 
-def _log_registration(
-    ns: "NameServer", call: Call[RegisterBrokerRequest], known: bool, *, ignored: bool, remark: str | None
-) -> None:
+def _log_registration(ns: "NameServer", call: Call[RegisterBrokerRequest], known: bool, registered: Registered) -> None:
     args = call.args
     fields = {"broker_name": args.broker_name, "broker_id": args.broker_id, "address": args.broker_addr}
-    if ignored:
-        ns.ports.log.warning("registration-ignored", **fields, reason="another broker holds the id with newer state")
-    elif remark is not None:
-        ns.ports.log.warning("topics-left-out", **fields, reason=remark)
-    if not known and not ignored:
+    if registered.ignored:
+        ns.ports.log.warning("registration-ignored", **fields, reason=registered.conflict)
+    elif registered.conflict:
+        ns.ports.log.warning("broker-id-taken-over", **fields, reason=registered.conflict)
+    if registered.left_out:
+        ns.ports.log.warning("topics-left-out", **fields, reason=registered.topics_left_out)
+    if not known and not registered.ignored:
         ns.ports.log.info("broker-registered", **fields, cluster=args.cluster_name, ha_address=args.ha_server_addr)

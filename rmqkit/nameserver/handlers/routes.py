@@ -32,7 +32,7 @@ def get_route_info_by_topic(ns: "NameServer", call: Call[GetRouteInfoRequest]) -
     if settings.need_wait_for_service and ns.clock.mono_ms - ns.started_ms < settings.wait_for_service_ms:
         return call.error(ResponseCode.SYSTEM_ERROR, "name server not ready")
     zone_name = args.zone_name if args.zone_mode and args.zone_name and not args.zone_name.isspace() else None
-    route = answers.route(ns.routes, args.topic, zone_name)
+    route = answers.route(ns.routes, args.topic, zone_name, support_acting=settings.support_acting_master)
     if route is None:
         topic = args.topic[:NAME_SIZE_MAX]
         remark = f"No topic route info in name server for the topic: {topic}\nSee {FAQ_URL} for further details."
