@@ -25,8 +25,6 @@ BROKER_DEFAULTS: Mapping[str, Setting] = {
     "brokerRole": "SYNC_MASTER",
     "flushDiskType": "ASYNC_FLUSH",
     "enableAutoInSyncReplicas": True,
-    "enableSlaveActingMaster": True,
-    "notifyMinBrokerIdChanged": True,
     "slaveReadEnable": True,
     "enablePropertyFilter": True,
     "haAcceptAnonymous": False,
