@@ -48,6 +48,7 @@ from rmqkit.broker.puts import Puts
 from rmqkit.broker.registration import Registration
 from rmqkit.broker.replication import Replication
 from rmqkit.broker.replication.follow import TAG as HA_MASTER
+from rmqkit.broker.roles import CLIENT_CODES, Roles
 from rmqkit.broker.schedule import Schedule
 from rmqkit.broker.statistics import Statistics
 from rmqkit.broker.topics import TopicTable
@@ -146,7 +147,9 @@ class Broker(BaseNode):
         self.store: StorageEngine = parts.engine(EngineParts(ports, self.duties, config, ports.memory_size, self._bit_map))
         self.arrived = Arrived(self.store)
         self.schedule = Schedule(self, CONFIG_FOLDER)
+        self.roles = Roles(self)
         table = Handlers(HANDLERS, *parts.handlers)
+        self._served_isolated = frozenset(table.rows) - CLIENT_CODES
         self.remoting = Remoting(
             self,
             outbox=self.outbox,
@@ -203,7 +206,6 @@ class Broker(BaseNode):
 
     def _serve(self) -> None:
         self.serving = True
-        self.remoting.unavailable = ""
         now_ms = self.clock.mono_ms
         self.duties.add("save-offsets", self._save_offsets, now_ms + self.config.offsets.flush_consumer_offset_interval_ms)
         self.duties.add("save-filters", self._save_filters, now_ms + FILTERS_SAVE_MS)
@@ -215,18 +217,17 @@ class Broker(BaseNode):
         for name, run in self._plugin_duties.items():
             self.duties.add(name, run, now_ms)
         self.replication.start()
-        if not self.replication.is_slave:
-            self.schedule.start()
-        self.registration.start()
+        self.roles.start()
         self.log.info("serving", address=self.address_text, log_end=self.store.offset_max)
 
     def stop(self) -> None:
         if self.stopping:
             return
         self.stopping = True
-        self.remoting.unavailable = "the broker is stopping"
+        self.remoting.unavailable, self.remoting.served = "the broker is stopping", frozenset()
         if self.serving:
-            self.registration.stop()
+            self.roles.stop()
+            self.registration.leave()
             self.schedule.stop()
             self.replication.stop()
         self.log.info("stopping")
@@ -291,6 +292,7 @@ class Broker(BaseNode):
             self.replication.follow.write_failed(error)
             return
         self.replication.settle()
+        self.roles.settle()
         self.puts.settle()
         if arrivals and self.arrivals.count:
             waiting = self.arrivals.by_key
@@ -325,6 +327,11 @@ class Broker(BaseNode):
         for key in [key for key in self.arrivals.by_key if key[0] == topic]:
             self.arrivals.wake_all(key)
 
+    def release_pulls(self) -> None:
+        """Answer every pull that waits: what a client gets here, or whether it does, has changed."""
+        for key in list(self.arrivals.by_key):
+            self.arrivals.wake_all(key)
+
     def apply_config(self, config: NodeConfig) -> None:
         """Live settings have changed."""
         permission_before = self.config.topics.broker_permission
@@ -345,6 +352,7 @@ class Broker(BaseNode):
             **self.statistics.facts(self),
             **self.schedule.facts(),
             **self.replication.facts(),
+            **self.roles.facts(),
         }
 
     def _derive(self) -> None:
@@ -361,7 +369,9 @@ class Broker(BaseNode):
         self.derive_blocked()
 
     def derive_blocked(self) -> None:
-        """Why sends are refused, and with which code."""
+        """Why sends are refused, and with which code; while the broker is not online, clients altogether."""
+        if self.serving and not self.stopping:
+            self.remoting.unavailable, self.remoting.served = self.roles.refusal, self._served_isolated
         ip = self.config.network.broker_ip1
         too_few = self.replication.acks.too_few
         self.send_blocked, self.send_blocked_code = "", ResponseCode.NO_PERMISSION

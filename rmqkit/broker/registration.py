@@ -51,13 +51,19 @@ class Registration:
         self.registered: dict[Address, None] = {}
         self.failures: dict[Address, str] = {}
         self._running = False
+        #: counts the times that it was started: what is answered to an earlier time is not listened to
+        self._round = 0
         self._untold = 0
         self._seek_ms = SEEK_MS
         self._waiting: list[Callable[[], None]] = []
         broker.duties.add("registration-told", self._stop_waiting, None)
 
     def start(self) -> None:
+        """Register from now on; nothing when it does already."""
+        if self._running:
+            return
         self._running = True
+        self._round += 1
         for address in self.nameservers:
             run = partial(self._register, address)
             self._broker.duties.add(self._duty(address), run, self._broker.clock.mono_ms)
@@ -84,8 +90,10 @@ class Registration:
         for then in waiting:
             then()
 
-    def stop(self) -> None:
-        """Say goodbye; best effort, the closing connection says the same."""
+    def leave(self) -> None:
+        """Say goodbye, until the next `start`; best effort, a connection that closes says the same."""
+        if not self._running:
+            return
         self._running = False
         identity = self._broker.config.identity
         goodbye = UnregisterBrokerRequest(
@@ -98,6 +106,8 @@ class Registration:
             self._broker.duties.remove(self._duty(address))
             if address in self.registered:
                 self._broker.remoting.oneway(address, RequestCode.UNREGISTER_BROKER, goodbye)
+        self.registered.clear()
+        self._stop_waiting(self._broker.clock.mono_ms)
 
     def _duty(self, address: Address) -> str:
         return f"register-{address}"
@@ -129,7 +139,11 @@ class Registration:
             broker_id=identity.broker_id,
         )
 
+        round_asked = self._round
+
         def answered(outcome: Outcome) -> None:
+            if not self._running or self._round != round_asked:
+                return
             if isinstance(outcome, CallFailed) or outcome.ext.get("changed") != "false":
                 self._send(address, self._body(broker.topics.snapshot()), whole=True)
 
@@ -152,7 +166,7 @@ class Registration:
 
     def _send(self, address: Address, body: bytes, whole: bool = False) -> None:
         broker = self._broker
-        identity = broker.config.identity
+        identity, acting = broker.config.identity, broker.config.acting
         request = RegisterBrokerRequest(
             broker_name=identity.broker_name,
             broker_addr=broker.address_text,
@@ -161,19 +175,26 @@ class Registration:
             broker_id=identity.broker_id,
             compressed=False,
             body_crc32=body_crc(body),
+            enable_acting_master=acting.enable or None,
+            heartbeat_timeout_millis=acting.not_active_ms if acting.enable else None,
         )
+        round_sent = self._round
 
         def answered(outcome: Outcome) -> None:
-            self._answered(address, whole, outcome)
+            if not whole:
+                self._told_one()
+            if self._running and self._round == round_sent:
+                self._answered(address, whole, outcome)
 
         timeout_ms = broker.config.registration.register_broker_timeout_ms
         broker.remoting.call(address, RequestCode.REGISTER_BROKER, request, body, timeout_ms=timeout_ms, then=answered)
 
+    def _told_one(self) -> None:
+        self._untold -= 1
+        if not self._untold:
+            self._stop_waiting(self._broker.clock.mono_ms)
+
     def _answered(self, address: Address, whole: bool, outcome: Outcome) -> None:
-        if not whole:
-            self._untold -= 1
-            if not self._untold:
-                self._stop_waiting(self._broker.clock.mono_ms)
         if not isinstance(outcome, CallFailed) and outcome.is_ok:
             if self._broker.replication.is_slave:
                 self._learn(outcome)

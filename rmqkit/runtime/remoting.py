@@ -17,7 +17,7 @@ peer; beyond them the connection that broke the rule is closed, with a log line,
 Source for the rules: `remoting/.../netty/NettyRemotingAbstract.java`.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from heapq import heappop, heappush
 from typing import Any
 
@@ -116,6 +116,8 @@ class Remoting:
         self.partial_bytes = 0
         #: why requests are answered with SERVICE_NOT_AVAILABLE: the node starts or stops; "" while it serves
         self.unavailable = ""
+        #: codes that are answered all the same
+        self.served: Set[int] = frozenset()
         #: connections we dialled, by address
         self.links: dict[Address, Connection] = {}
         #: requests taken since the start, by code
@@ -233,7 +235,7 @@ class Remoting:
             if row is None:
                 remark = f" request type {head.code} not supported"
                 self._turn_away(conn, head, each.codec, Response(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark=remark))
-            elif self.unavailable:
+            elif self.unavailable and head.code not in self.served:
                 remark = f"service not available now: {self.unavailable}"
                 self._turn_away(conn, head, each.codec, Response(ResponseCode.SERVICE_NOT_AVAILABLE, remark=remark))
             else:

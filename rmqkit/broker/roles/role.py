@@ -1,0 +1,89 @@
+"""What a broker may be, and which duty runs in which role: one table, `DUTIES`.
+
+    role     master   brokerId 0
+             slave    follows the master
+             acting   a slave with the smallest id alive, while the master is away: it reads, locks, keeps offsets and
+                      delivers delayed messages for the master, and never appends to its own log
+    online   isolated    not registered, no heartbeat, clients are refused; finds out who else of the group is alive
+             pre-online  the same, while it takes over what the others know better
+             online      registered; clients are served
+
+Source: `broker/.../BrokerController.java` (`isIsolated`, `changeSpecialServiceStatus`), RIP-32.
+"""
+
+from collections.abc import Mapping
+from enum import StrEnum
+
+from rmqkit.wire.codes import RequestCode
+
+
+class Role(StrEnum):
+    MASTER = "master"
+    SLAVE = "slave"
+    ACTING = "acting"
+
+
+class Online(StrEnum):
+    ISOLATED = "isolated"
+    PRE_ONLINE = "pre-online"
+    ONLINE = "online"
+
+
+class Duty(StrEnum):
+    """What depends on the role."""
+
+    #: messages of clients go into the own log
+    PUT = "put"
+    #: delay levels are delivered
+    DELIVER_DELAYED = "deliver-delayed"
+    #: queues are locked for consumers in order
+    LOCK = "lock"
+    #: the log of a master is followed
+    FOLLOW = "follow"
+    #: topics, offsets and groups are copied from the head of the group
+    COPY_METADATA = "copy-metadata"
+    #: the other members copy them from here
+    TELL_METADATA = "tell-metadata"
+    #: name servers are told of this broker
+    REGISTER = "register"
+    #: and that it is alive; only with enableSlaveActingMaster
+    HEARTBEAT = "heartbeat"
+
+
+_MASTER, _SLAVE, _ACTING = Role.MASTER, Role.SLAVE, Role.ACTING
+_ONLINE = frozenset((Online.ONLINE,))
+_ALWAYS = frozenset(Online)
+
+#: the roles that have a duty, and how far online the broker has to be for it
+DUTIES: Mapping[Duty, tuple[frozenset[Role], frozenset[Online]]] = {
+    Duty.PUT: (frozenset((_MASTER,)), _ONLINE),
+    Duty.DELIVER_DELAYED: (frozenset((_MASTER, _ACTING)), _ONLINE),
+    Duty.LOCK: (frozenset((_MASTER, _ACTING)), _ONLINE),
+    Duty.FOLLOW: (frozenset((_SLAVE, _ACTING)), _ALWAYS),
+    Duty.COPY_METADATA: (frozenset((_SLAVE,)), _ALWAYS),
+    Duty.TELL_METADATA: (frozenset((_MASTER, _ACTING)), _ALWAYS),
+    Duty.REGISTER: (frozenset(Role), _ONLINE),
+    Duty.HEARTBEAT: (frozenset(Role), _ONLINE),
+}
+
+#: what clients ask for that only a broker that is online answers; members of the group and people are answered always
+CLIENT_CODES = frozenset(
+    (
+        RequestCode.SEND_MESSAGE,
+        RequestCode.SEND_MESSAGE_V2,
+        RequestCode.SEND_BATCH_MESSAGE,
+        RequestCode.SEND_REPLY_MESSAGE,
+        RequestCode.SEND_REPLY_MESSAGE_V2,
+        RequestCode.CONSUMER_SEND_MSG_BACK,
+        RequestCode.PULL_MESSAGE,
+        RequestCode.LITE_PULL_MESSAGE,
+        RequestCode.LOCK_BATCH_MQ,
+        RequestCode.QUERY_CONSUMER_OFFSET,
+    )
+)
+
+
+def does(duty: Duty, role: Role, online: Online) -> bool:
+    """Whether a broker of that role has the duty now."""
+    roles, states = DUTIES[duty]
+    return role in roles and online in states
