@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test lint types crash drills simulate interop bench-first bench-apache bench-replicas clean
+.PHONY: demo test lint types crash drills simulate interop bench-first bench-apache bench-replicas bench-failover clean
 
 $(STAMP): pyproject.toml $(wildcard plugins/*/pyproject.toml)
 	$(PYTHON) -m venv $(VENV)
@@ -55,6 +55,9 @@ bench-apache: $(STAMP)
 # its section on masters that wait for a slave, about 12 minutes; prints alone without ARGS="--write"
 bench-replicas: $(STAMP)
 	$(BIN)/python -m tests.bench.sync_master $(ARGS)
+
+bench-failover: $(STAMP)
+	$(BIN)/python -m tests.bench.failover $(ARGS)
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache

@@ -5,7 +5,9 @@ by way of a route: its log's bytes are read from its files, its queues are pulle
 that slaves use.
 """
 
+import os
 import shutil
+import signal
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -73,6 +75,10 @@ class Member:
         self._node.start_broker()
         until(f"the name server has {self.address}", lambda: self.address in self._registered())
 
+    def begin(self) -> None:
+        """Start it, and wait for nothing."""
+        self._node.start_broker(wait=False)
+
     def _registered(self) -> list[str]:
         header, body = apache.ask_whole(self._node.namesrv, _GET_ROUTE, {"topic": "TBW102"})
         datas = fastjson.loads(body)["brokerDatas"] if header["code"] == 0 else []
@@ -87,6 +93,15 @@ class Member:
 
     def kill(self) -> None:
         self._node.stop_broker(clean=False)
+
+    def pause(self) -> None:
+        """SIGSTOP: it stands still, its connections stay open."""
+        os.kill(self.pid, signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """SIGCONT; harmless otherwise."""
+        if self._node.broker is not None:
+            os.kill(self.pid, signal.SIGCONT)
 
     def output(self) -> str:
         return self._node.output("broker")

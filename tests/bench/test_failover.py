@@ -1,0 +1,41 @@
+"""What is made of the times that the probe of `failover` saw."""
+
+import pytest
+
+from tests.bench.failover import APACHE, OURS, median_interval, own, row, section
+
+
+def test_stages_after_the_route_count_from_its_change():
+    seen = {"route": 2.0, "read": 2.3, "lock": 1.99, "back": 5.0}
+    assert own(seen, "route") == 2.0
+    assert own(seen, "read") == pytest.approx(0.3)
+    assert own(seen, "lock") == 0.0, "another thread saw the route sooner"
+    assert own(seen, "back") == 5.0
+    assert own(seen, "delayed") is None
+    assert own({"read": 1.0}, "read") is None
+
+
+def test_the_interval_of_a_median_is_made_of_order_statistics():
+    assert median_interval(list(range(1, 16))) == (4, 12), "15 pairs: the 4th and the 12th hold 96 %"
+    assert median_interval([3.0, 1.0, 2.0]) == (1.0, 3.0), "too few for 95 %: the extremes"
+
+
+def pairs(ours: dict[str, float], theirs: dict[str, float]) -> list[dict[str, dict[str, dict[str, float]]]]:
+    return [{OURS: {"kill": ours}, APACHE: {"kill": theirs}}]
+
+
+def test_a_stage_that_one_side_never_reached_has_no_ratio():
+    line = row(pairs({"route": 0.1, "back": 1.0}, {"route": 0.1}), "kill", "back")
+    assert line == "| kill | master back in the route, and takes messages | 1.00 s | never | – | 1 / 0 |"
+
+
+def test_what_is_quicker_than_the_probe_looks_is_no_gain():
+    line = row(pairs({"route": 0.001}, {"route": 0.019}), "kill", "route")
+    assert "| 1.00 [1.00–1.00] |" in line
+
+
+def test_the_page_names_its_timers_and_how_many_pairs_it_has():
+    figures = {"at": "2026-01-02T00:00:00", "machine": "2 cores.", "timers": {"scan": 500}, "pairs": pairs({}, {})}
+    page = section(figures)
+    assert "1 alternating pairs, the same timers on both sides (scan 500 ms). 2 cores. 2026-01-02." in page
+    assert page.count("| never | never |") == 10
