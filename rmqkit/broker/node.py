@@ -148,21 +148,7 @@ class Broker(BaseNode):
         self.arrived = Arrived(self.store)
         self.schedule = Schedule(self, CONFIG_FOLDER)
         self.roles = Roles(self)
-        table = Handlers(HANDLERS, *parts.handlers)
-        self._served_isolated = frozenset(table.rows) - CLIENT_CODES
-        self.remoting = Remoting(
-            self,
-            outbox=self.outbox,
-            clock=clock,
-            duties=self.duties,
-            log=ports.log,
-            tables={"remoting": table, "vip": table.without(NOT_ON_VIP)},
-            frame_size_max=config.limits.frame_size_max,
-            frame_complete_ms=config.limits.frame_complete_ms,
-            partial_bytes_max=config.limits.partial_bytes_max,
-            unread_bytes_max=config.limits.outbox_max,
-            on_closed=self._connection_closed,
-        )
+        self.remoting = self._remoting(Handlers(HANDLERS, *parts.handlers))
         self.remoting.unavailable = "the broker is starting"
         self.metrics: MetricsEndpoint | None = None
         if config.metrics.exporter_type == "PROM":
@@ -184,6 +170,22 @@ class Broker(BaseNode):
         self.stopping = False
         self.own_properties = b""
         self._unique_ids = UniqueIds(self.hosts.store_host[:-4], pid=0, salt=self.entropy.getrandbits(31))
+
+    def _remoting(self, table: Handlers) -> Remoting:
+        self._served_isolated = frozenset(table.rows) - CLIENT_CODES
+        return Remoting(
+            self,
+            outbox=self.outbox,
+            clock=self.clock,
+            duties=self.duties,
+            log=self.log,
+            tables={"remoting": table, "vip": table.without(NOT_ON_VIP)},
+            frame_size_max=self.config.limits.frame_size_max,
+            frame_complete_ms=self.config.limits.frame_complete_ms,
+            partial_bytes_max=self.config.limits.partial_bytes_max,
+            unread_bytes_max=self.config.limits.outbox_max,
+            on_closed=self._connection_closed,
+        )
 
     # --- life --------------------------------------------------------------------------------------------------------
 
@@ -371,7 +373,9 @@ class Broker(BaseNode):
     def derive_blocked(self) -> None:
         """Why sends are refused, and with which code; while the broker is not online, clients altogether."""
         if self.serving and not self.stopping:
-            self.remoting.unavailable, self.remoting.served = self.roles.refusal, self._served_isolated
+            refusal = self.roles.refusal
+            self.remoting.unavailable = refusal
+            self.remoting.served = self._served_isolated if refusal else frozenset()
         ip = self.config.network.broker_ip1
         too_few = self.replication.acks.too_few
         self.send_blocked, self.send_blocked_code = "", ResponseCode.NO_PERMISSION
