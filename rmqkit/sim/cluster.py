@@ -12,11 +12,15 @@ needs: each acknowledgement with its place, each unknown outcome, each delivery.
 
 Brokers are called as in a cluster of processes: `broker-a-0` is the master of its group, `broker-a-1` its first slave.
 A group of several has the settings that `cluster up` gives it (`GROUP_DEFAULTS`); `settings` win over them, at every
-broker, and a role that is set is the masters'.
+broker, and a role that is set is the masters'. With `acting` its slaves act for a master that is gone, and name servers
+show and tell it; with `fast` as well that takes 2 s of silence, not 10.
+
+`containers` are names of brokers that share a process: they know each other as neighbours, and a turn of one settles them
+all, as the real driver does. A fault has to hit them together: `together(name)` says who they are.
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from rmqkit.broker.filters.built_in import FILTERS
@@ -57,6 +61,12 @@ GROUP_DEFAULTS = {
     "syncFlushTimeout": 2500,
 }
 
+#: of acting masters, at brokers and at name servers; then the timers of `--preset fast-failover`
+ACTING = {"enableSlaveActingMaster": True, "escapeStrategy": "auto"}
+ACTING_NAMESERVER = {"supportActingMaster": True, "notifyMinBrokerIdChanged": True}
+FAST = {"brokerHeartbeatInterval": 300, "brokerNotActiveTimeoutMillis": 2000, "syncBrokerMemberGroupPeriod": 300}
+FAST_NAMESERVER = {"scanNotActiveBrokerInterval": 500}
+
 Place = tuple[str, int, int]
 
 
@@ -82,17 +92,25 @@ class SimCluster:
         nameservers: int = 1,
         groups: int = 1,
         replicas: int = 1,
+        acting: bool = False,
+        fast: bool = False,
+        containers: Sequence[Sequence[str]] = (),
         settings: Mapping[str, Any] | None = None,
         nameserver_settings: Mapping[str, Any] | None = None,
         client_settings: Mapping[str, int] | None = None,
         prepared: Callable[[Broker], None] | None = None,
     ) -> None:
         self.world = world
-        self.nameserver_settings = dict(nameserver_settings or {})
+        self.nameserver_settings = {
+            **(ACTING_NAMESERVER if acting else {}),
+            **(FAST_NAMESERVER if fast else {}),
+            **(nameserver_settings or {}),
+        }
         self.client_settings = dict(client_settings or {})
         self.nameservers = [Address(f"10.0.0.{number + 1}", NAMESERVER_PORT) for number in range(nameservers)]
         self.replicas = replicas
-        self.settings = {"storageEngine": "mapped", **SMALL_FILES, **self._of_group(), **(settings or {})}
+        self.settings = {"storageEngine": "mapped", **SMALL_FILES, **self._of_group(acting, fast), **(settings or {})}
+        self._containers = [tuple(each) for each in containers]
         self._prepared = prepared
         self._machines = 0
         for number, address in enumerate(self.nameservers):
@@ -106,11 +124,14 @@ class SimCluster:
             world.add_node(name, self._broker(name, broker_id, host), host)
             for tag, port in (("remoting", BROKER_PORT), ("vip", VIP_PORT), ("ha", HA_PORT)):
                 world.listen(name, tag, Address(host, port))
+        for container in self._containers:
+            world.share_turns(container)
 
-    def _of_group(self) -> dict[str, Any]:
+    def _of_group(self, acting: bool, fast: bool) -> dict[str, Any]:
         if self.replicas == 1:
             return {}
-        return {**GROUP_DEFAULTS, "totalReplicas": self.replicas, "inSyncReplicas": min(2, self.replicas)}
+        of_acting = {**(ACTING if acting else {}), **(FAST if fast else {})}
+        return {**GROUP_DEFAULTS, **of_acting, "totalReplicas": self.replicas, "inSyncReplicas": min(2, self.replicas)}
 
     # --- brokers ----------------------------------------------------------------------------------------------------
 
@@ -126,6 +147,19 @@ class SimCluster:
         """The node object of the current life."""
         found: Broker = self.world.node(name)
         return found
+
+    def together(self, name: str) -> tuple[str, ...]:
+        """The brokers of the process of that one, itself included."""
+        return next((container for container in self._containers if name in container), (name,))
+
+    def _meet(self, name: str, broker: Broker) -> None:
+        """A broker of a container is made: it and those that are there know each other."""
+        there = set(self.world.names) - {name}
+        mates = [self.broker(mate) for mate in self.together(name) if mate in there and self.world.is_alive(mate)]
+        broker.neighbours = mates
+        for mate in mates:
+            others = (each for each in mate.neighbours if each.name != name)
+            mate.neighbours = [*others, broker]
 
     def ready(self, limit_ms: int = 30_000) -> None:
         """Run until every broker that is alive is registered everywhere, and every slave follows its master."""
@@ -235,6 +269,7 @@ class SimCluster:
             broker = Broker(name, ports, config, parts)
             if self._prepared is not None:
                 self._prepared(broker)
+            self._meet(name, broker)
             return broker
 
         return make

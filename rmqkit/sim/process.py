@@ -85,6 +85,8 @@ class Process:
         self.is_off = False
         self.refuses = False
         self.incarnation = 0
+        #: nodes of the same OS process: each turn of one settles them all
+        self.mates: list[Process] = []
         #: how far this machine's wall clock is off
         self.wall_skew_ms = 0
         self._is_started = False
@@ -225,6 +227,19 @@ class Process:
             node.run_due()
         node.settle()
         self._flush()
+        for mate in self.mates:
+            mate.settle()
+
+    def settle(self) -> None:
+        """The end of a turn of the driver, which another of its nodes took: what that one has done here goes on."""
+        if not self.is_alive or not self._is_started:
+            return
+        self._set_clock()
+        self.node.settle()
+        self._flush()
+        due_ms = self.node.due_ms()
+        if due_ms is not None:
+            self.plan(due_ms * 1000)
 
     def _take_ready(self) -> None:
         items, self._ready = list(self._ready), {}

@@ -67,6 +67,12 @@ class World:
         """Connections to the address go to the node, in this life and the next. "0.0.0.0" is the node's host."""
         self.net.listen(self._processes[name], tag, address)
 
+    def share_turns(self, names: Iterable[str]) -> None:
+        """These nodes are of one process, and one driver settles them all in each turn."""
+        processes = [self._processes[name] for name in names]
+        for process in processes:
+            process.mates = [each for each in processes if each is not process]
+
     @property
     def names(self) -> list[str]:
         return list(self._processes)

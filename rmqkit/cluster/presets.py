@@ -1,0 +1,50 @@
+"""Presets: names for choices that belong together, for `cluster up --preset NAME`.
+
+A preset gives fields of the `Description` (`shape`) and `[settings]`. What is asked for beside it wins. Nothing of a preset
+is remembered but what it chose: that stands in `cluster.toml`, and in each `node.toml`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from difflib import get_close_matches
+from typing import Any, NamedTuple
+
+from rmqkit.cluster.description import Setting
+from rmqkit.cluster.errors import UsageProblem
+
+
+class Preset(NamedTuple):
+    what: str
+    settings: Mapping[str, Setting]
+    shape: Mapping[str, Any] = {}
+
+
+PRESETS: Mapping[str, Preset] = {
+    "fast-failover": Preset(
+        "a slave acts within 3 s of its master's silence, not within 16",
+        {
+            "scanNotActiveBrokerInterval": 500,
+            "brokerHeartbeatInterval": 300,
+            "brokerNotActiveTimeoutMillis": 2000,
+            "syncBrokerMemberGroupPeriod": 300,
+        },
+    ),
+}
+
+
+def with_preset(name: str | None, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields of a `Description` as they were asked for (None: not asked), with what the preset chooses put below them.
+
+    Raises UsageProblem for a name that is no preset's.
+    """
+    if name is None:
+        return dict(given)
+    preset = PRESETS.get(name)
+    if preset is None:
+        near = get_close_matches(name, PRESETS, n=1)
+        known = f"did you mean {near[0]}?" if near else f"there are {', '.join(PRESETS)}"
+        raise UsageProblem(f"there is no preset {name!r}; {known}")
+    asked = {key: value for key, value in given.items() if value is not None}
+    settings = {**preset.settings, **asked.get("settings", {})}
+    return {**given, **preset.shape, **asked, "settings": settings}

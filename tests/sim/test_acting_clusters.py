@@ -1,0 +1,57 @@
+"""What a simulated cluster is given for acting masters, and nodes that share a process."""
+
+from rmqkit.broker.node import Broker
+from rmqkit.cluster.presets import PRESETS
+from rmqkit.sim.cluster import FAST, FAST_NAMESERVER, SimCluster
+from rmqkit.sim.world import World
+
+
+def test_settings_of_acting_clusters():
+    cluster = SimCluster(World(1), groups=2, replicas=2, acting=True, fast=True, settings={"escapeStrategy": "none"})
+    config = cluster.broker("broker-b-1").config.acting
+    assert (config.enable, config.escape_strategy) == (True, "none")
+    assert (config.heartbeat_ms, config.not_active_ms, config.member_sync_ms) == (300, 2000, 300)
+    nameserver = cluster.world.node("ns-0").config.nameserver
+    assert nameserver.support_acting_master
+    assert nameserver.notify_min_broker_id_changed
+    assert nameserver.scan_not_active_broker_interval_ms == 500
+
+
+def test_without_it_nothing_acts():
+    cluster = SimCluster(World(1), replicas=2)
+    assert not cluster.broker("broker-a-1").config.acting.enable
+    assert not cluster.world.node("ns-0").config.nameserver.support_acting_master
+
+
+def test_fast_is_the_preset():
+    assert {**FAST, **FAST_NAMESERVER} == PRESETS["fast-failover"].settings
+
+
+def test_brokers_of_a_container_know_each_other_and_settle_together():
+    made: list[Broker] = []
+    containers = [("broker-a-0", "broker-b-1"), ("broker-b-0", "broker-a-1")]
+    world = World(2)
+    cluster = SimCluster(world, groups=2, replicas=2, containers=containers, prepared=made.append)
+    names = {name: [each.name for each in cluster.broker(name).neighbours] for name in cluster.brokers}
+    assert names == {
+        "broker-a-0": ["broker-b-1"],
+        "broker-a-1": ["broker-b-0"],
+        "broker-b-0": ["broker-a-1"],
+        "broker-b-1": ["broker-a-0"],
+    }
+    assert cluster.together("broker-b-1") == ("broker-a-0", "broker-b-1")
+    cluster.ready()
+    master, other = cluster.broker("broker-a-0"), cluster.broker("broker-b-1")
+    seen: list[str] = []
+    master.settle, settle = lambda: (seen.append("settled"), settle())[1], master.settle  # type: ignore[method-assign]
+    world.call("broker-b-1", lambda node: seen.append("turn of the other"))
+    world.run_until(lambda: len(seen) > 1 and seen[0] != "settled", 1000)
+    at = seen.index("turn of the other")
+    assert seen[at + 1] == "settled"
+    for name in cluster.together("broker-a-0"):
+        world.kill(name)
+    for name in cluster.together("broker-a-0"):
+        world.restart(name)
+    assert other not in cluster.broker("broker-a-0").neighbours
+    assert [each.name for each in cluster.broker("broker-a-0").neighbours] == ["broker-b-1"]
+    assert [each.name for each in cluster.broker("broker-b-1").neighbours] == ["broker-a-0"]
