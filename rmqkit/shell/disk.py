@@ -51,26 +51,26 @@ class _File:
 
 
 class OsDisk:
-    """The files of one node under `root` (made when absent). `thread` is the driver's; alone, the disk has its own.
+    """The files of one node under `root` (made when absent). `wake` is called from its disk thread after each job.
 
     `fds_max` and `mappings_max` (each mapping holds a descriptor too) are by default a quarter and a sixteenth of what the
-    process may open, at most 512 and 256.
+    process may open, at most 4096 and 256; `share` nodes divide that.
     """
 
     def __init__(
         self,
         root: str,
         *,
-        thread: DiskThread | None = None,
+        wake: Callable[[], None] = lambda: None,
+        share: int = 1,
         fds_max: int | None = None,
         mappings_max: int | None = None,
     ) -> None:
-        descriptors = osfile.descriptors_max()
+        descriptors = osfile.descriptors_max() // share
         self.root = os.path.abspath(root)
         #: jobs that have ended and were not collected yet; filled by the disk thread
         self.completed: deque[Job] = deque()
-        self._thread = thread or DiskThread()
-        self._owns_thread = thread is None
+        self._thread = DiskThread(wake)
         self._fds_max = fds_max or max(8, min(4096, descriptors // 4))
         self._mappings_max = mappings_max or max(4, min(256, descriptors // 16))
         self._files: OrderedDict[str, _File] = OrderedDict()
@@ -242,8 +242,7 @@ class OsDisk:
 
     def close(self) -> None:
         self._thread.wait_until(lambda: self._asked == self._collected + len(self.completed))
-        if self._owns_thread:
-            self._thread.close()
+        self._thread.close()
         self._mappings.clear()
         with _LOCKED_GUARD:
             for file in self._files.values():

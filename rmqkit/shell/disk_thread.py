@@ -1,4 +1,6 @@
-"""The one helper thread of a driver: everything about disks that may take long (syncs, renames, removals) runs here.
+"""The helper thread of one node's disk: everything about it that may take long (syncs, renames, removals) runs here.
+
+Nodes of one driver have a thread each, so that a disk that hangs holds up its own node only.
 
 A `Job` is a function and the completions that wait for it. Jobs run one at a time in the order they were given; when one
 has ended it is put on its owner's `completed` queue and the driver is woken. A sync that has not begun yet may be joined by

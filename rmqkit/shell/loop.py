@@ -15,7 +15,8 @@ may be asleep, one byte through a socket pair; the disk thread and signal handle
 was given up, so an event that was fetched for it can never reach a new socket with the same number.
 
 `run` returns when every node has stopped; `stop` asks them to. An exception out of a node leaves `run` as it is, and
-`failed` names the node: whoever runs the loop tells the story and ends the process.
+`failed` names the node: whoever runs the loop tells the story and ends the process. Nodes come and go while it runs
+(`add`, `remove`), between turns or in a function that was posted; a node in `spared` that cannot start ends nobody else.
 """
 
 from __future__ import annotations
@@ -30,11 +31,11 @@ from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any, Protocol
 
 from rmqkit.config import NetworkLimits
+from rmqkit.errors import CannotStart
 from rmqkit.runtime.connection import Connection
 from rmqkit.runtime.node import Node
 from rmqkit.runtime.ports import Clock, Disk, Log, Ports
 from rmqkit.shell.disk import OsDisk
-from rmqkit.shell.disk_thread import DiskThread
 from rmqkit.shell.listener import Listener, bind
 from rmqkit.shell.log import stderr_log
 from rmqkit.shell.names import Resolver
@@ -49,6 +50,9 @@ if TYPE_CHECKING:
 IDLE_SCAN_MS = 5000
 #: how long bytes that wait when the nodes have stopped may still go out
 LAST_WORDS_MS = 1000
+#: how often a node that is to be removed is asked whether it has stopped
+STOPPED_POLL_MS = 5
+REMOVED = "the node was removed"
 
 
 class Item(Protocol):
@@ -91,7 +95,8 @@ class Loop:
         self.unsent_bytes = 0
         #: items that are no connections
         self._fixed_count = 1
-        self.disk_thread = DiskThread(self.wake)
+        #: nodes whose finding that they cannot start is told to a function instead of ending `run`
+        self.spared: dict[Node, Callable[[CannotStart], None]] = {}
         self.resolver = Resolver(self.call_soon_threadsafe)
         self._hosted: list[Hosted] = []
         self._disks: list[OsDisk] = []
@@ -114,9 +119,9 @@ class Loop:
 
     # --- setting up -------------------------------------------------------------------------------------------------
 
-    def ports(self, folder: str, log: Log | None = None) -> Ports:
-        """Ports for one node whose files live under `folder` (made when absent)."""
-        disk = OsDisk(folder, thread=self.disk_thread)
+    def ports(self, folder: str, log: Log | None = None, *, share: int = 1) -> Ports:
+        """Ports for one node whose files live under `folder` (made when absent); `share` nodes divide the descriptors."""
+        disk = OsDisk(folder, wake=self.wake, share=share)
         self._disks.append(disk)
         entropy = random.Random(os.urandom(32))
         return Ports(self.clock, disk, entropy, log or self.log, memory_size())
@@ -148,8 +153,54 @@ class Loop:
         self._read_clock()
         self._slow.began_ns = time.monotonic_ns()
         for hosted in list(self._hosted):
+            self.failed = hosted.node
             hosted.node.start()
         self._end_turn()
+
+    def hosts(self, node: Node) -> bool:
+        """Whether the node was added and not let go since."""
+        return any(hosted.node is node for hosted in self._hosted)
+
+    def remove(self, node: Node, then: Callable[[], None]) -> None:
+        """Stop one node, let go of all it holds, and call `then`; the others go on."""
+        node.stop()
+
+        def look() -> None:
+            if node.stopped:
+                self.let_go(node)
+                then()
+            else:
+                self.after(STOPPED_POLL_MS, look)
+
+        self.after(0, look)
+
+    def let_go(self, node: Node) -> None:
+        """Close what a node holds, without asking it: it has stopped, or could not start. Bytes that wait still go out."""
+        if self.isolation is not None:
+            for id in self.isolation.ids(node):
+                self.isolation.heal(id)
+        self._flush(node)
+        for item in list(self.items.values()):
+            if getattr(item, "node", None) is not node:
+                continue
+            if isinstance(item, Listener):
+                self.drop_fixed(item.fd, item.sock)
+            elif isinstance(item, (Stream, Dial)):
+                item.conn.closing = item.conn.closing or REMOVED
+                if isinstance(item, Stream):
+                    item.finish()
+                else:
+                    item.abort()
+        self.spared.pop(node, None)
+        for hosted in [hosted for hosted in self._hosted if hosted.node is node]:
+            self._hosted.remove(hosted)
+            if hosted.disk is not None:
+                self.release(hosted.disk)
+
+    def release(self, disk: Disk) -> None:
+        """Close the disk of ports that are not needed any more."""
+        disk.close()
+        self._disks = [each for each in self._disks if each is not disk]
 
     # --- from anywhere ------------------------------------------------------------------------------------------------
 
@@ -174,7 +225,10 @@ class Loop:
         """Take turns until every node has stopped. False when some had not within the grace of `stop`."""
         hosted_nodes = self._hosted
         while True:
-            self.turn(self._timeout_ms())
+            try:
+                self.turn(self._timeout_ms())
+            except CannotStart as error:
+                self._spare(error)
             for hosted in hosted_nodes:
                 if not hosted.node.stopped:
                     break
@@ -185,11 +239,14 @@ class Loop:
                 return False
 
     def stop(self, grace_ms: int = 30_000) -> None:
-        """Ask every node to stop; `run` returns when they have, or after `grace_ms`. In the loop's thread."""
+        """Ask every node to stop; `run` returns when they have, or after `grace_ms`. In the loop's thread.
+
+        The last that was added is asked first: slaves say goodbye before their masters.
+        """
         if self._stop_until_ms is None:
             self._stop_until_ms = self.clock.mono_ms + grace_ms
             self.after(grace_ms, lambda: None)
-            for hosted in list(self._hosted):
+            for hosted in reversed(self._hosted):
                 hosted.node.stop()
 
     def turn(self, timeout_ms: int | None = 0) -> None:
@@ -245,7 +302,6 @@ class Loop:
             self.isolation.close()
         for disk in self._disks:
             disk.close()
-        self.disk_thread.close()
         self.resolver.close()
         self._close_given_up()
         self.poller.close()
@@ -309,6 +365,18 @@ class Loop:
         """Give up the descriptor of such an item."""
         self._fixed_count -= 1
         self.drop(fd, sock)
+
+    def _spare(self, error: CannotStart) -> None:
+        """Go on without a node that has found that it cannot start. Raises the error when it may not be spared."""
+        node = self.failed
+        told = None if node is None else self.spared.get(node)
+        if node is None or told is None:
+            raise error
+        self.failed = None
+        self.let_go(node)
+        told(error)
+        # The turn was left half-way: the others have not settled what they got in it.
+        self.wake()
 
     # --- parts of a turn ----------------------------------------------------------------------------------------------
 

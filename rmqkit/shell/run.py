@@ -9,64 +9,34 @@
     128+n  a second signal n: ended at once
 
 Listening sockets are bound first, so that a node is made with the ports it really has; connections wait in the backlog
-until it has started. SIGHUP opens the log file again. This is the only place with a broad `except`: an exception out of a
+until it has started. SIGHUP opens the log files again. This is the only place with a broad `except`: an exception out of a
 node is told with what the node was doing, its last log lines and the traceback, and the process ends; disks are left as
 they are.
 """
 
 from __future__ import annotations
 
-import gc
 import os
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from types import FrameType
-from typing import TYPE_CHECKING, NamedTuple
 
 from rmqkit.config import NetworkLimits
 from rmqkit.errors import CannotStart, RmqkitError
-from rmqkit.runtime.node import Node
-from rmqkit.runtime.ports import Ports
+from rmqkit.shell.hosting import Hosting, Listen, NodeSpec, Resident, Started
 from rmqkit.shell.log import LogSink, NodeLog, say
 from rmqkit.shell.loop import Loop
 
-if TYPE_CHECKING:
-    from rmqkit.shell.drill_socket import DrillSocket
+__all__ = ["Hosting", "Listen", "NodeSpec", "Resident", "Started", "run_nodes"]
 
 EXIT_DONE = 0
 EXIT_FAILED = 1
 EXIT_BROKEN = 70
 GRACE_MS = 30_000
 DESCRIPTORS_WANTED = 65_536
-
-
-class Listen(NamedTuple):
-    """A listener a node wants. `port` 0 lets the system choose."""
-
-    tag: str
-    host: str
-    port: int
-
-
-class NodeSpec(NamedTuple):
-    """A node to run. `make` gets its ports and, by tag, the port numbers of its listeners; its files are under `folder`."""
-
-    name: str
-    folder: str
-    make: Callable[[Ports, Mapping[str, int]], Node]
-    listens: Sequence[Listen] = ()
-    #: where the drill socket stands; None: drills cannot cut this node off
-    drill_folder: str | None = None
-
-
-class Started(NamedTuple):
-    """What `ready` is told of each node."""
-
-    name: str
-    ports: Mapping[str, int]
 
 
 def run_nodes(
@@ -77,67 +47,54 @@ def run_nodes(
     lifeline_fd: int | None = None,
     grace_ms: int = GRACE_MS,
     ready: Callable[[Sequence[Started]], None] | None = None,
+    hosting: Callable[[Hosting], None] | None = None,
 ) -> int:
-    """Run nodes in one loop until they have stopped; the exit code. `ready` is called once all have started."""
+    """Run nodes in one loop until they have stopped; the exit code.
+
+    `ready` is called once all have started. `hosting` is given, before the start, what adds and removes nodes later.
+    """
     driver_log = NodeLog(sink, "driver")
-    logs = {spec.name: NodeLog(sink, spec.name) for spec in specs}
     try:
         _check_platform()
         loop = Loop(limits=_fitting(limits or NetworkLimits(), driver_log), log=driver_log)
-        _on_signals(loop, sink, driver_log, grace_ms)
+        hosts = Hosting(loop, sink, len(specs))
+        _on_signals(hosts, sink, driver_log, grace_ms)
         if lifeline_fd is not None:
             loop.watch_lifeline(lifeline_fd)
-        made = [_make(loop, spec, logs[spec.name]) for spec in specs]
-        started = [each for each, _ in made]
     except (RmqkitError, OSError) as error:
         return _cannot_start(driver_log, error)
+    making = ""
     try:
-        try:
-            loop.start()
-            # After the start: whoever holds the node's store is named before whoever holds its drill socket.
-            drills = [_drills(loop, node, spec.drill_folder) for (_, node), spec in zip(made, specs, strict=True)]
-        except (RmqkitError, OSError) as error:
-            loop.close()
-            return _cannot_start(driver_log, error)
-        # What is alive now stays: later collections need not look at it again.
-        gc.collect()
-        gc.freeze()
+        for spec in specs:
+            making = spec.name
+            hosts.make(spec)
+        making = ""
+        if hosting is not None:
+            hosting(hosts)
+        loop.start()
+        hosts.open_drill_sockets()
+    except (RmqkitError, OSError) as error:
+        name = making or (loop.failed.name if loop.failed is not None else "")
+        code = _cannot_start(driver_log, error, name if len(specs) > 1 else "")
+        loop.close()
+        return code
+    try:
+        hosts.freeze()
         if ready is not None:
-            ready(started)
+            ready([resident.started for resident in hosts.residents.values()])
         clean = loop.run()
     except CannotStart as error:
-        return _cannot_start(driver_log, error)
+        return _cannot_start(driver_log, error, loop.failed.name if loop.failed is not None and len(specs) > 1 else "")
     except Exception:
-        _tell_story(loop, sink, logs)
+        _tell_story(hosts, driver_log)
         return EXIT_BROKEN
     if not clean:
         driver_log.error("not stopped in time", grace_ms=grace_ms)
         return EXIT_FAILED
     loop.close()
-    for drill in drills:
-        if drill is not None:
-            drill.remove()
+    hosts.remove_drill_sockets()
     driver_log.info("stopped")
     return EXIT_DONE
-
-
-def _make(loop: Loop, spec: NodeSpec, log: NodeLog) -> tuple[Started, Node]:
-    sockets = [(listen.tag, loop.bind(listen.host, listen.port)) for listen in spec.listens]
-    numbers = {tag: int(sock.getsockname()[1]) for tag, sock in sockets}
-    ports = loop.ports(spec.folder, log)
-    node = spec.make(ports, numbers)
-    loop.add(node, ports.disk)
-    for tag, sock in sockets:
-        loop.accept(node, tag, sock)
-    return Started(spec.name, numbers), node
-
-
-def _drills(loop: Loop, node: Node, folder: str | None) -> DrillSocket | None:
-    if folder is None:
-        return None
-    from rmqkit.shell.drill_socket import DrillSocket
-
-    return DrillSocket(loop, node, folder)
 
 
 def _check_platform() -> None:
@@ -166,10 +123,16 @@ def _fitting(limits: NetworkLimits, log: NodeLog) -> NetworkLimits:
     return replace(limits, connections_max=soft // 2)
 
 
-def _cannot_start(log: NodeLog, error: RmqkitError | OSError) -> int:
-    line = str(error)
+def reason_of(error: RmqkitError | OSError) -> str:
+    """Why a node cannot start, as one line."""
     if isinstance(error, OSError) and error.filename is not None:
-        line = f"{error.filename}: {error.strerror}"
+        return f"{error.filename}: {error.strerror}"
+    return str(error)
+
+
+def _cannot_start(log: NodeLog, error: RmqkitError | OSError, node: str = "") -> int:
+    """`node` is named where there are several."""
+    line = f"{node}: {reason_of(error)}" if node else reason_of(error)
     if log.sink.path is not None:
         log.error("cannot start", reason=line)
     if not (log.sink.is_json and log.sink.is_stderr and log.sink.path is not None):
@@ -177,8 +140,9 @@ def _cannot_start(log: NodeLog, error: RmqkitError | OSError) -> int:
     return EXIT_FAILED
 
 
-def _on_signals(loop: Loop, sink: LogSink, log: NodeLog, grace_ms: int) -> None:
+def _on_signals(hosts: Hosting, sink: LogSink, log: NodeLog, grace_ms: int) -> None:
     asked = False
+    loop = hosts.loop
 
     def stop(number: int, _frame: FrameType | None) -> None:
         nonlocal asked
@@ -193,21 +157,32 @@ def _on_signals(loop: Loop, sink: LogSink, log: NodeLog, grace_ms: int) -> None:
 
         loop.call_soon_threadsafe(begin)
 
+    def reopen_all() -> None:
+        sink.reopen()
+        for resident in hosts.residents.values():
+            if resident.spec.sink is not None:
+                resident.spec.sink.reopen()
+
     def reopen(_number: int, _frame: FrameType | None) -> None:
-        loop.call_soon_threadsafe(sink.reopen)
+        loop.call_soon_threadsafe(reopen_all)
 
     signal.signal(signal.SIGTERM, stop)
     signal.signal(signal.SIGINT, stop)
     signal.signal(signal.SIGHUP, reopen)
 
 
-def _tell_story(loop: Loop, sink: LogSink, logs: Mapping[str, NodeLog]) -> None:
-    node = loop.failed
+def _tell_story(hosts: Hosting, driver_log: NodeLog) -> None:
+    node = hosts.loop.failed
+    resident = None if node is None else hosts.residents.get(node.name)
+    log = driver_log if resident is None else resident.log
     name = "driver" if node is None else node.name
     doing = "" if node is None else node.doing
-    last = list(logs[name].last) if name in logs else []
+    last = [] if resident is None else list(log.last)
+    sink = log.sink
     NodeLog(sink, name).error("node failed", doing=doing, error=repr(sys.exc_info()[1]))
     story = "".join(f"  before: {line}\n" for line in last) + traceback.format_exc()
     sink.write_story(name, story)
+    if sink is not driver_log.sink:
+        driver_log.error("node failed", name=name, doing=doing, story=sink.path)
     if sink.path is not None and not (sink.is_json and sink.is_stderr):
         say(f"error: {name} has failed while {doing or 'idle'}; the story is in {sink.path}")

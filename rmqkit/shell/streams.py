@@ -375,6 +375,9 @@ class Dial:
         self.try_next()
 
     def try_next(self) -> None:
+        if not self.loop.hosts(self.node):
+            self._failed("the node was removed")
+            return
         if self.loop.isolation is not None and self.loop.isolation.holds(self):
             return
         while self.targets:
