@@ -42,6 +42,14 @@ def rmqkit_lock_modes() -> Mapping[str, Factory]:  # type: ignore[empty-body]
 
 
 @hookspec
+def rmqkit_escape_strategies() -> Mapping[str, Factory]:  # type: ignore[empty-body]
+    """Where an acting master puts messages that are due, chosen by `escapeStrategy`.
+
+    Factory: `(broker: Broker) -> EscapeStrategy`.
+    """
+
+
+@hookspec
 def rmqkit_filters() -> Mapping[str, Factory]:  # type: ignore[empty-body]
     """How subscriptions say which messages they want, chosen by their `expressionType`. Factory: `() -> Filter`."""
 

@@ -62,6 +62,7 @@ CONTRACTS: Mapping[str, Contract] = {
     "rmqkit_storage_engines": Contract("storage engine", "rmqkit.store.contract", "StorageEngine"),
     "rmqkit_fault_policies": Contract("fault policy", "rmqkit.client.fault_policy", "FaultPolicy"),
     "rmqkit_lock_modes": Contract("lock mode", "rmqkit.broker.lock_modes", "LockMode"),
+    "rmqkit_escape_strategies": Contract("escape strategy", "rmqkit.broker.escape.contract", "EscapeStrategy"),
     "rmqkit_filters": Contract("filter", "rmqkit.broker.filters.contract", "Filter"),
     "rmqkit_allocators": Contract("allocator", "rmqkit.client.allocators", "Allocator"),
     "rmqkit_faults": Contract("fault", "rmqkit.drill.contract", "Fault"),
@@ -121,11 +122,12 @@ def _members(protocol: type) -> list[str]:
 
 
 class BrokerParts(NamedTuple):
-    """What a broker's configuration names: its engine and lock mode, and the handlers and duties of `plugins`; and all
-    filters, which subscriptions name."""
+    """What a broker's configuration names: its engine, lock mode and escape strategy, and the handlers and duties of
+    `plugins`; and all filters, which subscriptions name."""
 
     engine: Factory
     lock_mode: Factory
+    escape_strategy: Factory
     handlers: Sequence[Any]
     #: (name, factory, settings)
     duties: Sequence[tuple[str, Factory, Mapping[str, str]]]
@@ -150,6 +152,10 @@ class Plugins:
     @property
     def lock_modes(self) -> Mapping[str, Factory]:
         return self.by_hook["rmqkit_lock_modes"]
+
+    @property
+    def escape_strategies(self) -> Mapping[str, Factory]:
+        return self.by_hook["rmqkit_escape_strategies"]
 
     @property
     def filters(self) -> Mapping[str, Factory]:
@@ -186,8 +192,11 @@ class Plugins:
         """Raises ConfigError for a name that no plug-in gives, PluginError for handlers that are none."""
         engine = pick(self.storage_engines, config.commit_log.storage_engine, "storageEngine")
         lock_mode = pick(self.lock_modes, config.coordination.lock_mode, "lockMode")
+        acting = config.acting
+        by_default = "auto" if acting.remote_escape else "local"
+        escape_strategy = pick(self.escape_strategies, acting.escape_strategy or by_default, "escapeStrategy")
         switchable = {**self.handlers, **self.duties}
-        with_settings = {**switchable, **self.storage_engines, **self.lock_modes}
+        with_settings = {**switchable, **self.storage_engines, **self.lock_modes, **self.escape_strategies}
         for name in config.plugins.values:
             # A plug-in that is installed and not switched on may have its settings; a misspelt one may not.
             if name not in with_settings:
@@ -201,7 +210,7 @@ class Plugins:
                 handlers.append(self.handlers[name](settings))
             if name in self.duties:
                 duties.append((name, self.duties[name], settings))
-        return BrokerParts(engine, lock_mode, handlers, duties, self.filters)
+        return BrokerParts(engine, lock_mode, escape_strategy, handlers, duties, self.filters)
 
 
 def pick(factories: Mapping[str, Factory], name: str, setting: str) -> Factory:

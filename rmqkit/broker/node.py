@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from rmqkit.broker.client_calls import ClientCalls
 from rmqkit.broker.clients import Clients
+from rmqkit.broker.escape import Escape, EscapeStrategy
 from rmqkit.broker.filters.compiled import Filters
 from rmqkit.broker.filters.table import SAVE_MS as FILTERS_SAVE_MS
 from rmqkit.broker.filters.table import FilterTable
@@ -104,6 +105,10 @@ class BrokerParts(Protocol):
         """(broker)"""
 
     @property
+    def escape_strategy(self) -> Callable[..., EscapeStrategy]:
+        """(broker)"""
+
+    @property
     def filters(self) -> Mapping[str, Callable[..., Any]]: ...
     @property
     def handlers(self) -> Sequence[Handlers]: ...
@@ -161,6 +166,7 @@ class Broker(BaseNode):
         #: what plug-ins keep of this broker, by their names: where a plug-in's handlers and its duty meet
         self.plugins: dict[str, Any] = {}
         self.locks: LockMode = parts.lock_mode(self)
+        self.escape = Escape(self, parts.escape_strategy)
         self._plugin_parts = parts.duties
         self._plugin_duties: dict[str, Run] = {}
         self.guarded_topics = self.topics.guarded
@@ -231,6 +237,7 @@ class Broker(BaseNode):
             self.roles.stop()
             self.registration.leave()
             self.schedule.stop()
+            self.escape.stop()
             self.replication.stop()
         self.log.info("stopping")
         self.store.stop(self._store_stopped)
@@ -353,6 +360,7 @@ class Broker(BaseNode):
             **self.store.facts(),
             **self.statistics.facts(self),
             **self.schedule.facts(),
+            **self.escape.facts(),
             **self.replication.facts(),
             **self.roles.facts(),
         }

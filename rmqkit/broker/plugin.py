@@ -1,7 +1,8 @@
-"""The broker's built-in plug-in: lock modes and filters, registered as outside ones are."""
+"""The broker's built-in plug-in: lock modes, escape strategies and filters, registered as outside ones are."""
 
 from collections.abc import Mapping
 
+from rmqkit.broker.escape.strategies import ESCAPE_STRATEGIES
 from rmqkit.broker.filters.built_in import FILTERS
 from rmqkit.broker.lock_modes import LOCK_MODES
 from rmqkit.hookspecs import Factory, hookimpl
@@ -10,6 +11,11 @@ from rmqkit.hookspecs import Factory, hookimpl
 @hookimpl
 def rmqkit_lock_modes() -> Mapping[str, Factory]:
     return LOCK_MODES
+
+
+@hookimpl
+def rmqkit_escape_strategies() -> Mapping[str, Factory]:
+    return ESCAPE_STRATEGIES
 
 
 @hookimpl

@@ -23,6 +23,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from rmqkit.broker.escape import ESCAPE_STRATEGIES, chosen
 from rmqkit.broker.filters.built_in import FILTERS
 from rmqkit.broker.lock_modes import LOCK_MODES
 from rmqkit.broker.node import Broker, BrokerParts
@@ -76,6 +77,7 @@ class SimParts:
     def __init__(self, engine: str) -> None:
         self.engine = ENGINES[engine]
         self.lock_mode = LOCK_MODES["loose"]
+        self.escape_strategy = lambda broker: ESCAPE_STRATEGIES[chosen(broker.config.acting)](broker)
         self.filters = FILTERS
         self.handlers = ()
         self.duties = ()

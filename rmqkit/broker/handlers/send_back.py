@@ -7,6 +7,9 @@ topic (RETRY_TOPIC) and the first id (ORIGIN_MESSAGE_ID) and counts one failed d
 
 The answer comes when the copy is as durable as a send would be; upstream does not wait for the disk here.
 
+A broker that acts for its master may not write: the copy escapes to another master (`broker/escape`), with the delay that
+it has to wait for there. One attempt is made, since the consumer waits; when it fails the consumer keeps the message.
+
 Source: `broker/.../processor/AbstractSendMessageProcessor.java` (`consumerSendMsgBack`).
 """
 
@@ -49,7 +52,7 @@ def send_back(broker: "Broker", call: Call[ConsumerSendMsgBackRequest]) -> Respo
     group = broker.groups.get(args.group)
     if group is None:
         raise Refused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group not exist, {args.group}")
-    if broker.send_blocked:
+    if broker.send_blocked and not broker.escape.is_open:
         raise Refused(broker.send_blocked_code, broker.send_blocked)
     if group.retry_queue_nums <= 0:
         # Such a group gives up what it could not consume.
@@ -57,15 +60,17 @@ def send_back(broker: "Broker", call: Call[ConsumerSendMsgBackRequest]) -> Respo
     fault = topic_fault(retry_topic(args.group))
     if fault:
         raise Refused(ResponseCode.INVALID_PARAMETER, fault)
-    if broker.puts.own_count >= broker.config.limits.waiters_max:
+    if broker.puts.own_count + broker.escape.under_way >= broker.config.limits.waiters_max:
         raise Refused(ResponseCode.SYSTEM_BUSY, "[OVERLOAD]system busy, start flow control for a while")
     record = _record(broker, args.offset)
     is_dead = _is_dead(call, group, record)
+    level = 0 if is_dead else args.delay_level or FIRST_LEVEL + record.reconsume_times
+    if broker.escape.is_open:
+        return _escape(broker, call, group, record, level, is_dead=is_dead)
     config = _topic(broker, call, group, is_dead=is_dead)
     if config.topic_name in broker.topics.unsaved:
         return handled_when_saved(broker, call, config.topic_name, send_back)
     queue_id = broker.entropy.randrange(1 if is_dead else group.retry_queue_nums)
-    level = 0 if is_dead else args.delay_level or FIRST_LEVEL + record.reconsume_times
     call.changing()
     put = _copy(broker, record, config.topic_name, queue_id, level)
     result: PutResult = broker.schedule.append(put, level) if level > 0 else broker.store.append(put)
@@ -81,6 +86,33 @@ def send_back(broker: "Broker", call: Call[ConsumerSendMsgBackRequest]) -> Respo
 
     # As a delayed send: it is counted in its own topic when it is delivered.
     broker.puts.await_own(SCHEDULE_TOPIC if level > 0 else put.topic, result, ended, copies=True)
+    return LATER
+
+
+def _escape(
+    broker: "Broker",
+    call: Call[ConsumerSendMsgBackRequest],
+    group: "SubscriptionGroupConfig",
+    record: Record,
+    level: int,
+    *,
+    is_dead: bool,
+) -> Response:
+    """Put the copy on another master; topics of this group are its master's to make."""
+    name = call.args.group
+    queue_id = broker.entropy.randrange(1 if is_dead else group.retry_queue_nums)
+    put = _copy(broker, record, dlq_topic(name) if is_dead else retry_topic(name), queue_id, level)
+    call.changing()
+
+    def ended(status: PutStatus) -> None:
+        if status is PutStatus.PUT_OK:
+            broker.statistics.came_back(_first_topic(record), name)
+            call.finish(call.ok())
+        else:
+            why = broker.escape.why or status.name
+            call.finish(call.error(ResponseCode.SERVICE_NOT_AVAILABLE, f"service not available now: {why}"))
+
+    broker.escape.put(put, f"BACK:{record.phy_offset}", ended, level=level)
     return LATER
 
 

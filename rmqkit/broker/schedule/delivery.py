@@ -1,7 +1,12 @@
-"""Schedule: puts delayed messages into their topics when they are due. On where the broker is a master.
+"""Schedule: puts delayed messages into their topics when they are due. On where the broker is a master, or acts for one.
 
     on:   a duty reads the queue of each level from where it was left, puts what is due and sleeps until the next one is
     off:  nothing is delivered; puts that are under way still count
+
+A master puts into its own store. Who acts for one may not write there: its messages escape (`broker/escape`), one at a time
+a level, so that the order of a level is kept. It begins where the copied progress ends, and how far it gets is its
+progress; the master that comes back takes that over. It looks at its queues each 100 ms, as what is replicated still
+arrives without an append of its own.
 
 A level's queue is in the order of its due times, so only its first message is waited for: the duty wakes when that is
 due, and a level without messages costs nothing. While anything waits the clock is looked at each second, as somebody may
@@ -14,7 +19,7 @@ level waits for it, the other levels do not. A record that cannot be read is pas
 
 Bounds: messages and bytes a turn, shared by the levels that are due; puts under way a level (`pending_max`).
 
-`put` is where a delivered message goes: this broker's store, or by way of another broker when this one may not write.
+`put` is where a delivered message of a master goes, `escape` where that of an acting one does.
 
 Source: `broker/.../schedule/ScheduleMessageService.java`.
 """
@@ -46,8 +51,14 @@ UNREADABLE_MS = 10_000
 #: until a put that failed is put again: so much more each time
 RETRY_STEP_MS = 100
 RETRY_MAX_MS = 60_000
+#: of an acting master: nothing but a look at its routes is wasted, and the group waits
+ESCAPE_RETRY_MAX_MS = 2_000
+#: progress of an acting master is saved this soon: what it has escaped is in no log of its own
+ESCAPE_SAVE_MS = 1_000
 
-PutSeam = Callable[[Put, Callable[[PutStatus], None]], None]
+Then = Callable[[PutStatus], None]
+PutSeam = Callable[[Put, Then], None]
+EscapeSeam = Callable[[Put, str, Then], None]
 
 
 class Delivery:
@@ -103,6 +114,7 @@ class Schedule:
         self._broker = broker
         self.offsets = DelayOffsets(broker, folder)
         self.put: PutSeam = broker.puts.put
+        self.escape: EscapeSeam = lambda put, origin, then: broker.escape.put(put, origin, then)
         self.levels: dict[int, Level] = {}
         self._first = 0
 
@@ -198,7 +210,7 @@ class Schedule:
         offset_max = self._corrected(level)
         size = 0
         while count > 0 and level.next < offset_max:
-            room = broker.config.delay.pending_max - len(level.under_way)
+            room = (1 if broker.roles.is_acting else broker.config.delay.pending_max) - len(level.under_way)
             if room <= 0:
                 level.is_full = True
                 return None, size
@@ -223,7 +235,7 @@ class Schedule:
         # What a failed write has taken back never comes; nothing is lined up any more then.
         is_written = level.awaited <= offset_max or store.offset_written == store.offset_max
         is_visible = is_written and (confirmed is None or confirmed >= store.offset_written)
-        return None if is_visible else now_ms + INVISIBLE_MS, size
+        return None if is_visible and not broker.roles.is_acting else now_ms + INVISIBLE_MS, size
 
     def _corrected(self, level: Level) -> int:
         """Bring a level back into its queue's range; the queue's end."""
@@ -258,7 +270,11 @@ class Schedule:
                 self._broker.log.error("delayed-message-dropped", level=level.number, offset=delivery.offset, why=put)
             self._ended(level, delivery, PutStatus.PUT_OK)
         else:
-            self.put(put, partial(self._ended, level, delivery))
+            ended = partial(self._ended, level, delivery)
+            if self._broker.roles.is_acting:
+                self.escape(put, f"SCHEDULE:{level.number}:{delivery.offset}", ended)
+            else:
+                self.put(put, ended)
 
     def _put_again(self, level: Level) -> bool:
         """Those that failed, in order; whether more of the level can follow."""
@@ -304,20 +320,46 @@ class Schedule:
     def _count(self, level: Level, count: int) -> None:
         broker = self._broker
         self.offsets.update(level.number, level.offset, count)
-        broker.duties.wake(SAVE, broker.clock.mono_ms + broker.config.delay.flush_delay_offset_interval_ms)
+        save_ms = broker.config.delay.flush_delay_offset_interval_ms
+        if broker.roles.is_acting:
+            save_ms = min(save_ms, ESCAPE_SAVE_MS)
+        broker.duties.wake(SAVE, broker.clock.mono_ms + save_ms)
 
     def _failed(self, level: Level, delivery: Delivery, status: PutStatus) -> None:
         now_ms = self._broker.clock.mono_ms
         if not level.again:
             level.failures += 1
-            level.retry_ms = now_ms + min(level.failures * RETRY_STEP_MS, RETRY_MAX_MS)
+            is_acting = self._broker.roles.is_acting
+            retry_max_ms = ESCAPE_RETRY_MAX_MS if is_acting else RETRY_MAX_MS
+            level.retry_ms = now_ms + min(level.failures * RETRY_STEP_MS, retry_max_ms)
             if level.failures == 1:
-                self._broker.log.warning("delayed-message-not-stored", level=level.number, status=status.name)
+                why = self._broker.escape.why if is_acting else ""
+                self._broker.log.warning("delayed-message-not-stored", level=level.number, status=status.name, why=why)
         level.again.append(delivery)
         if self.is_on:
             self._wake(level, level.retry_ms)
 
     # --- what is asked about it ---------------------------------------------------------------------------------------
+
+    def due_count(self) -> int:
+        """Messages that are due and not known to be put; 0 while nothing is delivered here."""
+        if not self.is_on:
+            return 0
+        wall_ms = self._broker.clock.wall_ms
+        return sum(self._first_not_due(level, wall_ms) - level.offset for level in self.levels.values())
+
+    def _first_not_due(self, level: Level, wall_ms: int) -> int:
+        """By halves, since a queue is in the order of its due times."""
+        store = self._broker.store
+        low, high = level.offset, store.queue_range(SCHEDULE_TOPIC, level.queue_id).offset_max
+        while low < high:
+            middle = (low + high) // 2
+            entries = store.entries(SCHEDULE_TOPIC, level.queue_id, middle, 1)
+            if entries and self._due_ms(level, entries[0], wall_ms) > wall_ms:
+                high = middle
+            else:
+                low = middle + 1
+        return max(low, level.offset)
 
     def facts(self) -> dict[str, str]:
         """`scheduleMessageOffset_<level>`: delivered up to, end of its queue."""

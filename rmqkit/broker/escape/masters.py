@@ -1,0 +1,182 @@
+"""Masters: which brokers of other groups may take a message of a topic, by what the name servers say and by what we saw.
+
+A name server is asked for the topic's route (105), one question a topic at a time, and its answer holds for `ROUTE_MS`; so
+whom the name servers know to be dead is asked for nothing. A master is what stands in the route as id 0 with a queue that
+may be written: where an acting slave is shown as id 0, its queues are read-only. Name servers may disagree, and some may be
+cut off: the next one is asked until one names a master.
+
+Whoever fails is left alone for a while, each time twice as long (`BACK_OFF_MS`, up to `BACK_OFF_MS_MAX`): altogether when
+it does not answer or serves nobody, for the topic when it refuses that alone. A success ends it.
+
+Source: `broker/.../topic/TopicRouteInfoManager.java` (`tryToFindTopicPublishInfo`), `TopicPublishInfo.java`.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from rmqkit.errors import RemoteProtocolError
+from rmqkit.runtime.calls import CallFailed, Outcome
+from rmqkit.runtime.connection import Address
+from rmqkit.wire.bodies import TopicRoute
+from rmqkit.wire.codes import PermName, RequestCode, ResponseCode
+from rmqkit.wire.schemas.nameserver import GetRouteInfoRequest
+
+if TYPE_CHECKING:
+    from rmqkit.broker.node import Broker
+
+ROUTE_MS = 2_000
+ROUTE_TIMEOUT_MS = 1_000
+BACK_OFF_MS = 500
+BACK_OFF_MS_MAX = 10_000
+#: topics whose routes are remembered
+TOPICS_MAX = 1_000
+
+
+class Master(NamedTuple):
+    broker_name: str
+    address: Address
+    #: queues of the topic that may be written
+    queues: int
+
+
+#: the masters that may be asked, and when there is none, why
+Found = Callable[[Sequence[Master], str], None]
+
+
+class Route(NamedTuple):
+    until_ms: int
+    masters: Sequence[Master]
+    why: str
+
+
+class _BackOff:
+    __slots__ = ("failures", "until_ms", "why")
+
+    def __init__(self) -> None:
+        self.failures = 0
+        self.until_ms = 0
+        self.why = ""
+
+
+class Masters:
+    def __init__(self, broker: "Broker", *, own_group: bool) -> None:
+        """With `own_group` the master of this broker's own group, once it is back, is as good as any."""
+        self._broker = broker
+        self._own_group = own_group
+        self._routes: dict[str, Route] = {}
+        self._asking: dict[str, list[Found]] = {}
+        #: by broker, and by broker and topic
+        self._left_alone: dict[tuple[Address, str], _BackOff] = {}
+        #: the name server that answered last is asked first
+        self._first = 0
+
+    def find(self, topic: str, then: Found) -> None:
+        """`then` is called once, perhaps before this returns."""
+        route = self._routes.get(topic)
+        if route is not None and self._broker.clock.mono_ms < route.until_ms:
+            self._choose(topic, route, then)
+            return
+        waiting = self._asking.get(topic)
+        if waiting is not None:
+            waiting.append(then)
+            return
+        self._asking[topic] = [then]
+        self._ask(topic, 0, "no name server is configured (namesrvAddr)")
+
+    # --- back-off ----------------------------------------------------------------------------------------------------
+
+    def failed(self, master: Master, why: str, *, topic: str = "") -> None:
+        """Leave it alone for a while; with `topic` for that alone."""
+        now_ms = self._broker.clock.mono_ms
+        back_off = self._left_alone.setdefault((master.address, topic), _BackOff())
+        if back_off.until_ms > now_ms:
+            # Another message that was on its way to it.
+            return
+        wait_ms = min(BACK_OFF_MS << min(back_off.failures, 10), BACK_OFF_MS_MAX)
+        back_off.failures += 1
+        back_off.until_ms = now_ms + wait_ms
+        back_off.why = why
+        if back_off.failures == 1:
+            self._broker.log.warning("escape-refused", broker=master.broker_name, topic=topic or "*", reason=why)
+        if not topic:
+            # Its place may have been taken: look before the next one.
+            self._routes.clear()
+
+    def worked(self, master: Master, topic: str) -> None:
+        if self._left_alone:
+            self._left_alone.pop((master.address, ""), None)
+            self._left_alone.pop((master.address, topic), None)
+
+    def _choose(self, topic: str, route: Route, then: Found) -> None:
+        now_ms = self._broker.clock.mono_ms
+        masters, why = [], route.why
+        for master in route.masters:
+            held = [self._left_alone.get((master.address, each)) for each in ("", topic)]
+            back_off = next((each for each in held if each is not None and each.until_ms > now_ms), None)
+            if back_off is None:
+                masters.append(master)
+            else:
+                why = f"{master.broker_name} ({master.address}): {back_off.why}"
+        then(masters, "" if masters else why)
+
+    # --- routes ------------------------------------------------------------------------------------------------------
+
+    def _ask(self, topic: str, number: int, why: str) -> None:
+        """Ask the name servers, from the `number`th on; `why` is what the last one did."""
+        broker = self._broker
+        nameservers = broker.registration.nameservers
+        if number == len(nameservers):
+            self._answered(topic, (), why)
+            return
+        at = (self._first + number) % len(nameservers)
+        address = nameservers[at]
+
+        def answered(outcome: Outcome) -> None:
+            masters, fault = self._read(topic, address, outcome)
+            if masters:
+                self._first = at
+                self._answered(topic, masters, "")
+            else:
+                self._ask(topic, number + 1, fault)
+
+        request = GetRouteInfoRequest(topic=topic, accept_standard_json_only=True)
+        broker.remoting.call(
+            address, RequestCode.GET_ROUTEINFO_BY_TOPIC, request, timeout_ms=ROUTE_TIMEOUT_MS, then=answered
+        )
+
+    def _read(self, topic: str, address: Address, outcome: Outcome) -> tuple[Sequence[Master], str]:
+        if isinstance(outcome, CallFailed):
+            return (), f"name server {address}: {outcome.text}"
+        if outcome.code == ResponseCode.TOPIC_NOT_EXIST:
+            return (), f"no broker of name server {address} has topic {topic}"
+        if not outcome.is_ok:
+            return (), f"name server {address}: code {outcome.code}: {outcome.remark}"
+        try:
+            masters = self._masters(TopicRoute.decode(outcome.body))
+        except (RemoteProtocolError, ValueError) as error:
+            return (), f"name server {address}: {error}"
+        return masters, f"no {'' if self._own_group else 'other '}group with topic {topic} has a live master"
+
+    def _masters(self, route: TopicRoute) -> Sequence[Master]:
+        """Raises ValueError for an address that is none."""
+        broker = self._broker
+        queues = {
+            each.broker_name: each.write_queue_nums
+            for each in route.queue_datas
+            if each.perm & PermName.PERM_WRITE and each.write_queue_nums > 0
+        }
+        masters = []
+        for data in sorted(route.broker_datas, key=lambda each: each.broker_name):
+            text = data.broker_addrs.get(0)
+            is_own = data.broker_name == broker.config.identity.broker_name and not self._own_group
+            if text and not is_own and text != broker.address_text and data.broker_name in queues:
+                masters.append(Master(data.broker_name, Address.parse(text), queues[data.broker_name]))
+        return masters
+
+    def _answered(self, topic: str, masters: Sequence[Master], why: str) -> None:
+        until_ms = self._broker.clock.mono_ms + ROUTE_MS
+        while len(self._routes) >= TOPICS_MAX:
+            del self._routes[next(iter(self._routes))]
+        route = self._routes[topic] = Route(until_ms, masters, why)
+        for then in self._asking.pop(topic, ()):
+            self._choose(topic, route, then)

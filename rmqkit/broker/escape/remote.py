@@ -1,0 +1,153 @@
+"""Remote: puts an escaping message on a live master of another group, as a send of its own (SEND_MESSAGE_V2).
+
+Which masters there are is `masters.py`'s. The queues of a topic are spread over them, and messages of one queue go to one
+master as long as it takes them, so that they stay in order. A master that surely did not store the message (it could not
+be reached, it refuses) is left alone for a while and the next one is tried at once. When nobody knows (no answer, or
+stored and not known to be durable) the attempt ends as unknown: the message will be put again, and may come twice.
+
+The send waits for disk and copies as a producer's does. Upstream says WAIT=false here: its message then stands in one page
+cache while the progress of the delay has moved past it, and is gone with that machine's power. "No slave is at hand" counts
+as put, as it does for a producer: that master has it, and asking again would only store it again.
+
+A message for a dead-letter topic is sent to the group's retry topic with no redelivery left: the other broker then makes
+the topic and parks the message in it, as it does for its own.
+
+Source: `broker/.../failover/EscapeBridge.java` (`putMessageToRemoteBroker`), `broker/.../out/BrokerOuterAPI.java`
+(`sendMessageToSpecificBroker`).
+"""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from rmqkit.broker.escape.contract import Escaping, Then
+from rmqkit.broker.escape.masters import Master, Masters
+from rmqkit.broker.names import AUTO_CREATE_TOPIC, DLQ_PREFIX, RETRY_PREFIX, retry_topic
+from rmqkit.runtime.calls import CallFailed, Outcome
+from rmqkit.store.contract import PutStatus
+from rmqkit.wire import properties as props
+from rmqkit.wire.codes import RequestCode, ResponseCode
+from rmqkit.wire.javahash import java_hash
+from rmqkit.wire.schemas.send import SendMessageRequestV2
+
+if TYPE_CHECKING:
+    from rmqkit.broker.node import Broker
+
+SEND_TIMEOUT_MS = 3_000
+DEFAULT_QUEUES = 8
+
+_PUT = frozenset((ResponseCode.SUCCESS, ResponseCode.SLAVE_NOT_AVAILABLE))
+_STORED: dict[int, PutStatus] = {
+    ResponseCode.FLUSH_DISK_TIMEOUT: PutStatus.FLUSH_DISK_TIMEOUT,
+    ResponseCode.FLUSH_SLAVE_TIMEOUT: PutStatus.FLUSH_SLAVE_TIMEOUT,
+}
+#: what says nothing of the broker, only of this topic there
+_OF_TOPIC = frozenset(
+    (
+        ResponseCode.MESSAGE_ILLEGAL,
+        ResponseCode.NO_PERMISSION,
+        ResponseCode.TOPIC_NOT_EXIST,
+        ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+        ResponseCode.INVALID_PARAMETER,
+    )
+)
+
+
+class Remote:
+    def __init__(self, broker: "Broker", *, own_group: bool = False) -> None:
+        """With `own_group` the master of this broker's own group may be asked too, once it is back."""
+        self._broker = broker
+        self._masters = Masters(broker, own_group=own_group)
+        identity = broker.config.identity
+        self._group = f"InnerProducerGroup_{identity.broker_name}_{identity.broker_id}"
+        #: messages put, by broker name
+        self.put_counts: dict[str, int] = {}
+        self.why = ""
+
+    def put(self, message: Escaping, then: Then) -> None:
+        topic = message.put.topic
+        if topic.startswith(DLQ_PREFIX):
+            topic = retry_topic(topic[len(DLQ_PREFIX) :])
+
+        def found(masters: Sequence[Master], why: str) -> None:
+            first = (java_hash(topic) + message.put.queue_id) % len(masters) if masters else 0
+            self._try(message, topic, [*masters[first:], *masters[:first]], why, then)
+
+        self._masters.find(topic, found)
+
+    def waiting(self) -> int:
+        return 0
+
+    def facts(self) -> dict[str, str]:
+        return {
+            "escapeWhy": self.why,
+            "escapedTo": msgspec.json.encode(dict(sorted(self.put_counts.items()))).decode(),
+        }
+
+    def stop(self) -> None:
+        pass
+
+    def _try(self, message: Escaping, topic: str, masters: list[Master], why: str, then: Then) -> None:
+        if not masters:
+            self.why = why
+            then(PutStatus.SERVICE_NOT_AVAILABLE)
+            return
+        master, *others = masters
+        self._broker.remoting.call(
+            master.address,
+            RequestCode.SEND_MESSAGE_V2,
+            self._request(message, topic, master),
+            bytes(message.put.body),
+            timeout_ms=SEND_TIMEOUT_MS,
+            then=partial(self._answered, message, topic, master, others, then),
+        )
+
+    def _request(self, message: Escaping, topic: str, master: Master) -> SendMessageRequestV2:
+        put = message.put
+        properties = put.properties
+        if message.level:
+            properties = props.put(properties, props.PROPERTY_DELAY_TIME_LEVEL.encode(), b"%d" % message.level)
+        group = props.find(properties, props.PROPERTY_PRODUCER_GROUP.encode())
+        # Whether it is a dead letter was decided when it was sent back; the group may be set up otherwise over there.
+        times_max = None
+        if topic.startswith(RETRY_PREFIX):
+            times_max = put.reconsume_times if topic == put.topic else 0
+        return SendMessageRequestV2(
+            producer_group=self._group if group is None else group.decode("utf-8", "replace"),
+            topic=topic,
+            default_topic=AUTO_CREATE_TOPIC,
+            default_topic_queue_nums=DEFAULT_QUEUES,
+            queue_id=put.queue_id % master.queues,
+            sys_flag=put.sys_flag,
+            born_timestamp=put.born_ms,
+            flag=put.flag,
+            properties=properties.decode("utf-8", "replace"),
+            reconsume_times=put.reconsume_times,
+            unit_mode=False,
+            max_reconsume_times=times_max,
+            batch=False,
+            broker_name=master.broker_name,
+        )
+
+    def _answered(
+        self, message: Escaping, topic: str, master: Master, others: list[Master], then: Then, outcome: Outcome
+    ) -> None:
+        if isinstance(outcome, CallFailed):
+            why, status = outcome.text, PutStatus.UNKNOWN_ERROR if outcome.maybe_done else None
+        elif outcome.code in _PUT:
+            self.why = ""
+            self._masters.worked(master, topic)
+            self.put_counts[master.broker_name] = self.put_counts.get(master.broker_name, 0) + 1
+            then(PutStatus.PUT_OK)
+            return
+        else:
+            why, status = f"code {outcome.code}: {outcome.remark}", _STORED.get(outcome.code)
+        of_topic = not isinstance(outcome, CallFailed) and outcome.code in _OF_TOPIC
+        self._masters.failed(master, why, topic=topic if of_topic else "")
+        self.why = f"{master.broker_name} ({master.address}): {why}"
+        if status is not None:
+            then(status)
+        else:
+            self._try(message, topic, others, self.why, then)

@@ -1,0 +1,83 @@
+"""The built-in escape strategies, by the name that `escapeStrategy` picks.
+
+- `none`: nothing escapes; what is due waits until the group has a master again.
+- `local`: a master in the same process (`local.py`).
+- `remote`: a live master of another group (`remote.py`).
+- `auto`: `local`, and where no such master takes it, `remote`.
+"""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from rmqkit.broker.escape.contract import UNKNOWN, EscapeStrategy, Escaping, Then
+from rmqkit.broker.escape.local import Local
+from rmqkit.broker.escape.remote import Remote
+from rmqkit.store.contract import PutStatus
+
+if TYPE_CHECKING:
+    from rmqkit.broker.node import Broker
+
+NONE = "none"
+
+
+class Stay:
+    """`none`."""
+
+    def __init__(self, broker: "Broker") -> None:
+        pass
+
+    def put(self, message: Escaping, then: Then) -> None:
+        then(PutStatus.SERVICE_NOT_AVAILABLE)
+
+    def waiting(self) -> int:
+        return 0
+
+    def facts(self) -> dict[str, str]:
+        return {"escapeWhy": "escapeStrategy is none: what is due waits for the master of the group"}
+
+    def stop(self) -> None:
+        pass
+
+
+class Auto:
+    """`auto`. With `own_group` the master of this broker's own group may be asked too, once it is back."""
+
+    def __init__(self, broker: "Broker", *, own_group: bool = False) -> None:
+        self.local = Local(broker)
+        self.remote = Remote(broker, own_group=own_group)
+
+    def put(self, message: Escaping, then: Then) -> None:
+        self.local.put(message, partial(self._tried, message, then))
+
+    def _tried(self, message: Escaping, then: Then, status: PutStatus) -> None:
+        if status is PutStatus.PUT_OK or status in UNKNOWN:
+            then(status)
+        else:
+            self.remote.put(message, then)
+
+    def waiting(self) -> int:
+        return 0
+
+    def facts(self) -> dict[str, str]:
+        counts = dict(self.local.put_counts)
+        for name, count in self.remote.put_counts.items():
+            counts[name] = counts.get(name, 0) + count
+        return {
+            "escapeWhy": self.remote.why,
+            "escapedTo": msgspec.json.encode(dict(sorted(counts.items()))).decode(),
+        }
+
+    def stop(self) -> None:
+        self.local.stop()
+        self.remote.stop()
+
+
+ESCAPE_STRATEGIES: Mapping[str, Callable[["Broker"], EscapeStrategy]] = {
+    NONE: Stay,
+    "local": Local,
+    "remote": Remote,
+    "auto": Auto,
+}
