@@ -18,7 +18,7 @@ import typer
 
 from rmqkit.cli import output
 from rmqkit.cli.commands import Group
-from rmqkit.cli.complete import cluster_names, clusters_and_selectors, setting_keys
+from rmqkit.cli.complete import cluster_names, clusters_and_selectors, preset_names, setting_keys
 from rmqkit.cli.finding import Json
 from rmqkit.cli.usage import Failed, UsageError
 
@@ -42,7 +42,13 @@ Words = Annotated[
         autocompletion=clusters_and_selectors,
     ),
 ]
-WAITED_FOR = ("ready", "in-sync")
+#: what `wait --for` knows, and how it is said when it has come
+WAITED_FOR = {
+    "ready": "is ready",
+    "in-sync": "is in sync",
+    "acting": "has acting masters",
+    "master-back": "has its masters back",
+}
 Grace = Annotated[float, typer.Option("--grace", min=0.0, help="Seconds a node has to stop cleanly before it is killed.")]
 Timeout = Annotated[float, typer.Option("--timeout", min=0.1, help="Seconds to wait until the nodes answer.")]
 
@@ -97,6 +103,10 @@ def up(
         typer.Option("--replicas", help="Brokers of a group, a master and its slaves (2).", show_default=False),
     ] = None,
     nameservers: Annotated[int | None, typer.Option("--nameservers", help="Name servers (1).", show_default=False)] = None,
+    preset: Annotated[
+        str | None,
+        typer.Option("--preset", help="Choices that belong together: fast-failover.", autocompletion=preset_names),
+    ] = None,
     settings: Annotated[
         list[str] | None,
         typer.Option(
@@ -124,22 +134,22 @@ def up(
     refuse_on_windows()
     from rmqkit.cluster.description import parse_settings, read
     from rmqkit.cluster.names import DEFAULT
+    from rmqkit.cluster.presets import with_preset
     from rmqkit.cluster.status import document
 
     with patient(name or (read(file).name if file else DEFAULT)) as cluster:
-        started = cluster.up(
-            file=file,
-            timeout_s=timeout,
-            groups=groups,
-            replicas=replicas,
-            nameservers=nameservers,
-            settings=parse_settings(settings) if settings else None,
-            base_port=base_port,
-            any_port=any_port or None,
-            bind=bind,
-            advertise=advertise,
-            log_format=log_format,
-        )
+        given = {
+            "groups": groups,
+            "replicas": replicas,
+            "nameservers": nameservers,
+            "settings": parse_settings(settings) if settings else None,
+            "base_port": base_port,
+            "any_port": any_port or None,
+            "bind": bind,
+            "advertise": advertise,
+            "log_format": log_format,
+        }
+        started = cluster.up(file=file, timeout_s=timeout, **with_preset(preset, given))
     warn_of_open_doors(cluster.description.bind)
     status = document(cluster)
     for node in status["nodes"]:
@@ -296,7 +306,8 @@ def wait(
         typer.Option(
             "--for",
             metavar="STATE",
-            help="ready: every node answers and slaves follow; in-sync: masters count all slaves in sync as well.",
+            help="ready: every node answers and slaves follow; in-sync: masters count all slaves in sync as well; acting: "
+            "slaves act for masters that do not answer; master-back: all masters serve again.",
         ),
     ] = "ready",
     timeout: Timeout = 60.0,
@@ -312,7 +323,7 @@ def wait(
     if json:
         output.document(document(cluster))
     else:
-        print(f"cluster {name} is {'in sync' if until == 'in-sync' else until}")
+        print(f"cluster {name} {WAITED_FOR[until]}")
 
 
 def act(words: list[str] | None, verb: str, json: bool, how: Callable[..., list[str]]) -> None:

@@ -30,6 +30,12 @@ def clusters_and_selectors(incomplete: str) -> list[str]:
     return [word for word in [*found, *cluster_names("")] if word.startswith(incomplete)]
 
 
+def preset_names(incomplete: str) -> list[str]:
+    from rmqkit.cluster.presets import PRESETS
+
+    return [name for name in PRESETS if name.startswith(incomplete)]
+
+
 def setting_keys(incomplete: str) -> list[str]:
     from rmqkit.settings.keys import ROWS
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from rmqkit.cli import output
-from rmqkit.cluster import Cluster
+from rmqkit.cluster import Cluster, roles
 from rmqkit.cluster.home import LOG
 from rmqkit.cluster.names import DEFAULT
 from rmqkit.cluster.processes import last_lines
@@ -32,15 +32,15 @@ def status_rows(status: dict[str, Any]) -> list[tuple[object, ...]]:
         in_sync = None
         if node.get("in_sync") is not None:
             in_sync = f"{node['in_sync']}/{brokers[node['broker_name']]}"
-        elif node.get("replication"):
+        elif node.get("replication") and not node["acting"]:
             in_sync = "no" if node["node"] in lacking else "yes"
-        cells = (node["state"], node.get("role"), node["address"], node["pid"], node.get("offset_max"), in_sync)
+        cells = (node["state"], roles.shown(node), node["address"], node["pid"], node.get("offset_max"), in_sync)
         rows.append((node["node"], *("-" if cell is None else cell for cell in cells)))
     return rows
 
 
 def notes(status: dict[str, Any]) -> list[str]:
-    """Lines below the table: who is cut off, why a broker is not in sync, and how far behind one is that is."""
+    """Lines below the table: who is cut off, acts or is not online, is not in sync and why, or is how far behind."""
     from rmqkit.cli.brokers import bytes_text
 
     lacking = reasons(status["nodes"])
@@ -50,6 +50,7 @@ def notes(status: dict[str, Any]) -> list[str]:
         for node in status["nodes"]
         if node["cut_off"]
     ]
+    lines += [f"{node}  {text}" for node, text in roles.remarks(status["nodes"], time.time_ns() // 1_000_000)]
     lines += [f"{node}  {why}" for node, why in lacking.items()]
     for node in status["nodes"]:
         said = node.get("replication")

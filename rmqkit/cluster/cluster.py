@@ -17,7 +17,7 @@ from typing import Any
 
 import psutil
 
-from rmqkit.cluster import cut_off, nodefile, processes, readiness, selectors, state
+from rmqkit.cluster import cut_off, nodefile, processes, readiness, selectors, state, takeover
 from rmqkit.cluster import description as descriptions
 from rmqkit.cluster import home as homes
 from rmqkit.cluster.description import Description, NodePlan
@@ -247,11 +247,33 @@ class Cluster:
     def wait(self, until: str = "ready", timeout_s: float = UP_TIMEOUT_S) -> None:
         """Until every node answers ("ready"), or until every master counts all of its slaves in sync as well ("in-sync").
 
-        Raises ClusterError naming a node that does not run, or what is lacking when time is over.
+        "acting" and "master-back" are told in `takeover`. Raises ClusterError naming a node that does not run, or what is
+        lacking when time is over.
         """
+        deadline_s = time.monotonic() + timeout_s
+        if until == "acting":
+            takeover.wait_acting(self._look, deadline_s, self.waiting)
+        elif until == "master-back":
+            takeover.wait_master_back(self._look, deadline_s, self.waiting)
+        else:
+            self._wait_ready(deadline_s, in_sync=until == "in-sync")
+
+    def _look(self) -> tuple[list[Target], dict[str, readiness.NodeSeen]]:
+        """The nodes that have an address, and what those say that answer: that run, and are neither paused nor cut off."""
+        targets = self.targets()
+        running = self.running([target.plan for target in targets])
+        asked = [
+            target
+            for target in targets
+            if (process := running.get(target.plan.node)) is not None
+            and not processes.is_paused(process)
+            and not cut_off.is_cut_off(self.node_folder(target.plan.node))
+        ]
+        return targets, readiness.look(asked, takeover.LOOK_S)
+
+    def _wait_ready(self, deadline_s: float, *, in_sync: bool) -> None:
         known = processes.known(self.folder)
         plans, targets = self.description.nodes(), self.targets()
-        deadline_s = time.monotonic() + timeout_s
         try:
             for plan in plans:
                 if plan.node not in {target.plan.node for target in targets}:
@@ -264,7 +286,7 @@ class Cluster:
             ) from None
         for node, why in stuck.items():
             raise ClusterError(f"{node} does not follow its master: {why}; `rmqkit explain {node}`")
-        if until == "in-sync":
+        if in_sync:
             masters = [target for target in targets if target.plan.is_broker and not target.plan.is_slave]
             groups = [
                 (master, [plan for plan in plans if plan.is_slave and plan.master == master.plan.node])

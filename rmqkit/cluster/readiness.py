@@ -18,6 +18,7 @@ from rmqkit.cluster.caller import Caller, NoAnswer, checked
 from rmqkit.cluster.description import NodePlan
 from rmqkit.cluster.errors import ClusterError
 from rmqkit.cluster.replicas import Replication, replication_of
+from rmqkit.cluster.roles import RoleSeen, role_of
 from rmqkit.errors import RemoteProtocolError
 from rmqkit.wire.bodies import ClusterInfo, KVTable, TopicList, TopicRoute
 from rmqkit.wire.codes import PullSysFlag, RequestCode, ResponseCode
@@ -69,11 +70,23 @@ class Target(NamedTuple):
 
 
 class NodeSeen(NamedTuple):
-    """What a node that answers says of itself; the fields are those of a broker."""
+    """What a node that answers says of itself; `settings` are its configuration, the other fields those of a broker."""
 
     role: str = ""
     offset_max: int | None = None
     replication: Replication | None = None
+    standing: RoleSeen | None = None
+    settings: Mapping[str, str] = {}
+
+    @property
+    def acting_enabled(self) -> bool | None:
+        """Whether a broker's group may have an acting master; None when it does not know such a thing."""
+        return _flag(self.settings, "enableSlaveActingMaster")
+
+    @property
+    def supports_acting(self) -> bool | None:
+        """Whether a name server shows acting masters; None when it does not know such a thing."""
+        return _flag(self.settings, "supportActingMaster")
 
 
 class TooFewInSync(NoAnswer):
@@ -321,8 +334,7 @@ def _look_at(target: Target, deadline_s: float) -> NodeSeen | None:
     try:
         with Caller(target.host, target.port, deadline_s) as node:
             if not target.plan.is_broker:
-                node.ask(RequestCode.GET_BROKER_CLUSTER_INFO)
-                return NodeSeen()
+                return NodeSeen(settings=decode_properties(node.ask(RequestCode.GET_NAMESRV_CONFIG).body))
             settings = decode_properties(node.ask(RequestCode.GET_BROKER_CONFIG).body)
             facts = KVTable.decode(node.ask(RequestCode.GET_BROKER_RUNTIME_INFO).body).table
     except (NoAnswer, RemoteProtocolError):
@@ -332,7 +344,13 @@ def _look_at(target: Target, deadline_s: float) -> NodeSeen | None:
         role=settings.get("brokerRole", ""),
         offset_max=int(offset_max) if offset_max.isdigit() else None,
         replication=replication_of(facts),
+        standing=role_of(facts),
+        settings=settings,
     )
+
+
+def _flag(settings: Mapping[str, str], key: str) -> bool | None:
+    return settings[key].lower() == "true" if key in settings else None
 
 
 def topics(addresses: Sequence[tuple[str, int]], timeout_s: float) -> list[str]:

@@ -88,7 +88,8 @@ def reasons(nodes: Sequence[Mapping[str, Any]]) -> dict[str, str]:
 
 def _slave_lacks(slave: Mapping[str, Any], master: Mapping[str, Any] | None) -> str:
     own = slave["replication"]
-    if own is None:
+    if own is None or slave.get("acting"):
+        # Who acts for its master has nobody to follow; the status says it in words of its own.
         return ""
     if own["state"] != FOLLOWING:
         return f"{own['state']}: {own['why']}" if own["why"] else str(own["state"])

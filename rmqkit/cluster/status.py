@@ -12,6 +12,12 @@ A node's `state` is one of
 `in_sync` is how many brokers a master counts in sync, itself included; null for a slave. `replication` is what a broker
 that is up says of it (`rmqkit.cluster.replicas`): `state` (a master is `serving`, a slave `following` when all is well),
 `why` in words when it is not, `gap` in bytes, `wanted` copies that a put needs now, and a master's slaves as `members`.
+
+`role` is what a broker was configured for, `acting` whether it acts for its master now. `standing` is what a broker that is
+up says of its role (`rmqkit.cluster.roles`): `role` (master, slave, acting), `online` (isolated, pre-online, online) with
+the `stage` of it, `since_ms` (wall time), `why` in words, and the live `members` of its group that it knows of. A broker's
+`acting_enabled` is its enableSlaveActingMaster, a name server's `acting_supported` its supportActingMaster; null when it
+does not answer.
 """
 
 from __future__ import annotations
@@ -77,6 +83,7 @@ def _node(
             "metrics": metrics,
             "pid": pid,
             "state": now,
+            "acting_supported": seen.supports_acting if seen else None,
         }
     said = seen.replication if seen else None
     in_sync = None
@@ -88,7 +95,7 @@ def _node(
         "broker_name": plan.broker_name,
         "broker_id": plan.broker_id,
         "role": seen.role if seen else nodefile.load(folder).get("brokerRole", "ASYNC_MASTER"),
-        "acting": False,
+        "acting": bool(seen and seen.standing and seen.standing.is_acting),
         "address": address,
         "ha_address": target.ha_address if target else None,
         "metrics": metrics,
@@ -99,4 +106,6 @@ def _node(
         "in_sync": in_sync,
         "replication": said
         and {"state": said.state, "why": said.why, "gap": said.gap, "wanted": said.wanted, "members": list(said.members)},
+        "acting_enabled": seen.acting_enabled if seen else None,
+        "standing": seen.standing._asdict() if seen and seen.standing else None,
     }

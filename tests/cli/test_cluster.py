@@ -34,12 +34,13 @@ def test_status_has_the_shape_that_scripts_depend_on(up):
     status = up.json("cluster", "status")
     assert list(status) == ["name", "namesrv", "home", "nodes"]
     nameserver, broker, slave = status["nodes"]
-    assert list(nameserver) == ["node", "kind", "address", "metrics", "pid", "state", "cut_off"]
+    assert nameserver["acting_supported"] is True
+    assert list(nameserver) == ["node", "kind", "address", "metrics", "pid", "state", "acting_supported", "cut_off"]
     assert (nameserver["node"], nameserver["kind"], nameserver["state"]) == ("ns-0", "nameserver", "up")
     assert nameserver["address"] == status["namesrv"]
     assert list(broker) == list(slave) == [
         "node", "kind", "broker_name", "broker_id", "role", "acting", "address", "ha_address", "metrics", "pid", "state",
-        "store", "offset_max", "in_sync", "replication", "cut_off",
+        "store", "offset_max", "in_sync", "replication", "acting_enabled", "standing", "cut_off",
     ]  # fmt: skip
     for node, broker_id, role, state, in_sync in (
         (broker, 0, "SYNC_MASTER", "serving", 2),
@@ -56,6 +57,8 @@ def test_status_has_the_shape_that_scripts_depend_on(up):
         assert (node["state"], node["in_sync"], node["offset_max"] > 0) == ("up", in_sync, True)
         assert list(node["replication"]) == ["state", "why", "gap", "wanted", "members"]
         assert (node["replication"]["state"], node["replication"]["why"]) == (state, "")
+        assert list(node["standing"]) == ["role", "online", "since_ms", "why", "stage", "members", "head"]
+        assert (node["standing"]["role"], node["standing"]["online"]) == ("slave" if broker_id else "master", "online")
         assert os.path.isdir(node["store"])
     (member,) = broker["replication"]["members"]
     assert (member["broker_id"], member["address"], member["in_sync"]) == (1, slave["address"], True)

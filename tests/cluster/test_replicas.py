@@ -72,6 +72,10 @@ def node(broker_id, now="up", **replication):
 NAMESERVER = {"node": "ns-0", "kind": "nameserver", "state": "up"}
 
 
+def test_who_acts_for_its_master_lacks_nothing():
+    assert reasons([NAMESERVER, node(0, now="down"), {**node(1, state="connecting", why="refused"), "acting": True}]) == {}
+
+
 def test_a_group_in_sync_has_no_reasons():
     assert reasons([NAMESERVER, node(0, members=[member(1)]), node(1)]) == {}
 
