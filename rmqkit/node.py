@@ -7,6 +7,12 @@
     --lifeline FD         end when the other end of this pipe is closed
     --log-file FILE       where the log goes (stderr otherwise), --log-format text|json; rotated as logFileSizeMax and
                           logFilesMax of the first node say
+    --own-logs            each broker's lines go to `log` beside its settings instead
+    --container-port P    where brokers are added and removed while the process runs (`rmqkit container`): a port, 0 for one
+                          of the system's, or off; by default 10811 when there are several brokers, else off
+    --container-folder D  below it lie the files that may be added, beside those given (default: where the first one is)
+
+Several brokers in one process are a container (`rmqkit.housing`): each has its listeners, store, log lines and metrics.
 
 What keeps a node from starting is one line on stderr: exit code 2 for settings, 1 for the rest. The log says "ready"
 with the ports once the nodes run; the other exit codes are `rmqkit.shell.run`'s.
@@ -18,7 +24,7 @@ libraries nor psutil.
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmqkit.errors import ConfigError, RmqkitError
@@ -26,14 +32,14 @@ from rmqkit.errors import ConfigError, RmqkitError
 if TYPE_CHECKING:
     from argparse import Namespace
 
-    from rmqkit.config import Kind, NodeConfig
-    from rmqkit.runtime.node import Node
-    from rmqkit.runtime.ports import Ports
-    from rmqkit.shell.run import Listen, NodeSpec, Started
+    from rmqkit.config import Kind, LogSettings, NodeConfig
+    from rmqkit.shell.hosting import Hosting, NodeSpec, Started
+    from rmqkit.shell.log import LogSink
 
 EXIT_FAILED = 1
 EXIT_USAGE = 2
-PORT_TRIES = 100
+PORT_MAX = 65535
+OFF = "off"
 
 
 class Options(NamedTuple):
@@ -46,6 +52,17 @@ class Options(NamedTuple):
     lifeline_fd: int | None = None
     log_file: str | None = None
     log_format: str = "text"
+    own_logs: bool = False
+    container_port: str = ""
+    container_folder: str = ""
+
+
+class _Made(NamedTuple):
+    """What the process is to run. `config` is the node's whose limits and log sizes are the process's."""
+
+    specs: Sequence[NodeSpec]
+    config: NodeConfig
+    hosting: Callable[[Hosting], None] | None = None
 
 
 def run(options: Options) -> int:
@@ -54,149 +71,87 @@ def run(options: Options) -> int:
         return _refuse("nodes do not run under python -O: their checks are needed", EXIT_FAILED)
     if sys.platform == "win32":
         return _refuse("nodes run on Linux and macOS; on Windows only clients do", EXIT_FAILED)
-    from rmqkit.shell.log import LogSink, NodeLog
+    from rmqkit.shell.log import NodeLog
     from rmqkit.shell.run import run_nodes
 
     try:
-        configs = [_config(path, options) for path in options.configs or (None,)]
-        specs = [_spec(config, options, path) for config, path in zip(configs, options.configs or (None,), strict=True)]
+        made = _brokers(options) if options.kind == "broker" else _nameservers(options)
     except ConfigError as error:
         return _refuse(str(error), EXIT_USAGE)
     except RmqkitError as error:
         return _refuse(str(error), EXIT_FAILED)
-    logs = configs[0].logs
-    sink = LogSink(
-        options.log_file,
+    sink = _sink(options.log_file, options, made.config.logs)
+
+    def ready(started: Sequence[Started]) -> None:
+        sinks = {spec.name: spec.sink or sink for spec in made.specs}
+        for node in started:
+            NodeLog(sinks[node.name], node.name).info("ready", **{f"{tag}_port": port for tag, port in node.ports.items()})
+
+    return run_nodes(
+        made.specs,
+        sink=sink,
+        limits=made.config.limits,
+        lifeline_fd=options.lifeline_fd,
+        ready=ready,
+        hosting=made.hosting,
+    )
+
+
+def _nameservers(options: Options) -> _Made:
+    """Raises ConfigError, RmqkitError."""
+    from rmqkit.node_specs import config_of, nameserver_spec
+
+    if options.container_port or options.container_folder or options.own_logs:
+        raise ConfigError("--container-port, --container-folder and --own-logs are for brokers")
+    paths = options.configs or (None,)
+    configs = [config_of(path, options.settings, "nameserver") for path in paths]
+    several = len(configs) > 1
+    specs = [nameserver_spec(each, f"nameserver-{at}" if several else options.name) for at, each in enumerate(configs)]
+    return _Made(specs, configs[0])
+
+
+def _brokers(options: Options) -> _Made:
+    """Raises ConfigError, RmqkitError."""
+    import os.path
+
+    from rmqkit.housing import Brokers
+
+    paths = options.configs or (None,)
+    port = _container_port(options.container_port, len(paths))
+    folder = options.container_folder or (os.path.dirname(os.path.abspath(options.configs[0])) if options.configs else "")
+
+    def own_log(path: str, logs: LogSettings) -> LogSink:
+        return _sink(path, options, logs)
+
+    brokers = Brokers(settings=options.settings, folder=folder, own_log=own_log if options.own_logs else None)
+    specs = brokers.first(paths, options.name)
+    if port is not None:
+        specs.append(brokers.port(port))
+    return _Made(specs, brokers.main, brokers.live_in)
+
+
+def _container_port(text: str, brokers: int) -> int | None:
+    """The port of the container's own node, None without one. Raises ConfigError."""
+    from rmqkit.housing import CONTAINER_PORT
+
+    if not text:
+        return CONTAINER_PORT if brokers > 1 else None
+    if text == OFF:
+        return None
+    if not text.isascii() or not text.isdigit() or int(text) > PORT_MAX:
+        raise ConfigError(f"--container-port {text}: must be a port, 0 for one of the system's, or {OFF}")
+    return int(text)
+
+
+def _sink(path: str | None, options: Options, logs: LogSettings) -> LogSink:
+    from rmqkit.shell.log import LogSink
+
+    return LogSink(
+        path,
         log_format="json" if options.log_format == "json" else "text",
         size_max=logs.file_size_max,
         kept=logs.files_max,
     )
-
-    def ready(started: Sequence[Started]) -> None:
-        for node in started:
-            NodeLog(sink, node.name).info("ready", **{f"{tag}_port": port for tag, port in node.ports.items()})
-
-    return run_nodes(specs, sink=sink, limits=configs[0].limits, lifeline_fd=options.lifeline_fd, ready=ready)
-
-
-def _config(path: str | None, options: Options) -> NodeConfig:
-    """The settings of one node, with what only the machine can say put in.
-
-    A broker that may choose its port has it chosen here, since it needs three that belong together; a broker address that
-    was given by name becomes a number, since it is a part of message ids.
-    """
-    from rmqkit import config
-
-    paths = [path] if path else []
-    loaded = config.load(paths, options.settings, options.kind)
-    if options.kind != "broker":
-        return loaded
-    network = loaded.network
-    found = {}
-    if network.listen_port == 0:
-        found["listenPort"] = str(_free_port(network.bind_address))
-    for key, host in (("brokerIP1", network.broker_ip1), ("brokerIP2", network.broker_ip2)):
-        if (number := _numeric(key, host)) != host:
-            found[key] = number
-    if not found:
-        return loaded
-    return config.load(paths, [*options.settings, *(f"{key}={value}" for key, value in found.items())], options.kind)
-
-
-def _numeric(key: str, host: str) -> str:
-    """The address of a host, IPv4 first. Raises ConfigError when it has none."""
-    import socket
-
-    try:
-        found = socket.getaddrinfo(host, None, 0, socket.SOCK_STREAM)
-    except (OSError, UnicodeError):
-        raise ConfigError(f"config: {key} = {host!r}: no such host") from None
-    return str(min(found, key=lambda each: each[0] != socket.AF_INET)[4][0])
-
-
-def _free_port(host: str) -> int:
-    """A port P that the system gives, with P-2 and P+1 (for slaves) free as well."""
-    from rmqkit.shell.listener import bind
-
-    for _ in range(PORT_TRIES):
-        with bind(host, 0, 1) as chosen:
-            port = int(chosen.getsockname()[1])
-            try:
-                for own in (port - 2, port + 1):
-                    bind(host, own, 1).close()
-            except RmqkitError:
-                continue
-            return port
-    raise RmqkitError("no three ports that belong together are free")
-
-
-def _spec(config: NodeConfig, options: Options, path: str | None) -> NodeSpec:
-    name = options.name if len(options.configs) < 2 else ""
-    return _nameserver(config, name) if config.kind == "nameserver" else _broker(config, name, path)
-
-
-def _nameserver(config: NodeConfig, name: str) -> NodeSpec:
-    import posixpath
-
-    from rmqkit.nameserver.node import NameServer
-    from rmqkit.shell.run import Listen, NodeSpec
-
-    name = name or "nameserver"
-
-    def make(ports: Ports, numbers: Mapping[str, int]) -> Node:
-        return NameServer(name, ports, config)
-
-    settings = config.nameserver
-    listens = [Listen("remoting", settings.bind_address, settings.listen_port)]
-    listens += _metrics(config, settings.bind_address)
-    return NodeSpec(name, posixpath.dirname(settings.kv_config_path), make, listens)
-
-
-def _broker(config: NodeConfig, name: str, path: str | None) -> NodeSpec:
-    """`path` is where its settings come from; drills find their socket beside them, else in the store folder."""
-    import os.path
-
-    from rmqkit import plugins
-    from rmqkit.broker.node import Broker
-    from rmqkit.shell.run import Listen, NodeSpec
-
-    name = name or f"{config.identity.broker_name}-{config.identity.broker_id}"
-    parts = plugins.load().broker_parts(config)
-
-    replication = config.replication
-    if replication.drill_defects:
-        from rmqkit.drill.defects import check
-
-        check(replication.drill_defects)
-
-    def make(ports: Ports, numbers: Mapping[str, int]) -> Node:
-        broker = Broker(name, ports, config, parts)
-        if replication.drill_defects:
-            from rmqkit.drill.defects import plant
-
-            plant(broker, replication.drill_defects)
-        return broker
-
-    network = config.network
-    listens = [Listen("remoting", network.bind_address, network.listen_port)]
-    if network.vip_listen_port:
-        listens.append(Listen("vip", network.bind_address, network.vip_listen_port))
-    if network.ha_listen_port:
-        listens.append(Listen("ha", network.bind_address, network.ha_listen_port))
-    listens += _metrics(config, network.broker_ip1)
-    folder = config.paths.store_path_root_dir
-    drill_folder = os.path.dirname(os.path.abspath(path)) if path else folder
-    return NodeSpec(name, folder, make, listens, drill_folder if replication.drill_faults else None)
-
-
-def _metrics(config: NodeConfig, host: str) -> list[Listen]:
-    """The listener of the Prometheus endpoint, on `host` unless another was set; none when it is off."""
-    from rmqkit.shell.run import Listen
-
-    metrics = config.metrics
-    if metrics.exporter_type != "PROM":
-        return []
-    return [Listen("metrics", metrics.prom_exporter_host or host, metrics.prom_exporter_port)]
 
 
 def _refuse(why: str, code: int) -> int:
@@ -220,8 +175,22 @@ def parse_options(argv: Sequence[str]) -> Options:
     parser.add_argument("--lifeline", type=int, metavar="FD", help="end when the other end of this pipe is closed")
     parser.add_argument("--log-file", metavar="FILE")
     parser.add_argument("--log-format", choices=("text", "json"), default="text")
+    parser.add_argument("--own-logs", action="store_true", help="each broker's log beside its settings")
+    parser.add_argument("--container-port", default="", metavar="PORT", help="where brokers are added and removed, or off")
+    parser.add_argument("--container-folder", default="", metavar="FOLDER", help="whose files may be added")
     told: Namespace = parser.parse_args(argv)
-    return Options(told.config, told.set, told.kind, told.name, told.lifeline, told.log_file, told.log_format)
+    return Options(
+        told.config,
+        told.set,
+        told.kind,
+        told.name,
+        told.lifeline,
+        told.log_file,
+        told.log_format,
+        told.own_logs,
+        told.container_port,
+        told.container_folder,
+    )
 
 
 if __name__ == "__main__":
