@@ -14,6 +14,14 @@ milliseconds since the drill began, on one clock. `broker` is a broker *name*; w
     read       the last reading: message `key` stands at `offset` of `queue` on node `client`
     end        the last reading of one queue of a node is over: `offset` is one past the last, extra: offset_min
     log        bytes [offset, offset + extra.size) of the commit log of node `client` have the checksum `value`
+    delay      as `send`, of a delayed message; extra: level, delay_ms, due_ms (invoke_ms + delay_ms: never before)
+    due        a consumer (extra: group) was given the delayed message `key`; extra: stored_ms (when that copy was stored),
+               and of one that an acting master has put elsewhere escaped_from ("broker-a:SCHEDULE:2:17"), escaped_by
+    lock       member `client` of group `key` asked for the lock of a queue; fail: refused; extra: node (who was asked),
+               granted_until (when the lease ends, at the earliest)
+    unlock     it gave the lock back; extra: node
+    role       what a node (`client`) says of its role: `value` is "acting/online", "" and fail: no answer; extra:
+               members (ids it takes for alive), broker_id, why, boot. First and last look at each state (`roles.py`)
     event      the time line: `key` says what, `value` more of it
 
 Written as JSON lines, a row a line; as Parquet beside it when pyarrow is there.
@@ -29,7 +37,22 @@ from typing import Any, NamedTuple
 
 OK, FAIL, UNKNOWN = "ok", "fail", "unknown"
 OUTCOMES = (OK, FAIL, UNKNOWN)
-KINDS = ("send", "deliver", "committed", "node", "probe", "read", "end", "log", "event")
+KINDS = (
+    "send",
+    "deliver",
+    "committed",
+    "node",
+    "probe",
+    "read",
+    "end",
+    "log",
+    "delay",
+    "due",
+    "lock",
+    "unlock",
+    "role",
+    "event",
+)
 
 #: events of the time line, in the order in which they should come
 LOAD_BEGINS = "load begins"
@@ -37,12 +60,22 @@ STEADY = "steady"
 FAULT_BEGINS = "fault begins"
 FAULT_BITES = "fault bites"
 FIRST_FAILED_SEND = "first failed send"
+#: stages of a takeover
+NOTICED = "a name server lists the node no more"
+ANNOUNCED = "the others know that it is gone"
+ROUTE_CHANGED = "routes name another broker"
+ACTS = "another broker acts for it"
 SLAVE_READ = "first read served from a slave"
+LOCK_GRANTED = "first lock granted by another broker"
+DELAY_DELIVERED = "first delayed message released by another broker"
 LATE_READ = "a group that came after the fault reads"
 #: of a series of faults
 STEP_ENDS = "fault of a series ends"
 FAULT_ENDS = "fault ends"
 NODE_BACK = "node is back"
+#: stages of a return
+PRE_ONLINE_DONE = "pre-online is done"
+REGISTERED = "a name server lists the node again"
 FIRST_SEND_AGAIN = "first send acknowledged again"
 IN_SYNC_AGAIN = "in sync again"
 LOAD_ENDS = "load ends"
@@ -154,7 +187,7 @@ class History:
     def _by_message(self) -> Mapping[str, list[Row]]:
         if self._messages_of != len(self.rows):
             self._messages = {}
-            for kind in ("send", "deliver", "read"):
+            for kind in ("send", "deliver", "read", "delay", "due"):
                 for row in self.by_kind[kind]:
                     self._messages.setdefault(row.key, []).append(row)
             self._messages_of = len(self.rows)

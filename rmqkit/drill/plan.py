@@ -103,7 +103,17 @@ SEEN = (
     "flushConsumerOffsetInterval",
     "flushIntervalCommitLog",
     "commitIntervalCommitLog",
+    "brokerNotActiveTimeoutMillis",
+    "syncBrokerMemberGroupPeriod",
+    "lockMode",
+    "escapeStrategy",
+    "messageDelayLevel",
+    "flushDelayOffsetInterval",
 )
+#: Apache's defaults of what checkers have to know
+DEFAULT_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
+NOT_ACTIVE_MS = 10_000
+MEMBER_SYNC_MS = 1_000
 
 
 def _true(settings: Mapping[str, str], key: str) -> bool:
@@ -138,6 +148,8 @@ class Plan:
     queues: int = 4
     body_size: int = 200
     send_timeout_ms: int = 3000
+    #: delayed messages a second, where an acting master has them to release
+    delay_rate: int = 20
 
     #: how long the steady state may take to come, and is watched before the fault
     steady_max_ms: int = 15_000
@@ -168,6 +180,30 @@ class Plan:
         """A number among the settings: as the master told it, else as asked for."""
         text = str(self.seen.get(key, self.settings.get(key, default)))
         return int(text) if text.lstrip("-").isdigit() else default
+
+    def word(self, key: str, default: str = "") -> str:
+        """A text among the settings."""
+        return str(self.seen.get(key, self.settings.get(key, default)))
+
+    @property
+    def acting(self) -> bool:
+        """Whether a slave acts for a master that is gone."""
+        return self.replicas > 1 and self.word("enableSlaveActingMaster").lower() == "true"
+
+    @property
+    def strict_locks(self) -> bool:
+        """Whether a quorum of the group grants queue locks."""
+        return self.word("lockMode", "strict" if _true(self.settings, "lockInStrictMode") else "loose") == "strict"
+
+    @property
+    def not_active_ms(self) -> int:
+        """After so long without a heartbeat a name server takes a broker for gone."""
+        return self.setting("brokerNotActiveTimeoutMillis", NOT_ACTIVE_MS)
+
+    @property
+    def member_sync_ms(self) -> int:
+        """How often a broker asks who is alive in its group."""
+        return self.setting("syncBrokerMemberGroupPeriod", MEMBER_SYNC_MS)
 
     def as_json(self) -> dict[str, Any]:
         return {**asdict(self), "mode": str(self.mode), "settings": dict(self.settings), "seen": dict(self.seen)}

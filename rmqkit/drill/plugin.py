@@ -19,6 +19,10 @@ PROMISES = (
     "offsets-stable",
     "commits-forward",
     "logs-equal",
+    "one-master",
+    "locks-exclusive",
+    "delay-kept",
+    "progress-forward",
     "waits-bounded",
     "recovers",
 )

@@ -3,14 +3,17 @@ remember of them for the engine."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from rmqkit.client.message import MessageExt, SendResult
 from rmqkit.drill import workload
-from rmqkit.drill.history import FAIL, UNKNOWN, History
+from rmqkit.drill.history import FAIL, OK, UNKNOWN, History
 from rmqkit.drill.plan import Plan
 from rmqkit.errors import ClientError
+
+#: properties of a message that an acting master has put on another master
+ESCAPED = ("ESCAPED_FROM", "ESCAPED_BY")
 
 
 class RecordedLoad:
@@ -28,8 +31,15 @@ class RecordedLoad:
         #: by group, the (broker, queue) → next offset to be given
         self.given: dict[str, dict[tuple[str, int], int]] = {workload.PULL: {}, workload.PUSH: {}}
 
+        #: keys of delayed messages that were acknowledged and not given yet → when they are due
+        self.waiting: dict[str, int] = {}
+
     def group(self, kind: str) -> str:
         return f"{self.name}-{kind}"
+
+    @property
+    def delayed_topic(self) -> str:
+        return f"{self.name}-{workload.DELAYED}"
 
     def sent(self, writer: str, order: workload.Order, invoke_ms: int, outcome: SendResult | ClientError | None) -> None:
         """A send has ended; None when nothing is known of it."""
@@ -64,8 +74,89 @@ class RecordedLoad:
             queue=message.queue_id,
             offset=message.queue_offset,
             group=self.group(kind),
+            ordered=kind in workload.IN_ORDER,
         )
         self.given_ms[kind] = now_ms
         place = (message.broker_name, message.queue_id)
         table = self.given[kind]
         table[place] = max(table.get(place, 0), message.queue_offset + 1)
+
+    # --- delayed messages
+
+    def delay_sent(
+        self, order: workload.Order, delay_ms: int, invoke_ms: int, outcome: SendResult | ClientError | None
+    ) -> None:
+        """A delayed message was sent; None when nothing is known of it."""
+        known: dict[str, Any] = {
+            "client": workload.DELAYER,
+            "key": order.key,
+            "value": workload.checksum(order.body),
+            "invoke_ms": invoke_ms,
+            "complete_ms": self.now_ms(),
+            "broker": self.broker,
+            "level": order.level,
+            "delay_ms": delay_ms,
+            "due_ms": invoke_ms + delay_ms,
+        }
+        if isinstance(outcome, SendResult):
+            self.history.add("delay", status=str(outcome.status), **known)
+            self.waiting[order.key] = invoke_ms + delay_ms
+            self.acked_ms[workload.DELAYER] = invoke_ms
+            return
+        failed = UNKNOWN if outcome is None or outcome.maybe_stored else FAIL
+        self.history.add("delay", outcome=failed, error=str(outcome), **known)
+
+    def due(self, client: str, message: MessageExt, stored_ms: int) -> None:
+        """The group of delayed messages was given one; `stored_ms` is its store time on the drill's clock."""
+        key = message.keys or ""
+        escaped: dict[str, Any] = {name.lower(): message.properties[name] for name in ESCAPED if name in message.properties}
+        self.history.add(
+            "due",
+            client=client,
+            key=key,
+            value=workload.checksum(message.body),
+            invoke_ms=self.now_ms(),
+            broker=message.broker_name,
+            queue=message.queue_id,
+            offset=message.queue_offset,
+            group=self.group(workload.DELAYED),
+            stored_ms=stored_ms,
+            **escaped,
+        )
+        self.waiting.pop(key, None)
+
+    # --- locks
+
+    def locks_asked(
+        self, locker: str, node: str, queues: Iterable[int], granted: Iterable[int] | None, invoke_ms: int, error: str = ""
+    ) -> None:
+        """A locker asked `node` for the locks of these queues; `granted` is None when there was no answer, or an error."""
+        got = None if granted is None else set(granted)
+        for queue in queues:
+            extra: dict[str, Any] = {"node": node}
+            if got is None:
+                outcome = UNKNOWN
+                extra["error"] = error
+            elif queue in got:
+                outcome = OK
+                extra["granted_until"] = invoke_ms + self.plan.setting("lockMaxLiveTime", workload.LEASE_MS)
+            else:
+                outcome = FAIL
+            self._lock_row("lock", locker, queue, invoke_ms, outcome, **extra)
+
+    def locks_returned(self, locker: str, node: str, queues: Iterable[int], invoke_ms: int, *, answered: bool) -> None:
+        for queue in queues:
+            self._lock_row("unlock", locker, queue, invoke_ms, OK if answered else UNKNOWN, node=node)
+
+    def _lock_row(self, kind: str, locker: str, queue: int, invoke_ms: int, outcome: str, **extra: Any) -> None:
+        self.history.add(
+            kind,
+            client=locker,
+            key=self.group(workload.LOCK),
+            invoke_ms=invoke_ms,
+            complete_ms=self.now_ms(),
+            outcome=outcome,
+            broker=self.broker,
+            queue=queue,
+            **extra,
+        )

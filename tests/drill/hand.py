@@ -6,7 +6,12 @@ from rmqkit.drill.plan import Mode, Plan
 
 MASTER, SLAVE, BROKER = "broker-a-0", "broker-a-1", "broker-a"
 BEGIN_MS, END_MS, QUIET_MS = 1_000, 2_000, 5_000
-PLAN = Plan(mode=Mode.parse("quorum"), replicas=2, recover_max_ms=10_000)
+PLAN = Plan(
+    mode=Mode.parse("quorum"),
+    replicas=2,
+    recover_max_ms=10_000,
+    settings={"enableSlaveActingMaster": "true", "lockMode": "strict"},
+)
 
 
 class Hand:
@@ -117,10 +122,86 @@ class Hand:
         )
         return self
 
+    def role(self, value, at_ms, *, node=MASTER, members=(0, 1), until_ms=None, boot="1"):
+        """A look at what a node says of its role; "" is no answer. `until_ms`: the last look at the same."""
+        broker_id = int(node.rpartition("-")[2])
+        told = {"members": list(members), "broker_id": broker_id, "boot": boot} if value else {}
+        for each_ms in (at_ms,) if until_ms is None else (at_ms, until_ms):
+            self.history.add(
+                "role",
+                client=node,
+                key=value.partition("/")[0],
+                value=value,
+                invoke_ms=each_ms,
+                outcome="ok" if value else FAIL,
+                broker=BROKER,
+                **told,
+            )
+        return self
+
+    def lock(self, client, at_ms, *, queue=0, node=MASTER, outcome="ok", lease_ms=60_000):
+        extra = {"granted_until": at_ms + lease_ms} if outcome == "ok" else {}
+        common = {"client": client, "key": "g-lock", "invoke_ms": at_ms, "complete_ms": at_ms + 2}
+        self.history.add("lock", outcome=outcome, broker=BROKER, queue=queue, node=node, **common, **extra)
+        return self
+
+    def unlock(self, client, at_ms, *, queue=0, outcome="ok"):
+        self.history.add(
+            "unlock", client=client, key="g-lock", invoke_ms=at_ms, outcome=outcome, broker=BROKER, queue=queue
+        )
+        return self
+
+    def delay(self, key, at_ms, *, delay_ms=1_000, outcome="ok"):
+        extra = {"status": "SEND_OK"} if outcome == "ok" else {"error": "no answer"}
+        self.history.add(
+            "delay",
+            client="delayer",
+            key=key,
+            value=f"crc {key}",
+            invoke_ms=at_ms,
+            complete_ms=at_ms + 3,
+            outcome=outcome,
+            broker=BROKER,
+            level=1,
+            delay_ms=delay_ms,
+            due_ms=at_ms + delay_ms,
+            **extra,
+        )
+        return self
+
+    def due(self, key, at_ms, *, broker=BROKER, offset=0, value=None, stored_ms=None, by=""):
+        escaped = {"escaped_from": f"{BROKER}:SCHEDULE:1:{key}", "escaped_by": by} if by else {}
+        self.history.add(
+            "due",
+            client="delayed-0",
+            key=key,
+            value=f"crc {key}" if value is None else value,
+            invoke_ms=at_ms,
+            broker=broker,
+            queue=0,
+            offset=offset,
+            group="g-delayed",
+            stored_ms=at_ms if stored_ms is None else stored_ms,
+            **escaped,
+        )
+        return self
+
+    def takeover(self):
+        """The master's slave acts from 1,100 to 2,150 ms; the master is back at 2,100, online at 2,130."""
+        self.role("master/online", 0, until_ms=990).role("", 1_010).role("", 2_080)
+        self.role("master/pre-online", 2_100, until_ms=2_120, boot="2").role(
+            "master/online", 2_130, until_ms=QUIET_MS, boot="2"
+        )
+        self.role("slave/online", 0, node=SLAVE, until_ms=1_080)
+        self.role("acting/online", 1_100, node=SLAVE, members=(1,), until_ms=2_140)
+        return self.role("slave/online", 2_150, node=SLAVE, until_ms=QUIET_MS)
+
 
 def whole():
     """Three messages, two replicas, one kill: everything as promised."""
-    hand = Hand().fault().in_sync(0, 2)
+    hand = Hand().fault().in_sync(0, 2).takeover()
+    hand.lock("locker-0", 100).lock("locker-0", 1_200, node=SLAVE).unlock("locker-0", 1_300).lock("locker-1", 1_310)
+    hand.delay("s", 200).delay("t", 300).due("s", 1_230, broker="broker-b", by="broker-a:1").due("t", 2_200)
     for offset, key in enumerate("abc"):
         hand.send(key, offset, at_ms=100 * (offset + 1)).deliver(key, offset, at_ms=1_500 + offset)
         for node in (MASTER, SLAVE):

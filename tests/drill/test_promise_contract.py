@@ -18,9 +18,21 @@ BREAK = {
     "offsets-stable": lambda: whole().deliver("z", 1),
     "commits-forward": lambda: whole().committed(1, QUIET_MS + 1),
     "logs-equal": lambda: whole().log(MASTER, 200, "p").log(SLAVE, 200, "q"),
+    "one-master": lambda: whole().role("master/online", 1_200, node=SLAVE, until_ms=2_500),
+    "locks-exclusive": lambda: whole().lock("locker-0", 1_400, node=SLAVE),
+    "delay-kept": lambda: whole().delay("u", 400),
+    "progress-forward": lambda: progress(at_takeover=1),
     "waits-bounded": lambda: whole().send("z", 9, took_ms=60_000),
     "recovers": lambda: whole().failed("z", writer="writer-9", at_ms=3_000),
 }
+
+
+def progress(at_takeover):
+    """The master held 3 more than a second before its fault; who acts for it begins with this much."""
+    hand = whole()
+    hand.history.rows[:] = [row for row in hand.history.rows if row.kind != "committed"]
+    hand.committed(3, -200).committed(3, 900).committed(at_takeover, 1_110, node=SLAVE).committed(4, QUIET_MS, final=True)
+    return hand.committed(4, QUIET_MS, node=SLAVE, final=True)
 
 
 def contract_of(name):

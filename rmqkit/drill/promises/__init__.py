@@ -4,10 +4,14 @@ from collections.abc import Mapping
 
 from rmqkit.drill.promises.commits import CommitsForward
 from rmqkit.drill.promises.contract import Broken, Finding, Judgement, Promise, judged
+from rmqkit.drill.promises.delays import DelayKept
 from rmqkit.drill.promises.delivery import EverythingDelivered, NothingUnsent
+from rmqkit.drill.promises.locks import LocksExclusive
 from rmqkit.drill.promises.logs import LogsEqual
 from rmqkit.drill.promises.offsets import OffsetsStable
 from rmqkit.drill.promises.order import QueueOrder
+from rmqkit.drill.promises.progress import ProgressForward
+from rmqkit.drill.promises.roles import OneMaster
 from rmqkit.drill.promises.survival import Survival
 from rmqkit.drill.promises.waits import Recovers, WaitsBounded
 from rmqkit.hookspecs import Factory
@@ -23,6 +27,10 @@ PROMISES: Mapping[str, Factory] = {
         OffsetsStable,
         CommitsForward,
         LogsEqual,
+        OneMaster,
+        LocksExclusive,
+        DelayKept,
+        ProgressForward,
         WaitsBounded,
         Recovers,
     )

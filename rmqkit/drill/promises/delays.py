@@ -1,0 +1,167 @@
+"""Delayed messages: never early, none lost, given with the body they were sent with; released once, by whom and where.
+
+Early is before the delay after the *begin* of the send has passed: the broker cannot have had it sooner. A message whose
+send was acknowledged comes, wherever the mode promises that the master still has it. Two places of one message were
+released twice; one place that was given twice was only delivered again. Both are counted.
+
+Released twice is allowed where nobody can know better: of what was released in the last second before somebody else took
+over (the progress of the levels is copied each second), while two thought that they serve, and by a node that is cut off
+and goes on. A group of one broker has its own file (`flushDelayOffsetInterval`). Beyond that a message released twice is a
+broken promise, an escaped one as well as any.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from itertools import pairwise
+
+from rmqkit.drill.history import FAULT_BEGINS, LOAD_ENDS, OK, UNKNOWN, History, Row
+from rmqkit.drill.plan import Plan
+from rmqkit.drill.promises.contract import Broken, Finding, judged
+from rmqkit.drill.promises.facts import Copies, fault_of
+from rmqkit.drill.promises.heads import fault_windows, heads
+from rmqkit.drill.promises.table import Harm, Where, cell
+
+#: of two clocks that are rounded
+EARLY_MS = 2
+#: progress that a takeover may give back
+GIVEN_BACK_MS = 1_000
+MARGIN_MS = 500
+FLUSH_DELAY_OFFSET_MS = 10_000
+#: how long after its time a message may still be on its way when the load ends
+ON_ITS_WAY_MS = 1_000
+
+Place = tuple[str, int, int]
+
+
+class DelayKept:
+    name = "delay-kept"
+    text = "a delayed message is never early and never lost, and is released once"
+
+    def applies(self, plan: Plan) -> bool:
+        return plan.acting
+
+    def check(self, history: History, plan: Plan) -> Finding:
+        sent = {row.key: row for row in history.by_kind["delay"]}
+        dues = history.by_kind["due"]
+        copies: dict[str, dict[Place, Row]] = {}
+        broken: list[Broken] = []
+        latest_ms = 0
+        for row in dues:
+            send = sent.get(row.key)
+            if send is None or send.value != row.value:
+                why = "nobody sent it" if send is None else f"with another body (checksum {row.value}, not {send.value})"
+                broken.append(Broken(row.key, f"delivered at {row.complete_ms} ms, and {why}"))
+                continue
+            early_ms = int(send.extra["due_ms"]) - row.complete_ms
+            if early_ms > EARLY_MS:
+                what = f"delivered at {row.complete_ms} ms, {early_ms} ms before its time"
+                broken.append(Broken(row.key, what))
+            first = copies.setdefault(row.key, {})
+            if not first:
+                latest_ms = max(latest_ms, row.complete_ms - send.complete_ms - int(send.extra["delay_ms"]))
+            first.setdefault((row.broker, row.queue, row.offset), row)
+        lost, excused = _lost(history, plan, {row.key for row in dues})
+        again, told_again = _again(history, plan, copies)
+        places = sum(map(len, copies.values()))
+        known = sum(row.key in sent for row in dues)
+        escaped = _escaped(dues)
+        counts = {
+            "acknowledged": sum(row.outcome == OK for row in sent.values()),
+            "unknown": sum(row.outcome == UNKNOWN for row in sent.values()),
+            "delivered": len(copies),
+            "latest ms": latest_ms,
+            "released twice": places - len(copies),
+            "of these unexplained": len(told_again),
+            "delivered twice": known - places,
+            "escaped": sum(escaped.values()),
+            **{f"escaped to {broker}": count for broker, count in sorted(escaped.items())},
+            "lost where nothing is promised": excused,
+            **again,
+        }
+        lacking = "" if sent else "no delayed message was sent"
+        return judged(len(sent) + len(dues), [*broken, *lost, *told_again], counts, lacking=lacking)
+
+
+def _lost(history: History, plan: Plan, there: set[str]) -> tuple[list[Broken], int]:
+    """Acknowledged ones that never came, and how many of those may be lost in this mode."""
+    fault = fault_of(history)
+    end_ms = history.event_ms(LOAD_ENDS)
+    in_sync = Copies(history)
+    lost = []
+    excused = 0
+    for row in history.by_kind["delay"]:
+        if row.outcome != OK or row.key in there:
+            continue
+        if end_ms is None or int(row.extra["due_ms"]) + ON_ITS_WAY_MS > end_ms:
+            continue
+        if fault is not None:
+            told = cell(
+                plan.mode,
+                fault.harm,
+                row.status or "SEND_OK",
+                copies=in_sync.of(row, plan),
+                hits_master=fault.hits(row.broker),
+            )
+            if told.where is not Where.MASTER:
+                excused += 1
+                continue
+        lost.append(Broken(row.key, f"{row.status or 'SEND_OK'} at {row.complete_ms} ms, and was never delivered"))
+    return lost, excused
+
+
+def _again(history: History, plan: Plan, copies: Mapping[str, Mapping[Place, Row]]) -> tuple[dict[str, int], list[Broken]]:
+    """Messages that were released more than once: by what, and those that nothing explains."""
+    allowed = _allowed(history, plan)
+    counts: dict[str, int] = {}
+    broken = []
+    for key, places in copies.items():
+        rows = sorted(places.values(), key=_stored_ms)
+        for before, row in pairwise(rows):
+            how = "released twice, by an acting master" if row.extra.get("escaped_by") else "released twice, by a master"
+            counts[how] = counts.get(how, 0) + 1
+            at_ms = _stored_ms(before)
+            if not any(since <= at_ms <= until for since, until in allowed):
+                what = f"released {_by(before)} and again {_by(row)}; nothing between them explains it"
+                broken.append(Broken(key, what))
+    return counts, broken
+
+
+def _by(row: Row) -> str:
+    by = row.extra.get("escaped_by")
+    return f"at {_stored_ms(row)} ms to {row.broker} queue {row.queue}" + (f" by {by}" if by else "")
+
+
+def _stored_ms(row: Row) -> int:
+    return int(row.extra.get("stored_ms", row.complete_ms))
+
+
+def _allowed(history: History, plan: Plan) -> list[tuple[int, int]]:
+    """Stretches of time: what was released then may be released again."""
+    back_ms = (GIVEN_BACK_MS if plan.replicas > 1 else _flush_ms(plan)) + MARGIN_MS
+    faults = [row for row in history.events if row.key == FAULT_BEGINS]
+    if len({(row.broker, row.extra.get("node")) for row in faults}) > 1:
+        back_ms = _flush_ms(plan) + MARGIN_MS  # who had the newer progress may have been hit as well
+    until_ms = 2 * plan.member_sync_ms + MARGIN_MS
+    moments = [row.invoke_ms for row in faults]
+    for found in heads(history).values():
+        moments += [head.begin_ms for head in found] + [head.end_ms for head in found]
+    windows = fault_windows(history)
+    moments += [end_ms for _begin_ms, end_ms in windows]
+    allowed = [(at_ms - back_ms, at_ms + until_ms) for at_ms in moments]
+    if any(row.extra.get("harm") == Harm.ISOLATE for row in faults):
+        allowed += [(begin_ms - back_ms, end_ms + until_ms) for begin_ms, end_ms in windows]
+    return allowed
+
+
+def _flush_ms(plan: Plan) -> int:
+    return plan.setting("flushDelayOffsetInterval", FLUSH_DELAY_OFFSET_MS)
+
+
+def _escaped(dues: Iterable[Row]) -> dict[str, int]:
+    """How many different messages were put on each other broker."""
+    found: dict[str, set[str]] = {}
+    for row in dues:
+        if row.extra.get("escaped_from"):
+            found.setdefault(row.broker, set()).add(str(row.extra["escaped_from"]))
+    return {broker: len(origins) for broker, origins in found.items()}

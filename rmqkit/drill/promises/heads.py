@@ -1,0 +1,141 @@
+"""Who was what, and who served a group when: what several checkers read out of the rows about roles."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from rmqkit.drill.history import FAULT_BEGINS, FAULT_ENDS, OK, History, Row
+
+MASTER, ACTING, ONLINE = "master", "acting", "online"
+
+
+class Span(NamedTuple):
+    """From `begin_ms` to `end_ms` a node certainly said this of itself: from its first answer to its last question."""
+
+    node: str
+    broker: str
+    broker_id: int
+    role: str
+    online: str
+    members: tuple[int, ...]
+    begin_ms: int
+    end_ms: int
+
+    @property
+    def appends(self) -> bool:
+        return self.role == MASTER and self.online == ONLINE
+
+    @property
+    def acts(self) -> bool:
+        return self.role == ACTING
+
+
+def spans(history: History) -> list[Span]:
+    """Of every node, in the order of time."""
+    found = (span for rows in _by_node(history).values() for span in _of_node(rows))
+    return sorted(found, key=lambda span: span.begin_ms)
+
+
+def _by_node(history: History) -> dict[str, list[Row]]:
+    by_node: dict[str, list[Row]] = {}
+    for row in sorted(history.by_kind["role"], key=lambda row: (row.complete_ms, row.op)):
+        by_node.setdefault(row.client, []).append(row)
+    return by_node
+
+
+def _of_node(rows: Sequence[Row]) -> Iterator[Span]:
+    first = last = rows[0]
+    for row in rows[1:]:
+        if _state(row) == _state(first):
+            last = row
+            continue
+        yield from _span(first, last)
+        first = last = row
+    yield from _span(first, last)
+
+
+def _state(row: Row) -> tuple[object, ...]:
+    return row.outcome, row.value, row.extra.get("members"), row.extra.get("boot")
+
+
+def _span(first: Row, last: Row) -> Iterator[Span]:
+    if first.outcome == OK:
+        role, _, online = first.value.partition("/")
+        members = tuple(int(each) for each in first.extra.get("members", ()))
+        end_ms = max(first.complete_ms, last.invoke_ms)
+        broker_id = int(first.extra.get("broker_id", 0))
+        yield Span(first.client, first.broker, broker_id, role, online, members, first.complete_ms, end_ms)
+
+
+class Head(NamedTuple):
+    """Clients of a broker group were served by this node from then to then."""
+
+    node: str
+    role: str
+    begin_ms: int
+    end_ms: int
+
+
+def heads(history: History) -> dict[str, list[Head]]:
+    """By broker, one after the other. A broken node ends with its fault, and begins again once it has said something
+    else in between; a master that still thought itself online for a moment while another one acted is none."""
+    found: dict[str, list[Head]] = {}
+    faults: dict[str, list[int]] = {}
+    for row in history.events:
+        if row.key == FAULT_BEGINS:
+            faults.setdefault(str(row.extra.get("node", "")), []).append(row.invoke_ms)
+    for node, rows in _by_node(history).items():
+        for head in _of_node_heads(rows, faults.get(node, [])):
+            found.setdefault(rows[0].broker, []).append(head)
+    return {broker: _without_doubtful(each) for broker, each in found.items()}
+
+
+def _of_node_heads(rows: Sequence[Row], faults: Sequence[int]) -> Iterator[Head]:
+    head: Head | None = None
+    boot = None
+    was_broken = False
+    for row in rows:
+        role, _, online = row.value.partition("/")
+        serves = row.outcome == OK and (role == ACTING or (role == MASTER and online == ONLINE))
+        goes_on = head is not None and serves and head.role == role and row.extra.get("boot") == boot
+        if goes_on and head is not None:
+            if was_broken:
+                continue
+            cut_ms = next((at_ms for at_ms in faults if head.begin_ms < at_ms < row.invoke_ms), None)
+            was_broken = cut_ms is not None
+            head = head._replace(end_ms=max(head.end_ms, row.invoke_ms) if cut_ms is None else cut_ms)
+            continue
+        if head is not None:
+            yield head
+        head, was_broken, boot = None, False, row.extra.get("boot")
+        if serves:
+            head = Head(row.client, role, row.complete_ms, row.complete_ms)
+    if head is not None:
+        yield head
+
+
+def _without_doubtful(found: list[Head]) -> list[Head]:
+    """Without masters whose time lies within that of an acting one."""
+    acting = [head for head in found if head.role == ACTING]
+    kept = [
+        head
+        for head in found
+        if head.role == ACTING or not any(a.begin_ms <= head.begin_ms and head.end_ms < a.end_ms for a in acting)
+    ]
+    return sorted(kept, key=lambda head: head.begin_ms)
+
+
+def fault_windows(history: History) -> list[tuple[int, int]]:
+    """From the first fault's begin to the end of the last one, in ms; without a recorded end to the end of the rows."""
+    begins = [row.invoke_ms for row in history.events if row.key == FAULT_BEGINS]
+    if not begins:
+        return []
+    end_ms = history.event_ms(FAULT_ENDS)
+    return [(begins[0], max(row.complete_ms for row in history.rows) if end_ms is None else end_ms)]
+
+
+def outside(begin_ms: int, end_ms: int, windows: Sequence[tuple[int, int]]) -> int:
+    """How many ms of a stretch are in none of the windows, which do not overlap."""
+    inside = sum(max(0, min(end_ms, until) - max(begin_ms, since)) for since, until in windows)
+    return max(0, end_ms - begin_ms - inside)

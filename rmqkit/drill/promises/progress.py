@@ -1,0 +1,156 @@
+"""Progress goes forward through a takeover and back: who serves a group of brokers now knows what the one before knew a
+second before it went.
+
+The one who serves (`heads`) is the master, then who acts for it, then the master again. At each change the new one's
+offsets of consumer groups are compared with what the old one was seen to hold a second before its end. Less is broken; what
+was committed within that second may be given back, and is counted. And a message that lies behind an offset committed more
+than a second before the change is not given to its group again: that is what consumers would see. How many were given again
+at takeovers and at returns is counted.
+
+After a power cut or a lost disk the messages themselves may be gone, and others stand in their places: counted only.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+from rmqkit.drill.history import OK, History, Row
+from rmqkit.drill.plan import Plan
+from rmqkit.drill.promises.contract import Broken, Finding, judged
+from rmqkit.drill.promises.facts import fault_of
+from rmqkit.drill.promises.heads import ACTING, Head, heads
+from rmqkit.drill.promises.table import Harm
+
+#: how much consumption a change may give back
+ALLOWED_MS = 1_000
+#: a look so soon after a change shows what the new one began with
+LOOK_MS = 400
+REWINDING = (Harm.POWER_CUT, Harm.DISK_LOSS)
+
+#: group and queue of a broker
+Kept = tuple[str, int]
+
+
+class Change(NamedTuple):
+    broker: str
+    before: Head
+    after: Head
+
+    @property
+    def what(self) -> str:
+        return "takeover" if self.after.role == ACTING else "return"
+
+    @property
+    def sure_ms(self) -> int:
+        """What was committed by then is kept."""
+        return min(self.before.end_ms, self.after.begin_ms) - ALLOWED_MS
+
+
+class Looks:
+    """What nodes were seen to hold, by time."""
+
+    def __init__(self, history: History) -> None:
+        self._rows: dict[tuple[str, str, int], list[Row]] = {}
+        for row in sorted(history.by_kind["committed"], key=lambda row: (row.complete_ms, row.op)):
+            if row.outcome == OK:
+                self._rows.setdefault((row.client, row.key, row.queue), []).append(row)
+        self._times = {place: [row.complete_ms for row in rows] for place, rows in self._rows.items()}
+
+    def kept(self, node: str) -> list[Kept]:
+        return sorted((group, queue) for client, group, queue in self._rows if client == node)
+
+    def at(self, node: str, kept: Kept, at_ms: int) -> int:
+        """The offset at the last look until then; -1 for none."""
+        place = (node, *kept)
+        number = bisect_right(self._times.get(place, ()), at_ms)
+        return self._rows[place][number - 1].offset if number else -1
+
+    def soon(self, node: str, kept: Kept, at_ms: int) -> int:
+        """The offset then, by the looks just before and just after; what an earlier run of the node had does not count."""
+        rows = self._rows.get((node, *kept), [])
+        number = bisect_right(self._times.get((node, *kept), ()), at_ms)
+        after = rows[number] if number < len(rows) and rows[number].complete_ms <= at_ms + LOOK_MS else None
+        before = rows[number - 1] if number else None
+        if after is None or before is None or before.extra.get("boot") == after.extra.get("boot"):
+            return max((row.offset for row in (before, after) if row is not None), default=-1)
+        return after.offset
+
+
+class ProgressForward:
+    name = "progress-forward"
+    text = "who takes over knows what groups had committed a second before, and a returning master what was committed since"
+
+    def applies(self, plan: Plan) -> bool:
+        return plan.acting
+
+    def check(self, history: History, plan: Plan) -> Finding:
+        looks = Looks(history)
+        changes = [
+            Change(broker, before, after)
+            for broker, found in heads(history).items()
+            for before, after in pairwise(found)
+            if before.node != after.node
+        ]
+        counts = {f"{each} at {what}": 0 for what in ("takeover", "return") for each in ("given back", "given again")}
+        counts["changes"] = len(changes)
+        broken: list[Broken] = []
+        facts = 0
+        sure: dict[Change, dict[Kept, int]] = {}
+        for change in changes:
+            sure[change] = {}
+            for kept in looks.kept(change.before.node):
+                facts += 1
+                least = looks.at(change.before.node, kept, change.sure_ms)
+                last = looks.at(change.before.node, kept, change.before.end_ms)
+                begins = looks.soon(change.after.node, kept, change.after.begin_ms)
+                sure[change][kept] = least
+                counts[f"given back at {change.what}"] += max(0, last - begins)
+                if begins < least:
+                    broken.append(Broken("", _told(change, kept, least, begins)))
+        broken += _given_again(history, changes, sure, counts)
+        fault = fault_of(history)
+        lacking = "" if facts else "nobody took over from anybody whose offsets were seen"
+        if fault is not None and fault.harm in REWINDING:
+            return judged(facts, (), counts, lacking=lacking, why="what was given back is counted: messages may be gone")
+        return judged(facts, broken, counts, lacking=lacking)
+
+
+def _told(change: Change, kept: Kept, least: int, begins: int) -> str:
+    group, queue = kept
+    return (
+        f"{change.after.node} begins at {change.after.begin_ms} ms with offset {begins} of group {group}, {change.broker}"
+        f" queue {queue}; {change.before.node} held {least} at {change.sure_ms} ms ({change.what})"
+    )
+
+
+def _given_again(
+    history: History,
+    changes: Sequence[Change],
+    sure: Mapping[Change, Mapping[Kept, int]],
+    counts: dict[str, int],
+) -> list[Broken]:
+    """Counts what groups were given again after each change; those whose offsets were sure are broken."""
+    by_broker: dict[str, list[Change]] = {}
+    for change in sorted(changes, key=lambda change: change.after.begin_ms):
+        by_broker.setdefault(change.broker, []).append(change)
+    begins = {broker: [change.after.begin_ms for change in found] for broker, found in by_broker.items()}
+    given: set[tuple[str, str, int, int]] = set()
+    broken = []
+    for row in history.deliveries:
+        group = str(row.extra.get("group", ""))
+        place = (group, row.broker, row.queue, row.offset)
+        number = bisect_right(begins.get(row.broker, []), row.complete_ms)
+        if place in given and number:
+            change = by_broker[row.broker][number - 1]
+            counts[f"given again at {change.what}"] += 1
+            if row.offset < sure[change].get((group, row.queue), -1):
+                what = (
+                    f"group {group} was given it again at {row.complete_ms} ms, although it had committed beyond offset"
+                    f" {row.offset} of {row.broker} queue {row.queue} more than a second before the {change.what}"
+                )
+                broken.append(Broken(row.key, what))
+        given.add(place)
+    return broken

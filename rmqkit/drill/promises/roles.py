@@ -1,0 +1,101 @@
+"""One master: of a broker group never two nodes append, and a slave acts only as long as no smaller id is alive for it.
+
+What nodes say of themselves (`rmqkit.drill.roles`) is true between the first and the last look at a state; only that is
+judged. A slave that acts knows no smaller id: one that takes such an id for alive and acts is wrong at once. What it cannot
+know is counted: while a node is cut off or stands still both may think that they serve; afterwards the two have the time in
+which a broker asks who is alive, twice, and a margin. And what nobody can have stored was not acknowledged: while the only
+node that may append is gone, an acknowledged send is an acting master's, which never appends.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from rmqkit.drill.history import FAULT_BEGINS, FAULT_BITES, FAULT_ENDS, OK, History
+from rmqkit.drill.plan import Plan
+from rmqkit.drill.promises.contract import Broken, Finding, judged
+from rmqkit.drill.promises.facts import fault_of
+from rmqkit.drill.promises.heads import Span, fault_windows, outside, spans
+from rmqkit.drill.promises.table import Harm
+
+MARGIN_MS = 1_000
+#: harms under which a node certainly answers nobody
+SILENT = (Harm.KILL, Harm.PAUSE, Harm.POWER_CUT, Harm.DISK_LOSS)
+
+
+class OneMaster:
+    name = "one-master"
+    text = "never two nodes of a group append, and a slave acts only while it knows no smaller id that is alive"
+
+    def applies(self, plan: Plan) -> bool:
+        return plan.acting
+
+    def check(self, history: History, plan: Plan) -> Finding:
+        seen = spans(history)
+        broken: list[Broken] = []
+        for span in seen:
+            if span.acts and span.members and min(span.members) < span.broker_id:
+                told = f"{span.node} acts at {span.begin_ms} ms, although it takes id {min(span.members)} for alive"
+                broken.append(Broken("", told))
+        wrong, both_ms, after_ms = _overlaps(seen, history, 2 * plan.member_sync_ms + MARGIN_MS)
+        broken += wrong
+        broken += _stored_by_nobody(history)
+        acting = [span for span in seen if span.acts]
+        changes = sum(a.node == b.node and a.role != b.role for a, b in pairwise(sorted(seen, key=lambda s: s.node)))
+        counts = {
+            "looks": len(history.by_kind["role"]),
+            "changes of role": changes,
+            "acting ms": sum(span.end_ms - span.begin_ms for span in acting),
+            "master and acting at once, ms": both_ms,
+            "of these without a fault, ms": after_ms,
+        }
+        return judged(len(seen), broken, counts, lacking="" if seen else "no node told its role")
+
+
+def _overlaps(seen: list[Span], history: History, most_ms: int) -> tuple[list[Broken], int, int]:
+    """Two that append; and how long a master and an acting one were there at once, all in all and outside of faults."""
+    windows = fault_windows(history)
+    broken: list[Broken] = []
+    both_ms = 0
+    alone: dict[tuple[str, str], int] = {}
+    serving = [span for span in seen if span.appends or span.acts]
+    open_: list[Span] = []
+    for span in serving:  # in the order of their begins
+        open_ = [other for other in open_ if other.end_ms > span.begin_ms]
+        for other in open_:
+            if other.broker != span.broker or other.node == span.node:
+                continue
+            until_ms = min(other.end_ms, span.end_ms)
+            if span.appends and other.appends:
+                what = f"{other.node} and {span.node} both append from {span.begin_ms} to {until_ms} ms"
+                broken.append(Broken("", what))
+                continue
+            if span.acts and other.acts:
+                what = f"{other.node} and {span.node} both act"
+            else:
+                what = f"{other.node} is {other.role} and {span.node} is {span.role}"
+            both_ms += until_ms - span.begin_ms
+            pair = (min(other.node, span.node), max(other.node, span.node))
+            alone[pair] = alone.get(pair, 0) + outside(span.begin_ms, until_ms, windows)
+            if alone[pair] > most_ms:
+                broken.append(Broken("", f"{what}, {alone[pair]} ms without a fault that could explain it"))
+        open_.append(span)
+    return broken, both_ms, sum(alone.values())
+
+
+def _stored_by_nobody(history: History) -> list[Broken]:
+    """Acknowledged sends to a group whose only master certainly answered nobody."""
+    fault = fault_of(history)
+    begins = [row for row in history.events if row.key == FAULT_BEGINS]
+    since_ms, until_ms = history.event_ms(FAULT_BITES), history.event_ms(FAULT_ENDS)
+    if fault is None or len(begins) != 1 or since_ms is None or until_ms is None:
+        return []
+    if not fault.hits_master or fault.harm not in SILENT:
+        return []
+    return [
+        Broken(
+            row.key, f"acknowledged at {row.complete_ms} ms, while {fault.node} was gone: an acting master has stored it"
+        )
+        for row in (*history.sends, *history.by_kind["delay"])
+        if row.outcome == OK and row.broker == fault.broker and since_ms < row.invoke_ms and row.complete_ms < until_ms
+    ]
