@@ -36,6 +36,7 @@ from rmqkit.broker.handlers import (
     relays,
     replicas,
     reply,
+    roles,
     schedule,
     send,
     send_back,
@@ -43,7 +44,7 @@ from rmqkit.broker.handlers import (
 )
 from rmqkit.broker.hosts import Hosts
 from rmqkit.broker.live_settings import LiveSettings
-from rmqkit.broker.lock_modes import LockMode
+from rmqkit.broker.lock_modes import CommitGuard, LockMode, lock_mode_of
 from rmqkit.broker.offsets import OffsetTable
 from rmqkit.broker.puts import Puts
 from rmqkit.broker.registration import Registration
@@ -58,7 +59,7 @@ from rmqkit.runtime.calls import Handlers
 from rmqkit.runtime.connection import Address, Connection
 from rmqkit.runtime.duties import Run
 from rmqkit.runtime.node import BaseNode
-from rmqkit.runtime.ports import Ports
+from rmqkit.runtime.ports import Completion, Ports
 from rmqkit.runtime.remoting import Peer, Remoting
 from rmqkit.runtime.waiters import ArrivalWaiters
 from rmqkit.store.contract import EngineFactory, EngineParts, StorageEngine, StoreWriteError
@@ -83,6 +84,7 @@ HANDLERS = Handlers(
     relays.rows,
     replicas.rows,
     reply.rows,
+    roles.rows,
     topics.rows,
     groups.rows,
     admin.rows,
@@ -153,6 +155,7 @@ class Broker(BaseNode):
         self.arrived = Arrived(self.store)
         self.schedule = Schedule(self, CONFIG_FOLDER)
         self.roles = Roles(self)
+        self.liveness = self.roles.liveness
         self.remoting = self._remoting(Handlers(HANDLERS, *parts.handlers))
         self.remoting.unavailable = "the broker is starting"
         self.metrics: MetricsEndpoint | None = None
@@ -165,6 +168,8 @@ class Broker(BaseNode):
         self.neighbours: list[Broker] = []
         #: what plug-ins keep of this broker, by their names: where a plug-in's handlers and its duty meet
         self.plugins: dict[str, Any] = {}
+        #: asked before a consumer's offset is taken; a lock mode sets it that knows whose a queue is
+        self.commit_guard: CommitGuard | None = None
         self.locks: LockMode = parts.lock_mode(self)
         self.escape = Escape(self, parts.escape_strategy)
         self._plugin_parts = parts.duties
@@ -225,6 +230,7 @@ class Broker(BaseNode):
         for name, run in self._plugin_duties.items():
             self.duties.add(name, run, now_ms)
         self.replication.start()
+        self.locks.start()
         self.roles.start()
         self.log.info("serving", address=self.address_text, log_end=self.store.offset_max)
 
@@ -246,6 +252,8 @@ class Broker(BaseNode):
         self.puts.fail_all()
         self.replication.acks.fail_all()
         waiting = [self.topics.save, self.groups.save, self.offsets.save, self.filters.save, self.schedule.offsets.save]
+        if self.serving:
+            waiting.append(self.locks.stop)
 
         def saved() -> None:
             if waiting:
@@ -259,16 +267,32 @@ class Broker(BaseNode):
     # --- turns -------------------------------------------------------------------------------------------------------
 
     def opened(self, conn: Connection) -> None:
+        if self.clock.mono_ms >= self.liveness.stalled_at_ms:
+            self.roles.stalled()
         self._protocol(conn).opened(conn)
 
     def received(self, conn: Connection, data: bytes) -> None:
+        if self.clock.mono_ms >= self.liveness.stalled_at_ms:
+            self.roles.stalled()
         if conn.tag in FRAMED:
             self.remoting.received(conn, data)
         else:
             self._protocol(conn).received(conn, data)
 
     def closed(self, conn: Connection, reason: str) -> None:
+        if self.clock.mono_ms >= self.liveness.stalled_at_ms:
+            self.roles.stalled()
         self._protocol(conn).closed(conn, reason)
+
+    def done(self, completion: Completion, error: OSError | None) -> None:
+        if self.clock.mono_ms >= self.liveness.stalled_at_ms:
+            self.roles.stalled()
+        completion(error)
+
+    def run_due(self) -> None:
+        if self.clock.mono_ms >= self.liveness.stalled_at_ms:
+            self.roles.stalled()
+        self.duties.run_due(self.clock.mono_ms)
 
     def _protocol(self, conn: Connection) -> "Remoting | MetricsEndpoint | Accept | Following":
         """Who speaks on a connection: its tag says it."""
@@ -301,7 +325,6 @@ class Broker(BaseNode):
             self.replication.follow.write_failed(error)
             return
         self.replication.settle()
-        self.roles.settle()
         self.puts.settle()
         if arrivals and self.arrivals.count:
             waiting = self.arrivals.by_key
@@ -363,6 +386,8 @@ class Broker(BaseNode):
             **self.escape.facts(),
             **self.replication.facts(),
             **self.roles.facts(),
+            "lockMode": lock_mode_of(self.config),
+            **self.locks.facts(self.clock.mono_ms),
         }
 
     def _derive(self) -> None:

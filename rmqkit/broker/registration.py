@@ -47,8 +47,8 @@ class Registration:
     def __init__(self, broker: "Broker") -> None:
         self._broker = broker
         self.nameservers = [Address.parse(text) for text in broker.config.network.namesrv_addrs]
-        #: name servers that have taken the whole table, and the text of the last failure by name server
-        self.registered: dict[Address, None] = {}
+        #: name servers that have taken the whole table, and since when; the text of the last failure by name server
+        self.registered: dict[Address, int] = {}
         self.failures: dict[Address, str] = {}
         self._running = False
         #: counts the times that it was started: what is answered to an earlier time is not listened to
@@ -68,12 +68,17 @@ class Registration:
             run = partial(self._register, address)
             self._broker.duties.add(self._duty(address), run, self._broker.clock.mono_ms)
 
+    def hurry(self) -> None:
+        """Register now."""
+        for address in self.nameservers:
+            self._broker.duties.wake(self._duty(address), self._broker.clock.mono_ms)
+
     def topics_changed(self, names: list[str]) -> None:
         """Tell these topics now, to the name servers that know us."""
         if not self._running:
             return
         body = self._body(self._broker.topics.snapshot(names))
-        for address in list(self.registered):
+        for address in self.registered:
             self._untold += 1
             self._send(address, body)
 
@@ -113,6 +118,8 @@ class Registration:
         return f"register-{address}"
 
     def _register(self, address: Address, now_ms: int) -> int:
+        if self._broker.roles.is_cut_off:
+            return now_ms + RETRY_MS  # who is heard again first asks whether somebody has taken its place
         if self._broker.config.registration.force_register or address not in self.registered:
             self._send(address, self._body(self._broker.topics.snapshot()), whole=True)
         else:
@@ -199,9 +206,10 @@ class Registration:
             if self._broker.replication.is_slave:
                 self._learn(outcome)
             if address not in self.registered and whole:
-                self.registered[address] = None
+                self.registered[address] = self._broker.clock.mono_ms
                 self.failures.pop(address, None)
                 self._broker.log.info("registered", nameserver=str(address))
+                self._broker.roles.hint()
             return
         text = outcome.text if isinstance(outcome, CallFailed) else f"code {outcome.code}: {outcome.remark}"
         self.registered.pop(address, None)

@@ -1,6 +1,9 @@
 """Roles: what this broker is in its group, whether it is online, and what follows from both.
 
     role        Role, Online, and the table of duties
+    members     who of the group is alive, as the name servers tell it
+    liveness    signs of life, and noticing that there were none
+    acting      when a slave acts for its master
     pre_online  what a broker does before it is online
     shown       what it says about itself
 
@@ -20,6 +23,9 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from rmqkit.broker.roles import shown
+from rmqkit.broker.roles.acting import MASTER_ID, Acting
+from rmqkit.broker.roles.liveness import Liveness
+from rmqkit.broker.roles.members import Members
 from rmqkit.broker.roles.pre_online import PreOnline
 from rmqkit.broker.roles.role import CLIENT_CODES, Duty, Online, Role, does
 from rmqkit.config import BrokerRole
@@ -30,27 +36,34 @@ if TYPE_CHECKING:
 
 __all__ = ["CLIENT_CODES", "Duty", "Online", "Role", "Roles"]
 
+WHY_STARTED = "it has started, and does not know who else of its group is alive"
+
 
 class Roles:
     def __init__(self, broker: "Broker") -> None:
         config = broker.config
-        self._broker = broker
+        self.broker = broker
+        self.broker_id = config.identity.broker_id
         #: whether roles can change at all
-        self.is_enabled = config.acting.enable and bool(config.network.namesrv_addrs)
+        self.is_enabled = config.acting.enable and bool(broker.registration.nameservers)
         self.role = Role.SLAVE if config.identity.broker_role is BrokerRole.SLAVE else Role.MASTER
         starts_isolated = self.is_enabled and config.replication.total_replicas > 1 and not config.acting.skip_pre_online
         self.online = Online.ISOLATED if starts_isolated else Online.ONLINE
         #: wall time of the last change, and why it is so, for people
         self.since_ms = broker.clock.wall_ms
-        self.why = (
-            "it has started, and does not know who else of its group is alive" if starts_isolated else "as configured"
-        )
-        #: alive members of the group by id, this broker included once it is registered
-        self.members: Mapping[int, Address] = {}
-        self.pre_online = PreOnline(broker)
-        #: called after each change of role or online
+        self.why = WHY_STARTED if starts_isolated else "as configured"
+        #: changes of role or online in this life
+        self.change_count = 0
+        #: called after each change of role, online or head
         self.on_change: list[Callable[[], None]] = []
-        self._running = False
+        self.is_running = False
+        self.liveness = Liveness(self)
+        self.acting = Acting(self)
+        self.pre_online = PreOnline(broker)
+        self._members = Members(broker, self._members_changed, self.isolate)
+        self._known: tuple[Mapping[int, Address], tuple[int, Address] | None] = ({}, None)
+        #: counts the times that it was isolated: what ends an earlier time is not listened to
+        self._round = 0
 
     # --- asked by others ----------------------------------------------------------------------------------------------
 
@@ -67,70 +80,137 @@ class Roles:
         return does(duty, self.role, self.online)
 
     @property
+    def members(self) -> Mapping[int, Address]:
+        """Alive members of the group by id, in the order of ids; this broker included once it is registered."""
+        return self._members.alive
+
+    @property
     def head(self) -> tuple[int, Address] | None:
         """The smallest id alive: the master, or who acts for it."""
-        return min(self.members.items(), default=None)
+        return next(iter(self.members.items()), None)
+
+    @property
+    def is_cut_off(self) -> bool:
+        """Whether no name server has answered for so long that others may have taken this broker's place."""
+        return self._members.is_cut_off
+
+    @property
+    def conflict(self) -> str:
+        """The address of another broker with this one's id, "" when there is none."""
+        return self._members.conflict
 
     @property
     def stage(self) -> str:
         """What is done on the way to being online."""
-        return self.pre_online.stage
+        return "asking who else is alive" if self.online is Online.ISOLATED else self.pre_online.stage
 
     @property
     def refusal(self) -> str:
         """Why clients are refused, "" while they are not."""
         return "" if self.online is Online.ONLINE else f"the broker is {self.online}: {self.why}"
 
+    def knows_heartbeats(self, nameserver: Address) -> bool:
+        return not (self._members.views[nameserver].is_old and self.broker.config.acting.old_nameservers)
+
     def facts(self) -> dict[str, str]:
         return shown.facts(self)
 
-    # --- life ---------------------------------------------------------------------------------------------------------
+    # --- life and turns -----------------------------------------------------------------------------------------------
 
     def start(self) -> None:
         """The broker serves: its store is ready, replication has begun."""
-        self._running = True
+        self.is_running = True
+        if not self.is_enabled:
+            self._apply()
+            return
+        self._members.start()
+        self.acting.start()
         if self.online is Online.ISOLATED:
-            self._begin_pre_online()
+            self._seek()
         else:
             self._apply()
 
     def stop(self) -> None:
-        self._running = False
+        self.is_running = False
+        self._members.stop()
+        self.liveness.stop()
         self.pre_online.stop()
 
-    def settle(self) -> None:
-        """The turn is over."""
+    def stalled(self) -> None:
+        """A turn begins that comes too late: nothing that came meanwhile has been served yet."""
+        limit_ms = self.broker.config.acting.not_active_ms
+        self.isolate(f"it stood still for {self.liveness.silence_ms()} ms, and counts as dead after {limit_ms} ms")
+
+    def hint(self) -> None:
+        """Members may have changed: ask at once."""
+        if self.is_running and self.is_enabled:
+            self._members.hint()
 
     # --- changes ------------------------------------------------------------------------------------------------------
 
     def isolate(self, why: str) -> None:
         """Out of the routes, clients refused, special duties off; then find out who is there, and pre-online."""
-        if not self._running or not self.is_enabled:
+        if not self.is_running or not self.is_enabled:
             return
         self.pre_online.stop()
-        role = Role.SLAVE if self.role is Role.ACTING else self.role
-        self._change(role, Online.ISOLATED, why)
-        self._begin_pre_online()
+        self._change(Role.SLAVE if self.role is Role.ACTING else self.role, Online.ISOLATED, why)
+        self._seek()
+
+    def set_acting(self, acts: bool, why: str) -> None:
+        self._change(Role.ACTING if acts else Role.SLAVE, self.online, why)
+
+    def _seek(self) -> None:
+        self._round += 1
+        self._members.seek(self._begin_pre_online)
 
     def _begin_pre_online(self) -> None:
-        self._change(self.role, Online.PRE_ONLINE, self.why)
-        self.pre_online.start(self._is_online)
+        others = [broker_id for broker_id in self.members if broker_id != self.broker_id]
+        if self.is_cut_off:
+            self._is_online(f"no name server has said who else is alive: {self._members.failures()}")
+        elif not others:
+            self._is_online("nobody else of its group is alive")
+        elif self.broker.config.acting.skip_pre_online:
+            self._is_online("skipPreOnline")
+        else:
+            self._change(self.role, Online.PRE_ONLINE, self.why)
+            round_started = self._round
+
+            def ended(how: str) -> None:
+                if self._round == round_started and self.online is Online.PRE_ONLINE and self.is_running:
+                    self._is_online(how or "it has taken over what the others of its group knew better")
+
+            self.pre_online.start(ended)
 
     def _is_online(self, how: str) -> None:
-        self._change(self.role, Online.ONLINE, how or "it has taken over what the others of its group knew better")
+        self._change(self.role, Online.ONLINE, how)
+
+    def _members_changed(self) -> None:
+        """Members, or what is known of this broker's own place among them."""
+        (members_before, head_before), self._known = self._known, (self.members, self.head)
+        if self.members != members_before:
+            self.broker.log.info("members", alive={str(key): str(address) for key, address in self.members.items()})
+            if MASTER_ID in self.members and MASTER_ID not in members_before and self.broker_id != MASTER_ID:
+                # The answer to a registration tells where its log is to be had.
+                self.broker.registration.hurry()
+        self.acting.look()
+        if self.head != head_before:
+            self._tell()
 
     def _change(self, role: Role, online: Online, why: str) -> None:
-        if (role, online) == (self.role, self.online):
-            self.why = why
-            return
+        before = (self.role, self.online)
         self.role, self.online, self.why = role, online, why
-        self.since_ms = self._broker.clock.wall_ms
-        self._broker.log.info("role", role=role, online=online, why=why)
+        if (role, online) == before:
+            return
+        self.change_count += 1
+        self.since_ms = self.broker.clock.wall_ms
+        self.broker.log.info("role", role=role, online=online, why=why, members=list(self.members))
         self._apply()
+        if online is Online.ONLINE and self.is_enabled:
+            self.acting.look()
 
     def _apply(self) -> None:
         """Everything that depends on the role is brought into line with it."""
-        broker = self._broker
+        broker = self.broker
         broker.derive_blocked()
         schedule = broker.schedule
         if self.does(Duty.DELIVER_DELAYED) != schedule.is_on:
@@ -143,7 +223,10 @@ class Roles:
             broker.registration.start()
         else:
             broker.registration.leave()
+        self.liveness.changed()
+        self._tell()
+        broker.release_pulls()
+
+    def _tell(self) -> None:
         for changed in list(self.on_change):
             changed()
-        if self._running:
-            broker.release_pulls()

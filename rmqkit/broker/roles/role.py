@@ -66,7 +66,8 @@ DUTIES: Mapping[Duty, tuple[frozenset[Role], frozenset[Online]]] = {
     Duty.HEARTBEAT: (frozenset(Role), _ONLINE),
 }
 
-#: what clients ask for that only a broker that is online answers; members of the group and people are answered always
+#: what clients ask for that only a broker that is online answers; members of the group and people are answered always.
+#: LOCK_BATCH_MQ tells itself who asks (`handlers/locks.py`): a member that is not online still votes
 CLIENT_CODES = frozenset(
     (
         RequestCode.SEND_MESSAGE,
@@ -77,7 +78,6 @@ CLIENT_CODES = frozenset(
         RequestCode.CONSUMER_SEND_MSG_BACK,
         RequestCode.PULL_MESSAGE,
         RequestCode.LITE_PULL_MESSAGE,
-        RequestCode.LOCK_BATCH_MQ,
         RequestCode.QUERY_CONSUMER_OFFSET,
     )
 )

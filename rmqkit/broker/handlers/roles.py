@@ -1,0 +1,27 @@
+"""905: a name server says that the smallest id alive of a group has changed. One way, and a hint only.
+
+What it names is not taken from it: notices are lost and overtake each other. The name servers are asked instead, at once.
+
+Source: `broker/.../processor/AdminBrokerProcessor.notifyBrokerMinBrokerIdChange`.
+"""
+
+from typing import TYPE_CHECKING
+
+from rmqkit.runtime.calls import Call, Handlers, Response
+from rmqkit.wire.codes import RequestCode
+from rmqkit.wire.schemas.nameserver import NotifyMinBrokerIdChangeRequest
+
+if TYPE_CHECKING:
+    from rmqkit.broker.node import Broker
+
+rows = Handlers()
+
+
+@rows.handles(RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE, NotifyMinBrokerIdChangeRequest)
+def min_broker_id_changed(broker: "Broker", call: Call[NotifyMinBrokerIdChangeRequest]) -> Response:
+    name = call.args.broker_name
+    if name and name != broker.config.identity.broker_name:
+        broker.log.warning("notice-for-another-group", peer=str(call.conn.peer), broker_name=name)
+    else:
+        broker.roles.hint()
+    return call.ok()

@@ -1,0 +1,76 @@
+"""Liveness: signs of life to the name servers, and noticing that there were none.
+
+Each `brokerHeartbeatInterval` every name server that has this broker registered gets one (904, one way; 322 where 904 is
+not known). A name server takes out a broker of which it heard nothing for `brokerNotActiveTimeoutMillis`.
+
+So a turn that begins that long after the last sign of life was sent finds a broker that the others may have given up: its
+process or machine stood still (SIGSTOP, a machine that was moved, a disk that hung). That is looked at before anything is
+served that came meanwhile. Only the monotonic clock counts: a wall clock that is set changes nothing.
+
+Source: `broker/.../BrokerController.sendHeartbeat`, `BrokerOuterAPI.{sendHeartbeat,sendHeartbeatViaDataVersion}`.
+"""
+
+from typing import TYPE_CHECKING
+
+from rmqkit.broker.roles.role import Duty
+from rmqkit.wire.codes import RequestCode
+from rmqkit.wire.schemas.nameserver import BrokerHeartbeatRequest, QueryDataVersionRequest
+
+if TYPE_CHECKING:
+    from rmqkit.broker.roles import Roles
+
+DUTY = "roles-heartbeat"
+NEVER_MS = 2**62
+
+
+class Liveness:
+    def __init__(self, roles: "Roles") -> None:
+        self._roles = roles
+        self._broker = roles.broker
+        #: a turn that begins then or later comes after a stall
+        self.stalled_at_ms = NEVER_MS
+        self._beaten_ms = 0
+        self._broker.duties.add(DUTY, self._run, None)
+
+    def changed(self) -> None:
+        """Role or online has changed."""
+        if not self._roles.is_enabled or not self._roles.does(Duty.HEARTBEAT):
+            self.stalled_at_ms = NEVER_MS
+            return
+        if self.stalled_at_ms == NEVER_MS:
+            self._beat(self._broker.clock.mono_ms)
+            self._broker.duties.wake(DUTY, self._broker.clock.mono_ms)
+
+    def stop(self) -> None:
+        self.stalled_at_ms = NEVER_MS
+
+    def silence_ms(self) -> int:
+        """Since the last sign of life."""
+        return self._broker.clock.mono_ms - self._beaten_ms
+
+    def _run(self, now_ms: int) -> int | None:
+        if self.stalled_at_ms == NEVER_MS:
+            return None
+        self._beat(now_ms)
+        broker = self._broker
+        identity, address = broker.config.identity, broker.address_text
+        heartbeat = BrokerHeartbeatRequest(
+            cluster_name=identity.broker_cluster_name, broker_addr=address, broker_name=identity.broker_name
+        )
+        for nameserver in broker.registration.registered:
+            if not self._roles.knows_heartbeats(nameserver):
+                version = QueryDataVersionRequest(
+                    broker_name=identity.broker_name,
+                    broker_addr=address,
+                    cluster_name=identity.broker_cluster_name,
+                    broker_id=identity.broker_id,
+                )
+                body = broker.topics.version.encode()
+                broker.remoting.oneway(nameserver, RequestCode.QUERY_DATA_VERSION, version, body)
+            else:
+                broker.remoting.oneway(nameserver, RequestCode.BROKER_HEARTBEAT, heartbeat)
+        return now_ms + broker.config.acting.heartbeat_ms
+
+    def _beat(self, now_ms: int) -> None:
+        self._beaten_ms = now_ms
+        self.stalled_at_ms = now_ms + self._broker.config.acting.not_active_ms

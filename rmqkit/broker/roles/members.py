@@ -1,0 +1,282 @@
+"""Members: who of the group is alive, as the name servers tell it.
+
+Every name server is asked (901) each `syncBrokerMemberGroupPeriod`, and at once when something hints at a change (905, a
+registration). A name server older than 5.0 does not know 901; with `compatibleWithOldNameSrv` it is asked for the route of
+the topic that each group has for this purpose.
+
+The answers are merged: an id is alive while any name server lists it. Name servers disagree while news travels, so
+
+- one that has just come to know this broker may not know the others yet (it was restarted, or stood still and took
+  everybody out): for `RIPE_MS` it may tell who is there, not who is gone
+- what it said is forgotten when it has not answered for `brokerNotActiveTimeoutMillis` and two periods
+- about this broker itself only one has a say that was asked after it took its registration. If it lists others and not
+  this broker, it has taken it out (`on_dropped`); if it lists another address under this broker's id, two brokers have the
+  same id (`conflict`)
+
+When no name server has answered for `brokerNotActiveTimeoutMillis` this broker may be the one that is cut off
+(`is_cut_off`): it does not register again before it has heard who else is alive.
+
+Source: `broker/.../BrokerController.syncBrokerMemberGroup`, `BrokerOuterAPI.getBrokerMemberGroup*`.
+"""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING
+
+from rmqkit.broker.roles.role import Duty
+from rmqkit.errors import RemoteProtocolError
+from rmqkit.runtime.calls import CallFailed, Outcome
+from rmqkit.runtime.connection import Address
+from rmqkit.wire.bodies import MemberGroupBody, TopicRoute
+from rmqkit.wire.codes import RequestCode, ResponseCode
+from rmqkit.wire.schemas.nameserver import GetBrokerMemberGroupRequest, GetRouteInfoRequest
+
+if TYPE_CHECKING:
+    from rmqkit.broker.node import Broker
+
+DUTY = "roles-members"
+#: while it is not known who else is there, and after a hint that came while a question was under way
+SEEK_MS = 50
+#: name servers that have not answered are waited for so long after the first one has
+OTHERS_MS = 300
+#: so long after it took this broker's registration a name server may not know the others yet: registrations are tried
+#: again each second
+RIPE_MS = 2500
+#: with the name of the group behind it (`TopicValidator.SYNC_BROKER_MEMBER_GROUP_PREFIX`)
+MEMBER_TOPIC_PREFIX = "rmq_sys_SYNC_BROKER_MEMBER_"
+
+
+class View:
+    """What one name server says; times are monotonic, -1 for never."""
+
+    __slots__ = ("answered_ms", "asked_ms", "failure", "is_asking", "is_old", "is_tried", "listed")
+
+    def __init__(self) -> None:
+        #: address by id, and when it was listed last
+        self.listed: dict[int, tuple[Address, int]] = {}
+        self.asked_ms = self.answered_ms = -1
+        self.is_asking = False
+        #: whether it does not know 901
+        self.is_old = False
+        #: whether it has answered or failed since it is sought who is there
+        self.is_tried = False
+        self.failure = ""
+
+
+class Members:
+    def __init__(self, broker: "Broker", on_change: Callable[[], None], on_dropped: Callable[[str], None]) -> None:
+        self._broker = broker
+        self._on_change = on_change
+        self._on_dropped = on_dropped
+        self.views = {address: View() for address in broker.registration.nameservers}
+        #: the merged view, in the order of ids
+        self.alive: Mapping[int, Address] = {}
+        #: the address that name servers list under this broker's id, when it is another one's; "" else
+        self.conflict = ""
+        self.is_cut_off = False
+        self.heard_ms = -1
+        self._running = False
+        self._sought: Callable[[], None] | None = None
+        self._sought_until_ms = 0
+        self._first_ms = -1
+        self._hinted = False
+        broker.duties.add(DUTY, self._run, None)
+
+    # --- life ---------------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        self._running = True
+        self.heard_ms = self._broker.clock.mono_ms
+        self._broker.duties.wake(DUTY, self._broker.clock.mono_ms)
+
+    def stop(self) -> None:
+        self._running = False
+        self._sought = None
+
+    def seek(self, then: Callable[[], None]) -> None:
+        """Forget what is known and ask anew; `then` is called once, when the name servers have answered, or when none
+        has for `brokerNotActiveTimeoutMillis`."""
+        now_ms = self._broker.clock.mono_ms
+        for view in self.views.values():
+            view.listed.clear()
+            view.answered_ms, view.is_tried = -1, False
+            # What was asked before may have been lost on the way, or says what is no longer so.
+            view.asked_ms, view.is_asking = now_ms, False
+        self._sought, self._first_ms = then, -1
+        self._sought_until_ms = now_ms + self._broker.config.acting.not_active_ms
+        self._merge(now_ms)
+        self._broker.duties.wake(DUTY, now_ms)
+
+    def hint(self) -> None:
+        """Something may have changed: ask at once."""
+        self._hinted = True
+        self._broker.duties.wake(DUTY, self._broker.clock.mono_ms)
+
+    # --- asking -------------------------------------------------------------------------------------------------------
+
+    def _run(self, now_ms: int) -> int | None:
+        if not self._running:
+            return None
+        self._look_for_silence(now_ms)
+        self._merge(now_ms)
+        self._end_seeking(now_ms)
+        is_late = now_ms + 1 - self._broker.config.acting.member_sync_ms
+        for address, view in self.views.items():
+            is_sought = self._sought is not None and view.answered_ms < 0
+            if not view.is_asking and (self._hinted or is_sought or view.asked_ms < is_late):
+                self._ask(address, view, now_ms)
+        # The answer to a question that was under way already may be older than the hint.
+        self._hinted = self._hinted and any(view.is_asking and view.asked_ms < now_ms for view in self.views.values())
+        quick = self._sought is not None or self._hinted
+        return now_ms + min(SEEK_MS if quick else self._period_ms(), self._period_ms())
+
+    def _period_ms(self) -> int:
+        return self._broker.config.acting.member_sync_ms
+
+    def _ask(self, address: Address, view: View, now_ms: int) -> None:
+        broker = self._broker
+        identity, acting = broker.config.identity, broker.config.acting
+        view.is_asking, view.asked_ms = True, now_ms
+        then = partial(self._answered, address, now_ms)
+        if view.is_old:
+            topic = GetRouteInfoRequest(topic=MEMBER_TOPIC_PREFIX + identity.broker_name)
+            code, timeout_ms = RequestCode.GET_ROUTEINFO_BY_TOPIC, acting.heartbeat_timeout_ms
+            broker.remoting.call(address, code, topic, timeout_ms=timeout_ms, then=then)
+            return
+        group = GetBrokerMemberGroupRequest(cluster_name=identity.broker_cluster_name, broker_name=identity.broker_name)
+        code, timeout_ms = RequestCode.GET_BROKER_MEMBER_GROUP, acting.heartbeat_timeout_ms
+        broker.remoting.call(address, code, group, timeout_ms=timeout_ms, then=then)
+
+    def _answered(self, address: Address, asked_ms: int, outcome: Outcome) -> None:
+        view = self.views[address]
+        if not self._running or asked_ms != view.asked_ms or not view.is_asking:
+            return
+        now_ms = self._broker.clock.mono_ms
+        view.is_asking = False
+        listed = self._read(view, outcome)
+        if listed is None and view.is_old and not view.failure:
+            self._ask(address, view, now_ms)
+            return
+        view.is_tried = True
+        if listed is not None:
+            self._take(address, view, listed, now_ms)
+        self._end_seeking(now_ms)
+
+    def _read(self, view: View, outcome: Outcome) -> dict[int, str] | None:
+        """Addresses by id. None where there are none to be had: `failure` says why, or it is to be asked as an old one."""
+        if isinstance(outcome, CallFailed):
+            view.failure, view.is_old = outcome.text, False
+            return None
+        view.failure = ""
+        try:
+            if outcome.is_ok and view.is_old:
+                name = self._broker.config.identity.broker_name
+                groups = TopicRoute.decode(outcome.body).broker_datas
+                return dict(next((group.broker_addrs for group in groups if group.broker_name == name), {}))
+            if outcome.is_ok:
+                group = MemberGroupBody.decode(outcome.body).broker_member_group
+                return {} if group is None else dict(group.broker_addrs)
+        except RemoteProtocolError as error:
+            view.failure = f"its answer cannot be read: {error}"
+            return None
+        if view.is_old and outcome.code == ResponseCode.TOPIC_NOT_EXIST:
+            return {}
+        if outcome.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED or view.is_old:
+            view.failure = f"code {outcome.code}: {outcome.remark}"
+        elif not self._broker.config.acting.old_nameservers:
+            view.failure = "it is older than 5.0 and does not tell who is alive, and compatibleWithOldNameSrv is false"
+        else:
+            view.is_old = True
+        return None
+
+    # --- what was said ------------------------------------------------------------------------------------------------
+
+    def _take(self, address: Address, view: View, texts: Mapping[int, str], now_ms: int) -> None:
+        broker = self._broker
+        own_id, own = broker.config.identity.broker_id, broker.address
+        listed = {broker_id: found for broker_id, text in texts.items() if (found := self._parse(address, text))}
+        registered_ms = broker.registration.registered.get(address)
+        was_asked_after = registered_ms is not None and registered_ms < view.asked_ms
+        other = listed.get(own_id, own)
+        if was_asked_after:
+            self._note_conflict("" if other == own else str(other))
+        listed.pop(own_id, None)
+        is_ripe = registered_ms is not None and registered_ms + RIPE_MS <= view.asked_ms
+        if is_ripe or not broker.roles.does(Duty.REGISTER):
+            view.listed.clear()
+        view.listed.update({broker_id: (found, now_ms) for broker_id, found in listed.items()})
+        view.answered_ms = self.heard_ms = now_ms
+        was_cut_off, self.is_cut_off = self.is_cut_off, False
+        self._merge(now_ms)
+        if listed and own_id not in texts and (was_asked_after or was_cut_off):
+            why = "has taken it out" if was_asked_after else "did not hear of it while it was cut off"
+            self._on_dropped(f"the name server {address} {why}, and lists {_ids(listed)} of its group")
+        elif was_cut_off:
+            broker.log.info("name-servers-heard-again", nameserver=str(address))
+            broker.registration.hurry()
+            self._on_change()
+
+    def _parse(self, nameserver: Address, text: str) -> Address | None:
+        try:
+            return Address.parse(text)
+        except ValueError as error:
+            self._broker.log.warning("member-address-unreadable", nameserver=str(nameserver), reason=str(error))
+            return None
+
+    def _note_conflict(self, conflict: str) -> None:
+        if conflict == self.conflict:
+            return
+        self.conflict = conflict
+        own_id = self._broker.config.identity.broker_id
+        if conflict:
+            self._broker.log.error("broker-id-twice", broker_id=own_id, other=conflict, own=self._broker.address_text)
+        self._on_change()
+
+    def _merge(self, now_ms: int) -> None:
+        broker = self._broker
+        acting = broker.config.acting
+        oldest_ms = now_ms - acting.not_active_ms - 2 * acting.member_sync_ms
+        newest: dict[int, tuple[int, Address]] = {}
+        for view in self.views.values():
+            view.listed = {broker_id: each for broker_id, each in view.listed.items() if each[1] >= oldest_ms}
+            for broker_id, (address, seen_ms) in view.listed.items():
+                if broker_id not in newest or newest[broker_id][0] < seen_ms:
+                    newest[broker_id] = (seen_ms, address)
+        alive = {broker_id: address for broker_id, (_, address) in newest.items()}
+        if broker.registration.registered:
+            alive[broker.config.identity.broker_id] = broker.address
+        alive = dict(sorted(alive.items()))
+        if alive != self.alive:
+            self.alive = alive
+            self._on_change()
+
+    def _look_for_silence(self, now_ms: int) -> None:
+        silent_ms = now_ms - self.heard_ms
+        if not self.is_cut_off and self._sought is None and silent_ms >= self._broker.config.acting.not_active_ms:
+            self.is_cut_off = True
+            self._broker.log.warning("no-name-server-heard", silent_ms=silent_ms, failures=self.failures())
+            self._on_change()
+
+    def _end_seeking(self, now_ms: int) -> None:
+        then = self._sought
+        if then is None:
+            return
+        views = self.views.values()
+        has_answer = any(view.answered_ms >= 0 for view in views)
+        if has_answer and self._first_ms < 0:
+            self._first_ms = now_ms
+        is_known = has_answer and (all(view.is_tried for view in views) or now_ms >= self._first_ms + OTHERS_MS)
+        if is_known or now_ms >= self._sought_until_ms:
+            self._sought = None
+            self.heard_ms = now_ms
+            # Who could not ask anybody finds out later whether others were there.
+            self.is_cut_off = not has_answer
+            then()
+
+    def failures(self) -> str:
+        return "; ".join(f"{address}: {view.failure}" for address, view in self.views.items() if view.failure)
+
+
+def _ids(listed: Mapping[int, Address]) -> str:
+    ids = ", ".join(map(str, sorted(listed)))
+    return f"id {ids}" if len(listed) == 1 else f"ids {ids}"
