@@ -214,6 +214,14 @@ def name_servers() -> Iterator[Finding]:
             yield Finding("NAMESRV_ADDR", "bad", f"{address}: {error}", "start it, or `unset NAMESRV_ADDR`")
 
 
+def broker_groups() -> Iterator[Finding]:
+    """Clusters that run: settings of their groups that do not go together."""
+    from rmqkit.cli.doctor_groups import findings
+
+    for state, text, advice in findings():
+        yield Finding("groups", state, text, advice)
+
+
 CHECKS: tuple[Callable[[], Iterator[Finding]], ...] = (
     python_version,
     home_folder,
@@ -223,6 +231,7 @@ CHECKS: tuple[Callable[[], Iterator[Finding]], ...] = (
     ports,
     leftovers,
     name_servers,
+    broker_groups,
 )  # fmt: skip
 NOT_ON_WINDOWS = (limits, ports, leftovers)
 

@@ -263,6 +263,10 @@ def test_the_doctor_finds_a_healthy_cluster(up):
     assert by_check["python"]["state"] == "ok"
     assert by_check["leftovers"]["state"] == "ok"
     assert by_check["home"]["text"] == str(up.home)
+    assert (by_check["groups"]["state"], by_check["groups"]["text"]) == (
+        "ok",
+        "cluster default: settings of 1 group go together",
+    )
 
 
 def test_a_cluster_by_another_name_is_pointed_to(up):
