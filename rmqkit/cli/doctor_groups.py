@@ -75,8 +75,8 @@ def strict_locks(seen: Seen) -> Iterator[Found]:
         if (_is_on(settings, "lockInStrictMode") or settings.get("lockMode") == "strict") and replicas < QUORUM_MIN:
             text = f"{name} locks queues by a quorum of {_count(replicas, 'broker')}"
             advice = (
-                f"give it {QUORUM_MIN} replicas: of two, both have to live, and consumers in order stop when one is away; or "
-                "lockMode=loose"
+                f"give it {QUORUM_MIN} replicas: of two, both have to live, and consumers in order stop when one is away; "
+                "or lockMode=loose"
             )
             yield "warn", text, advice
 
