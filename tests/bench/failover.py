@@ -8,8 +8,8 @@ probe outside measures what a client would see; the same one for both, with the 
 two makes turns from pair to pair, and never do both run at once.
 
 *Detection* is from the fault to the route's change: of a killed broker the name server sees the connection end, of a
-stopped one it waits `brokerNotActiveTimeoutMillis`. What follows is the group's own: from the route's change to the first message
-that is read from the acting master, to the first lock, to the first delayed message in the other group.
+stopped one it waits `brokerNotActiveTimeoutMillis`. What follows is the group's own: from the route's change to the first
+message that is read from the acting master, to the first lock, to the first delayed message in the other group.
 
 The ratio is the median of the pairs; its interval is that of the order statistics around the median (95 % or the nearest
 that so many pairs allow), which assumes nothing of how the times are spread.
@@ -167,8 +167,8 @@ start of its process) to a message that it takes by way of the route. *Seen* say
 (rmqkit / Apache). The probe looks every 20 ms; what is quicker counts as 20 ms in a ratio.
 
 Apache's killed master was waited for {back_s:.0f} s in one session: it does not come back once a client has pulled
-from its slave (its pre-online cannot read the slave's answer to code 43). Its stopped master takes sends again at once, without
-having asked what was consumed meanwhile, and is in the route again with its next registration.
+from its slave (its pre-online cannot read the slave's answer to code 43). Its stopped master takes sends again at once,
+without having asked what was consumed meanwhile, and is in the route again with its next registration.
 """
 
 
