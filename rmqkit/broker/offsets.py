@@ -163,6 +163,18 @@ class OffsetTable:
             self.version = version
             self._dirty = True
 
+    def cut(self, end: Callable[[str, int], int]) -> None:
+        """The log was cut: nothing is consumed beyond the end of a queue, `end(topic, queue_id)`."""
+        for key, queues in self.table.items():
+            topic = key.partition(SEPARATOR)[0]
+            beyond = {
+                queue_id: end(topic, queue_id) for queue_id, offset in queues.items() if offset > end(topic, queue_id)
+            }
+            if beyond:
+                queues.update(beyond)
+                self._dirty = True
+                self.changes.note(key)
+
     def remove_pairs(self, keys: Iterable[str]) -> None:
         wanted = set(keys)
         if wanted:

@@ -135,6 +135,7 @@ def test_a_foreign_log_is_not_followed_nor_touched():
     stranger = group.add(1)
     group.in_sync()
     group.until(group.same_logs)
+    group.world.run_for(1000)  # until it has kept whom it follows
     group.world.kill(stranger)
     disk = group.world.disk("broker-0")
     path = group.master.store.log.files.path(0)

@@ -12,9 +12,12 @@ from tests.wire.apache_facts import HEADERS
 BESIDE = {
     "ExchangeHAInfoRequest": {
         *("brokerName", "brokerId", "brokerAddress", "haLocalAddress", "logEnd"),
-        *("tailOffset", "tailSize", "tailCrc", "fromStart", "fileSize"),
+        *("tailOffset", "tailSize", "tailCrc", "fromStart", "fileSize", "masterStartId"),
     },
-    "ExchangeHAInfoResponse": {"masterLogBegin", "masterLogEnd", "masterStartId", "tailMatches"},
+    "ExchangeHAInfoResponse": {
+        *("masterLogBegin", "masterLogEnd", "masterStartId", "tailMatches"),
+        *("logEnd", "tailOffset", "tailSize", "tailCrc"),
+    },
     "ConsumerSendMsgBackRequest": {"bname"},
     "GetRouteInfoRequest": {"__ZONE_MODE", "__ZONE_NAME"},
     "RegisterBrokerRequest": {"__ZONE_NAME"},

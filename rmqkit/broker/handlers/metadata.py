@@ -1,8 +1,9 @@
 """What slaves copy from this broker besides topics (21), groups (201) and delay offsets (45), and what Apache's ask for.
 
-43 is the whole table of consumer offsets or, to our own slaves, what changed in it (`replication/metadata_told.py`). Its
-integer keys are quoted, and it has no `pullOffsetTable`: Apache 5.5.0 cannot pass over one without quotes. Timer
-checkpoint and metrics are those of a broker on which no timer message ever was.
+43 is the whole table of consumer offsets, to a master of ours that comes back with the times of resets, or, to our own
+slaves, what changed in it (`replication/metadata_told.py`). Its integer keys are quoted, and it has no `pullOffsetTable`:
+Apache 5.5.0 cannot pass over one without quotes. Timer checkpoint and metrics are those of a broker on which no timer
+message ever was.
 
 Source: `AdminBrokerProcessor.{getAllConsumerOffset,getTimerCheckPoint,getTimerMetrics,getAllMessageRequestMode}`,
 `store/.../timer/TimerCheckpoint.java`, `store/.../timer/TimerMetrics.java`.
@@ -32,6 +33,8 @@ def all_offsets(broker: "Broker", call: Call[GetAllConsumerOffsetRequest]) -> Re
     if call.args.known_changes is not None:
         return broker.replication.metadata.told.ask(call)
     offsets = broker.offsets
+    if call.args.resets:
+        return call.ok(body=offsets.snapshot().encode())
     return call.ok(body=ConsumerOffsetTable(data_version=offsets.version, offset_table=offsets.table).encode())
 
 

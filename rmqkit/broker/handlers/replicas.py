@@ -19,8 +19,11 @@ rows = Handlers()
 
 @rows.handles(RequestCode.EXCHANGE_BROKER_HA_INFO, ExchangeHAInfoRequest)
 def exchange(broker: "Broker", call: Call[ExchangeHAInfoRequest]) -> Response:
-    """A slave of ours binds its HA connection; one of Apache's asks with no field at all."""
+    """A slave of ours binds its HA connection; one of Apache's asks with no field at all; a master that comes back names
+    itself, and is followed from now on."""
     args = call.args
+    if args.master_address is not None or args.master_ha_address is not None:
+        return call.ok(broker.replication.summoned(args))
     if args.broker_name is not None:
         refusal = broker.replication.bind(args)
         if refusal:

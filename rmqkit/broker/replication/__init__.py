@@ -24,8 +24,10 @@ from rmqkit.broker.replication.link import Binding
 from rmqkit.broker.replication.members import Members
 from rmqkit.broker.replication.metadata import Metadata
 from rmqkit.config import BrokerRole
+from rmqkit.runtime.calls import Refused
 from rmqkit.runtime.connection import Address
 from rmqkit.wire.bodies.ha import HAClientRuntimeInfo, HAConnectionRuntimeInfo, HARuntimeInfo
+from rmqkit.wire.codes import ResponseCode
 from rmqkit.wire.schemas.admin import ExchangeHAInfoRequest, ExchangeHAInfoResponse
 
 if TYPE_CHECKING:
@@ -164,6 +166,35 @@ class Replication:
             return None
         data = store.read_log(offset, size)
         return str(len(data) == size and crc32(data) == crc).lower()
+
+    # --- a master that comes back -------------------------------------------------------------------------------------
+
+    @property
+    def log_of(self) -> str:
+        """The start of the master whose log this is, "" while that is not known."""
+        return self.follow.log_of if self.is_slave else self.start_id
+
+    def summoned(self, args: ExchangeHAInfoRequest) -> ExchangeHAInfoResponse:
+        """This slave's master comes back: it is followed and asked from now on, before the name servers know it.
+
+        Raises Refused: it is no master of this broker.
+        """
+        broker, name = self._broker, self._broker.config.identity.broker_name
+        if args.broker_name not in (None, name):
+            raise Refused(ResponseCode.INVALID_PARAMETER, f"this is {name}, not {args.broker_name}")
+        if not self.is_slave:
+            raise Refused(ResponseCode.INVALID_PARAMETER, "this broker is a master itself")
+        try:
+            master, master_ha = Address.parse(args.master_address or ""), Address.parse(args.master_ha_address or "")
+        except ValueError as error:
+            raise Refused(ResponseCode.INVALID_PARAMETER, f"the master's addresses: {error}") from None
+        broker.log.info("summoned", master=str(master), ha_address=str(master_ha))
+        self.follow.summoned(master, master_ha, args.master_start_id)
+        self.metadata.summoned()
+        broker.roles.give_way.begin()
+        end = broker.store.offset_written
+        tail_offset, tail_size, tail_crc = self.follow.ahead.tail(min(end, end if args.log_end is None else args.log_end))
+        return ExchangeHAInfoResponse(log_end=end, tail_offset=tail_offset, tail_size=tail_size, tail_crc=tail_crc)
 
     # --- status ---------------------------------------------------------------------------------------------------------
 

@@ -12,7 +12,8 @@ they have at the place of the slave's last record (`shown`).
 Either way the slave stops following and nothing is touched. With `haTruncateAhead` a slave that is ahead
 asks once more whether what would stay is the master's, copies its tail
 to `diverged/<offset>` (`-1` behind it, `-2` … for a later one), synced, and then cuts it off on the disk; a foreign log is
-never cut.
+never cut. Offsets of consumers and of delay levels that lie in what was cut off go back to the ends of the queues, or they
+would leave out the messages that the master puts there; a start after a kill in between does that as well (`is_cut`).
 """
 
 import errno
@@ -22,6 +23,7 @@ from zlib import crc32
 
 import msgspec
 
+from rmqkit.broker.names import SCHEDULE_TOPIC
 from rmqkit.broker.replication.shown import Shown
 from rmqkit.runtime.kept import KeptFile
 from rmqkit.store.steps import Steps, Work
@@ -43,6 +45,8 @@ class _Known(msgspec.Struct, rename="camel"):
     master_start_end: int = -1
     #: where this log begins because the master sent nothing older; 0 when nothing is missing
     history_begin: int = 0
+    #: the log is being cut, or was, and offsets may lie beyond the ends of queues
+    is_cut: bool = False
 
 
 class Verdict(NamedTuple):
@@ -172,10 +176,11 @@ class Ahead:
             return ""
         return f"the master sent its log from {begin} on, its last file only: what is older is missing here"
 
-    def _keep(self, known: _Known) -> None:
-        if known != self._known:
+    def _keep(self, known: _Known, then: Callable[[], None] | None = None) -> None:
+        """`then` is called in any case, once it is kept."""
+        if known != self._known or then is not None:
             self._known = known
-            self._file.save(lambda: msgspec.json.encode(self._known))
+            self._file.save(lambda: msgspec.json.encode(self._known), then)
 
     # --- cutting ------------------------------------------------------------------------------------------------------
 
@@ -190,16 +195,36 @@ class Ahead:
             self.is_cutting = False
             if error is None:
                 broker.log.warning("log-cut", offset=offset, copy=path)
+                self.cut_offsets()
             then(error)
+
+        def kept() -> None:
+            broker.store.truncate(offset, ended)
 
         def copied(error: OSError | None) -> None:
             if error is not None:
                 # Half a copy is of no use, and may be what has filled the disk.
                 broker.ports.disk.remove(path, lambda _: ended(error))
             else:
-                broker.store.truncate(offset, ended)
+                self._keep(msgspec.structs.replace(self._known, is_cut=True), kept)
 
         steps.begin(self._copy(offset, path, steps), copied)
+
+    def cut_offsets(self) -> None:
+        """Bring offsets back to the ends of their queues, if the log was cut and that has not been done yet."""
+        if not self._known.is_cut:
+            return
+        store, offsets, delays = self._broker.store, self._broker.offsets, self._broker.schedule.offsets
+        offsets.cut(lambda topic, queue_id: store.queue_range(topic, queue_id).offset_max)
+        for level, offset in delays.by_level.items():
+            end = store.queue_range(SCHEDULE_TOPIC, level - 1).offset_max
+            if offset > end:
+                delays.update(level, end, 0)
+
+        def saved() -> None:
+            self._keep(msgspec.structs.replace(self._known, is_cut=False))
+
+        offsets.save(lambda: delays.save(saved))
 
     def _free_path(self, offset: int) -> str:
         """Two masters after one another may have ended at the same offset: at 0, when both had lost their disks."""

@@ -72,6 +72,8 @@ class Following:
         self._transfers = Transfers()
         self._running = False
         self._report_due = False
+        #: a connection is closed because the master comes back: the next one is made at once
+        self._is_summoned = False
         self.read_ms = self.written_ms = 0
         self.bytes_received = 0
         #: told when the slave has begun to follow another master than before, or the same one anew
@@ -92,6 +94,7 @@ class Following:
 
     def start(self) -> None:
         self._running = True
+        self.ahead.cut_offsets()
         self._asked_ms = self._broker.clock.mono_ms
         self._set(NO_MASTER, "no name server has told the master's address yet")
         self._broker.duties.wake("ha-follow", self._broker.clock.mono_ms)
@@ -117,11 +120,39 @@ class Following:
         if self._running:
             self._broker.duties.wake("ha-follow", self._broker.clock.mono_ms)
 
+    def summoned(self, master: Address, master_ha: Address, start_id: str | None) -> None:
+        """A master that comes back asks to be followed (906); `start_id` names its start, where it is one of ours.
+
+        A connection that it had before it went away is of no use: only this side may believe in it.
+        """
+        conn, now_ms = self._conn, self._broker.clock.mono_ms
+        self.learned(master, master_ha)
+        if not self._running:
+            return
+        if conn is None or conn.closing:
+            pass
+        elif self.state == FOLLOWING and start_id is not None and self.ahead.start_id == start_id:
+            self._report()  # it was not away, or only stood still, and waits for a word
+        else:
+            self._broker.outbox.abort(conn, "the master comes back, and is followed anew")
+        self._is_summoned = self._conn is not None and bool(self._conn.closing)
+        self._broker.duties.wake("ha-follow", now_ms)
+
+    @property
+    def may_belong(self) -> bool:
+        """Whether this log may turn out to be the master's."""
+        return self.state not in (AHEAD, FOREIGN, REFUSED)
+
+    @property
+    def log_of(self) -> str:
+        """The start of the master whose log this is, "" while that is not known."""
+        return self.ahead.start_id if self.may_belong else ""
+
     def belongs_to(self, start_id: str | None) -> bool:
         """Whether this log is known to belong to the log of that start of the master (None: one that names no starts)."""
-        if self.state in (AHEAD, FOREIGN, REFUSED):
-            return False
-        return start_id is None or self.ahead.start_id == start_id
+        if start_id is None:
+            return self.may_belong
+        return bool(start_id) and self.log_of == start_id
 
     # --- the connection -----------------------------------------------------------------------------------------------
 
@@ -175,7 +206,9 @@ class Following:
         if self.state in (CONNECTING, FOLLOWING):
             self._set(CONNECTING, f"no HA connection to {conn.peer}: {conn.closing or reason}")
         if self._running:
-            self._broker.duties.wake("ha-follow", self._broker.clock.mono_ms + self._pause_ms)
+            pause_ms = 0 if self._is_summoned else self._pause_ms
+            self._is_summoned = False
+            self._broker.duties.wake("ha-follow", self._broker.clock.mono_ms + pause_ms)
 
     # --- binding ------------------------------------------------------------------------------------------------------
 

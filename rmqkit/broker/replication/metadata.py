@@ -5,22 +5,24 @@
                        fetched. A change is here within half a second and the way there
     Apache's master    knows nothing of these fields and answers with all offsets: then everything is asked for one after
                        the other as Apache's slaves do, every `PERIOD_MS`
+    no master          while it is away its other slaves ask the head of the group, who acts for it and answers like it; a
+                       master that comes back and says so (906) is asked from that moment on
 
 What is taken: topics and groups when the master's version is newer than the copy's, whole tables only, and an empty table
 never; the copy then has the master's version, so that the two agree until the next change. Offsets by entry, the greater
 one (`OffsetTable.merge`); delay offsets never backwards, and only once this log has what was delivered, or a takeover would
-leave messages out.
+leave messages out. What takes something away, and delay offsets, only from a broker whose log is known to be this one.
 
 What is given back: offsets that this slave has and its master does not, because they were committed here while the master
-was away, or because the master died before it saved them. They go with the next question to a master of ours. An Apache
-master asks for them itself (pre-online), with a plain 43.
+was away, or because the master died before it saved them. They go with the next question to a master of ours whose log is
+this one: numbers of other messages mean nothing. An Apache master asks for them itself (pre-online), with a plain 43.
 
 Source: `broker/.../slave/SlaveSynchronize.java`.
 """
 
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rmqkit.broker.replication.metadata_modes import RequestModes
 from rmqkit.broker.replication.metadata_pages import GROUPS, TOPICS, Pages
@@ -48,6 +50,8 @@ PERIOD_MS = 10_000
 #: after a failure, and while the master's address is unknown
 RETRY_MS = 500
 TIMEOUT_MS = 3000
+#: by then the name servers know of a master that has come back, or it has not
+SUMMONED_MS = 3000
 #: Apache's slaves ask for topics at the port P - 2
 VIP_PORT_GAP = 2
 
@@ -66,6 +70,17 @@ class Metadata:
         self.older: dict[str, DataVersion] = {}
         self._running = False
         self._is_asking = False
+        #: counts the rounds: an answer to a question of another round, which was given up, is none
+        self._round = 0
+        #: whether the log of who was asked last is known to be this one
+        self._belongs = False
+        #: whether who was asked last is a master
+        self._is_of_master = True
+        #: a master that has said that it comes back is asked before the name servers know it; when it said so, -1: none has
+        self._summoned_ms = -1
+        #: not asked before
+        self._ask_ms = 0
+        self._copied: list[Then] = []
         #: when the question under way was asked, if the master was to hold it; -1: it was not
         self._held_since_ms = -1
         self._master: Address | None = None
@@ -98,6 +113,12 @@ class Metadata:
         """The slave serves."""
         self._running = True
         self._broker.offsets.untold = {}
+        self._broker.replication.follow.on_following = self.again
+        self._broker.roles.on_change.append(self._look)
+        self._look()
+
+    def _look(self) -> None:
+        """Who is asked may be another one now."""
         self._broker.duties.wake(DUTY, self._broker.clock.mono_ms)
 
     def stop(self) -> None:
@@ -106,50 +127,123 @@ class Metadata:
         self.told.hand_over()
 
     def facts(self) -> dict[str, str]:
-        """`metadataAge` in ms since the master's last answer, -1 without one; `metadataWhy` for people."""
+        """`metadataAge` in ms since the last answer, -1 without one, of `metadataFrom`; `metadataWhy` for people."""
         if not self._running:
             return {}
         age_ms = -1 if self._answered_ms < 0 else self._broker.clock.mono_ms - self._answered_ms
         older = [f"the master's table of {name} is older than this copy and not taken" for name in sorted(self.older)]
-        return {"metadataAge": str(age_ms), "metadataWhy": "; ".join([self.failure] * bool(self.failure) + older)}
+        return {
+            "metadataAge": str(age_ms),
+            "metadataFrom": "" if self._master is None else str(self._master),
+            "metadataWhy": "; ".join([self.failure] * bool(self.failure) + older),
+        }
+
+    # --- who is asked -------------------------------------------------------------------------------------------------
+
+    @property
+    def source(self) -> Address | None:
+        """The master or, while it is away, the head of the group; None while that is this broker, or nobody is known."""
+        broker = self._broker
+        master, roles = broker.replication.master_address, broker.roles
+        if roles.is_enabled and self._summoned_ms < 0:
+            own_id = broker.config.identity.broker_id
+            others = {each: address for each, address in roles.members.items() if each != own_id}
+            if others and 0 not in others:
+                head = min(others)
+                is_head = own_id in roles.members and own_id < head
+                return None if is_head else others[head]
+            if not others and roles.members:
+                return None
+            master = master or others.get(0)
+        return None if master == broker.address else master
+
+    def summoned(self) -> None:
+        """The master comes back: it is asked for all, and told all."""
+        self._summoned_ms = self._broker.clock.mono_ms
+        self.again()
+
+    def again(self) -> None:
+        """Ask at once and for everything: what was asked before may be of another time."""
+        if self._running:
+            self._known = ""
+            self._give_up()
+
+    def _give_up(self) -> None:
+        """The question under way is answered too late, or never."""
+        self._round += 1
+        self._steps.clear()
+        self._is_asking = False
+        self._ask_ms = self._broker.clock.mono_ms
+        self._broker.duties.wake(DUTY, self._ask_ms)
+
+    def when_copied(self, then: Then) -> None:
+        """Call `then` at the end of the next round that goes well and after which nothing is left to be asked."""
+        self._copied.append(then)
 
     # --- one question after the other ---------------------------------------------------------------------------------
 
     def _run(self, now_ms: int) -> int | None:
-        if not self._running or self._is_asking:
+        if not self._running:
             return None
-        master = self._broker.replication.master_address
-        if master is None or master == self._broker.address:
+        if 0 in self._broker.roles.members and now_ms - self._summoned_ms > SUMMONED_MS:
+            self._summoned_ms = -1
+        source = self.source
+        if source is None:
+            if self._broker.roles.is_acting:
+                self.failure = ""  # what it has is what there is
             return now_ms + RETRY_MS
-        if master != self._master:
-            self._master, self._known = master, ""
-        self._ask(master)
+        if source != self._master:
+            self._master, self._known, self._belongs = source, "", False
+            self._give_up()
+        if self._is_asking:
+            return None
+        if now_ms < self._ask_ms:
+            return self._ask_ms
+        self._ask(source)
         return None
+
+    def _of_this_round(self, take: Callable[..., None]) -> Callable[..., None]:
+        number = self._round
+
+        def came(*answer: Any) -> None:
+            if number == self._round:
+                take(*answer)
+
+        return came
 
     def _ask(self, master: Address) -> None:
         self._is_asking = True
         offsets = self._broker.offsets
         self._giving, entries = [], 0
-        for key in offsets.untold or ():
+        # Whether the master is one that takes offsets, and of this log, is known from its first answer on.
+        may_give = bool(self._known) and self._belongs
+        for key in (offsets.untold or ()) if may_give else ():
             entries += max(1, len(offsets.table[key]))
             if self._giving and entries > ENTRIES_MAX:
                 break
             self._giving.append(key)
-        # Whether the master is one that takes offsets is known from its first answer on.
-        body = offsets.part(self._giving).encode() if self._giving and self._known else b""
-        wait = bool(self._known) and not self._more and not body
+        body = offsets.part(self._giving).encode() if self._giving else b""
+        wait = bool(self._known) and not self._more and not body and not self._has_to_give_yet
         self._held_since_ms = self._broker.clock.mono_ms if wait else -1
         self._broker.remoting.call(
             master,
             RequestCode.GET_ALL_CONSUMER_OFFSET,
-            GetAllConsumerOffsetRequest(known_changes=self._known, wait=wait),
+            GetAllConsumerOffsetRequest(
+                known_changes=self._known, wait=wait, broker_id=self._broker.config.identity.broker_id
+            ),
             body,
             timeout_ms=TIMEOUT_MS + HOLD_MS,
-            then=lambda outcome: self._answered(outcome, bool(body)),
+            then=self._of_this_round(lambda outcome: self._answered(outcome, bool(body))),
         )
+
+    @property
+    def _has_to_give_yet(self) -> bool:
+        """Whether something waits to be given until this log is known to be the master's."""
+        return bool(self._broker.offsets.untold) and not self._belongs and self._broker.replication.follow.may_belong
 
     def _answered(self, outcome: Outcome, gave: bool) -> None:
         if isinstance(outcome, CallFailed):
+            self._summoned_ms = -1
             self._ended(f"the master {outcome.address} gave no answer: {outcome.text}")
         elif not outcome.is_ok:
             self._ended(f"the master {outcome.address} answered {outcome.code}: {outcome.remark}")
@@ -176,7 +270,12 @@ class Metadata:
                 self._broker.log.info("metadata-copied", master=str(self._master))
         if not failure:
             self._answered_ms = now_ms
-        self._broker.duties.wake(DUTY, now_ms + wait_ms)
+            if not self._more:
+                copied, self._copied = self._copied, []
+                for then in copied:
+                    then()
+        self._ask_ms = now_ms + wait_ms
+        self._broker.duties.wake(DUTY, self._ask_ms)
 
     # --- a master of ours ---------------------------------------------------------------------------------------------
 
@@ -194,7 +293,9 @@ class Metadata:
             # A master that has just started, or another one: it tells everything, and may lack what we have.
             self._seen = set()
         ahead = offsets.merge(table)
-        belongs = broker.replication.follow.belongs_to(life)
+        log_of = life if answer.log_of is None else answer.log_of
+        self._is_of_master = log_of == life
+        belongs = self._belongs = broker.replication.follow.belongs_to(log_of)
         if belongs:
             offsets.remove_pairs(table.removed or ())
         offsets.follow_version(table.data_version)
@@ -215,13 +316,14 @@ class Metadata:
             self._steps.append(self._fetch_modes)
         # A master with too many questions holds none: it must not be asked without end.
         held_ms = broker.clock.mono_ms - self._held_since_ms
-        self._next(wait_ms=RETRY_MS if self._held_since_ms >= 0 and held_ms < HOLD_MS // 2 else 0)
+        is_early = self._held_since_ms >= 0 and held_ms < HOLD_MS // 2
+        self._next(wait_ms=RETRY_MS if is_early or self._has_to_give_yet else 0)
 
     def _is_newer(self, name: str, theirs: DataVersion, ours: DataVersion) -> bool:
         if theirs.newer_than(ours) or theirs == ours:
             self.older.pop(name, None)
             return theirs != ours
-        if self.older.get(name) != theirs:
+        if self._is_of_master and self.older.get(name) != theirs:
             self.older[name] = theirs
             self._broker.log.warning("metadata-older", table=name, master=theirs.counter, ours=ours.counter)
         return False
@@ -242,7 +344,7 @@ class Metadata:
         offsets = self._broker.offsets
         offsets.merge(table)
         offsets.follow_version(table.data_version)
-        self._known = ""
+        self._known, self._more, self._is_of_master = "", False, True
         # It asks for what it lacks itself; what was committed here stays until then.
         (offsets.untold or {}).clear()
         if self._broker.replication.follow.belongs_to(None):
@@ -290,7 +392,7 @@ class Metadata:
             then()
 
         assert self._master is not None
-        self._broker.remoting.call(self._master, code, timeout_ms=TIMEOUT_MS, then=ended)
+        self._broker.remoting.call(self._master, code, timeout_ms=TIMEOUT_MS, then=self._of_this_round(ended))
 
     def _fetch_topics(self, then: Then) -> None:
         def came(table: TopicConfigTable | None, why: str) -> None:
@@ -308,7 +410,7 @@ class Metadata:
         master = self._master
         assert master is not None
         vip = Address(master.host, master.port - VIP_PORT_GAP)
-        Pages(self._broker, TOPICS, [master] if self._known else [vip, master], came).fetch()
+        Pages(self._broker, TOPICS, [master] if self._known else [vip, master], self._of_this_round(came)).fetch()
 
     def _fetch_groups(self, then: Then) -> None:
         def came(table: SubscriptionGroupTable | None, why: str) -> None:
@@ -324,7 +426,7 @@ class Metadata:
             then()
 
         assert self._master is not None
-        Pages(self._broker, GROUPS, [self._master], came).fetch()
+        Pages(self._broker, GROUPS, [self._master], self._of_this_round(came)).fetch()
 
     def _fetch_modes(self, then: Then) -> None:
         def came(reply: Reply) -> None:

@@ -12,7 +12,8 @@ life is told everything, in parts of `ENTRIES_MAX` entries.
 
 The question's body has what the slave has and this broker may lack: offsets that were committed at the slave while nobody
 else was there, or that this broker forgot because it died before it saved them. They are merged as on the other side
-(`OffsetTable.merge`); entries of topics this broker does not have, or beyond the end of a queue, are left out.
+(`OffsetTable.merge`); entries of topics this broker does not have, or beyond the end of a queue, are left out. While the
+master is away the acting master answers the other slaves in the same way.
 
 A master that comes back may be behind its slaves until they have told it. So one that should have slaves lets those wait
 who ask where a group is (14), until every slave has said that it has nothing to tell, `START_HOLD_MS` at most: a consumer
@@ -53,8 +54,10 @@ class Told:
         self._stopped = False
         #: slaves whose word is waited for, those that have given it, and who waits for them
         self._missing = 0
-        self._in_step: set[int] = set()
+        self._in_step: set[tuple[str, int]] = set()
         self._asking: list[Callable[[], None]] = []
+        #: ids of slaves that a master on its way to being online waits for
+        self._waited_for: set[int] = set()
         broker.duties.add(DUTY, self._run, None)
         broker.duties.add(START_DUTY, self._start_over, None)
 
@@ -83,10 +86,29 @@ class Told:
     def _note_in_step(self, call: Question) -> None:
         """A slave that knows all of this life of the broker, and waits, has told all it had."""
         knows_us = (call.args.known_changes or "").rpartition(".")[0] == self._broker.replication.start_id
-        if self._missing and call.args.wait and knows_us:
-            self._in_step.add(call.conn.id)
-            if len(self._in_step) >= self._missing:
+        if call.args.wait and knows_us and (self._missing or self._waited_for):
+            broker_id = call.args.broker_id
+            self._in_step.add(("connection", call.conn.id) if broker_id is None else ("slave", broker_id))
+            if broker_id is not None:
+                self._waited_for.discard(broker_id)
+            if self._missing and len(self._in_step) >= self._missing:
                 self._start_over(self._broker.clock.mono_ms)
+
+    # --- a master that is about to be online --------------------------------------------------------------------------
+
+    def wait_for(self, broker_id: int) -> None:
+        """This slave was told that its master comes back: it is in `waited_for` until it has told what it knows better."""
+        self._waited_for.add(broker_id)
+
+    @property
+    def waited_for(self) -> frozenset[int]:
+        return frozenset(self._waited_for)
+
+    def wait_no_more(self, is_complete: bool) -> None:
+        """The master goes online; if every slave has told, nobody has to wait for offsets."""
+        self._waited_for.clear()
+        if is_complete:
+            self._start_over(self._broker.clock.mono_ms)
 
     # --- questions ----------------------------------------------------------------------------------------------------
 
@@ -134,6 +156,7 @@ class Told:
             groups_version=broker.groups.version.encode().decode(),
             delay_offsets=broker.schedule.offsets.snapshot().encode().decode(),
             log_end=broker.store.offset_written,
+            log_of=broker.replication.log_of,
         )
         return call.ok(ext, broker.offsets.part(keys).encode())
 

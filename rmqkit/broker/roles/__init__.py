@@ -4,6 +4,7 @@
     members     who of the group is alive, as the name servers tell it
     liveness    signs of life, and noticing that there were none
     acting      when a slave acts for its master
+    nameservers what their routes show of it
     pre_online  what a broker does before it is online
     shown       what it says about itself
 
@@ -26,7 +27,9 @@ from rmqkit.broker.roles import shown
 from rmqkit.broker.roles.acting import MASTER_ID, Acting
 from rmqkit.broker.roles.liveness import Liveness
 from rmqkit.broker.roles.members import Members
+from rmqkit.broker.roles.nameservers import Nameservers
 from rmqkit.broker.roles.pre_online import PreOnline
+from rmqkit.broker.roles.reverse import GiveWay
 from rmqkit.broker.roles.role import CLIENT_CODES, Duty, Online, Role, does
 from rmqkit.config import BrokerRole
 from rmqkit.runtime.connection import Address
@@ -59,7 +62,10 @@ class Roles:
         self.is_running = False
         self.liveness = Liveness(self)
         self.acting = Acting(self)
+        self.nameservers = Nameservers(self)
         self.pre_online = PreOnline(broker)
+        #: an acting master whose master comes back delivers no more
+        self.give_way = GiveWay(broker, self._apply)
         self._members = Members(broker, self._members_changed, self.isolate)
         self._known: tuple[Mapping[int, Address], tuple[int, Address] | None] = ({}, None)
         #: counts the times that it was isolated: what ends an earlier time is not listened to
@@ -77,6 +83,8 @@ class Roles:
         return self.role is Role.ACTING
 
     def does(self, duty: Duty) -> bool:
+        if duty is Duty.DELIVER_DELAYED and self.give_way.is_on:
+            return False
         return does(duty, self.role, self.online)
 
     @property
@@ -224,6 +232,7 @@ class Roles:
         else:
             broker.registration.leave()
         self.liveness.changed()
+        self.nameservers.changed()
         self._tell()
         broker.release_pulls()
 

@@ -45,7 +45,10 @@ class RemoveBrokerRequest(Ext, kw_only=True):
 
 class ExchangeHAInfoRequest(Ext, kw_only=True):
     """906. From `broker_name` on the fields are ours, which Apache's brokers pass over: a slave says who it is, from which
-    address its HA connection comes, where its log ends, the CRC32 of bytes of it, and how large its files are."""
+    address its HA connection comes, where its log ends, the CRC32 of bytes of it, and how large its files are.
+
+    With `master_address` it is a master that comes back, whom the asked slave shall follow; one of ours adds its name, its
+    start and the end of its log."""
 
     master_ha_address: str | None = None
     master_flush_offset: Int64 | None = None
@@ -60,11 +63,14 @@ class ExchangeHAInfoRequest(Ext, kw_only=True):
     tail_crc: Int64 | None = None
     from_start: bool | None = None
     file_size: Int64 | None = None
+    master_start_id: str | None = None
 
 
 class ExchangeHAInfoResponse(Ext, kw_only=True):
     """`master_flush_offset` is the end of the master's log when it started. From `master_log_begin` on the fields are ours;
-    `tail_matches` is "true", "false", or absent where the master does not have those bytes."""
+    `tail_matches` is "true", "false", or absent where the master does not have those bytes.
+
+    A slave of ours that a master comes back to tells the end of its log, and the CRC32 of the last bytes that both have."""
 
     master_ha_address: str | None = None
     master_flush_offset: Int64 | None = None
@@ -73,6 +79,10 @@ class ExchangeHAInfoResponse(Ext, kw_only=True):
     master_log_end: Int64 | None = None
     master_start_id: str | None = None
     tail_matches: str | None = None
+    log_end: Int64 | None = None
+    tail_offset: Int64 | None = None
+    tail_size: Int64 | None = None
+    tail_crc: Int64 | None = None
 
 
 class ResetMasterFlushOffsetRequest(Ext, kw_only=True):

@@ -5,17 +5,21 @@ from rmqkit.wire.schema import Ext, Int32, Int64
 
 class GetAllConsumerOffsetRequest(Ext, kw_only=True):
     """43. Java sends no fields. Those of rmqkit's slaves: how far they know the changes ("" nothing yet), and whether the
-    answer may wait for more of them; the body has offsets that the slave has and its master may lack.
+    answer may wait for more of them; the body has offsets that the slave has and its master may lack. A master of ours
+    that comes back asks for the whole table with the times of `resets`.
     """
 
     known_changes: str | None = None
     wait: bool = False
+    broker_id: Int64 | None = None
+    resets: bool = False
 
 
 class GetAllConsumerOffsetResponse(Ext, kw_only=True):
     """To rmqkit's slaves alone: the body has changes, up to `changes`; `more` are to come at once. Versions are JSON.
 
-    `log_end` is where the log ended when `delay_offsets` (a DelayOffsetTable) was true.
+    `log_end` is where the log ended when `delay_offsets` (a DelayOffsetTable) was true; `log_of` the start of the master
+    whose log it is, "" where that is not known.
     """
 
     changes: str
@@ -24,6 +28,7 @@ class GetAllConsumerOffsetResponse(Ext, kw_only=True):
     groups_version: str
     delay_offsets: str
     log_end: Int64
+    log_of: str | None = None
 
 
 class QueryConsumerOffsetRequest(Ext, kw_only=True):
