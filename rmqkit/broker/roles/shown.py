@@ -1,10 +1,11 @@
-"""What a broker says about its role: facts of code 28. Names and values are a contract with status and drills."""
+"""What a broker says about its role: facts of code 28, and metrics. Status and drills rely on the names and values."""
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from rmqkit.broker.roles.role import Role
+from rmqkit.broker.roles.role import Online, Role
 
 if TYPE_CHECKING:
     from rmqkit.broker.roles import Roles
@@ -25,11 +26,21 @@ def facts(roles: "Roles") -> dict[str, str]:
 
 
 def _why(roles: "Roles") -> str:
+    found = [roles.why]
     if roles.conflict:
-        return f"{roles.why}; {roles.conflict} is registered with its brokerId {roles.broker_id}, too"
+        found.append(f"{roles.conflict} is registered with its brokerId {roles.broker_id}, too")
     if roles.is_cut_off:
-        return f"{roles.why}; no name server answers"
+        found.append("no name server answers")
     is_head = roles.head is not None and roles.head[0] == roles.broker_id
     if roles.role is Role.SLAVE and roles.acting.why_not and is_head:
-        return f"{roles.why}; does not act yet: {roles.acting.why_not}"
-    return roles.why
+        found.append(f"does not act yet: {roles.acting.why_not}")
+    if roles.nameservers.notes:
+        found.append(roles.nameservers.text())
+    return "; ".join(found)
+
+
+def samples(roles: "Roles") -> Iterator[tuple[tuple[str, str], int]]:
+    """For the gauge of roles: 1 for what the broker is, 0 for all it is not."""
+    for role in Role:
+        for online in Online:
+            yield (role, online), int((role, online) == (roles.role, roles.online))
