@@ -204,6 +204,9 @@ def replay(
 def simulate(
     seeds: Annotated[int, typer.Option("--seeds", min=1, help="How many drills, a seed each.")] = 100,
     first: Annotated[int, typer.Option("--from", min=0, help="The first seed.")] = 1,
+    family: Annotated[
+        str, typer.Option("--family", help="Which kind of drills: replicas, acting, acting-3x3.", show_default="replicas")
+    ] = "",
     mode: Annotated[str, typer.Option("--mode", help="The mode of all drills; else each seed draws its own.")] = "",
     defect: Annotated[
         str, typer.Option("--break", metavar="DEFECT", help="Plant this defect until a seed finds it.", show_default=False)
@@ -221,12 +224,14 @@ def simulate(
 
     if mode:
         Mode.parse(mode)
+    if family and family not in simulated.FAMILIES:
+        raise UsageError(f"there is no family {family}; there are {', '.join(simulated.FAMILIES)}")
     numbers = range(first, first + seeds)
     if defect:
         known = drill_shown.defects()
         if defect not in known:
             raise UsageError(f"there is no defect {defect}; there are {', '.join(known)}")
-        count, found = simulated.find(defect, numbers, mode)
+        count, found = simulated.find(defect, numbers, mode, family)
         if json:
             output.document({"defect": defect, "seeds": count, "found": found._asdict() if found else None})
         elif found is not None:
@@ -236,7 +241,7 @@ def simulate(
             typer.echo(f"{defect} is not found in {count} seeds")
         raise typer.Exit(0 if found is not None else 1)
     ends = []
-    for done in simulated.many(numbers, mode):
+    for done in simulated.many(numbers, mode, family=family or simulated.REPLICAS):
         ends.append(done)
         if not json:
             simulated.tell(done, typer.echo, verbose=verbose)

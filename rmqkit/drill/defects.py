@@ -8,17 +8,18 @@ planted defects says so in its log, and tells `drillDefects` among its runtime f
 
 `DEFECTS` has all of them: `promise` is the checker that has to find it, `issues` the rows of Apache's tracker, `needs` what
 a drill must do for it to bite, and `plan` the fields of a plan (`rmqkit.drill.plan.Plan`) by which a drill on real
-processes does; None where only a simulated cluster can: power cuts, lost disks, strangers.
+processes does; None where only a simulated cluster can: power cuts, lost disks, strangers. `family` is the kind of
+simulated drills that has to find it; the defects of acting masters are in `defects_acting.py`.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
-from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
-from rmqkit.errors import ConfigError
+from rmqkit.drill.defects_acting import ACTING
+from rmqkit.drill.planting import DEFECTS, at_restart, check, defect, is_drilled, plant, replace
 from rmqkit.store.contract import Arrival, GetStatus, Put, PutResult, Read
 from rmqkit.wire import properties as props
 from rmqkit.wire.bodies import ConsumerOffsetTable
@@ -28,6 +29,8 @@ from rmqkit.wire.ha import encode_report
 if TYPE_CHECKING:
     from rmqkit.broker.node import Broker
     from rmqkit.broker.replication.link import ReplicaLink
+
+__all__ = ["DEFECTS", "check", "plant"]
 
 #: one in so many messages or reads is hit
 ONE_IN = 20
@@ -47,91 +50,10 @@ ORDER, STABLE, COMMITS = "queue-order", "offsets-stable", "commits-forward"
 EQUAL, WAITS, RECOVERS = "logs-equal", "waits-bounded", "recovers"
 
 
-class Defect(NamedTuple):
-    name: str
-    promise: str
-    text: str
-    issues: tuple[str, ...]
-    needs: str
-    plan: Mapping[str, Any] | None
-    plant: Callable[[Broker], None]
-
-
-DEFECTS: dict[str, Defect] = {}
-
-Plant = Callable[["Broker"], None]
-
-
-KILL: Mapping[str, Any] = {"fault": "kill", "target": "master"}
-
-
-def _defect(
-    name: str,
-    promise: str,
-    text: str,
-    *,
-    plan: Mapping[str, Any] | None = KILL,
-    needs: str = "",
-    issues: tuple[str, ...] = (),
-) -> Callable[[Plant], Plant]:
-    def made(plant: Plant) -> Plant:
-        DEFECTS[name] = Defect(name, promise, text, issues, needs, plan, plant)
-        return plant
-
-    return made
-
-
-def check(names: Iterable[str]) -> None:
-    """Raises ConfigError for a name that is none."""
-    for name in names:
-        if name not in DEFECTS:
-            near = get_close_matches(name, DEFECTS, n=1)
-            hint = f"; did you mean {near[0]}?" if near else f": there are {', '.join(DEFECTS)}"
-            raise ConfigError(f"config: drillDefects has no {name!r}{hint}")
-
-
-def plant(broker: Broker, names: Iterable[str]) -> None:
-    """Break a broker that has not started. Raises ConfigError."""
-    names = tuple(names)
-    check(names)
-    if not names:
-        return
-    for name in names:
-        DEFECTS[name].plant(broker)
-    told = ";".join(names)
-    facts = broker.facts
-    _replace(broker, "facts", lambda: {**facts(), "drillDefects": told})
-    broker.log.warning(
-        "BROKEN ON PURPOSE", defects=told, meaning="this broker does not keep its promises; drillDefects asks for it"
-    )
-
-
-def _replace(owner: object, name: str, function: Callable[..., Any]) -> None:
-    assert callable(getattr(owner, name)), f"{owner} has no method {name}"
-    setattr(owner, name, function)
-
-
-def _is_drilled(broker: Broker, topic: str) -> bool:
-    """Whether a topic is a user's: the broker's own work goes on."""
-    return not topic.startswith("%") and topic not in broker.guarded_topics and topic != broker.config.identity.broker_name
-
-
-def _at_restart(broker: Broker, harm: Callable[[], None]) -> None:
-    """Do harm when the broker begins to serve a store that has something in it."""
-    serve = broker._serve
-
-    def broken() -> None:
-        if broker.store.offset_max:
-            harm()
-        serve()
-
-    _replace(broker, "_serve", broken)
-
-
 # --- acknowledged, and gone
 
 
-@_defect(
+@defect(
     "ack-before-sync",
     SURVIVE,
     "SYNC_FLUSH answers before the disk has it",
@@ -140,10 +62,10 @@ def _at_restart(broker: Broker, harm: Callable[[], None]) -> None:
 )
 def _ack_before_sync(broker: Broker) -> None:
     await_ = broker.puts._await
-    _replace(broker.puts, "_await", lambda turn, is_sync: await_(turn, False))
+    replace(broker.puts, "_await", lambda turn, is_sync: await_(turn, False))
 
 
-@_defect(
+@defect(
     "ack-before-replication",
     SURVIVE,
     "SYNC_MASTER answers without waiting for its slaves",
@@ -151,10 +73,10 @@ def _ack_before_sync(broker: Broker) -> None:
     plan=None,
 )
 def _ack_before_replication(broker: Broker) -> None:
-    _replace(broker.replication.acks, "park", lambda offset, finish: finish(True))
+    replace(broker.replication.acks, "park", lambda offset, finish: finish(True))
 
 
-@_defect(
+@defect(
     "acks-by-connection",
     SURVIVE,
     "every HA connection counts as one more copy: a slave's second, a stranger's",
@@ -167,10 +89,10 @@ def _acks_by_connection(broker: Broker) -> None:
     def counted() -> list[ReplicaLink]:
         return [link for link in links.values() if link.acked >= 0 and not link.conn.closing]
 
-    _replace(broker.replication.members, "counted", counted)
+    replace(broker.replication.members, "counted", counted)
 
 
-@_defect(
+@defect(
     "trust-any-report",
     SURVIVE,
     "a report beyond the end of the log is taken for an acknowledgement",
@@ -200,12 +122,12 @@ def _trust_any_report(broker: Broker) -> None:
         else:
             park(offset, finish)
 
-    _replace(accept, "_reported", taken)
-    _replace(members, "counted", believed)
-    _replace(acks, "park", trust)
+    replace(accept, "_reported", taken)
+    replace(members, "counted", believed)
+    replace(acks, "park", trust)
 
 
-@_defect(
+@defect(
     "recovery-cuts",
     SURVIVE,
     f"a start cuts the last {LOST} records off the log",
@@ -229,10 +151,10 @@ def _recovery_cuts(broker: Broker) -> None:
         cutting.append(sorted(ends)[-LOST:][0])
         store.truncate(cutting[0], lambda error: serve())
 
-    _replace(broker, "_serve", broken)
+    replace(broker, "_serve", broken)
 
 
-@_defect(
+@defect(
     "confirm-not-reset",
     RECOVERS,
     "a slave whose log was cut goes on reporting its old end",
@@ -253,13 +175,13 @@ def _confirm_not_reset(broker: Broker) -> None:
             follow.written_ms = broker.clock.mono_ms
             broker.outbox.send(conn, encode_report(highest))
 
-    _replace(follow, "_report", report)
+    replace(follow, "_report", report)
 
 
 # --- queues and logs
 
 
-@_defect(
+@defect(
     "lost-queue-tail",
     STABLE,
     f"after a restart the last {LOST} entries of each queue are missing and their numbers are given again",
@@ -271,13 +193,13 @@ def _lost_queue_tail(broker: Broker) -> None:
 
     def lose() -> None:
         for topic, queue_id, offset_min, offset_max in store.queues():
-            if _is_drilled(broker, topic):
+            if is_drilled(broker, topic):
                 store.table.by_key[topic, queue_id].cut_to(max(offset_min, offset_max - LOST))
 
-    _at_restart(broker, lose)
+    at_restart(broker, lose)
 
 
-@_defect(
+@defect(
     "truncate-in-memory",
     EQUAL,
     "a cut of the log is forgotten by the disk: after a restart the tail is there again",
@@ -304,10 +226,10 @@ def _truncate_in_memory(broker: Broker) -> None:
 
         truncate(offset, ended)
 
-    _replace(store, "truncate", cut)
+    replace(store, "truncate", cut)
 
 
-@_defect(
+@defect(
     "slave-differs",
     EQUAL,
     f"one in {ONE_IN} records has another byte on a slave",
@@ -331,7 +253,7 @@ def _slave_differs(broker: Broker) -> None:
                 broker.ports.disk.write(files.path(position), position % files.file_size, [bytes([byte])])
         return list(arrivals)
 
-    _replace(store, "settle", settled)
+    replace(store, "settle", settled)
 
 
 # --- what is stored and delivered
@@ -344,15 +266,15 @@ def _while_putting(broker: Broker, change: Callable[[Put, Callable[[Put], PutRes
 
     def broken(put: Put) -> PutResult:
         nonlocal count
-        if not _is_drilled(broker, put.topic):
+        if not is_drilled(broker, put.topic):
             return append(put)
         count += 1
         return change(put, append) if count % ONE_IN == 0 else append(put)
 
-    _replace(broker.store, "append", broken)
+    replace(broker.store, "append", broken)
 
 
-@_defect("corrupt-body", UNSENT, f"one in {ONE_IN} messages is stored with a bit of its body turned")
+@defect("corrupt-body", UNSENT, f"one in {ONE_IN} messages is stored with a bit of its body turned")
 def _corrupt_body(broker: Broker) -> None:
     def turned(put: Put, append: Callable[[Put], PutResult]) -> PutResult:
         if put.body and not put.sys_flag & MessageSysFlag.COMPRESSED:
@@ -362,7 +284,7 @@ def _corrupt_body(broker: Broker) -> None:
     _while_putting(broker, turned)
 
 
-@_defect("phantom", UNSENT, f"behind one in {ONE_IN} messages stands one that nobody sent")
+@defect("phantom", UNSENT, f"behind one in {ONE_IN} messages stands one that nobody sent")
 def _phantom(broker: Broker) -> None:
     def doubled(put: Put, append: Callable[[Put], PutResult]) -> PutResult:
         result = append(put)
@@ -379,14 +301,14 @@ def _while_reading(
     read = broker.store.read
 
     def broken(topic: str, queue_id: int, offset: int, **how: Any) -> Read:
-        if not _is_drilled(broker, topic):
+        if not is_drilled(broker, topic):
             return read(topic, queue_id, offset, **how)
         return change(read, (topic, queue_id, offset), how)
 
-    _replace(broker.store, "read", broken)
+    replace(broker.store, "read", broken)
 
 
-@_defect(
+@defect(
     "skip-delivery",
     DELIVERED,
     f"one in {ONE_IN} messages is passed over when it is first read",
@@ -409,7 +331,7 @@ def _skip_delivery(broker: Broker) -> None:
     _while_reading(broker, skipping)
 
 
-@_defect("reorder", ORDER, "every tenth message of a queue is first read after the one behind it")
+@defect("reorder", ORDER, "every tenth message of a queue is first read after the one behind it")
 def _reorder(broker: Broker) -> None:
     done: set[tuple[Any, ...]] = set()
 
@@ -430,7 +352,7 @@ def _reorder(broker: Broker) -> None:
 # --- consumer offsets
 
 
-@_defect(
+@defect(
     "offsets-backwards",
     COMMITS,
     "offsets that a slave copies overwrite newer ones of its own, also those of an answer that comes late",
@@ -459,12 +381,12 @@ def _offsets_backwards(broker: Broker) -> None:
         start()
         offsets.untold = None
 
-    _replace(offsets, "_merge_pair", overwrite)
-    _replace(offsets, "merge", merged)
-    _replace(metadata, "start", started)
+    replace(offsets, "_merge_pair", overwrite)
+    replace(offsets, "merge", merged)
+    replace(metadata, "start", started)
 
 
-@_defect(
+@defect(
     "offsets-to-zero",
     COMMITS,
     "a restart sends every group back to offset 0",
@@ -480,14 +402,14 @@ def _offsets_to_zero(broker: Broker) -> None:
         for queues in offsets.table.values():
             queues.update(dict.fromkeys(queues, 0))
 
-    _replace(offsets, "load", loaded)
-    _replace(offsets, "merge", lambda told, may_take=None: [])
+    replace(offsets, "load", loaded)
+    replace(offsets, "merge", lambda told, may_take=None: [])
 
 
 # --- time
 
 
-@_defect(
+@defect(
     "slow-ack",
     WAITS,
     f"a wait for copies ends {LATE_MS // 1000} s after slaveTimeout",
@@ -506,7 +428,10 @@ def _slow_ack(broker: Broker) -> None:
     broker.duties.add("ha-waits", late, None)
 
 
-@_defect("no-comeback", RECOVERS, "a master that was started again refuses every message", needs="a restart of the master")
+@defect("no-comeback", RECOVERS, "a master that was started again refuses every message", needs="a restart of the master")
 def _no_comeback(broker: Broker) -> None:
     store: Any = broker.store
-    _at_restart(broker, lambda: store.refuse("defect", "the store does not take puts after a restart"))
+    at_restart(broker, lambda: store.refuse("defect", "the store does not take puts after a restart"))
+
+
+DEFECTS.update({each.name: each for each in ACTING})

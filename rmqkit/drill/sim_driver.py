@@ -46,6 +46,10 @@ HA_TAGS = ("ha", "ha-master")
 HALTED = ("ahead", "foreign")
 
 
+#: an event: somebody sets the clock of a machine; extra: jump_ms
+CLOCK_JUMPS = "clock jumps"
+
+
 class Extras(NamedTuple):
     """What a seed draws beside its plan."""
 
@@ -66,17 +70,17 @@ class SimDriver:
     def __init__(self, plan: Plan, *, keep_trace: bool = False) -> None:
         self.plan = plan
         self.history = History()
-        self.extras = Extras.of(plan)
+        self.extras = self._drawn(plan)
         profile = NetProfile(latency_us=self.extras.latency_us)
         self.world = World(plan.seed, profile=profile, keep_trace=keep_trace)
         settings = {**plan.mode.settings(plan.replicas), **plan.settings}
         role = {} if plan.replicas > 1 else {"haAcceptAnonymous": "true"}
-        self.cluster = SimCluster(
-            self.world, groups=plan.groups, replicas=plan.replicas, settings={**role, **settings}, prepared=self._prepared
-        )
+        self.cluster = self._made_cluster({**role, **settings})
         self._broker = plan.group or "broker-a"
-        self._load = SimLoad(self.cluster, plan, self.history, self.now_ms, name=TOPIC, broker=self._broker)
+        self._load = self._made_load()
         self._cuts: dict[str, list[tuple[str, str]]] = {}
+        #: by node, since when its clock has been how far off
+        self._jumps: dict[str, list[tuple[int, int]]] = {}
         #: how many disks each node has lost
         self._disks: dict[str, int] = {}
         self._is_watching = False
@@ -85,6 +89,18 @@ class SimDriver:
         self._held: dict[tuple[str, str, int], tuple[int, str]] = {}
         #: those that a member has set back itself since
         self._taken_back: set[tuple[str, str, int]] = set()
+
+    def _drawn(self, plan: Plan) -> Any:
+        return Extras.of(plan)
+
+    def _made_cluster(self, settings: Mapping[str, Any]) -> SimCluster:
+        plan = self.plan
+        return SimCluster(
+            self.world, groups=plan.groups, replicas=plan.replicas, settings=settings, prepared=self._prepared
+        )
+
+    def _made_load(self) -> SimLoad:
+        return SimLoad(self.cluster, self.plan, self.history, self.now_ms, name=TOPIC, broker=self._broker)
 
     def _prepared(self, broker: Broker) -> None:
         commit = broker.offsets.commit
@@ -241,6 +257,30 @@ class SimDriver:
     def power_cut(self, node: DrillNode) -> None:
         if self.world.is_alive(node.name):
             self.world.crash(node.name)
+
+    def stop(self, node: DrillNode) -> None:
+        """Ask it to end."""
+        if self.world.is_alive(node.name):
+            self.world.stop(node.name)
+
+    def jump_clock(self, node: DrillNode, jump_ms: int) -> None:
+        """Somebody sets the clock of its machine."""
+        known = self._jumps.setdefault(node.name, [(0, 0)])
+        known.append((self.now_ms(), known[-1][1] + jump_ms))
+        self.world.jump_wall(node.name, jump_ms)
+        self.history.add(
+            "event", key=CLOCK_JUMPS, value=f"{node.name} {jump_ms} ms", invoke_ms=self.now_ms(), jump_ms=jump_ms
+        )
+
+    def world_ms(self, name: str, wall_ms: int) -> int:
+        """When the clock of a node's machine last showed that time."""
+        until_ms = self.now_ms()
+        for since_ms, skew_ms in reversed(self._jumps.get(name, [(0, 0)])):
+            at_ms = wall_ms - self.world.wall_start_ms - skew_ms
+            if since_ms <= at_ms <= until_ms:
+                return at_ms
+            until_ms = since_ms
+        return wall_ms - self.world.wall_start_ms
 
     def lose_disk(self, node: DrillNode) -> None:
         if self.world.is_alive(node.name):

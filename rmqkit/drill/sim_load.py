@@ -49,6 +49,9 @@ class SimLoad(RecordedLoad):
         self.reading = True
         #: sends without an answer
         self.under_way = 0
+        #: settings of consumers that differ from their defaults: times; and of those in order
+        self.times: dict[str, int] = {}
+        self.lock_times: dict[str, int] = {}
 
     def start(self) -> None:
         """Make the topic; clients begin when it is there."""
@@ -106,11 +109,10 @@ class SimLoad(RecordedLoad):
 
     # --- reading
 
-    def _push(self, number: int, client: Client) -> None:
+    def _push(self, number: int, client: Client) -> PushConsumer:
         group, name = self.group(workload.PUSH), f"push-{number}"
-        settings = PushConsumerSettings(
-            group=group, orderly=True, consume_from=ConsumeFrom.FIRST, persist_interval_ms=COMMIT_MS
-        )
+        times: dict[str, Any] = {"persist_interval_ms": COMMIT_MS, **self.times, **self.lock_times}
+        settings = PushConsumerSettings(group=group, orderly=True, consume_from=ConsumeFrom.FIRST, **times)
 
         def dispatch(batch: Batch) -> None:
             def done() -> None:
@@ -122,7 +124,10 @@ class SimLoad(RecordedLoad):
 
         consumer = PushConsumer(client, settings, RemoteOffsets(client, group), dispatch)
         consumer.subscribe(self.name, "*", "TAG")
+        self.join(client, consumer)
+        return consumer
 
+    def join(self, client: Client, consumer: PushConsumer) -> None:
         async def join() -> None:
             while not consumer.started:
                 try:
@@ -134,7 +139,8 @@ class SimLoad(RecordedLoad):
 
     def _pull(self, kind: str, client: Client) -> None:
         group = self.group(kind)
-        settings = PullConsumerSettings(group=group, consume_from=ConsumeFrom.FIRST, persist_interval_ms=COMMIT_MS)
+        times: dict[str, Any] = {"persist_interval_ms": COMMIT_MS, **self.times}
+        settings = PullConsumerSettings(group=group, consume_from=ConsumeFrom.FIRST, **times)
         core = PullConsumer(client, settings, RemoteOffsets(client, group))
 
         async def read() -> None:

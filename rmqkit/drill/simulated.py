@@ -4,9 +4,12 @@
     python -m rmqkit.drill.simulated --from 4711 --seeds 1 --verbose
     python -m rmqkit.drill.simulated --break ack-before-sync          # until it is found
 
-A seed draws mode, faults and settings (`sim_plans.py`) and everything that happens then; the same seed gives the same
-`hash`. A seed ends as its verdict says; an exception that leaves a node is a broken promise, too. Seeds run in two
-processes. Exit codes as those of drills: 0 every promise kept, 1 one is broken, 4 inconclusive.
+    python -m rmqkit.drill.simulated --family acting --seeds 2000     # slaves act for their masters
+
+A seed draws mode, faults and settings and everything that happens then; the same seed gives the same `hash`. Which plans
+there are says the family (`FAMILIES`): `replicas` (`sim_plans.py`), `acting` and `acting-3x3` (`sim_acting_plans.py`).
+A seed ends as its verdict says; an exception that leaves a node is a broken promise, too. Seeds run in two processes. Exit
+codes as those of drills: 0 every promise kept, 1 one is broken, 4 inconclusive.
 """
 
 from __future__ import annotations
@@ -17,20 +20,23 @@ import time
 import tomllib
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from rmqkit.drill import defects
+from rmqkit.drill import defects, sim_plans
+from rmqkit.drill import sim_acting_plans as acting
+from rmqkit.drill.contract import Fault
 from rmqkit.drill.engine import Engine, Outcome
 from rmqkit.drill.history import History, Row
 from rmqkit.drill.plan import Plan
 from rmqkit.drill.promises import PROMISES
 from rmqkit.drill.promises.contract import Judgement
+from rmqkit.drill.sim_acting import ActingDriver
 from rmqkit.drill.sim_driver import SimDriver
-from rmqkit.drill.sim_plans import fault_of_plan, plan_of_seed, told
-from rmqkit.drill.verdict import EXIT_CODES
+from rmqkit.drill.verdict import EXIT_CODES, Verdict
 
 #: seeds in which a planted defect must be found
 FIND_WITHIN = 200
@@ -44,10 +50,33 @@ CRASHED = "a node ended"
 Tell = Callable[[str], None]
 
 
+class Family(NamedTuple):
+    """Plans of a kind, and who drives them."""
+
+    plan_of_seed: Callable[..., Plan]
+    fault_of_plan: Callable[[Plan], tuple[Plan, Fault]]
+    told: Callable[[Plan], Mapping[str, Any]]
+    driver: Callable[..., SimDriver]
+    #: promises of which a seed may have nothing to tell: nobody took over from anybody
+    may_lack: tuple[str, ...] = ()
+
+
+REPLICAS = "replicas"
+TAKEOVERS = ("progress-forward",)
+FAMILIES: Mapping[str, Family] = {
+    REPLICAS: Family(sim_plans.plan_of_seed, sim_plans.fault_of_plan, sim_plans.told, SimDriver),
+    "acting": Family(acting.plan_of_seed, acting.fault_of_plan, acting.told, ActingDriver, TAKEOVERS),
+    "acting-3x3": Family(
+        partial(acting.plan_of_seed, groups=3, replicas=3), acting.fault_of_plan, acting.told, ActingDriver, TAKEOVERS
+    ),
+}
+
+
 class Simulated(NamedTuple):
     """What a seed came to; all of it can go from one process to another."""
 
     seed: int
+    family: str
     plan: str
     judgement: Judgement
     why: str
@@ -69,10 +98,10 @@ class Run(NamedTuple):
     error: str
 
 
-def drill(plan: Plan, *, keep_trace: bool = False) -> Run:
+def drill(plan: Plan, *, family: str = REPLICAS, keep_trace: bool = False) -> Run:
     """Do a plan's drill in the simulator."""
-    plan, fault = fault_of_plan(plan)
-    driver = SimDriver(plan, keep_trace=keep_trace)
+    plan, fault = FAMILIES[family].fault_of_plan(plan)
+    driver = FAMILIES[family].driver(plan, keep_trace=keep_trace)
     try:
         outcome = Engine(driver, fault, [make() for make in PROMISES.values()]).run()
     except Exception as error:  # out of a node: the process would have ended there
@@ -80,20 +109,21 @@ def drill(plan: Plan, *, keep_trace: bool = False) -> Run:
     return Run(plan, driver, outcome, "")
 
 
-def simulate(seed: int, mode: str = "", breaks: Sequence[str] = ()) -> Simulated:
+def simulate(seed: int, mode: str = "", breaks: Sequence[str] = (), family: str = REPLICAS) -> Simulated:
     """One seed."""
     began_s = time.process_time()
-    run = drill(plan_of_seed(seed, mode=mode, breaks=breaks))
+    run = drill(FAMILIES[family].plan_of_seed(seed, mode=mode, breaks=breaks), family=family)
     broken: tuple[str, ...] = (CRASHED,)
     judgement, why, story = Judgement.BROKEN, "", run.error
     if run.outcome is not None:
         verdict = run.outcome.verdict
         broken = tuple(each.name for each in verdict.broken)
-        judgement, why = verdict.judgement, verdict.why
+        judgement, why = _judged(verdict, FAMILIES[family].may_lack)
         story = _story(run) if judgement is not Judgement.VALID else ""
     return Simulated(
         seed,
-        plan_words(run.plan),
+        family,
+        plan_words(run.plan, family),
         judgement,
         why,
         broken,
@@ -105,8 +135,15 @@ def simulate(seed: int, mode: str = "", breaks: Sequence[str] = ()) -> Simulated
     )
 
 
-def plan_words(plan: Plan) -> str:
-    words = told(plan)
+def _judged(verdict: Verdict, may_lack: Sequence[str]) -> tuple[Judgement, str]:
+    unclear = [each.name for each in verdict.promises if each.finding.judgement is Judgement.INCONCLUSIVE]
+    if verdict.judgement is Judgement.INCONCLUSIVE and unclear and set(unclear) <= set(may_lack):
+        return Judgement.VALID, ""
+    return verdict.judgement, verdict.why
+
+
+def plan_words(plan: Plan, family: str = REPLICAS) -> str:
+    words = FAMILIES[family].told(plan)
     breaks = f", broken: {', '.join(plan.breaks)}" if plan.breaks else ""
     return f"{words['mode']}, {words['replicas']} replicas, {plan.fault} {plan.target}{breaks}"
 
@@ -136,31 +173,39 @@ def _row(row: Row) -> str:
 # --- many
 
 
-def many(seeds: Sequence[int], mode: str = "", breaks: Sequence[str] = (), workers: int = WORKERS) -> Iterator[Simulated]:
+def many(
+    seeds: Sequence[int],
+    mode: str = "",
+    breaks: Sequence[str] = (),
+    workers: int = WORKERS,
+    family: str = REPLICAS,
+) -> Iterator[Simulated]:
     """Each seed's end, in the order of the seeds."""
+    one = partial(simulate, mode=mode, breaks=tuple(breaks), family=family)
     if workers < 2 or len(seeds) < 2 * CHUNK:
-        for seed in seeds:
-            yield simulate(seed, mode, breaks)
+        yield from map(one, seeds)
         return
     with ProcessPoolExecutor(workers) as pool:
-        yield from pool.map(simulate, seeds, [mode] * len(seeds), [tuple(breaks)] * len(seeds), chunksize=CHUNK)
+        yield from pool.map(one, seeds, chunksize=CHUNK)
 
 
-def find(defect: str, seeds: Iterable[int], mode: str = "") -> tuple[int, Simulated | None]:
-    """Plant a defect until its promise finds it: how many seeds it took, and the one that did (None: none)."""
-    wanted = defects.DEFECTS[defect].promise
+def find(defect: str, seeds: Iterable[int], mode: str = "", family: str = "") -> tuple[int, Simulated | None]:
+    """Plant a defect until its promise finds it: how many seeds it took, and the one that did (None: none). Without a
+    family in that of the defect."""
+    planted = defects.DEFECTS[defect]
+    wanted, family = planted.promise, family or planted.family
     count = 0
     for count, seed in enumerate(seeds, 1):
-        done = simulate(seed, mode, (defect,))
+        done = simulate(seed, mode, (defect,), family)
         if wanted in done.broken:
             return count, done
     return count, None
 
 
-def kept_seeds(path: Path) -> list[int]:
-    """The seeds of a `seeds.toml`: those that once failed, each with what it was."""
+def kept_seeds(path: Path) -> list[tuple[str, int]]:
+    """(family, seed) of a `seeds.toml`: those that once failed, each with what it was."""
     with open(path, "rb") as file:
-        return [int(each["seed"]) for each in tomllib.load(file)["seeds"]]
+        return [(str(each.get("family", REPLICAS)), int(each["seed"])) for each in tomllib.load(file)["seeds"]]
 
 
 def tell(done: Simulated, out: Tell, *, verbose: bool = False, defect: str = "") -> None:
@@ -173,7 +218,9 @@ def tell(done: Simulated, out: Tell, *, verbose: bool = False, defect: str = "")
     if done.story:
         out(done.story)
     if done.judgement is not Judgement.VALID:
-        out(f"  again: rmqkit drill simulate --from {done.seed} --seeds 1" + (f" --break {defect}" if defect else ""))
+        family = "" if done.family == REPLICAS else f" --family {done.family}"
+        breaks = f" --break {defect}" if defect else ""
+        out(f"  again: rmqkit drill simulate{family} --from {done.seed} --seeds 1{breaks}")
 
 
 def summary(ends: Sequence[Simulated]) -> str:
@@ -198,6 +245,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m rmqkit.drill.simulated")
     parser.add_argument("--seeds", type=int, default=100)
     parser.add_argument("--from", type=int, default=1, dest="first")
+    parser.add_argument("--family", default=REPLICAS, choices=list(FAMILIES), help="which kind of plans")
     parser.add_argument("--mode", default="", help="of all seeds, instead of the drawn ones")
     parser.add_argument(
         "--break", default="", dest="defect", help="plant this defect (all: one after another), until found"
@@ -209,7 +257,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _find_all(given.defect, range(given.first, given.first + FIND_WITHIN), given.mode)
     seeds = range(given.first, given.first + given.seeds)
     ends = []
-    for done in many(seeds, given.mode, workers=given.workers):
+    for done in many(seeds, given.mode, workers=given.workers, family=given.family):
         ends.append(done)
         tell(done, lambda line: print(line, flush=True), verbose=given.verbose)
     print(summary(ends))

@@ -33,9 +33,11 @@ FOUND = {
 }
 
 
-@pytest.mark.parametrize("seed", [*HANDFUL, *simulated.kept_seeds(KEPT)])
-def test_a_seed_keeps_every_promise(seed):
-    done = simulated.simulate(seed)
+@pytest.mark.parametrize(
+    ("family", "seed"), [*[(simulated.REPLICAS, seed) for seed in HANDFUL], *simulated.kept_seeds(KEPT)]
+)
+def test_a_seed_keeps_every_promise(family, seed):
+    done = simulated.simulate(seed, family=family)
     assert done.judgement is Judgement.VALID, f"{done.plan}\n{done.why}\n{done.story}"
     assert done.sends > 0
 

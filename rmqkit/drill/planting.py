@@ -1,0 +1,99 @@
+"""Planting: what a defect is, and how one is put into a broker. The defects themselves are in `defects.py` and
+`defects_acting.py`.
+
+A defect is a function that replaces methods of one `Broker` object, in each of its lives, before it starts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from rmqkit.errors import ConfigError
+
+if TYPE_CHECKING:
+    from rmqkit.broker.node import Broker
+
+
+class Defect(NamedTuple):
+    name: str
+    promise: str
+    text: str
+    issues: tuple[str, ...]
+    needs: str
+    plan: Mapping[str, Any] | None
+    plant: Callable[[Broker], None]
+    #: of simulated drills: where it is looked for
+    family: str = "replicas"
+
+
+DEFECTS: dict[str, Defect] = {}
+
+Plant = Callable[["Broker"], None]
+
+
+KILL: Mapping[str, Any] = {"fault": "kill", "target": "master"}
+
+
+def defect(
+    name: str,
+    promise: str,
+    text: str,
+    *,
+    plan: Mapping[str, Any] | None = KILL,
+    needs: str = "",
+    issues: tuple[str, ...] = (),
+) -> Callable[[Plant], Plant]:
+    def made(plant: Plant) -> Plant:
+        DEFECTS[name] = Defect(name, promise, text, issues, needs, plan, plant)
+        return plant
+
+    return made
+
+
+def check(names: Iterable[str]) -> None:
+    """Raises ConfigError for a name that is none."""
+    for name in names:
+        if name not in DEFECTS:
+            near = get_close_matches(name, DEFECTS, n=1)
+            hint = f"; did you mean {near[0]}?" if near else f": there are {', '.join(DEFECTS)}"
+            raise ConfigError(f"config: drillDefects has no {name!r}{hint}")
+
+
+def plant(broker: Broker, names: Iterable[str]) -> None:
+    """Break a broker that has not started. Raises ConfigError."""
+    names = tuple(names)
+    check(names)
+    if not names:
+        return
+    for name in names:
+        DEFECTS[name].plant(broker)
+    told = ";".join(names)
+    facts = broker.facts
+    replace(broker, "facts", lambda: {**facts(), "drillDefects": told})
+    broker.log.warning(
+        "BROKEN ON PURPOSE", defects=told, meaning="this broker does not keep its promises; drillDefects asks for it"
+    )
+
+
+def replace(owner: object, name: str, function: Callable[..., Any]) -> None:
+    assert callable(getattr(owner, name)), f"{owner} has no method {name}"
+    setattr(owner, name, function)
+
+
+def is_drilled(broker: Broker, topic: str) -> bool:
+    """Whether a topic is a user's: the broker's own work goes on."""
+    return not topic.startswith("%") and topic not in broker.guarded_topics and topic != broker.config.identity.broker_name
+
+
+def at_restart(broker: Broker, harm: Callable[[], None]) -> None:
+    """Do harm when the broker begins to serve a store that has something in it."""
+    serve = broker._serve
+
+    def broken() -> None:
+        if broker.store.offset_max:
+            harm()
+        serve()
+
+    replace(broker, "_serve", broken)
