@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from rmqkit.testing.allocators import AllocatorContract
     from rmqkit.testing.brokers import SimBroker
     from rmqkit.testing.clusters import Clean, RunningCluster
+    from rmqkit.testing.escape import EscapeContract
     from rmqkit.testing.fault_policies import FaultPolicyContract
     from rmqkit.testing.faults import FaultContract, FaultLab
     from rmqkit.testing.filters import FilterContract
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "AllocatorContract": "rmqkit.testing.allocators",
     "Clean": "rmqkit.testing.clusters",
+    "EscapeContract": "rmqkit.testing.escape",
     "FaultContract": "rmqkit.testing.faults",
     "FaultLab": "rmqkit.testing.faults",
     "FaultPolicyContract": "rmqkit.testing.fault_policies",
@@ -37,6 +39,7 @@ _HOMES = {
 __all__ = [
     "AllocatorContract",
     "Clean",
+    "EscapeContract",
     "FaultContract",
     "FaultLab",
     "FaultPolicyContract",
