@@ -105,7 +105,19 @@ def up(
     nameservers: Annotated[int | None, typer.Option("--nameservers", help="Name servers (1).", show_default=False)] = None,
     preset: Annotated[
         str | None,
-        typer.Option("--preset", help="Choices that belong together: fast-failover.", autocompletion=preset_names),
+        typer.Option(
+            "--preset", help="Choices that belong together: fast-failover, crosswise.", autocompletion=preset_names
+        ),
+    ] = None,
+    container: Annotated[bool, typer.Option("--container", help="All brokers in one process: --layout all.")] = False,
+    layout: Annotated[
+        str | None,
+        typer.Option(
+            "--layout",
+            metavar="LAYOUT",
+            help="Which brokers share a process: apart, all, replica (those with one id), crosswise (apart).",
+            show_default=False,
+        ),
     ] = None,
     settings: Annotated[
         list[str] | None,
@@ -148,6 +160,7 @@ def up(
             "bind": bind,
             "advertise": advertise,
             "log_format": log_format,
+            "layout": layout_of(container, layout),
         }
         started = cluster.up(file=file, timeout_s=timeout, **with_preset(preset, given))
     warn_of_open_doors(cluster.description.bind)
@@ -159,6 +172,12 @@ def up(
         output.document(status)
     else:
         print_banner(status, started)
+
+
+def layout_of(container: bool, layout: str | None) -> str | None:
+    if container and layout not in (None, "all"):
+        raise UsageError(f"--container means --layout all, not {layout}; give one of them")
+    return "all" if container else layout
 
 
 def warn_of_open_doors(bind: str) -> None:
@@ -294,7 +313,10 @@ def logs(
 
     name, selector = name_and_selector(words)
     cluster = Cluster(name)
-    nodes = [(plan.node, cluster.node_folder(plan.node)) for plan in cluster.select(selector)]
+    plans = cluster.select(selector)
+    # A process of several brokers has lines of its own: its start and its end.
+    names = dict.fromkeys(name for plan in plans for name in (plan.process, plan.node))
+    nodes = [(name, cluster.node_folder(name)) for name in names]
     print_logs(nodes, lines, follow=follow, json=json)
 
 

@@ -34,7 +34,8 @@ def status_rows(status: dict[str, Any]) -> list[tuple[object, ...]]:
             in_sync = f"{node['in_sync']}/{brokers[node['broker_name']]}"
         elif node.get("replication") and not node["acting"]:
             in_sync = "no" if node["node"] in lacking else "yes"
-        cells = (node["state"], roles.shown(node), node["address"], node["pid"], node.get("offset_max"), in_sync)
+        pid = f"{node['pid']} {node['container']}" if node["pid"] and node.get("container") else node["pid"]
+        cells = (node["state"], roles.shown(node), node["address"], pid, node.get("offset_max"), in_sync)
         rows.append((node["node"], *("-" if cell is None else cell for cell in cells)))
     return rows
 

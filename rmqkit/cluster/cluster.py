@@ -23,7 +23,7 @@ from rmqkit.cluster import home as homes
 from rmqkit.cluster.description import Description, NodePlan
 from rmqkit.cluster.errors import ClusterError, NoSuchCluster, UsageProblem
 from rmqkit.cluster.held import signals_held
-from rmqkit.cluster.launch import alive_of, launch, node_folder, targets
+from rmqkit.cluster.launch import alive_of, launch, node_folder, processes_of, targets
 from rmqkit.cluster.names import DEFAULT, check_cluster_name
 from rmqkit.cluster.readiness import Target
 
@@ -99,6 +99,18 @@ class Cluster:
             if process is not None:
                 found[plan.node] = process
         return found
+
+    def together(self, plans: list[NodePlan]) -> list[NodePlan]:
+        """The nodes with all that live in a process of theirs; says who comes along. A process is one for all of them."""
+        own = {plan.container for plan in plans if plan.container}
+        nodes = self.description.nodes()
+        whole = [plan for plan in nodes if plan in plans or plan.container in own]
+        for process, members in processes_of(whole).items():
+            others = [plan.node for plan in members if plan not in plans]
+            if others:
+                asked = ", ".join(plan.node for plan in members if plan in plans)
+                self.note(f"{asked} lives in {process}, which is one process with {', '.join(others)}: it is all of them")
+        return whole
 
     def targets(self) -> list[Target]:
         """Where the nodes answer; those that never started are left out."""
@@ -202,7 +214,7 @@ class Cluster:
 
     def start(self, selector: str = "all", *, timeout_s: float = UP_TIMEOUT_S) -> list[str]:
         """Start those of the nodes that do not run; their names. Raises ClusterError when one does not come up."""
-        plans = self.select(selector)
+        plans = self.together(self.select(selector))
         with homes.locked(self.folder, self.note):
             there = self.running()
             missing = [plan for plan in plans if plan.node not in there]
@@ -212,13 +224,13 @@ class Cluster:
 
     def stop(self, selector: str = "all", *, grace_s: float = GRACE_S) -> list[str]:
         """Stop cleanly (SIGTERM); the names of those that ran."""
-        plans = self.select(selector)
+        plans = self.together(self.select(selector))
         with homes.locked(self.folder, self.note):
             return self._end(plans, grace_s)
 
     def restart(self, selector: str = "all", *, grace_s: float = GRACE_S, timeout_s: float = UP_TIMEOUT_S) -> list[str]:
         """Stop those that run and start all of them; their names."""
-        plans = self.select(selector)
+        plans = self.together(self.select(selector))
         with homes.locked(self.folder, self.note):
             self._end(plans, grace_s)
             self._launch(self.description, plans, timeout_s)
@@ -226,11 +238,11 @@ class Cluster:
 
     def kill(self, selector: str = "all") -> list[str]:
         """SIGKILL, all at once; the names of those that ran."""
-        plans = self.select(selector)
+        plans = self.together(self.select(selector))
         with homes.locked(self.folder, self.note):
             running = self.running(plans)
             self._asked(plans, "killed")
-            processes.kill(running.items())
+            processes.kill(_processes(plans, running))
         return list(running)
 
     def pause(self, selector: str = "all") -> list[str]:
@@ -295,11 +307,11 @@ class Cluster:
             readiness.wait_in_sync(groups, deadline_s, self.waiting)
 
     def _signal(self, selector: str, number: signal.Signals, *, paused: bool) -> list[str]:
-        plans = self.select(selector)
+        plans = self.together(self.select(selector))
         with homes.locked(self.folder, self.note):
             running = self.running(plans)
             chosen = [(node, each) for node, each in running.items() if processes.is_paused(each) is not paused]
-            for _node, process in chosen:
+            for _name, process in _processes(plans, dict(chosen)):
                 processes.send_signal(process, number)
             processes.wait_paused([process for _node, process in chosen], paused)
         return [node for node, _process in chosen]
@@ -309,10 +321,8 @@ class Cluster:
         running = self.running(plans)
         self._asked(plans, "stopped")
         for is_broker in (True, False):
-            batch = [
-                (plan.node, running[plan.node]) for plan in plans if plan.node in running and plan.is_broker is is_broker
-            ]
-            processes.end(batch, grace_s, self.note)
+            batch = [plan for plan in plans if plan.is_broker is is_broker]
+            processes.end(_processes(batch, running), grace_s, self.note)
         return list(running)
 
     def _asked(self, plans: Iterable[NodePlan], asked: str) -> None:
@@ -331,9 +341,14 @@ class Cluster:
         return "" if self.name == DEFAULT else f" {self.name}"
 
 
+def _processes(plans: Iterable[NodePlan], running: dict[str, psutil.Process]) -> list[tuple[str, psutil.Process]]:
+    """The processes of those nodes that run, by name, each once."""
+    return list({plan.process: running[plan.node] for plan in plans if plan.node in running}.items())
+
+
 def _difference(before: Description, wanted: Description) -> str:
     """What the running one has, where the two differ."""
-    names = ("groups", "replicas", "nameservers", "bind", "advertise", "base_port", "log_format")
+    names = ("groups", "replicas", "nameservers", "bind", "advertise", "base_port", "log_format", "layout")
     words = [f"{name} = {getattr(before, name)!r}" for name in names if getattr(before, name) != getattr(wanted, name)]
     for key in sorted({*before.settings, *wanted.settings}):
         if before.settings.get(key) != wanted.settings.get(key):

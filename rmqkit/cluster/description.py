@@ -9,12 +9,14 @@
     base_port = 0         # 0: name servers from 9876, brokers from 10911
     any_port = false      # move on when a port is taken
     log_format = "text"   # of the nodes' logs; or "json"
+    layout = "apart"      # which brokers share a process: none (apart), all, those with one id (replica), crosswise
 
     [settings]            # RocketMQ's names; a key goes to the kind of node that knows it
     flushDiskType = "SYNC_FLUSH"
 
 Ports stand 10 apart: name servers from 9876, brokers from 10911; with `base_port` the name servers come first and the
-brokers follow. A broker at P also takes P-2 and, for its replicas, P+1. With `metricsExporterType = "PROM"` each node
+brokers follow. A broker at P also takes P-2 and, for its replicas, P+1. A process of several brokers (`container-0`, …) has
+a port of its own, from 10811 on, or behind the brokers with `base_port`. With `metricsExporterType = "PROM"` each node
 has one more, 10 apart from `metricsPromExporterPort` on, name servers first. Which ports a node really has stands in its
 `node.toml`.
 """
@@ -31,7 +33,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from rmqkit.cluster.errors import UsageProblem
-from rmqkit.cluster.names import DEFAULT, GROUPS_MAX, check_cluster_name, group_name
+from rmqkit.cluster.names import DEFAULT, GROUPS_MAX, check_cluster_name, container_name, group_name, number_of
 from rmqkit.settings.replication_keys import REPLICAS_MAX
 
 Setting = bool | int | float | str
@@ -40,9 +42,13 @@ NAMESERVER_PORT = 9876
 BROKER_PORT = 10911
 METRICS_PORT = 5557
 METRICS_PORT_KEY = "metricsPromExporterPort"
+CONTAINER_PORT = 10811
 PORT_STEP = 10
 LOG_FORMATS = ("text", "json")
 NAMESERVERS_MAX = 9
+APART = "apart"
+#: crosswise: of N groups the master of group i and slaves of others are in process i
+LAYOUTS = (APART, "all", "replica", "crosswise")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +61,8 @@ class NodePlan:
     broker_id: int = 0
     #: where its metrics are asked for when nobody else stands there; 0 when they are off
     metrics_port: int = 0
+    #: the process that it shares with other brokers; "" when it has its own
+    container: str = ""
 
     @property
     def is_broker(self) -> bool:
@@ -68,6 +76,11 @@ class NodePlan:
     def master(self) -> str:
         """The node that has this broker's master."""
         return f"{self.broker_name}-0"
+
+    @property
+    def process(self) -> str:
+        """What its process is called, which is also the folder of that process's log."""
+        return self.container or self.node
 
     @property
     def kind(self) -> Literal["broker", "nameserver"]:
@@ -91,6 +104,7 @@ class Description:
     base_port: int = 0
     any_port: bool = False
     log_format: str = "text"
+    layout: str = APART
     settings: Mapping[str, Setting] = field(default_factory=dict)
 
     @property
@@ -124,7 +138,10 @@ class Description:
         _check_count("replicas", self.replicas, REPLICAS_MAX)
         if self.log_format not in LOG_FORMATS:
             raise UsageProblem(f"log_format = {self.log_format!r}: must be {' or '.join(LOG_FORMATS)}")
-        top = max(max(*plan.ports(plan.port), plan.metrics_port) for plan in self.nodes())
+        if self.layout not in LAYOUTS:
+            raise UsageProblem(f"layout = {self.layout!r}: must be {', '.join(LAYOUTS[:-1])} or {LAYOUTS[-1]}")
+        plans = [*self.nodes(), *self.containers()]
+        top = max(max(*plan.ports(plan.port), plan.metrics_port) for plan in plans)
         if self.base_port and (self.base_port < 1024 or top > 65535):
             raise UsageProblem(f"base_port = {self.base_port}: the nodes must stand between 1024 and 65535")
         return self
@@ -138,11 +155,35 @@ class Description:
             for broker_id in range(self.replicas):
                 name = group_name(group)
                 port = first_broker + PORT_STEP * (group * self.replicas + broker_id)
-                plans.append(NodePlan(node=f"{name}-{broker_id}", port=port, broker_name=name, broker_id=broker_id))
+                container = self._container_of(group, broker_id)
+                plans.append(
+                    NodePlan(
+                        node=f"{name}-{broker_id}", port=port, broker_name=name, broker_id=broker_id, container=container
+                    )
+                )
         if self.has_metrics:
             first = self._first_metrics_port()
             plans = [replace(plan, metrics_port=first + PORT_STEP * at) for at, plan in enumerate(plans)]
         return plans
+
+    def _container_of(self, group: int, broker_id: int) -> str:
+        if self.layout == APART:
+            return ""
+        numbers = {
+            "all": 0,
+            "replica": broker_id,
+            "crosswise": (group + broker_id) % max(self.groups, self.replicas),
+        }
+        return container_name(numbers[self.layout])
+
+    def containers(self) -> list[NodePlan]:
+        """The processes of several brokers, with the port by which brokers are added to them and removed."""
+        names = sorted({self._container_of(group, each) for group in range(self.groups) for each in range(self.replicas)})
+        if self.layout == APART:
+            return []
+        brokers = self.groups * self.replicas
+        first = self.base_port + PORT_STEP * (self.nameservers + brokers) if self.base_port else CONTAINER_PORT
+        return [NodePlan(node=name, port=first + PORT_STEP * number_of(name)) for name in names]
 
     def _first_metrics_port(self) -> int:
         """Raises UsageProblem when the setting is no port."""

@@ -1,4 +1,5 @@
-"""Where clusters live: `$RMQKIT_HOME/<name>/{cluster.toml,state.json,lock,nodes/<node>/{node.toml,store/,log}}`.
+"""Where clusters live: `$RMQKIT_HOME/<name>/{cluster.toml,state.json,lock,nodes/<node>/{node.toml,store/,log}}`, and for
+a process of several brokers `nodes/container-0/{container.toml,log}` with its port and what it says besides them.
 
 Every command that changes a cluster holds the lock file of its folder (`locked`). The file goes with the folder when
 a cluster is purged, so whoever gets the lock looks whether the file it has locked is still the one of that name.
@@ -22,6 +23,7 @@ STATE = "state.json"
 LOCK = "lock"
 NODES = "nodes"
 NODE_FILE = "node.toml"
+CONTAINER_FILE = "container.toml"
 STORE = "store"
 LOG = "log"
 

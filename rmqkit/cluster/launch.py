@@ -25,6 +25,8 @@ from rmqkit.cluster.readiness import Target
 
 PORT_TRIES = 5
 LAST_LINES = 12
+#: where the ports of processes of several brokers are
+LOOPBACK = "127.0.0.1"
 
 Note = Callable[[str], None]
 
@@ -69,7 +71,8 @@ def launch(
         except readiness.NodeDied as died:
             moved = _taken_since(folder, description, plans) if description.any_port else {}
             if not moved or attempt == PORT_TRIES - 1:
-                raise _death(node_folder(folder, died.node), died.log_from) from None
+                process = next(plan.process for plan in plans if plan.node == died.node)
+                raise _death(node_folder(folder, process), died.log_from) from None
             note(f"a port was taken meanwhile; {', '.join(moved)} moves on")
 
 
@@ -120,6 +123,39 @@ def _write_node_files(
         )
         nodefile.save(own, content)
         nodefile.check(own, plan.kind)
+    own_ports = {*metrics.values(), *_taken_by(nodes, chosen)}
+    _write_container_files(folder, description, plans, own_ports, keep_ports=keep_ports)
+
+
+def _taken_by(nodes: Sequence[NodePlan], chosen: dict[str, int]) -> set[int]:
+    return {port for plan in nodes if plan.node in chosen for port in plan.ports(chosen[plan.node])}
+
+
+def _write_container_files(
+    folder: Path, description: Description, plans: Sequence[NodePlan], reserved: set[int], *, keep_ports: bool
+) -> None:
+    """The ports of the processes of several brokers, which none of the cluster's other ports may be."""
+    starting = processes_of(plans)
+    known = {each.node: nodefile.container_port(node_folder(folder, each.node)) for each in description.containers()}
+    own = [each for each in description.containers() if each.node in starting]
+
+    def wanted(plan: NodePlan) -> int:
+        return (known[plan.node] if keep_ports else None) or plan.port
+
+    if keep_ports:
+        ports.wait_free(LOOPBACK, [port for each in own if (port := known[each.node])])
+    taken = reserved | {port for name, port in known.items() if name not in starting and port}
+    chosen = ports.choose(own, wanted, LOOPBACK, any_port=description.any_port, reserved=taken)
+    for name, port in chosen.items():
+        nodefile.save_container(node_folder(folder, name), port, [plan.node for plan in starting[name]])
+
+
+def processes_of(plans: Sequence[NodePlan]) -> dict[str, list[NodePlan]]:
+    """The nodes by the process that they are to be in."""
+    found: dict[str, list[NodePlan]] = {}
+    for plan in plans:
+        found.setdefault(plan.process, []).append(plan)
+    return found
 
 
 def _metrics_ports(
@@ -134,7 +170,7 @@ def _metrics_ports(
     if not description.has_metrics:
         return {}
     starting = {plan.node for plan in plans}
-    reserved = {port for plan in description.nodes() if plan.node in chosen for port in plan.ports(chosen[plan.node])}
+    reserved = _taken_by(description.nodes(), chosen)
     reserved.update(port for node, content in there.items() if node not in starting and (port := _metrics_port(content)))
 
     def wanted(plan: NodePlan) -> int:
@@ -168,16 +204,14 @@ def _start(
     known = processes.known(folder)
     before = dict(known.nodes)
     made: list[tuple[str, psutil.Process]] = []
-    log_from = {plan.node: processes.log_size(node_folder(folder, plan.node)) for plan in plans}
+    log_from = {plan.node: processes.log_size(node_folder(folder, plan.process)) for plan in plans}
     try:
-        for plan in plans:
+        for process, members in processes_of(plans).items():
             with signals_held():
-                started = processes.spawn(
-                    node_folder(folder, plan.node), plan.kind, lifeline, log_format=description.log_format
-                )
+                started = _spawn(folder, description, process, members, lifeline)
                 with suppress(psutil.NoSuchProcess):
-                    made.append((plan.node, psutil.Process(started.pid)))
-                known.nodes[plan.node] = started
+                    made.append((process, psutil.Process(started.pid)))
+                known.nodes |= {plan.node: started for plan in members}
                 state.save(folder, known)
         stuck = readiness.wait_ready(
             targets(folder, description, plans),
@@ -195,6 +229,18 @@ def _start(
         raise
     for node, why in stuck.items():
         note(f"{node} does not follow its master: {why}; `rmqkit explain {node}`")
+
+
+def _spawn(
+    folder: Path, description: Description, process: str, members: Sequence[NodePlan], lifeline: int | None
+) -> state.Started:
+    own, log_format = node_folder(folder, process), description.log_format
+    if not members[0].container:
+        return processes.spawn(own, members[0].kind, lifeline, log_format=log_format)
+    brokers = [node_folder(folder, plan.node) for plan in members]
+    return processes.spawn_container(
+        own, brokers, nodefile.container_port(own) or members[0].port, lifeline, log_format=log_format
+    )
 
 
 def answers(folder: Path, known: state.State, node: str) -> bool:
@@ -224,6 +270,10 @@ def _taken_since(folder: Path, description: Description, plans: Sequence[NodePla
             moved[plan.node] = port + PORT_STEP
         elif port is not None and plan.metrics_port and not ports.is_free(description.bound, _metrics_port(content)):
             moved[plan.node] = port  # its metrics look further by themselves
+        elif port is not None and plan.container:
+            own = nodefile.container_port(node_folder(folder, plan.container))
+            if own is not None and not ports.is_free(LOOPBACK, own):
+                moved[plan.node] = port  # so does its process
     return moved
 
 

@@ -9,13 +9,13 @@ were edited. A default whose feature is not built yet is left out, and appears o
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 
 from rmqkit.cluster.description import METRICS_PORT_KEY, Description, NodePlan, Setting
 from rmqkit.cluster.errors import ClusterError, UsageProblem
-from rmqkit.cluster.home import NODE_FILE, STORE, write_whole
+from rmqkit.cluster.home import CONTAINER_FILE, NODE_FILE, STORE, write_whole
 from rmqkit.errors import ConfigError
 from rmqkit.settings import keys
 from rmqkit.settings.table import Status
@@ -41,6 +41,7 @@ BROKER_TIES = (
 )  # fmt: skip
 NAMESERVER_TIES = ("listenPort", "bindAddress", "kvConfigPath", "configStorePath")
 
+CONTAINER_PORT_KEY = "containerPort"
 METRICS_HOST_KEY = "metricsPromExporterHost"
 ROLE_KEY = "brokerRole"
 SLAVE = "SLAVE"
@@ -165,7 +166,10 @@ def check(folder: Path, kind: keys.Kind) -> None:
 
 def load(folder: Path) -> dict[str, Setting]:
     """The node's file, {} when there is none yet. Raises ClusterError when it is broken."""
-    path = folder / NODE_FILE
+    return _read(folder / NODE_FILE)
+
+
+def _read(path: Path) -> dict[str, Setting]:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -183,6 +187,22 @@ def save(folder: Path, content: Mapping[str, Setting]) -> None:
         write_whole(folder / NODE_FILE, tomli_w.dumps(content))
     except OSError as error:
         raise ClusterError(f"cannot write {folder / NODE_FILE}: {error.strerror}") from None
+
+
+def container_port(folder: Path) -> int | None:
+    """The port of the process of several brokers in that folder, None when it has none yet. Raises ClusterError."""
+    return port_of(_read(folder / CONTAINER_FILE), CONTAINER_PORT_KEY)
+
+
+def save_container(folder: Path, port: int, brokers: Sequence[str]) -> None:
+    """Write that port down, and for people who read it, which brokers it has. Raises ClusterError."""
+    import tomli_w
+
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ClusterError(f"cannot write {folder}: {error.strerror}") from None
+    write_whole(folder / CONTAINER_FILE, tomli_w.dumps({CONTAINER_PORT_KEY: port, "brokers": list(brokers)}))
 
 
 def port_of(content: Mapping[str, Setting], key: str = "listenPort") -> int | None:

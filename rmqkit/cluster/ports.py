@@ -117,9 +117,9 @@ def process_in_words(pid: int) -> str:
         words = psutil.Process(pid).cmdline()
     except psutil.Error:
         return f"pid {pid}"
-    for word in words:
-        parts = word.split("/")
-        if "rmqkit.node" in words and len(parts) > 4 and parts[-1] == NODE_FILE and parts[-3] == NODES:
-            return f"node {parts[-2]} of cluster {parts[-4]} (pid {pid})"
+    found = [parts for word in words if len(parts := word.split("/")) > 4 and parts[-1] == NODE_FILE and parts[-3] == NODES]
+    if found and "rmqkit.node" in words:
+        nodes = ", ".join(parts[-2] for parts in found)
+        return f"node{'s' if len(found) > 1 else ''} {nodes} of cluster {found[0][-4]} (pid {pid})"
     text = " ".join(" ".join(words).split())
     return f"pid {pid} ({text if len(text) <= 80 else text[:79] + '…'})"

@@ -30,6 +30,11 @@ PRESETS: Mapping[str, Preset] = {
             "syncBrokerMemberGroupPeriod": 300,
         },
     ),
+    "crosswise": Preset(
+        "three groups of three in three processes, each with one master and a slave of each other group",
+        {},
+        {"groups": 3, "replicas": 3, "layout": "crosswise"},
+    ),
 }
 
 

@@ -46,8 +46,25 @@ def lifeline_fd() -> int | None:
 
 def spawn(folder: Path, kind: str, lifeline: int | None, *, log_format: str = "text") -> Started:
     """Start the node of that folder. Raises OSError."""
-    command = [sys.executable, "-m", "rmqkit.node", "--kind", kind, "-c", str(folder / NODE_FILE)]
-    command += ["--name", folder.name, "--log-file", str(folder / LOG), "--log-format", log_format]
+    words = ["--kind", kind, "-c", str(folder / NODE_FILE), "--name", folder.name]
+    return _spawn(folder, words, lifeline, log_format)
+
+
+def spawn_container(
+    folder: Path, brokers: Sequence[Path], port: int, lifeline: int | None, *, log_format: str = "text"
+) -> Started:
+    """Start one process for the brokers of those folders. `folder` is its own: its log, and files that may be added.
+
+    Raises OSError.
+    """
+    words = ["--own-logs", "--container-port", str(port), "--container-folder", str(folder)]
+    for broker in brokers:
+        words += ["-c", str(broker / NODE_FILE)]
+    return _spawn(folder, words, lifeline, log_format)
+
+
+def _spawn(folder: Path, words: Sequence[str], lifeline: int | None, log_format: str) -> Started:
+    command = [sys.executable, "-m", "rmqkit.node", *words, "--log-file", str(folder / LOG), "--log-format", log_format]
     if lifeline is not None:
         command += ["--lifeline", str(lifeline)]
     with open(folder / LOG, "ab") as log:

@@ -95,6 +95,8 @@ def remarks(nodes: Sequence[Mapping[str, Any]], now_ms: int) -> list[tuple[str, 
             lines.append((node["node"], f"{said['online']}{since}{why}{stage}"))
         elif node["acting"]:
             lines.append((node["node"], f"acts for the master of {node['broker_name']}{since}{why}"))
+        elif node.get("acting_enabled") and (note := said["why"].partition("; ")[2]):
+            lines.append((node["node"], note))
     return lines + _mixed(nodes) + _unsupported(nodes)
 
 

@@ -1,7 +1,8 @@
 """Selectors: which nodes of a cluster a command is about.
 
 `all` | `ns` every name server | `ns-0` | `master` every broker with id 0 | `slave` every other broker |
-`broker-a` every broker of that group | `broker-a:0` or `broker-a-0` one broker. Several may be joined by commas.
+`broker-a` every broker of that group | `broker-a:0` or `broker-a-0` one broker | `container-0` every broker of that
+process. Several may be joined by commas.
 """
 
 from collections.abc import Sequence
@@ -28,11 +29,12 @@ def possible(plans: Sequence[NodePlan]) -> list[str]:
     if any(plan.is_broker and plan.broker_id for plan in plans):
         names.append("slave")
     names += dict.fromkeys(plan.broker_name for plan in plans if plan.is_broker)
+    names += dict.fromkeys(plan.container for plan in plans if plan.container)
     return names + [plan.node for plan in plans]
 
 
 def _matches(plan: NodePlan, part: str) -> bool:
-    if part in ("all", plan.node):
+    if part in ("all", plan.process, plan.node):
         return True
     if not plan.is_broker:
         return part == "ns"

@@ -13,6 +13,7 @@ A node's `state` is one of
 that is up says of it (`rmqkit.cluster.replicas`): `state` (a master is `serving`, a slave `following` when all is well),
 `why` in words when it is not, `gap` in bytes, `wanted` copies that a put needs now, and a master's slaves as `members`.
 
+`container` is the process that a broker shares with others, null when it has its own; those of one have the same `pid`.
 `role` is what a broker was configured for, `acting` whether it acts for its master now. `standing` is what a broker that is
 up says of its role (`rmqkit.cluster.roles`): `role` (master, slave, acting), `online` (isolated, pre-online, online) with
 the `stage` of it, `since_ms` (wall time), `why` in words, and the live `members` of its group that it knows of. A broker's
@@ -100,6 +101,7 @@ def _node(
         "ha_address": target.ha_address if target else None,
         "metrics": metrics,
         "pid": pid,
+        "container": plan.container or None,
         "state": now,
         "store": str(folder / STORE),
         "offset_max": seen.offset_max if seen else None,
