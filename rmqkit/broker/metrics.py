@@ -300,6 +300,11 @@ FAMILIES: tuple[Family, ...] = (
            ("role", "online"), lambda broker: shown.samples(broker.roles), switch="stats"),
     Family("rmqkit_role_changes_total", "counter", "Changes of role, and of being online or not", (),
            _one(lambda broker: broker.roles.change_count), switch="stats"),
+    Family("rmqkit_escape_waiting_messages", "gauge",
+           "Messages of an acting master that are due and on no other master yet; those kept in a spool count too", (),
+           _one(lambda broker: broker.escape.waiting()), switch="message_store"),
+    Family("rmqkit_escaped_messages_total", "counter", "Messages that an acting master has given to another master, or to a spool", (),
+           _one(lambda broker: broker.escape.escaped), switch="message_store"),
     Family("rmqkit_uptime_seconds", "gauge", "Seconds since the broker was made", (),
            _one(lambda broker: max(0, broker.clock.wall_ms - broker.statistics.boot_ms) // 1000), switch="stats"),
 )  # fmt: skip
