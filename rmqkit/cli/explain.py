@@ -87,9 +87,10 @@ def handled(request: RequestCode) -> dict[str, Any]:
     """Which of our nodes answer it."""
     from rmqkit.broker.node import HANDLERS as broker
     from rmqkit.client.peer_calls import PEER_CALLS as client
+    from rmqkit.container.node import rows as container
     from rmqkit.nameserver.handlers import HANDLERS as nameserver
 
-    tables = {"broker": broker, "name server": nameserver, "client": client}
+    tables = {"broker": broker, "name server": nameserver, "client": client, "container": container}
     return {"answered_by": [kind for kind, table in tables.items() if int(request) in table.rows]}
 
 
@@ -158,6 +159,18 @@ def _not_built(request: RequestCode) -> Callable[[Seen], bool]:
 A = ResponseCode
 RULES: tuple[Rule, ...] = (
     Rule(
+        "all that clients ask for",
+        A.SERVICE_NOT_AVAILABLE,
+        lambda seen: seen.facts.get("roleOnline", "online") != "online",
+        lambda seen: f"it is {seen.facts['roleOnline']}: {seen.facts.get('roleWhy', '')}",
+    ),
+    Rule(
+        "queue locks",
+        A.SERVICE_NOT_AVAILABLE,
+        lambda seen: seen.facts.get("role") == "slave",
+        lambda seen: "the master of its group grants them, or who acts for it",
+    ),
+    Rule(
         "every message",
         A.SERVICE_NOT_AVAILABLE,
         lambda seen: seen.facts.get("brokerActive") == "false",
@@ -188,7 +201,12 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "messages, by way of clients that do not send there",
         A.NO_PERMISSION,
-        lambda seen: seen.route_perm is not None and bool((seen.topic_perm or 0) & WRITE) and not seen.route_perm & WRITE,
+        lambda seen: (
+            seen.route_perm is not None
+            and bool((seen.topic_perm or 0) & WRITE)
+            and not seen.route_perm & WRITE
+            and seen.facts.get("role") != "acting"
+        ),
         lambda seen: "name servers show its topics as read-only: `rmqkit broker add-write-perm` takes that back",
     ),
     Rule(
@@ -306,9 +324,10 @@ def broker(admin: Admin, word: str, address: str) -> dict[str, Any]:
     name = config.get("brokerName", "")
     own = admin.topic_config(name, address)
     seen = Seen(config, facts, own.perm if own else None, _route_perm(admin, name))
+    from rmqkit.cli import explain_replicas, explain_roles
     from rmqkit.cli.brokers import readable
-    from rmqkit.cli.explain_replicas import as_document
     from rmqkit.cluster.replicas import replication_of
+    from rmqkit.cluster.roles import role_of
 
     return {
         "node": word,
@@ -320,7 +339,8 @@ def broker(admin: Admin, word: str, address: str) -> dict[str, Any]:
         "flush": config.get("flushDiskType"),
         "address": str(admin.broker_address(address)),
         "facts": dict(readable(facts)),
-        "replication": as_document(replication_of(facts)),
+        "standing": explain_roles.as_document(role_of(facts), config),
+        "replication": explain_replicas.as_document(replication_of(facts)),
         "refuses": [
             {"what": rule.refuses, "code": int(rule.code), "why": rule.why(seen)} for rule in RULES if rule.holds(seen)
         ],
@@ -365,7 +385,7 @@ def print_node(node: dict[str, Any]) -> None:
         print(f"  {node['broker_name']}, id {node['broker_id']}, {node['role']}, {node['flush']}")
     for name, value in node.get("facts", {}).items():
         print(f"  {name:15} {value}")
-    for said in (node.get("replication") or {}).get("says", ()):
+    for said in [each for part in ("standing", "replication") for each in (node.get(part) or {}).get("says", ())]:
         print(said["what"])
         if said["do"]:
             print(f"  do   {said['do']}")

@@ -62,6 +62,19 @@ service not available now{}disk is full
 service not available now. It may be caused by one of the following reasons: the broker's disk is full
   Apache's broker cannot store: full disk, it is a slave, or it is shutting down.
   > `rmqkit broker status` has the disk; producers go on with other brokers.
+service not available now: the broker is isolated: {}
+  It has just started, was away without dying, or a name server has taken it out: another broker may serve in its place,
+    so it finds out who of its group is alive before it serves.
+  > It goes by itself, most often within a second; `rmqkit cluster status` has the reason. Else see that it reaches a name
+    server.
+service not available now: the broker is pre-online: {}
+  It takes over what the others of its group know better (progress of consumers and of delayed messages) before it
+    serves.
+  > It goes by itself; `rmqkit explain BROKER` has the stage. Clients go on with other brokers.
+the broker is a slave and locks no queues: its master does, or who acts for it
+  A consumer in order asked a slave for a lock, most likely by an old route.
+  > It goes when the consumer refreshes its routes (30 s at most). Without a master, see `rmqkit explain BROKER` for why
+    nobody acts.
 service not available now: {}
   The broker stores nothing now, for the reason given: a full disk, a failed sync, a role that does not write.
   > `rmqkit explain BROKER` has the facts. After a failed sync the broker must be started again on a sound
@@ -134,6 +147,13 @@ the master broker is null
   > Start a master of another group.
 
 # replication
+this broker is a master itself
+  Another broker that takes itself for the master of this group asked it to follow (code 906): two brokers have
+    brokerId 0.
+  > Give one of them another brokerId, or another brokerName; `rmqkit doctor` finds them.
+the master's addresses: {}
+  A master that returns told addresses (code 906) that are none.
+  > Look at its brokerIP1, brokerIP2 and listenPort.
 Can't modify topic or subscription group from slave broker, please execute it from master broker.
   A slave has its topics and groups from its master.
   > Ask the master: the broker's name without an id.
@@ -391,6 +411,13 @@ No config item, Namespace: {}
 crc32 not match
   A broker's registration was damaged on its way.
   > It registers again within 30 s.
+broker id {} was {}, which is out of the routes now
+  Another broker was registered with that name and id. After a move to another address this is as it should be; else two
+    brokers have one id, and put each other out of the routes in turns.
+  > `rmqkit doctor` finds them; give one of them another brokerId.
+broker id {} stays with {}, which has the newer state version
+  Another broker is registered with that name and id, and knows a newer election (stateVersion).
+  > Stop one of them, or give it another brokerId.
 Failed to decode RegisterBrokerBody
   A registration that cannot be read.
   > Compare the releases of both.

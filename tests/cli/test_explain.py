@@ -120,6 +120,12 @@ def seen(config=None, facts=None, topic_perm=6, route_perm=6):
         (seen({"rejectTransactionMessage": "true"}), "transactional", "rejectTransactionMessage"),
         (seen({"timerWheelEnable": "false"}), "messages with an exact time", "timerWheelEnable"),
         (seen({"maxMessageSize": "10"}), "messages that are larger", "10 bytes"),
+        (
+            seen(facts={"roleOnline": "isolated", "roleWhy": "it stood still"}),
+            "all that clients",
+            "isolated: it stood still",
+        ),
+        (seen(facts={"role": "slave", "roleOnline": "online"}), "queue locks", "who acts for it"),
     ],
 )
 def test_what_a_broker_refuses_follows_from_what_it_says(broker, what, why):
@@ -127,6 +133,11 @@ def test_what_a_broker_refuses_follows_from_what_it_says(broker, what, why):
     assert len(rules) == 1
     assert rules[0].refuses.startswith(what)
     assert why in rules[0].why(broker)
+
+
+def test_an_acting_master_is_read_only_and_nobody_shall_change_that():
+    facts = {"role": "acting", "roleOnline": "online"}
+    assert [rule for rule in explain.RULES if rule.holds(seen(facts=facts, route_perm=4))] == []
 
 
 def test_a_broker_of_apache_s_that_is_well_refuses_nothing():

@@ -72,6 +72,7 @@ def test_a_group_as_it_should_be_needs_no_words():
             "SYNC_MASTER, pre-online",
             "pre-online for 3 min: it was away; asks broker 1 for offsets",
         ),
+        (broker(1, why="the master is back; does not act yet: x"), "SLAVE", "does not act yet: x"),
         (broker(0, online="isolated", why="it was away"), "SYNC_MASTER, isolated", "isolated: it was away"),
     ],
 )
