@@ -7,10 +7,11 @@ scan each 5 s, or its deadline wakes it; then the pull runs once more and answer
 A subscription by tags is matched with the queue's entries; one by properties (SQL92) with the records' properties too, by
 the filter that the heartbeat registered or that the request carries (`broker/filters/`).
 
-A slave serves what it has, while `slaveReadEnable`. It corrects no offset, as it may lack what its master has: instead of
-PULL_OFFSET_MOVED it says PULL_RETRY_IMMEDIATELY with the offset that was asked for, and waits before like a pull at the
-end of its queue, so that a consumer that is ahead of it does not ask without end. `suggestWhichBrokerId` sends
-consumers that read what no longer stands in memory to a slave, all others to their group's broker.
+A slave serves what it has, while `slaveReadEnable` or while it acts for its master. It corrects no offset, as it may lack
+what its master has: instead of PULL_OFFSET_MOVED it says PULL_RETRY_IMMEDIATELY with the offset that was asked for, and
+waits before like a pull at the end of its queue, so that a consumer that is ahead of it does not ask without end.
+`suggestWhichBrokerId` sends consumers that read what no longer stands in memory to a slave, all others to their group's
+broker.
 
 All four outcomes 0, 19, 20 and 21 carry the four offsets, since Java's client reads them always.
 
@@ -84,7 +85,8 @@ def _checked(broker: "Broker", args: PullMessageRequest) -> SubscriptionGroupCon
     if not broker.config.topics.broker_permission & PermName.PERM_READ:
         ip = broker.config.network.broker_ip1
         raise Refused(ResponseCode.NO_PERMISSION, f"the broker[{ip}] pulling message is forbidden")
-    if not broker.config.replication.slave_read_enable and broker.replication.is_slave:
+    is_slave = broker.replication.is_slave and not broker.roles.is_acting
+    if is_slave and not broker.config.replication.slave_read_enable:
         raise Refused(
             ResponseCode.SYSTEM_BUSY,
             "[REJECTREQUEST]system busy, start flow control for a while: slaveReadEnable is false on this slave",
