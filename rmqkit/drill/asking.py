@@ -10,15 +10,16 @@ from collections.abc import Iterator, Sequence
 from types import TracebackType
 from typing import Self
 
-from rmqkit.cluster.caller import Caller, NoAnswer
+from rmqkit.cluster.caller import Caller, NoAnswer, checked
 from rmqkit.errors import CorruptRecord, RemoteProtocolError
 from rmqkit.wire import properties as props
-from rmqkit.wire.bodies import KVTable, TopicRoute
-from rmqkit.wire.codes import PullSysFlag, RequestCode, ResponseCode
+from rmqkit.wire.bodies import KVTable, LockBatchAnswer, LockBatchBody, MemberGroupBody, TopicRoute
+from rmqkit.wire.codes import PermName, PullSysFlag, RequestCode, ResponseCode
+from rmqkit.wire.fastjson import MessageQueue
 from rmqkit.wire.properties_text import decode as decode_properties
 from rmqkit.wire.record import Record, iter_records
 from rmqkit.wire.schema import from_ext
-from rmqkit.wire.schemas.nameserver import GetRouteInfoRequest
+from rmqkit.wire.schemas.nameserver import GetBrokerMemberGroupRequest, GetRouteInfoRequest
 from rmqkit.wire.schemas.offsets import (
     GetMaxOffsetRequest,
     GetMaxOffsetResponse,
@@ -70,6 +71,36 @@ class Asked:
         answer = self._caller.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, GetRouteInfoRequest(topic=topic))
         datas = TopicRoute.decode(answer.body).broker_datas
         return {each.broker_name: {int(key): text for key, text in each.broker_addrs.items()} for each in datas}
+
+    def shown(self, topic: str, broker: str) -> tuple[str, bool]:
+        """Of a name server: the address that clients are shown as id 0 of a broker group ("" none), and whether they may
+        write there."""
+        answer = self._caller.call(RequestCode.GET_ROUTEINFO_BY_TOPIC, GetRouteInfoRequest(topic=topic))
+        if answer.head.code == ResponseCode.TOPIC_NOT_EXIST:
+            return "", False
+        route = TopicRoute.decode(checked(answer).body)
+        address = next((each.broker_addrs.get(0, "") for each in route.broker_datas if each.broker_name == broker), "")
+        writable = any(each.broker_name == broker and each.perm & PermName.PERM_WRITE for each in route.queue_datas)
+        return address, writable
+
+    def members(self, cluster: str, broker: str) -> list[int]:
+        """Of a name server: the ids of a broker group that it lists."""
+        request = GetBrokerMemberGroupRequest(cluster_name=cluster, broker_name=broker)
+        answer = self._caller.call(RequestCode.GET_BROKER_MEMBER_GROUP, request)
+        group = MemberGroupBody.decode(checked(answer).body).broker_member_group
+        return sorted(group.broker_addrs) if group is not None else []
+
+    def lock(self, group: str, client_id: str, queues: Sequence[MessageQueue]) -> set[int]:
+        """Ask for the locks of queues of one topic; those that are granted."""
+        body = LockBatchBody(client_id=client_id, consumer_group=group, mq_set=list(queues)).encode()
+        answer = self._caller.ask(RequestCode.LOCK_BATCH_MQ, None, body)
+        return {queue.queue_id for queue in LockBatchAnswer.decode(answer.body).lock_ok_mq_set}
+
+    def unlock(self, group: str, client_id: str, queues: Sequence[MessageQueue]) -> bool:
+        """Give them back; True."""
+        body = LockBatchBody(client_id=client_id, consumer_group=group, mq_set=list(queues)).encode()
+        self._caller.ask(RequestCode.UNLOCK_BATCH_MQ, None, body)
+        return True
 
     def committed(self, group: str, topic: str, queue: int) -> int | None:
         """What the node holds as a group's offset; None when it has none."""

@@ -22,6 +22,8 @@ milliseconds since the drill began, on one clock. `broker` is a broker *name*; w
     unlock     it gave the lock back; extra: node
     role       what a node (`client`) says of its role: `value` is "acting/online", "" and fail: no answer; extra:
                members (ids it takes for alive), broker_id, why, boot. First and last look at each state (`roles.py`)
+    route      what a name server (`client`) tells of a broker group: `key` is the node it shows as id 0, `value` the ids
+               that it lists; extra: members (the same), writable. A row when that changes
     event      the time line: `key` says what, `value` more of it
 
 Written as JSON lines, a row a line; as Parquet beside it when pyarrow is there.
@@ -51,6 +53,7 @@ KINDS = (
     "lock",
     "unlock",
     "role",
+    "route",
     "event",
 )
 

@@ -106,7 +106,9 @@ SEEN = (
     "brokerNotActiveTimeoutMillis",
     "syncBrokerMemberGroupPeriod",
     "lockMode",
+    "lockInStrictMode",
     "escapeStrategy",
+    "enableRemoteEscape",
     "messageDelayLevel",
     "flushDelayOffsetInterval",
 )
@@ -193,7 +195,7 @@ class Plan:
     @property
     def strict_locks(self) -> bool:
         """Whether a quorum of the group grants queue locks."""
-        return self.word("lockMode", "strict" if _true(self.settings, "lockInStrictMode") else "loose") == "strict"
+        return "strict" in self.word("lockMode") or self.word("lockInStrictMode").lower() == "true"
 
     @property
     def not_active_ms(self) -> int:

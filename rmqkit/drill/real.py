@@ -14,12 +14,13 @@ from typing import Any
 
 from rmqkit.api import Admin
 from rmqkit.cluster import Cluster, ClusterError
+from rmqkit.cluster.nodefile import wire_name
 from rmqkit.cluster.processes import is_paused
 from rmqkit.cluster.readiness import Target
 from rmqkit.drill import real_reading, transport, workload
 from rmqkit.drill.asking import SILENT, Asked
 from rmqkit.drill.contract import DrillError, DrillNode
-from rmqkit.drill.history import OK, History
+from rmqkit.drill.history import OK, History, Row
 from rmqkit.drill.plan import SEEN, Mode, Plan
 from rmqkit.drill.real_load import RealLoad
 from rmqkit.drill.real_watch import Watch
@@ -83,11 +84,18 @@ class RealDriver:
     def begin_load(self) -> None:
         try:
             with Admin(self.cluster.namesrv) as admin:
-                admin.create_topic(self.name, queue_nums=self.plan.queues)
+                for topic in self._topics():
+                    admin.create_topic(topic, queue_nums=self.plan.queues)
         except ClientError as error:
             raise DrillError(f"the drill's topic cannot be created: {error}") from None
         load = RealLoad(
-            self.plan, self.history, self.now_ms, namesrv=self.cluster.namesrv, name=self.name, broker=self._broker
+            self.plan,
+            self.history,
+            self.now_ms,
+            namesrv=self.cluster.namesrv,
+            name=self.name,
+            broker=self._broker,
+            nodes={target.address: target.plan.node for target in self.targets()},
         )
         self._load = load
         nameserver = next(target for target in self.cluster.targets() if not target.plan.is_broker)
@@ -97,15 +105,28 @@ class RealDriver:
             targets=self.targets(),
             nameserver=nameserver,
             topic=self.name,
-            groups=[load.group(kind) for kind in (workload.PULL, workload.PUSH, workload.LATE)],
+            groups=[load.group(kind) for kind in (workload.PULL, workload.PUSH, *self._latecomers())],
             queues=self.plan.queues,
             broker=self._broker,
+            cluster=wire_name(self.cluster.name),
         )
+        self.history.on_row = self._seen
         try:
             load.start()
         except ClientError as error:
             raise DrillError(f"the workload does not start: {error}") from None
         self._watch.start()
+
+    def _topics(self) -> list[str]:
+        return [self.name, f"{self.name}-{workload.DELAYED}"] if self.plan.acting else [self.name]
+
+    def _latecomers(self) -> Sequence[str]:
+        return workload.LATECOMERS if self.plan.acting else (workload.LATE,)
+
+    def _seen(self, row: Row) -> None:
+        for each in (self._watch, self._load):
+            if each is not None:
+                each.seen(row)
 
     def lacking(self) -> str:
         load, watch = self._load, self._watch
@@ -128,6 +149,30 @@ class RealDriver:
             in_sync = told.extra.get("in_sync")
             if self.plan.replicas > 1 and target.plan.broker_id == 0 and (in_sync or 0) < self.plan.replicas:
                 return f"{target.plan.node} has {in_sync or 0} of {self.plan.replicas} in sync"
+        return self._roles_lacking(load, watch, since_ms) if self.plan.acting else ""
+
+    def _roles_lacking(self, load: RealLoad, watch: Watch, since_ms: int) -> str:
+        """Of a group whose slaves may act."""
+        for target in self.targets():
+            plan = target.plan
+            role, state = "master" if plan.broker_id == 0 else "slave", watch.roles.state(plan.node)
+            if state != f"{role}/online":
+                return f"{plan.node} is {state or 'silent'}, not {role}/online"
+            if len(watch.roles.members(plan.node)) < self.plan.replicas:
+                return f"{plan.node} knows of {watch.roles.members(plan.node)} alone"
+        master, members, writable = watch.shown
+        if master != f"{self._broker}-0" or not writable or len(members) < self.plan.replicas:
+            return (
+                f"the route of {self._broker} names {master or 'nobody'}{'' if writable else ', read-only'}, of {members}"
+            )
+        if load.acked_ms.get(workload.DELAYER, -FRESH_MS) < since_ms:
+            return f"{workload.DELAYER} is not acknowledged"
+        overdue = [key for key, due_ms in list(load.waiting.items()) if due_ms < since_ms]
+        if overdue:
+            return f"{len(overdue)} delayed messages are due and not delivered, {overdue[0]} the first"
+        takeover = load.takeover
+        if takeover is not None and not takeover.locked_ms:
+            return "no locker was granted a lock"
         return ""
 
     def stop_sending(self) -> None:
@@ -138,6 +183,8 @@ class RealDriver:
         load = self._load
         if load is None:
             return True
+        if load.waiting:
+            return False
         ends: dict[tuple[str, int], int] = {}
         try:
             for target in self.targets():

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
 
@@ -17,8 +17,10 @@ from rmqkit.client.message import Message, MessageExt, SendResult
 from rmqkit.drill import workload
 from rmqkit.drill.history import FAULT_BITES, History, Row
 from rmqkit.drill.plan import Plan
+from rmqkit.drill.real_takeover import TakeoverLoad
 from rmqkit.drill.recorded import RecordedLoad
 from rmqkit.errors import ClientError, RmqkitError
+from rmqkit.runtime.connection import Address
 from rmqkit.wire.fastjson import MessageQueue
 
 POLL_MS = 200
@@ -30,9 +32,24 @@ JOIN_S = 15.0
 class RealLoad(RecordedLoad):
     """Writers and readers of one drill."""
 
-    def __init__(self, plan: Plan, history: History, now_ms: Callable[[], int], *, namesrv: str, name: str, broker: str):
+    def __init__(
+        self,
+        plan: Plan,
+        history: History,
+        now_ms: Callable[[], int],
+        *,
+        namesrv: str,
+        name: str,
+        broker: str,
+        nodes: Mapping[str, str],
+    ) -> None:
+        """`nodes` names the brokers by their addresses."""
         super().__init__(plan, history, now_ms, name=name, broker=broker)
         self.namesrv = namesrv
+        #: what is to be taken over, where somebody may take over
+        self.takeover: TakeoverLoad | None = None
+        if plan.acting:
+            self.takeover = TakeoverLoad(self, nameserver=Address.parse(namesrv.partition(";")[0]), nodes=nodes)
         self._sending = threading.Event()
         self._reading = threading.Event()
         self._threads: list[threading.Thread] = []
@@ -47,15 +64,18 @@ class RealLoad(RecordedLoad):
         for number in range(workload.PUSH_MEMBERS):
             self._start_push(number)
         self._threads.append(self._thread("pull", partial(self._pull, workload.PULL)))
-        self.history.on_row = self._seen
         for number in range(self.plan.writers):
             self._writers.append(self._thread(workload.writer_name(number), partial(self._write, number)))
+        if self.takeover is not None:
+            self.takeover.start()
 
-    def _seen(self, row: Row) -> None:
-        """The late group comes with the proof of the fault."""
+    def seen(self, row: Row) -> None:
+        """Latecomers come with the proof of the fault."""
         if row.kind == "event" and row.key == FAULT_BITES:
             self.given[workload.LATE] = {}
             self._threads.append(self._thread("late", partial(self._pull, workload.LATE)))
+            if self.takeover is not None:
+                self.takeover.join_ordered()
 
     def _thread(self, name: str, work: Callable[[], None]) -> threading.Thread:
         thread = threading.Thread(target=work, name=f"drill-{name}", daemon=True)
@@ -65,6 +85,8 @@ class RealLoad(RecordedLoad):
     def stop_sending(self) -> None:
         """Returns when every send has ended."""
         self._sending.clear()
+        if self.takeover is not None:
+            self.takeover.stop_sending(JOIN_S)
         for thread in self._writers:
             thread.join(JOIN_S)
         for producer in self._producers:
@@ -76,6 +98,8 @@ class RealLoad(RecordedLoad):
         for consumer in self._push:
             with suppress(RmqkitError):
                 consumer.close()
+        if self.takeover is not None:
+            self.takeover.close(JOIN_S)
         for thread in self._threads:
             thread.join(JOIN_S)
 
@@ -136,7 +160,7 @@ class RealLoad(RecordedLoad):
             auto_commit_interval_ms=COMMIT_MS,
         )
         try:
-            self._subscribe(consumer)
+            self.subscribed(consumer, self.name, self._reading)
             while self._reading.is_set():
                 try:
                     messages = consumer.poll(POLL_MS)
@@ -150,13 +174,13 @@ class RealLoad(RecordedLoad):
         finally:
             consumer.close()
 
-    def _subscribe(self, consumer: PullConsumer) -> None:
+    def subscribed(self, consumer: PullConsumer, topic: str, reading: threading.Event) -> None:
         """Tried until it works: a master that stands still answers nobody. Raises the last error once reading has ended."""
         while True:
             try:
-                consumer.subscribe(self.name)
+                consumer.subscribe(topic)
                 return
             except ClientError:
-                if not self._reading.is_set():
+                if not reading.is_set():
                     raise
                 time.sleep(RETRY_S)

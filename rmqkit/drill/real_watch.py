@@ -1,9 +1,10 @@
-"""Watching a real cluster during a drill: what each broker says of itself and of the groups' offsets, and a new
-client's read.
+"""Watching a real cluster during a drill: what each broker says of itself and of the groups' offsets, what a name server
+tells of the broken group, and a new client's read.
 
 One thread a broker, on a connection of its own that is made again when it breaks (a new run of the node has a new `boot`);
-one thread that reads as a client would that has just learned the routes. A node that does not answer in `ASK_S` is a row
-with outcome fail.
+one thread that asks the name server; one that reads as a client would that has just learned the routes. A node that does
+not answer in `ASK_S` is a row with outcome fail. From the fault until all is as before looks are quick (`QUICK_S`): that is
+how closely the stages of a takeover are timed. Offsets of groups are looked at each `EVERY_S` all the time.
 """
 
 from __future__ import annotations
@@ -11,17 +12,19 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from functools import partial
 from typing import Any
 
 from rmqkit.cluster.caller import NoAnswer
 from rmqkit.cluster.readiness import Target
+from rmqkit.cluster.roles import role_of
 from rmqkit.drill.asking import SILENT, Asked
-from rmqkit.drill.history import FAIL, OK, History, Row
+from rmqkit.drill.history import FAIL, FAULT_BEGINS, IN_SYNC_AGAIN, LOAD_ENDS, OK, History, Row
+from rmqkit.drill.roles import RoleRows
 from rmqkit.runtime.connection import Address
 
 EVERY_S = 0.25
+QUICK_S = 0.03
 ASK_S = 0.5
 JOIN_S = 3.0
 
@@ -40,13 +43,21 @@ class Watch:
         groups: Sequence[str],
         queues: int,
         broker: str,
+        cluster: str,
     ) -> None:
+        """`broker` is the group that is broken, `cluster` the name that brokers have registered under."""
         self.history = history
         self.now_ms = now_ms
         self.topic = topic
         self.groups = groups
         self.queues = queues
         self.broker = broker
+        self.roles = RoleRows(history)
+        self._cluster = cluster
+        self._quick = threading.Event()
+        #: of the name server: the node that clients are shown as id 0, who is listed, and whether it may be written to
+        self.shown: tuple[str, list[int], bool] = ("", [], False)
+        self._nodes = {target.address: target for target in targets}
         self._targets = targets
         self._nameserver = nameserver
         self._stop = threading.Event()
@@ -61,7 +72,18 @@ class Watch:
     def start(self) -> None:
         for target in self._targets:
             self._thread(partial(self._watch, target))
+        self._thread(self._routes)
         self._thread(self._probe)
+
+    def seen(self, row: Row) -> None:
+        """Be quick from the fault until all is as before."""
+        if row.kind == "event" and row.key == FAULT_BEGINS:
+            self._quick.set()
+        elif row.kind == "event" and row.key in (IN_SYNC_AGAIN, LOAD_ENDS):
+            self._quick.clear()
+
+    def _pause(self) -> None:
+        self._stop.wait(QUICK_S if self._quick.is_set() else EVERY_S)
 
     def _thread(self, work: Callable[[], None]) -> None:
         thread = threading.Thread(target=work, name="drill-watch", daemon=True)
@@ -73,21 +95,28 @@ class Watch:
         for thread in self._threads:
             thread.join(JOIN_S)
         self._threads.clear()
+        self.roles.flush()
 
     def _watch(self, target: Target) -> None:
         asked: Asked | None = None
+        next_s = 0.0
         while not self._stop.is_set():
             begun_ms = self.now_ms()
+            is_whole = time.monotonic() >= next_s
             try:
                 if asked is None:
                     asked = Asked(target.host, target.port, ASK_S)
-                look(self, asked.within(ASK_S), target)
+                look(self, asked.within(ASK_S), target, whole=is_whole)
             except SILENT as error:
                 if asked is not None:
                     asked.close()
                 asked = None
-                self._add_node(target, begun_ms, FAIL, error=str(error))
-            self._stop.wait(EVERY_S)
+                self.roles.silent(target.plan.node, target.plan.broker_name, begun_ms, self.now_ms())
+                if is_whole:
+                    self._add_node(target, begun_ms, FAIL, error=str(error))
+            if is_whole:
+                next_s = time.monotonic() + EVERY_S - QUICK_S
+            self._pause()
         if asked is not None:
             asked.close()
 
@@ -119,41 +148,110 @@ class Watch:
             **extra,
         )
 
+    def add_role(self, target: Target, begun_ms: int, facts: Mapping[str, str]) -> None:
+        said = role_of(facts)
+        if said is not None:
+            self.roles.told(
+                target.plan.node,
+                target.plan.broker_name,
+                target.plan.broker_id,
+                role=said.role,
+                online=said.online,
+                members=[int(each) for each in said.members],
+                invoke_ms=begun_ms,
+                complete_ms=self.now_ms(),
+                why=said.why,
+                boot=facts.get("bootTimestamp", ""),
+            )
+
+    # --- what a name server tells
+
+    def _routes(self) -> None:
+        asked: Asked | None = None
+        while not self._stop.is_set():
+            begun_ms = self.now_ms()
+            try:
+                if asked is None:
+                    asked = Asked(self._nameserver.host, self._nameserver.port, ASK_S)
+                members = asked.within(ASK_S).members(self._cluster, self.broker)
+                self.route = asked.route(self.topic)
+                address, writable = asked.shown(self.topic, self.broker)
+                target = self._nodes.get(address)
+                self._add_route((target.plan.node if target else address, members, writable), begun_ms)
+            except SILENT:
+                if asked is not None:
+                    asked.close()
+                asked = None
+            self._pause()
+        if asked is not None:
+            asked.close()
+
+    def _add_route(self, shown: tuple[str, list[int], bool], begun_ms: int) -> None:
+        if shown == self.shown:
+            return
+        self.shown = shown
+        node, members, writable = shown
+        self.history.add(
+            "route",
+            client=self._nameserver.plan.node,
+            key=node,
+            value=",".join(map(str, members)),
+            invoke_ms=begun_ms,
+            complete_ms=self.now_ms(),
+            broker=self.broker,
+            members=members,
+            writable=writable,
+        )
+
     # --- a new client's read
 
     def _probe(self) -> None:
+        asked: Asked | None = None
+        address = ""
         while not self._stop.is_set():
-            with suppress(*SILENT), Asked(self._nameserver.host, self._nameserver.port, ASK_S) as asked:
-                self.route = asked.route(self.topic)
             members = self.route.get(self.broker)
             if members:
-                self._read_from(min(members), members[min(members)])
-            self._stop.wait(EVERY_S)
+                if members[min(members)] != address and asked is not None:
+                    asked.close()
+                    asked = None
+                address = members[min(members)]
+                asked = self._read_from(address, asked)
+            self._pause()
+        if asked is not None:
+            asked.close()
 
-    def _read_from(self, broker_id: int, address: str) -> None:
+    def _read_from(self, address: str, asked: Asked | None) -> Asked | None:
+        """Read the last message of a queue, by an open connection if there is one; the connection, while it is good."""
         begun_ms = self.now_ms()
-        node = f"{self.broker}-{broker_id}"
+        target = self._nodes.get(address)
         known: dict[str, Any] = {"client": "probe", "invoke_ms": begun_ms, "broker": self.broker, "queue": 0}
+        known["node"] = target.plan.node if target else address
+        known["broker_id"] = target.plan.broker_id if target else -1
         try:
-            host, port = Address.parse(address)
-            with Asked(host, port, ASK_S) as asked:
-                offset_min, end = asked.offsets(self.topic, 0)
-                records, _ = asked.pull(self.topic, 0, max(offset_min, end - 1), 1)
+            if asked is None:
+                host, port = Address.parse(address)
+                asked = Asked(host, port, ASK_S)
+            offset_min, end = asked.within(ASK_S).offsets(self.topic, 0)
+            records, _ = asked.pull(self.topic, 0, max(offset_min, end - 1), 1)
             if not records:
                 raise NoAnswer("nothing to read yet")
         except SILENT as error:
-            self.history.add(
-                "probe", complete_ms=self.now_ms(), outcome=FAIL, error=str(error), node=node, broker_id=broker_id, **known
-            )
-            return
-        offset = records[-1].queue_offset
-        self.history.add("probe", complete_ms=self.now_ms(), offset=offset, node=node, broker_id=broker_id, **known)
+            if asked is not None:
+                asked.close()
+            self.history.add("probe", complete_ms=self.now_ms(), outcome=FAIL, error=str(error), **known)
+            return None
+        self.history.add("probe", complete_ms=self.now_ms(), offset=records[-1].queue_offset, **known)
+        return asked
 
 
-def look(watch: Watch, asked: Asked, target: Target, **more: Any) -> None:
-    """One look at one broker: its facts, and what it holds of the groups' offsets. Raises one of `SILENT`."""
+def look(watch: Watch, asked: Asked, target: Target, *, whole: bool = True, **more: Any) -> None:
+    """One look at one broker: its role; with `whole` also its other facts, and what it holds of the groups' offsets. Raises
+    one of `SILENT`."""
     begun_ms = watch.now_ms()
     facts = asked.runtime()
+    watch.add_role(target, begun_ms, facts)
+    if not whole:
+        return
     watch.add_facts(target, begun_ms, facts, **more)
     for group in watch.groups:
         for queue in range(watch.queues):

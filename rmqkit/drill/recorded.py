@@ -58,7 +58,7 @@ class RecordedLoad:
         queue = outcome.queue
         place: dict[str, Any] = {"broker": queue.broker_name, "queue": queue.queue_id, "offset": outcome.queue_offset}
         self.history.add("send", status=str(outcome.status), **place, **known)
-        if queue.broker_name == self.broker:
+        if order.queue < 0 or queue.broker_name == self.broker:
             self.acked_ms[writer] = invoke_ms
 
     def delivered(self, kind: str, client: str, message: MessageExt) -> None:

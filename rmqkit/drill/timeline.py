@@ -7,7 +7,7 @@ again, the first read that a slave served while its master was gone.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from rmqkit.drill import history as names
 from rmqkit.drill.history import OK, History, Row
@@ -47,6 +47,58 @@ def derive(history: History) -> None:
     )
     if served is not None:
         history.add("event", key=names.SLAVE_READ, invoke_ms=served.complete_ms, value=str(served.extra.get("node", "")))
+    _stages(history, rows)
+
+
+def _stages(history: History, rows: Sequence[Row]) -> None:
+    """The stages of the first takeover and of the last return, as far as the rows show them."""
+    begins = [row for row in rows if row.kind == "event" and row.key == names.FAULT_BEGINS]
+    hit = begins[0]
+    node, broker = str(hit.extra.get("node", "")), hit.broker
+    begin_ms, end_ms = hit.invoke_ms, _first(rows, names.FAULT_ENDS)
+    broker_id = int(node.rpartition("-")[2]) if node.rpartition("-")[2].isdigit() else 0
+    routes = [row for row in rows if row.kind == "route" and row.broker == broker]
+    roles = [row for row in rows if row.kind == "role" and row.broker == broker and row.outcome == OK]
+    others = [row for row in roles if row.client != node]
+
+    def found(key: str, since_ms: int | None, candidates: Iterable[Row], value: Callable[[Row], str]) -> None:
+        if since_ms is not None:
+            row = _earliest(row for row in candidates if row.complete_ms >= since_ms)
+            if row is not None:
+                history.add("event", key=key, invoke_ms=row.complete_ms, value=value(row))
+
+    found(names.NOTICED, begin_ms, (row for row in routes if broker_id not in row.extra["members"]), _listed)
+    found(names.ANNOUNCED, begin_ms, (row for row in others if broker_id not in row.extra.get("members", ())), _who)
+    changed = (row for row in routes if row.key != node)
+    found(names.ROUTE_CHANGED, begin_ms, changed, lambda row: f"to {row.key or 'nobody'}{_read_only(row)}")
+    found(names.ACTS, begin_ms, (row for row in others if row.key == "acting"), _who)
+    locks = (row for row in rows if row.kind == "lock" and row.outcome == OK and row.extra.get("node") != node)
+    found(names.LOCK_GRANTED, begin_ms, locks, lambda row: f"queue {row.queue} by {row.extra.get('node', '')}")
+    dues = (row for row in rows if row.kind == "due" and row.extra.get("escaped_by"))
+    found(names.DELAY_DELIVERED, begin_ms, dues, lambda row: f"{row.key} by {row.extra['escaped_by']}, to {row.broker}")
+    own = [row for row in roles if row.client == node]
+    off_ms = next((row.complete_ms for row in own if _after(row, end_ms) and not row.value.endswith("/online")), None)
+    online = (row for row in own if row.value.endswith("/online"))
+    found(names.PRE_ONLINE_DONE, off_ms, online, lambda row: f"{node}: {row.extra.get('why', '')}".rstrip(": "))
+    gone_ms = next((row.complete_ms for row in routes if row.complete_ms >= begin_ms and row.key != node), None)
+    if gone_ms is not None:
+        found(names.REGISTERED, end_ms, (row for row in routes if row.key == node), _listed)
+
+
+def _after(row: Row, at_ms: int | None) -> bool:
+    return at_ms is not None and row.complete_ms >= at_ms
+
+
+def _listed(row: Row) -> str:
+    return f"{row.client} lists {row.value or 'nobody'}"
+
+
+def _who(row: Row) -> str:
+    return f"{row.client}: {row.extra.get('why', '')}".rstrip(": ")
+
+
+def _read_only(row: Row) -> str:
+    return "" if row.extra.get("writable") else ", read-only"
 
 
 def _first(rows: Sequence[Row], key: str) -> int | None:
