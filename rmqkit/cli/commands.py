@@ -45,6 +45,7 @@ TABLE: dict[str, Lazy] = {
     "stats": Lazy("rmqkit.cli.stats", "What goes in and out of topics, and how far groups are behind."),
     "nameserver": Lazy("rmqkit.cli.nodes", "Run a name server in the foreground.", "nameserver_app"),
     "broker": Lazy("rmqkit.cli.nodes", "Run brokers in the foreground; what running ones say of themselves.", "broker_app"),
+    "container": Lazy("rmqkit.cli.containers", "Several brokers in one process: list, add, remove."),
     "fail-master": Lazy(
         "rmqkit.cli.drills", "Break a master on purpose; prove per message what survived.", "fail_master_app"
     ),

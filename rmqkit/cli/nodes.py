@@ -52,10 +52,37 @@ def run_nameserver(
 
 @broker_app.command("run")
 def run_broker(
-    config: Configs = None, settings: Settings = None, log_format: LogFormat = "text", log_file: LogFile = None
+    config: Configs = None,
+    settings: Settings = None,
+    log_format: LogFormat = "text",
+    log_file: LogFile = None,
+    own_logs: Annotated[
+        bool, typer.Option("--own-logs", help="Each broker's lines go to a file `log` beside its settings.")
+    ] = False,
+    container_port: Annotated[
+        str | None,
+        typer.Option(
+            "--container-port",
+            metavar="PORT|off",
+            help="Where `rmqkit container` adds and removes brokers (10811 with several -c, else off).",
+            show_default=False,
+        ),
+    ] = None,
+    container_folder: Annotated[
+        str | None,
+        typer.Option(
+            "--container-folder",
+            metavar="FOLDER",
+            help="Files below it may be added (that of the first -c).",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
-    """Run a broker until Ctrl-C, one for each -c. Without -c it is one with Apache's defaults, on port 10911."""
-    become_node("broker", config, settings, log_format, log_file)
+    """Run a broker until Ctrl-C, or several in this process, one for each -c. Without -c: Apache's defaults, port 10911."""
+    more = ["--own-logs"] if own_logs else []
+    more += ["--container-port", container_port] if container_port is not None else []
+    more += ["--container-folder", container_folder] if container_folder is not None else []
+    become_node("broker", config, settings, log_format, log_file, more)
 
 
 broker_app.command(name="status")(status)
@@ -65,9 +92,14 @@ broker_app.command(name="add-write-perm")(add_write_perm)
 
 
 def become_node(
-    kind: str, configs: Sequence[str] | None, settings: Sequence[str] | None, log_format: str, log_file: str | None
+    kind: str,
+    configs: Sequence[str] | None,
+    settings: Sequence[str] | None,
+    log_format: str,
+    log_file: str | None,
+    more: Sequence[str] = (),
 ) -> None:
-    words = [sys.executable, "-m", "rmqkit.node", "--kind", kind, "--log-format", log_format]
+    words = [sys.executable, "-m", "rmqkit.node", "--kind", kind, "--log-format", log_format, *more]
     if log_file:
         words += ["--log-file", log_file]
     for config in configs or ():

@@ -37,6 +37,7 @@ from rmqkit.wire.schemas.admin import AddBrokerRequest, RemoveBrokerRequest
 ANSWER_MS = 2500
 #: changes under way at a time
 CHANGES_MAX = 16
+PATH_SIZE_MAX = 4096
 LATE_DUTY = "late-answers"
 NOT_FROM_HERE = (
     "brokers are added and removed from the container's own machine; remoteConfigUpdateEnable=true in the file of its first"
@@ -176,6 +177,8 @@ def add_broker(node: ContainerNode, call: Call[AddBrokerRequest]) -> Response:
     path = (call.args.config_path or "").strip()
     if not path:
         return call.error(ResponseCode.SYSTEM_ERROR, "addBroker config path is empty")
+    if len(path) > PATH_SIZE_MAX:
+        return call.error(ResponseCode.SYSTEM_ERROR, f"a configPath has at most {PATH_SIZE_MAX} characters")
     node.housing.add(path, node.park(call, f"add {path}", "it has been started and is not serving yet: it recovers"))
     return LATER
 

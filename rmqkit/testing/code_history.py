@@ -40,7 +40,6 @@ REASONS: Mapping[str, Iterable[int]] = {
     "timer messages are not built yet": _codes("370 5001"),
     "pop consumption is not built yet": _codes("400 401 200050-200056 200151"),
     "replication is not built yet": _codes("905 908"),
-    "broker container": _codes("902 903"),
     "controller mode": _codes("1001-1013"),
     "cold data control is not built": _codes("2001-2004"),
     "ACL and users are not built yet": _codes("3001-3010"),

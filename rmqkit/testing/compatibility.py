@@ -16,12 +16,13 @@ from rmqkit.broker.handlers.refused import REFUSED
 from rmqkit.broker.node import HANDLERS as BROKER
 from rmqkit.broker.node import NOT_ON_VIP
 from rmqkit.client.peer_calls import PEER_CALLS as CLIENT
+from rmqkit.container.node import rows as CONTAINER
 from rmqkit.nameserver.handlers import HANDLERS as NAMESERVER
 from rmqkit.testing.code_history import SINCE, WHY_NOT
 from rmqkit.wire.codes import RequestCode
 
 RECORDS = Path(__file__).parents[2] / "tests" / "interop"
-NODES = (("broker", BROKER), ("name server", NAMESERVER), ("client", CLIENT))
+NODES = (("broker", BROKER), ("name server", NAMESERVER), ("client", CLIENT), ("container", CONTAINER))
 
 HEAD = """# Compatibility
 

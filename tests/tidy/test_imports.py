@@ -13,6 +13,7 @@ MAY_IMPORT = {
     "metrics": {"wire", "runtime"},
     "nameserver": {"wire", "runtime", "metrics"},
     "broker": {"wire", "runtime", "store", "metrics"},
+    "container": {"wire", "runtime", "broker"},
     "client": {"wire", "runtime"},
     "shell": {"wire", "runtime"},
     "api": {"wire", "runtime", "client", "shell", "plugins"},
@@ -22,7 +23,7 @@ MAY_IMPORT = {
 }
 #: modules right below `rmqkit` that everybody may import
 COMMON = {"rmqkit.errors", "rmqkit.config", "rmqkit.settings", "rmqkit.hookspecs"}
-NODE_PACKAGES = {"wire", "runtime", "store", "metrics", "nameserver", "broker", "client"}
+NODE_PACKAGES = {"wire", "runtime", "store", "metrics", "nameserver", "broker", "container", "client"}
 BANNED_IN_NODES = {
     "asyncio",
     "fcntl",
