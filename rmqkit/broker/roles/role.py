@@ -79,6 +79,8 @@ CLIENT_CODES = frozenset(
         RequestCode.PULL_MESSAGE,
         RequestCode.LITE_PULL_MESSAGE,
         RequestCode.QUERY_CONSUMER_OFFSET,
+        # what a master that stood still finds in its sockets is older than what it is about to take back
+        RequestCode.UPDATE_CONSUMER_OFFSET,
     )
 )
 
