@@ -46,6 +46,8 @@ STATUS_BY_CODE = {
     ResponseCode.FLUSH_SLAVE_TIMEOUT: SendStatus.FLUSH_SLAVE_TIMEOUT,
     ResponseCode.SLAVE_NOT_AVAILABLE: SendStatus.SLAVE_NOT_AVAILABLE,
 }
+#: answers of a broker that is no master (any more): routes may say who is
+MOVED_CODES = (ResponseCode.SERVICE_NOT_AVAILABLE, ResponseCode.NO_PERMISSION)
 #: error answers that brokers give before they store anything
 NOT_STORED_CODES = frozenset(
     {
@@ -347,6 +349,8 @@ class _Sending:
             self.maybe_stored = True
         if reply.code == ResponseCode.GO_AWAY:
             self.producer.client.retire_link(reply.address)
+        if reply.code in MOVED_CODES:
+            self.producer.client.routes.refresh_soon(self.outgoing.topic)
         self._failed(error, queue, again=reply.code in self.producer.settings.retry_response_codes)
 
     def _no_answer(self, failed: CallFailed, queue: MessageQueue) -> None:

@@ -5,7 +5,7 @@ stays until something newer is learned: a name server that is down, or one that 
 yet, takes no route away. Fetches of one topic that overlap are one call.
 
 While a broker of a watched topic has no master, its slaves are read (`reader`) and the route is looked at more often, so
-that consumers return soon after the master does.
+that consumers return soon after the master does. So it is while a slave is shown in its master's place (`Route.acting`).
 
 A topic that the name servers do not know is published through the route of the default topic (TBW102), whose brokers
 create topics at the first send; such a route is marked `by_default` and never tells consumers anything.
@@ -51,6 +51,8 @@ class Route:
     by_default: bool = False
     #: the clusters that these brokers belong to
     clusters: tuple[str, ...] = ()
+    #: names of brokers that are read-only and may have an acting master: a slave, shown as id 0
+    acting: tuple[str, ...] = ()
 
 
 class BrokerAddress(NamedTuple):
@@ -242,7 +244,7 @@ class Routes:
 
 
 def _lacks_master(route: Route) -> bool:
-    return any(MASTER_ID not in members for members in route.brokers.values())
+    return bool(route.acting) or any(MASTER_ID not in members for members in route.brokers.values())
 
 
 def read_route(topic: str, data: TopicRoute) -> Route:
@@ -268,7 +270,10 @@ def read_route(topic: str, data: TopicRoute) -> Route:
         for queue_id in range(each.read_queue_nums)
     ]
     clusters = dict.fromkeys(each.cluster for each in data.broker_datas if each.cluster)
-    return Route(topic, tuple(publish), tuple(subscribe), brokers, clusters=tuple(sorted(clusters)))
+    writable = {each.broker_name for each in queue_datas if each.perm & PermName.PERM_WRITE}
+    acting = (each.broker_name for each in data.broker_datas if each.enable_acting_master)
+    read_only = tuple(sorted(name for name in acting if name not in writable))
+    return Route(topic, tuple(publish), tuple(subscribe), brokers, clusters=tuple(sorted(clusters)), acting=read_only)
 
 
 def _ordered_queues(topic: str, order_conf: str) -> Iterable[MessageQueue]:

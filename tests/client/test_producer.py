@@ -478,6 +478,21 @@ def test_a_failed_send_looks_for_a_new_route_at_once():
     assert sender.outcomes[-1].is_ok
 
 
+@pytest.mark.parametrize("code", [14, 16])
+def test_a_broker_that_is_no_master_any_more_has_a_new_route_looked_for(code):
+    peers = alone()
+    sender = Sender(peers)
+    sender.send()
+    peers.take(SEND).answer(0, STORED)
+    peers.advance(2000)
+    peers.routes["T"] = route(("broker-a", {0: B}))
+    sender.send(retry_times=0)
+    peers.take(SEND, A).answer(code, remark="a slave takes no messages")
+    sender.send()
+    peers.take(SEND, B).answer(0, STORED)
+    assert sender.outcomes[-1].is_ok
+
+
 # --- policies, life
 
 

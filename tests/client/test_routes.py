@@ -65,6 +65,24 @@ def test_watched_routes_are_refreshed_every_30_seconds():
     assert peers.times(ROUTE) == 2
 
 
+def test_an_acting_master_is_looked_past_every_3_seconds():
+    """Its master may be back at any time, and takes messages then."""
+    acting = route(("broker-a", {0: A_SLAVE}), perm=4)
+    acting["brokerDatas"][0]["enableActingMaster"] = True
+    peers = Peers(routes={"T": acting})
+    assert find(peers).result().acting == ("broker-a",)
+    peers.client.routes.watch("T")
+    peers.routes["T"] = ON_A
+    peers.advance(2_900, step_ms=100)
+    assert peers.times(ROUTE) == 1
+    peers.advance(100)
+    assert peers.client.routes.routes["T"].publish
+    peers.advance(20_000, step_ms=1000)
+    assert peers.times(ROUTE) == 2
+    # A topic that is read-only for other reasons is nothing to wait for.
+    assert read_route("T", TopicRoute.decode(json.dumps(route(("broker-a", {0: A}), perm=4)))).acting == ()
+
+
 def test_a_name_server_that_forgot_a_topic_takes_no_route_away():
     peers = Peers(routes={"T": ON_A})
     find(peers)
