@@ -21,6 +21,7 @@ import msgspec
 import pluggy
 
 from rmqkit import hookspecs
+from rmqkit.broker.lock_modes import lock_mode_of
 from rmqkit.config import NodeConfig
 from rmqkit.errors import ConfigError, RmqkitError
 from rmqkit.hookspecs import Factory
@@ -191,7 +192,7 @@ class Plugins:
     def broker_parts(self, config: NodeConfig) -> BrokerParts:
         """Raises ConfigError for a name that no plug-in gives, PluginError for handlers that are none."""
         engine = pick(self.storage_engines, config.commit_log.storage_engine, "storageEngine")
-        lock_mode = pick(self.lock_modes, config.coordination.lock_mode, "lockMode")
+        lock_mode = pick(self.lock_modes, lock_mode_of(config), "lockMode")
         acting = config.acting
         by_default = "auto" if acting.remote_escape else "local"
         escape_strategy = pick(self.escape_strategies, acting.escape_strategy or by_default, "escapeStrategy")

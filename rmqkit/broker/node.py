@@ -251,7 +251,13 @@ class Broker(BaseNode):
     def _store_stopped(self) -> None:
         self.puts.fail_all()
         self.replication.acks.fail_all()
-        waiting = [self.topics.save, self.groups.save, self.offsets.save, self.filters.save, self.schedule.offsets.save]
+        waiting: list[Callable[[Callable[[], None]], None]] = [
+            self.topics.save,
+            self.groups.save,
+            self.offsets.save,
+            self.filters.save,
+            self.schedule.offsets.save,
+        ]
         if self.serving:
             waiting.append(self.locks.stop)
 

@@ -25,7 +25,7 @@ from typing import Any
 
 from rmqkit.broker.escape import ESCAPE_STRATEGIES, chosen
 from rmqkit.broker.filters.built_in import FILTERS
-from rmqkit.broker.lock_modes import LOCK_MODES
+from rmqkit.broker.lock_modes import LOCK_MODES, LockMode, lock_mode_of
 from rmqkit.broker.node import Broker, BrokerParts
 from rmqkit.client.client import Client, ClientSettings
 from rmqkit.client.consuming import ConsumeFrom
@@ -72,11 +72,11 @@ Place = tuple[str, int, int]
 
 
 class SimParts:
-    """`BrokerParts` without plug-ins: the engine that the settings name."""
+    """`BrokerParts` without plug-ins: the engine that the settings name. A lock mode that is given wins over theirs."""
 
-    def __init__(self, engine: str) -> None:
+    def __init__(self, engine: str, lock_mode: Callable[[Broker], LockMode] | None = None) -> None:
         self.engine = ENGINES[engine]
-        self.lock_mode = LOCK_MODES["loose"]
+        self.lock_mode = lock_mode or (lambda broker: LOCK_MODES[lock_mode_of(broker.config)](broker))
         self.escape_strategy = lambda broker: ESCAPE_STRATEGIES[chosen(broker.config.acting)](broker)
         self.filters = FILTERS
         self.handlers = ()
@@ -85,7 +85,8 @@ class SimParts:
 
 class SimCluster:
     """`nameserver_settings` are the name servers' properties, `client_settings` fields of `ClientSettings`. `prepared` is
-    called with each broker that is made, in each of its lives, before it starts: to plant a defect."""
+    called with each broker that is made, in each of its lives, before it starts: to plant a defect. `lock_mode` is the
+    brokers' whatever the settings say: to test one."""
 
     def __init__(
         self,
@@ -101,8 +102,10 @@ class SimCluster:
         nameserver_settings: Mapping[str, Any] | None = None,
         client_settings: Mapping[str, int] | None = None,
         prepared: Callable[[Broker], None] | None = None,
+        lock_mode: Callable[[Broker], LockMode] | None = None,
     ) -> None:
         self.world = world
+        self._lock_mode = lock_mode
         self.nameserver_settings = {
             **(ACTING_NAMESERVER if acting else {}),
             **(FAST_NAMESERVER if fast else {}),
@@ -265,7 +268,7 @@ class SimCluster:
             **({"brokerRole": "SLAVE"} if broker_id else {}),
         }
         config = from_values("broker", values)
-        parts: BrokerParts = SimParts(str(self.settings["storageEngine"]))
+        parts: BrokerParts = SimParts(str(self.settings["storageEngine"]), self._lock_mode)
 
         def make(ports: Ports) -> Broker:
             broker = Broker(name, ports, config, parts)

@@ -384,8 +384,6 @@ def test_our_key_and_apaches_for_the_same_choice_must_agree(ours: str, theirs: s
         ("broker", ["enableControllerMode=true"]),
         ("broker", ["enableDLegerCommitLog=true"]),
         ("broker", ["duplicationEnable=true"]),
-        ("broker", ["lockMode=strict"]),
-        ("broker", ["lockInStrictMode=true"]),
         ("broker", ["useTLS=true"]),
         ("broker", ["tls.server.mode=enforcing"]),
         ("nameserver", ["tls.server.mode=enforcing"]),

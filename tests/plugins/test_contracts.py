@@ -6,7 +6,7 @@ from rmqkit import plugins
 from rmqkit.broker.lock_modes import Loose
 from rmqkit.client.allocators import MachineRoom
 from rmqkit.client.fault_policy import QueueRing
-from rmqkit.testing import AllocatorContract, FaultPolicyContract, FilterContract, LockModeContract, SimBroker
+from rmqkit.testing import AllocatorContract, FaultPolicyContract, FilterContract, LockModeContract
 from rmqkit.testing.fault_policies import queues_of
 
 BUILT_IN = plugins.load(entry_points=False)
@@ -58,6 +58,19 @@ class TestConfig(AllocatorContract):
 
 class TestLoose(LockModeContract):
     make = BUILT_IN.lock_modes["loose"]
+
+
+class TestStrict(LockModeContract):
+    """A broker by itself."""
+
+    make = BUILT_IN.lock_modes["strict"]
+    excludes = True
+
+
+class TestStrictInAGroup(LockModeContract):
+    make = BUILT_IN.lock_modes["strict"]
+    replicas = 3
+    excludes = True
 
 
 class TestTags(FilterContract):
@@ -172,25 +185,32 @@ def test_an_allocator_that_leaves_queues_over_is_found():
         suite_of(AllocatorContract, Forgetful).test_no_queue_is_left_over(8, 3)
 
 
-def lock_suite(factory):
-    suite = type("Suite", (LockModeContract,), {"make": staticmethod(factory)})()
-    suite.broker = SimBroker()
-    suite.mode = factory(suite.broker.node)
+def lock_suite(factory, **attributes):
+    suite = type("Suite", (LockModeContract,), {"make": staticmethod(factory), **attributes})()
+    suite.cluster = suite.make_group()
     return suite
 
 
 class Generous(Loose):
     """Grants everything to everybody."""
 
-    def lock(self, group, client_id, queues, *, only_this_broker, now_ms, then):
+    def lock(self, group, client_id, queues, **more):
         self.table.by_group.clear()
         self.table.count = 0
-        super().lock(group, client_id, queues, only_this_broker=only_this_broker, now_ms=now_ms, then=then)
+        super().lock(group, client_id, queues, **more)
 
 
 def test_a_lock_mode_that_grants_a_queue_twice_is_found():
     with pytest.raises(AssertionError):
         lock_suite(lambda broker: Generous()).test_a_queue_is_with_one_client()
+
+
+def test_a_lock_mode_that_does_not_exclude_is_found():
+    loose = BUILT_IN.lock_modes["loose"]
+    with pytest.raises(AssertionError):
+        lock_suite(loose, replicas=3, excludes=True).test_no_broker_grants_against_another()
+    with pytest.raises(AssertionError):
+        lock_suite(loose, excludes=True).test_a_broker_that_was_killed_does_not_grant_what_it_forgot()
 
 
 def test_a_lock_mode_that_never_answers_is_found():

@@ -1,6 +1,7 @@
 """Queue locks of ordered consumption: LOCK_BATCH_MQ and UNLOCK_BATCH_MQ, decided by the broker's lock mode.
 
 What cannot be a lock is refused before the mode sees it: names beyond their sizes, more queues than one request may name.
+Clients lock at the master, or at who acts for it; a member of the group that asks for a vote of its own is always heard.
 
 Source: `broker/.../processor/AdminBrokerProcessor.java` (`lockBatchMQ`, `unlockBatchMQ`).
 """
@@ -8,7 +9,9 @@ Source: `broker/.../processor/AdminBrokerProcessor.java` (`lockBatchMQ`, `unlock
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from rmqkit.broker.lock_modes import NOTHING_MORE, More
 from rmqkit.broker.names import RETRY_TOPIC_SIZE_MAX, group_fault
+from rmqkit.broker.roles import Duty
 from rmqkit.runtime.calls import LATER, Call, Handlers, Refused, Response
 from rmqkit.wire.bodies import LockBatchAnswer, LockBatchBody
 from rmqkit.wire.codes import RequestCode, ResponseCode
@@ -29,13 +32,18 @@ CLIENT_ID_SIZE_MAX = 1_024
 def lock(broker: "Broker", call: Call[NoFields]) -> Response:
     """The queues that the client holds now; those that another one holds are missing in the answer."""
     asked = _read(call)
+    if not asked.only_this_broker and not broker.roles.does(Duty.LOCK):
+        roles = broker.roles
+        why = roles.refusal or f"the broker is a {roles.role} and locks no queues: its master does, or who acts for it"
+        raise Refused(ResponseCode.SERVICE_NOT_AVAILABLE, why)
     call.changing()
 
-    def then(outcome: Sequence[MessageQueue] | str) -> None:
+    def then(outcome: Sequence[MessageQueue] | str, more: More = NOTHING_MORE) -> None:
         if isinstance(outcome, str):
             call.finish(call.error(ResponseCode.SYSTEM_BUSY, outcome))
         else:
-            call.finish(call.ok(body=LockBatchAnswer(lock_ok_mq_set=list(outcome)).encode()))
+            answer = LockBatchAnswer(lock_ok_mq_set=list(outcome), rmqkit=dict(more) or None)
+            call.finish(call.ok(body=answer.encode()))
 
     broker.locks.lock(
         asked.consumer_group,
@@ -44,6 +52,7 @@ def lock(broker: "Broker", call: Call[NoFields]) -> Response:
         only_this_broker=asked.only_this_broker,
         now_ms=broker.clock.mono_ms,
         then=then,
+        more=asked.rmqkit or NOTHING_MORE,
     )
     return LATER
 
@@ -58,6 +67,7 @@ def unlock(broker: "Broker", call: Call[NoFields]) -> Response:
         asked.mq_set,
         only_this_broker=asked.only_this_broker,
         now_ms=broker.clock.mono_ms,
+        more=asked.rmqkit or NOTHING_MORE,
     )
     return call.ok()
 

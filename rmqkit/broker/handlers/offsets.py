@@ -72,6 +72,10 @@ def update(broker: "Broker", call: Call[UpdateConsumerOffsetRequest]) -> Respons
         )
     if broker.topics.get(args.topic) is None:
         raise Refused(ResponseCode.TOPIC_NOT_EXIST, f"Topic {args.topic} not exist!")
+    if broker.commit_guard is not None:
+        refusal = broker.commit_guard(args.consumer_group, args.topic, args.queue_id, call.conn)
+        if refusal:
+            raise Refused(ResponseCode.NO_PERMISSION, refusal)
     if not broker.offsets.commit(args.consumer_group, args.topic, args.queue_id, args.commit_offset):
         raise Refused(ResponseCode.SYSTEM_BUSY, "too many (topic, group) pairs have offsets on this broker")
     return call.ok()

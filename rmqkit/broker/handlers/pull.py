@@ -69,7 +69,9 @@ def pull(broker: "Broker", call: Call[PullMessageRequest]) -> Response:
     group = _checked(broker, args)
     wanted = _wanted(broker, args, group)
     if args.sys_flag & PullSysFlag.COMMIT_OFFSET and args.commit_offset >= 0:
-        broker.offsets.commit(args.consumer_group, args.topic, args.queue_id, args.commit_offset)
+        guard = broker.commit_guard
+        if guard is None or not guard(args.consumer_group, args.topic, args.queue_id, call.conn):
+            broker.offsets.commit(args.consumer_group, args.topic, args.queue_id, args.commit_offset)
     read = _read(broker, args, wanted)
     is_at_end = _code(read, args) is ResponseCode.PULL_NOT_FOUND or _is_uncorrected(broker, read, args)
     may_wait = args.sys_flag & PullSysFlag.SUSPEND and is_at_end

@@ -1,6 +1,10 @@
-"""Locks of queues for orderly consumption: 41 and 42."""
+"""Locks of queues for orderly consumption: 41 and 42.
 
-from typing import ClassVar
+`rmqkit` is an object that Apache's peers ignore and never write: what lock modes say to each other and to their clients
+beside upstream's fields. Queues inside it are plain lists, topic, broker name and queue id.
+"""
+
+from typing import Any, ClassVar
 
 from msgspec import field
 
@@ -17,6 +21,7 @@ class LockBatchBody(Body, kw_only=True):
     consumer_group: str = ""
     mq_set: list[MessageQueue] = field(default_factory=list)
     only_this_broker: bool = False
+    rmqkit: dict[str, Any] | None = None
 
 
 class LockBatchAnswer(Body, kw_only=True):
@@ -25,3 +30,4 @@ class LockBatchAnswer(Body, kw_only=True):
     HAS_QUEUES: ClassVar[bool] = True
 
     lock_ok_mq_set: list[MessageQueue] = field(default_factory=list, name="lockOKMQSet")
+    rmqkit: dict[str, Any] | None = None

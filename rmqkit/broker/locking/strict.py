@@ -1,0 +1,197 @@
+"""`strict`: a queue lock is granted by a quorum of the broker group, `totalReplicas` / 2 + 1.
+
+Each member keeps a table of votes: leases of 60 s by its own monotonic clock. A client asks the master, or who acts for
+it; that broker coordinates: it votes, asks the others with LOCK_BATCH_MQ and `onlyThisBroker` (they vote and ask nobody),
+and grants what reached the quorum (`ballot`). Any two quorums share a member and a member votes for one client at a time,
+so two coordinators that do not know of each other never grant one queue to two clients. A lease counts from the moment
+when its client asked: every vote in it is younger. A member that cannot know what it voted for does not vote (`recall`),
+yet it may coordinate. Unlocking goes to all members (`untold`).
+
+A member is asked whether it is a slave, acts, or is isolated: votes need no role. The group has as many members as
+`totalReplicas` says, or as are known when those are more. A single one grants by itself, and after being killed it too
+waits, as nobody else knows its leases.
+
+Apache's brokers vote and coordinate in one group with ours: they ignore the object `rmqkit` that ours put beside the
+fields of 41 and 42, and send none. They vote as soon as they are started, so the promise holds as far as they keep it.
+
+Source: `AdminBrokerProcessor.{lockBatchMQ,unlockBatchMQ}`.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from rmqkit.broker.lock_modes import NO_ROOM, NOTHING_MORE, Locked, More
+from rmqkit.broker.locking.ballot import Ballot
+from rmqkit.broker.locking.recall import Recall
+from rmqkit.broker.locking.untold import Untold
+from rmqkit.broker.locks import LOCK_LIVE_MS, LockTable
+from rmqkit.runtime.connection import Address
+from rmqkit.wire.bodies import LockBatchBody
+from rmqkit.wire.fastjson import MessageQueue
+
+if TYPE_CHECKING:
+    from rmqkit.broker.node import Broker
+
+OVER_MAX = 10_000
+
+
+class Strict:
+    def __init__(self, broker: "Broker") -> None:
+        self.broker = broker
+        self.table = LockTable()
+        self.recall = Recall(self, self.table)
+        self.untold = Untold(self)
+        self._ballots: dict[int, Ballot] = {}
+        #: attempts of other coordinators that are over, and when that was told: their requests may come after it
+        self._over: dict[int, int] = {}
+        #: when a quorum last granted anything to a group: its votes may all be with others
+        self._granted_ms: dict[str, int] = {}
+
+    # --- the group
+
+    def others(self) -> list[tuple[int, Address]]:
+        """Members that are alive, without this broker, by id."""
+        own_id = self.broker.config.identity.broker_id
+        members = sorted(self.broker.roles.members.items())
+        return [(member, address) for member, address in members if member != own_id and address != self.broker.address]
+
+    @property
+    def size(self) -> int:
+        return max(self.broker.config.replication.total_replicas, 1 + len(self.others()))
+
+    @property
+    def quorum(self) -> int:
+        return self.size // 2 + 1
+
+    def tell_others(
+        self, group: str, client_id: str, queues: Sequence[MessageQueue], more: Mapping[str, Any] | None
+    ) -> None:
+        """UNLOCK_BATCH_MQ to every other member; what names its attempt is repeated until they have heard it."""
+        body = LockBatchBody(
+            client_id=client_id,
+            consumer_group=group,
+            mq_set=list(queues),
+            only_this_broker=True,
+            rmqkit=dict(more) if more else None,
+        ).encode()
+        self.untold.tell(body, repeat=bool(more))
+
+    # --- LockMode
+
+    def start(self) -> None:
+        self.untold.start()
+        self.recall.start()
+
+    def stop(self, then: Callable[[], None]) -> None:
+        self.recall.stop(then)
+
+    def may_vote(self, now_ms: int) -> bool:
+        return self.recall.votes_from_ms(now_ms) == 0
+
+    def lock(
+        self,
+        group: str,
+        client_id: str,
+        queues: Sequence[MessageQueue],
+        *,
+        only_this_broker: bool,
+        now_ms: int,
+        then: Locked,
+        more: More = NOTHING_MORE,
+    ) -> None:
+        if more.get("whatRuns"):
+            then([], self.recall.told(now_ms))
+        elif only_this_broker:
+            self._vote(group, client_id, queues, now_ms, then, _attempt(more))
+        else:
+            ballot = Ballot(self, group, client_id, queues, now_ms, then)
+            self._ballots[ballot.attempt] = ballot
+            ballot.begin()
+
+    def _vote(
+        self, group: str, client_id: str, queues: Sequence[MessageQueue], now_ms: int, then: Locked, attempt: int
+    ) -> None:
+        votes_from_ms = self.recall.votes_from_ms(now_ms)
+        if votes_from_ms:
+            then([], {"votesFrom": votes_from_ms})
+            return
+        if attempt in self._over:
+            then([])
+            return
+        granted = self.table.lock(group, client_id, queues, now_ms, attempt)
+        then(NO_ROOM if granted is None else granted)
+
+    def ended(self, ballot: Ballot, outcome: Sequence[MessageQueue] | str) -> None:
+        """A ballot is over."""
+        del self._ballots[ballot.attempt]
+        if outcome and not isinstance(outcome, str):
+            self._granted_ms[ballot.group] = self.broker.clock.mono_ms
+
+    def unlock(
+        self,
+        group: str,
+        client_id: str,
+        queues: Sequence[MessageQueue],
+        *,
+        only_this_broker: bool,
+        now_ms: int,
+        more: More = NOTHING_MORE,
+    ) -> None:
+        if only_this_broker:
+            self._unlock_here(group, client_id, queues, now_ms, more)
+            return
+        for ballot in self._ballots.values():
+            if (ballot.group, ballot.client_id) == (group, client_id):
+                ballot.withdraw(queues)
+        # An unlock that is late must not free what the client has locked again by way of another coordinator.
+        by_attempt: dict[int, list[MessageQueue]] = {}
+        for queue in dict.fromkeys(queues):
+            lease = self.table.lease(group, queue)
+            known = lease.attempt if lease is not None and lease.client_id == client_id else 0
+            by_attempt.setdefault(known, []).append(queue)
+        self.table.unlock(group, client_id, queues)
+        for attempt, some in by_attempt.items():
+            self.tell_others(group, client_id, some, {"attempt": attempt} if attempt else None)
+
+    def _unlock_here(self, group: str, client_id: str, queues: Sequence[MessageQueue], now_ms: int, more: More) -> None:
+        """Another member tells: an attempt failed, or the client gave back what it was granted."""
+        undone, attempt = _attempt(more, "undo"), _attempt(more)
+        if undone or attempt:
+            self._over[undone or attempt] = now_ms
+            if len(self._over) > OVER_MAX:
+                del self._over[next(iter(self._over))]
+        if undone:
+            self.table.undo(group, client_id, _queues(more.get("queues")), undone)
+        else:
+            self.table.unlock(group, client_id, queues, attempt)
+
+    def holds_any(self, group: str, now_ms: int) -> bool:
+        if self.table.holds_any(group, now_ms):
+            return True
+        granted_ms = self._granted_ms.get(group)
+        return not self.may_vote(now_ms) and granted_ms is not None and now_ms - granted_ms <= LOCK_LIVE_MS
+
+    def sweep(self, now_ms: int) -> None:
+        self.table.sweep(now_ms)
+        self._over = {attempt: told_ms for attempt, told_ms in self._over.items() if now_ms - told_ms <= LOCK_LIVE_MS}
+        self._granted_ms = {
+            group: granted_ms for group, granted_ms in self._granted_ms.items() if now_ms - granted_ms <= LOCK_LIVE_MS
+        }
+
+    def facts(self, now_ms: int) -> Mapping[str, str]:
+        return {
+            "lockHeld": str(self.table.running(now_ms)),
+            "lockVotesFrom": str(self.recall.votes_from_ms(now_ms)),
+        }
+
+
+def _attempt(more: More, name: str = "attempt") -> int:
+    """0 without one: a broker of Apache's asks."""
+    attempt = more.get(name, 0)
+    return attempt if isinstance(attempt, int) else 0
+
+
+def _queues(listed: Any) -> Iterable[MessageQueue]:
+    if not isinstance(listed, list):
+        return []
+    return [MessageQueue(*each) for each in listed if isinstance(each, list | tuple) and len(each) == 3]
