@@ -49,6 +49,20 @@ WAITED_FOR = {
     "acting": "has acting masters",
     "master-back": "has its masters back",
 }
+Preset = Annotated[
+    str | None,
+    typer.Option("--preset", help="Choices that belong together: fast-failover, crosswise.", autocompletion=preset_names),
+]
+AllInOne = Annotated[bool, typer.Option("--container", help="All brokers in one process: --layout all.")]
+Layout = Annotated[
+    str | None,
+    typer.Option(
+        "--layout",
+        metavar="LAYOUT",
+        help="Which brokers share a process: apart, all, replica (those with one id), crosswise (apart).",
+        show_default=False,
+    ),
+]
 Grace = Annotated[float, typer.Option("--grace", min=0.0, help="Seconds a node has to stop cleanly before it is killed.")]
 Timeout = Annotated[float, typer.Option("--timeout", min=0.1, help="Seconds to wait until the nodes answer.")]
 
@@ -103,22 +117,9 @@ def up(
         typer.Option("--replicas", help="Brokers of a group, a master and its slaves (2).", show_default=False),
     ] = None,
     nameservers: Annotated[int | None, typer.Option("--nameservers", help="Name servers (1).", show_default=False)] = None,
-    preset: Annotated[
-        str | None,
-        typer.Option(
-            "--preset", help="Choices that belong together: fast-failover, crosswise.", autocompletion=preset_names
-        ),
-    ] = None,
-    container: Annotated[bool, typer.Option("--container", help="All brokers in one process: --layout all.")] = False,
-    layout: Annotated[
-        str | None,
-        typer.Option(
-            "--layout",
-            metavar="LAYOUT",
-            help="Which brokers share a process: apart, all, replica (those with one id), crosswise (apart).",
-            show_default=False,
-        ),
-    ] = None,
+    preset: Preset = None,
+    container: AllInOne = False,
+    layout: Layout = None,
     settings: Annotated[
         list[str] | None,
         typer.Option(
