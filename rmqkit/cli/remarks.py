@@ -486,6 +486,28 @@ the consumer message buffer is full, so do flow control
 lock the mq failed
   Another member holds the queue still.
   > It gets it within 60 s, when that lease ends.
+# containers
+brokers are added and removed from the container's own machine; remoteConfigUpdateEnable
+  Another machine asked a container to add or remove a broker (902, 903).
+  > Ask from its machine: `rmqkit container`; or set remoteConfigUpdateEnable=true in the file of its first broker.
+this container reads the files it was started with{}only (--container-folder), not {}
+  A broker was to be added by a file that lies elsewhere; a container reads no others.
+  > Put the file below the container's folder, or start the container with another --container-folder.
+the container makes {} changes already; ask again later
+  Brokers are being added and removed, as many at a time as a container does.
+  > Wait for them: `rmqkit container list`.
+addBroker config path is empty
+  902 without its configPath.
+  > `rmqkit container add FILE`; mqadmin's addBroker wants -b.
+a configPath has at most {} characters
+  902 with a path that no file system has.
+  > @typing
+Broker not exist
+  903 for a broker that is not in that container.
+  > Compare name, id and cluster with `rmqkit container list`.
+the container is stopping
+  Its process was asked to end.
+  > Start it again.
 THREAD STATE: BLOCKED
   A listener's threads wait for one another.
   > Look at the stacks: `rmqkit group running --stack`.

@@ -24,7 +24,7 @@ def test_every_code_is_explained():
 
 def remarks_of_nodes():
     """Every text that a node may answer: literals, and f-strings with their values left out."""
-    for folder in ("broker", "nameserver", "runtime"):
+    for folder in ("broker", "container", "nameserver", "runtime"):
         for path in sorted((ROOT / folder).rglob("*.py")):
             for node in ast.walk(ast.parse(path.read_text())):
                 if isinstance(node, ast.Call) and _name(node.func) in ANSWERS and not _is_log(node.func):
