@@ -124,7 +124,7 @@ class Registration:
             self._send(address, self._body(self._broker.topics.snapshot()), whole=True)
         else:
             self._ask_version(address)
-        if self._broker.replication.state in (NO_MASTER, CONNECTING):
+        if self._broker.replication.state in (NO_MASTER, CONNECTING) and not self._broker.roles.is_masterless:
             # A slave whose master is not known, or not where it was: name servers may know better by now.
             self._seek_ms = min(RETRY_MS, 2 * self._seek_ms)
             return now_ms + self._seek_ms

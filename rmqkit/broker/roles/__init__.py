@@ -103,6 +103,11 @@ class Roles:
         return self._members.is_cut_off
 
     @property
+    def is_masterless(self) -> bool:
+        """Whether the name servers tell who is alive, and the master is not: nothing is to be had by asking for it."""
+        return self.is_enabled and self.acting.had_time and self.head is not None and MASTER_ID not in self.members
+
+    @property
     def conflict(self) -> str:
         """The address of another broker with this one's id, "" when there is none."""
         return self._members.conflict
@@ -132,6 +137,7 @@ class Roles:
             self._apply()
             return
         self._members.start()
+        self.liveness.start()
         self.acting.start()
         if self.online is Online.ISOLATED:
             self._seek()
@@ -231,7 +237,6 @@ class Roles:
             broker.registration.start()
         else:
             broker.registration.leave()
-        self.liveness.changed()
         self.nameservers.changed()
         self._tell()
         broker.release_pulls()

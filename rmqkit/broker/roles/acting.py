@@ -43,6 +43,11 @@ class Acting:
     def start(self) -> None:
         self._started_ms = self._broker.clock.mono_ms
 
+    @property
+    def had_time(self) -> bool:
+        """Whether it is up for long enough to have seen a master that is alive."""
+        return self._broker.clock.mono_ms >= self._started_ms + self._broker.config.acting.not_active_ms
+
     def look(self) -> None:
         """Members, role or online have changed."""
         roles = self._roles

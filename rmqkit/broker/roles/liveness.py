@@ -32,14 +32,9 @@ class Liveness:
         self._beaten_ms = 0
         self._broker.duties.add(DUTY, self._run, None)
 
-    def changed(self) -> None:
-        """Role or online has changed."""
-        if not self._roles.is_enabled or not self._roles.does(Duty.HEARTBEAT):
-            self.stalled_at_ms = NEVER_MS
-            return
-        if self.stalled_at_ms == NEVER_MS:
-            self._beat(self._broker.clock.mono_ms)
-            self._broker.duties.wake(DUTY, self._broker.clock.mono_ms)
+    def start(self) -> None:
+        self._beat(self._broker.clock.mono_ms)
+        self._broker.duties.wake(DUTY, self._broker.clock.mono_ms)
 
     def stop(self) -> None:
         self.stalled_at_ms = NEVER_MS
@@ -52,6 +47,11 @@ class Liveness:
         if self.stalled_at_ms == NEVER_MS:
             return None
         self._beat(now_ms)
+        if self._roles.does(Duty.HEARTBEAT):
+            self._send()
+        return now_ms + self._broker.config.acting.heartbeat_ms
+
+    def _send(self) -> None:
         broker = self._broker
         identity, address = broker.config.identity, broker.address_text
         heartbeat = BrokerHeartbeatRequest(
@@ -69,7 +69,6 @@ class Liveness:
                 broker.remoting.oneway(nameserver, RequestCode.QUERY_DATA_VERSION, version, body)
             else:
                 broker.remoting.oneway(nameserver, RequestCode.BROKER_HEARTBEAT, heartbeat)
-        return now_ms + broker.config.acting.heartbeat_ms
 
     def _beat(self, now_ms: int) -> None:
         self._beaten_ms = now_ms

@@ -13,8 +13,9 @@ The answers are merged: an id is alive while any name server lists it. Name serv
   this broker, it has taken it out (`on_dropped`); if it lists another address under this broker's id, two brokers have the
   same id (`conflict`)
 
-When no name server has answered for `brokerNotActiveTimeoutMillis` this broker may be the one that is cut off
-(`is_cut_off`): it does not register again before it has heard who else is alive.
+When no name server has answered for as long as they wait for a sign of life, this broker may be the one that is cut off
+(`is_cut_off`): it does not register again before it has heard who else is alive. If others are, and not this broker, it
+was taken out.
 
 Source: `broker/.../BrokerController.syncBrokerMemberGroup`, `BrokerOuterAPI.getBrokerMemberGroup*`.
 """
@@ -42,6 +43,8 @@ OTHERS_MS = 300
 #: so long after it took this broker's registration a name server may not know the others yet: registrations are tried
 #: again each second
 RIPE_MS = 2500
+#: brokers register again within a minute at the latest
+CONFLICT_MS = 120_000
 #: with the name of the group behind it (`TopicValidator.SYNC_BROKER_MEMBER_GROUP_PREFIX`)
 MEMBER_TOPIC_PREFIX = "rmq_sys_SYNC_BROKER_MEMBER_"
 
@@ -73,8 +76,10 @@ class Members:
         self.alive: Mapping[int, Address] = {}
         #: the address that name servers list under this broker's id, when it is another one's; "" else
         self.conflict = ""
-        self.is_cut_off = False
-        self.heard_ms = -1
+        self._conflict_until_ms = 0
+        #: when the last question was asked that a name server answered
+        self._heard_ms = 0
+        self._was_cut_off = False
         self._running = False
         self._sought: Callable[[], None] | None = None
         self._sought_until_ms = 0
@@ -86,7 +91,7 @@ class Members:
 
     def start(self) -> None:
         self._running = True
-        self.heard_ms = self._broker.clock.mono_ms
+        self._heard_ms = self._broker.clock.mono_ms
         self._broker.duties.wake(DUTY, self._broker.clock.mono_ms)
 
     def stop(self) -> None:
@@ -112,12 +117,20 @@ class Members:
         self._hinted = True
         self._broker.duties.wake(DUTY, self._broker.clock.mono_ms)
 
+    @property
+    def is_cut_off(self) -> bool:
+        """A name server that answered a question had a heartbeat not long before it."""
+        acting = self._broker.config.acting
+        limit_ms = max(acting.not_active_ms - acting.heartbeat_ms, acting.not_active_ms // 2)
+        is_silent = self._broker.clock.mono_ms - self._heard_ms >= limit_ms
+        return is_silent and self._running and self._sought is None
+
     # --- asking -------------------------------------------------------------------------------------------------------
 
     def _run(self, now_ms: int) -> int | None:
         if not self._running:
             return None
-        self._look_for_silence(now_ms)
+        self._look_for_silence()
         self._merge(now_ms)
         self._end_seeking(now_ms)
         is_late = now_ms + 1 - self._broker.config.acting.member_sync_ms
@@ -157,9 +170,15 @@ class Members:
         if listed is None and view.is_old and not view.failure:
             self._ask(address, view, now_ms)
             return
-        view.is_tried = True
-        if listed is not None:
-            self._take(address, view, listed, now_ms)
+        # A connection that was lost says nothing about who is at its other end now.
+        view.is_tried = not isinstance(outcome, CallFailed) or outcome.kind != "lost"
+        if not isinstance(outcome, CallFailed):
+            # One that cannot tell who is alive is there all the same.
+            view.answered_ms = now_ms
+            was_cut_off, self._heard_ms = self.is_cut_off, max(self._heard_ms, asked_ms)
+            if listed is not None:
+                self._take(address, view, listed, was_cut_off)
+            self._look_for_silence()
         self._end_seeking(now_ms)
 
     def _read(self, view: View, outcome: Outcome) -> dict[int, str] | None:
@@ -191,30 +210,23 @@ class Members:
 
     # --- what was said ------------------------------------------------------------------------------------------------
 
-    def _take(self, address: Address, view: View, texts: Mapping[int, str], now_ms: int) -> None:
-        broker = self._broker
+    def _take(self, address: Address, view: View, texts: Mapping[int, str], was_cut_off: bool) -> None:
+        broker, now_ms = self._broker, self._broker.clock.mono_ms
         own_id, own = broker.config.identity.broker_id, broker.address
         listed = {broker_id: found for broker_id, text in texts.items() if (found := self._parse(address, text))}
         registered_ms = broker.registration.registered.get(address)
         was_asked_after = registered_ms is not None and registered_ms < view.asked_ms
-        other = listed.get(own_id, own)
         if was_asked_after:
-            self._note_conflict("" if other == own else str(other))
+            self._look_for_conflict(listed.get(own_id, own), now_ms)
         listed.pop(own_id, None)
         is_ripe = registered_ms is not None and registered_ms + RIPE_MS <= view.asked_ms
         if is_ripe or not broker.roles.does(Duty.REGISTER):
             view.listed.clear()
         view.listed.update({broker_id: (found, now_ms) for broker_id, found in listed.items()})
-        view.answered_ms = self.heard_ms = now_ms
-        was_cut_off, self.is_cut_off = self.is_cut_off, False
         self._merge(now_ms)
         if listed and own_id not in texts and (was_asked_after or was_cut_off):
-            why = "has taken it out" if was_asked_after else "did not hear of it while it was cut off"
-            self._on_dropped(f"the name server {address} {why}, and lists {_ids(listed)} of its group")
-        elif was_cut_off:
-            broker.log.info("name-servers-heard-again", nameserver=str(address))
-            broker.registration.hurry()
-            self._on_change()
+            cut_off = "" if was_asked_after else "it was cut off from the name servers: "
+            self._on_dropped(f"{cut_off}{address} has taken it out, and lists {_ids(listed)} of its group")
 
     def _parse(self, nameserver: Address, text: str) -> Address | None:
         try:
@@ -223,13 +235,19 @@ class Members:
             self._broker.log.warning("member-address-unreadable", nameserver=str(nameserver), reason=str(error))
             return None
 
-    def _note_conflict(self, conflict: str) -> None:
-        if conflict == self.conflict:
+    def _look_for_conflict(self, listed: Address, now_ms: int) -> None:
+        """Two brokers with one id take turns in the name servers' tables, so it is over only after a while."""
+        before = self.conflict
+        if listed != self._broker.address:
+            self.conflict = str(listed)
+            self._conflict_until_ms = now_ms + CONFLICT_MS
+        elif now_ms >= self._conflict_until_ms:
+            self.conflict = ""
+        if self.conflict == before:
             return
-        self.conflict = conflict
         own_id = self._broker.config.identity.broker_id
-        if conflict:
-            self._broker.log.error("broker-id-twice", broker_id=own_id, other=conflict, own=self._broker.address_text)
+        if self.conflict:
+            self._broker.log.error("broker-id-twice", broker_id=own_id, other=self.conflict, own=self._broker.address_text)
         self._on_change()
 
     def _merge(self, now_ms: int) -> None:
@@ -250,12 +268,17 @@ class Members:
             self.alive = alive
             self._on_change()
 
-    def _look_for_silence(self, now_ms: int) -> None:
-        silent_ms = now_ms - self.heard_ms
-        if not self.is_cut_off and self._sought is None and silent_ms >= self._broker.config.acting.not_active_ms:
-            self.is_cut_off = True
-            self._broker.log.warning("no-name-server-heard", silent_ms=silent_ms, failures=self.failures())
-            self._on_change()
+    def _look_for_silence(self) -> None:
+        """Tell when it begins to be cut off, and when that is over."""
+        was_cut_off, self._was_cut_off = self._was_cut_off, self.is_cut_off
+        if was_cut_off == self._was_cut_off:
+            return
+        if was_cut_off:
+            self._broker.log.info("name-servers-heard-again")
+            self._broker.registration.hurry()
+        else:
+            self._broker.log.warning("no-name-server-heard", failures=self.failures())
+        self._on_change()
 
     def _end_seeking(self, now_ms: int) -> None:
         then = self._sought
@@ -268,9 +291,9 @@ class Members:
         is_known = has_answer and (all(view.is_tried for view in views) or now_ms >= self._first_ms + OTHERS_MS)
         if is_known or now_ms >= self._sought_until_ms:
             self._sought = None
-            self.heard_ms = now_ms
-            # Who could not ask anybody finds out later whether others were there.
-            self.is_cut_off = not has_answer
+            if not has_answer:
+                # It is found out later whether others were there.
+                self._heard_ms = now_ms - self._broker.config.acting.not_active_ms
             then()
 
     def failures(self) -> str:
