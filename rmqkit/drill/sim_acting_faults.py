@@ -108,6 +108,7 @@ class Drawing:
         self.steps: list[Step] = []
 
     def add(self, at_ms: int, lasts_ms: int, node: DrillNode, kind: str) -> None:
+        lasts_ms = 1 if kind == "clock-jump" else lasts_ms
         self.steps.append(Step(at_ms, lasts_ms, node, self.fault(kind, node)))
 
     def fault(self, kind: str, node: DrillNode) -> Fault:

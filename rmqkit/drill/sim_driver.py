@@ -20,6 +20,7 @@ from rmqkit.drill.asking import key_of
 from rmqkit.drill.contract import DrillError, DrillNode
 from rmqkit.drill.history import FAIL, OK, History, Row
 from rmqkit.drill.plan import Plan
+from rmqkit.drill.promises.delays import CLOCK_JUMPS
 from rmqkit.drill.sim_load import SimLoad
 from rmqkit.drill.sim_stranger import Stranger
 from rmqkit.drill.workload import checksum
@@ -44,10 +45,6 @@ TOPIC = "drill"
 HA_TAGS = ("ha", "ha-master")
 #: states of a slave that follows nobody and says so: only people can help
 HALTED = ("ahead", "foreign")
-
-
-#: an event: somebody sets the clock of a machine; extra: jump_ms
-CLOCK_JUMPS = "clock jumps"
 
 
 class Extras(NamedTuple):

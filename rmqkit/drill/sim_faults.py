@@ -178,7 +178,7 @@ class Series:
             invoke_ms=now_ms,
             harm=str(step.fault.harm),
             node=step.node.name,
-            role=step.node.role,
+            role=step.node.role if step.node.broker else "nameserver",
         )
         self._broken[step.node.name] = step
         step.fault.begin(driver, step.node)
@@ -190,7 +190,11 @@ class Series:
         self._proof = self._proof or step.fault.proof(driver, step.node)
         del self._broken[step.node.name]
         driver.history.add(
-            "event", key=names.STEP_ENDS, value=f"{step.fault.name} {step.node.name}", invoke_ms=driver.now_ms()
+            "event",
+            key=names.STEP_ENDS,
+            value=f"{step.fault.name} {step.node.name}",
+            invoke_ms=driver.now_ms(),
+            node=step.node.name,
         )
         simulated = _simulated(driver)
         if not driver.seen(step.node)["alive"]:

@@ -1,6 +1,7 @@
 """Delayed messages: never early, none lost, given with the body they were sent with; released once, by whom and where.
 
-Early is before the delay after the *begin* of the send has passed: the broker cannot have had it sooner. A message whose
+Early is before the delay after the *begin* of the send has passed: the broker cannot have had it sooner. (Not judged once
+the clock of a broker was set: its time is what that clock says.) A message whose
 send was acknowledged comes, wherever the mode promises that the master still has it. Two places of one message were
 released twice; one place that was given twice was only delivered again. Both are counted.
 
@@ -31,6 +32,9 @@ FLUSH_DELAY_OFFSET_MS = 10_000
 #: how long after its time a message may still be on its way when the load ends
 ON_ITS_WAY_MS = 1_000
 
+#: an event: somebody has set the clock of a broker's machine
+CLOCK_JUMPS = "clock jumps"
+
 Place = tuple[str, int, int]
 
 
@@ -46,7 +50,8 @@ class DelayKept:
         dues = history.by_kind["due"]
         copies: dict[str, dict[Place, Row]] = {}
         broken: list[Broken] = []
-        latest_ms = 0
+        latest_ms = unjudged = 0
+        jumped_ms = history.event_ms(CLOCK_JUMPS)
         for row in dues:
             send = sent.get(row.key)
             if send is None or send.value != row.value:
@@ -54,7 +59,9 @@ class DelayKept:
                 broken.append(Broken(row.key, f"delivered at {row.complete_ms} ms, and {why}"))
                 continue
             early_ms = int(send.extra["due_ms"]) - row.complete_ms
-            if early_ms > EARLY_MS:
+            is_judged = jumped_ms is None or row.complete_ms < jumped_ms
+            unjudged += not is_judged
+            if early_ms > EARLY_MS and is_judged:
                 what = f"delivered at {row.complete_ms} ms, {early_ms} ms before its time"
                 broken.append(Broken(row.key, what))
             first = copies.setdefault(row.key, {})
@@ -79,6 +86,7 @@ class DelayKept:
             "lost where nothing is promised": excused,
             **again,
         }
+        counts |= {"after a clock was set": unjudged} if unjudged else {}
         lacking = "" if sent else "no delayed message was sent"
         return judged(len(sent) + len(dues), [*broken, *lost, *told_again], counts, lacking=lacking)
 

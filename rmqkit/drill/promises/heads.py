@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from rmqkit.drill.history import FAULT_BEGINS, FAULT_ENDS, OK, History, Row
+from rmqkit.drill.history import FAULT_BEGINS, FAULT_ENDS, OK, STEP_ENDS, History, Row
 
 MASTER, ACTING, ONLINE = "master", "acting", "online"
 
@@ -133,6 +133,29 @@ def fault_windows(history: History) -> list[tuple[int, int]]:
         return []
     end_ms = history.event_ms(FAULT_ENDS)
     return [(begins[0], max(row.complete_ms for row in history.rows) if end_ms is None else end_ms)]
+
+
+def broken_times(history: History) -> dict[str, list[tuple[int, int]]]:
+    """By node, from when to when it was broken. A series (in the simulator) tells each of its steps, and the engine the
+    whole of it before them."""
+    begins = [row for row in history.events if row.key == FAULT_BEGINS]
+    is_series = any(row.key == STEP_ENDS for row in history.events)
+    last_ms = max((row.complete_ms for row in history.rows), default=0)
+    open_: dict[str, int] = {}
+    found: dict[str, list[tuple[int, int]]] = {}
+    for row in history.events:
+        node = str(row.extra.get("node", ""))
+        if row.key == FAULT_BEGINS and not (is_series and row is begins[0]):
+            open_.setdefault(node, row.invoke_ms)
+        elif row.key == STEP_ENDS and node in open_:
+            found.setdefault(node, []).append((open_.pop(node), row.invoke_ms))
+        elif row.key == FAULT_ENDS:
+            for each, begin_ms in open_.items():
+                found.setdefault(each, []).append((begin_ms, row.invoke_ms))
+            open_.clear()
+    for each, begin_ms in open_.items():
+        found.setdefault(each, []).append((begin_ms, last_ms))
+    return found
 
 
 def outside(begin_ms: int, end_ms: int, windows: Sequence[tuple[int, int]]) -> int:

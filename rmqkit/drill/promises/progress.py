@@ -7,6 +7,9 @@ was committed within that second may be given back, and is counted. And a messag
 than a second before the change is not given to its group again: that is what consumers would see. How many were given again
 at takeovers and at returns is counted.
 
+Who takes over can only know what it could be told. When both were whole as it began to serve, that is all; else what the
+one before held a second before the end of the last stretch of `TOGETHER_MS` in which both were.
+
 After a power cut or a lost disk the messages themselves may be gone, and others stand in their places: counted only.
 """
 
@@ -21,13 +24,15 @@ from rmqkit.drill.history import OK, History, Row
 from rmqkit.drill.plan import Plan
 from rmqkit.drill.promises.contract import Broken, Finding, judged
 from rmqkit.drill.promises.facts import fault_of
-from rmqkit.drill.promises.heads import ACTING, Head, heads
+from rmqkit.drill.promises.heads import ACTING, Head, broken_times, heads
 from rmqkit.drill.promises.table import Harm
 
 #: how much consumption a change may give back
 ALLOWED_MS = 1_000
 #: a look so soon after a change shows what the new one began with
 LOOK_MS = 400
+#: in so long a stretch what one knows is told to the other, whatever both were before
+TOGETHER_MS = 2_000
 REWINDING = (Harm.POWER_CUT, Harm.DISK_LOSS)
 
 #: group and queue of a broker
@@ -43,10 +48,21 @@ class Change(NamedTuple):
     def what(self) -> str:
         return "takeover" if self.after.role == ACTING else "return"
 
-    @property
-    def sure_ms(self) -> int:
-        """What was committed by then is kept."""
-        return min(self.before.end_ms, self.after.begin_ms) - ALLOWED_MS
+    def sure_ms(self, broken: Mapping[str, Sequence[tuple[int, int]]]) -> int:
+        """What was committed by then is kept; -1: nothing could be told. `broken` is from when to when each node was."""
+        begin_ms = self.after.begin_ms
+        sure_ms = min(self.before.end_ms, begin_ms) - ALLOWED_MS
+        both = sorted((*broken.get(self.before.node, ()), *broken.get(self.after.node, ())))
+        if not any(since <= begin_ms <= until for since, until in both):
+            return sure_ms
+        whole_ms, together_ms = 0, -1
+        for since, until in both:
+            if since > begin_ms:
+                break
+            if since - whole_ms >= TOGETHER_MS:
+                together_ms = since
+            whole_ms = max(whole_ms, until)
+        return min(sure_ms, together_ms - ALLOWED_MS)
 
 
 class Looks:
@@ -99,17 +115,19 @@ class ProgressForward:
         broken: list[Broken] = []
         facts = 0
         sure: dict[Change, dict[Kept, int]] = {}
+        broken_at = broken_times(history)
         for change in changes:
             sure[change] = {}
+            sure_ms = change.sure_ms(broken_at)
             for kept in looks.kept(change.before.node):
                 facts += 1
-                least = looks.at(change.before.node, kept, change.sure_ms)
+                least = looks.at(change.before.node, kept, sure_ms)
                 last = looks.at(change.before.node, kept, change.before.end_ms)
                 begins = looks.soon(change.after.node, kept, change.after.begin_ms)
                 sure[change][kept] = least
                 counts[f"given back at {change.what}"] += max(0, last - begins)
                 if begins < least:
-                    broken.append(Broken("", _told(change, kept, least, begins)))
+                    broken.append(Broken("", _told(change, kept, least, sure_ms, begins)))
         broken += _given_again(history, changes, sure, counts)
         fault = fault_of(history)
         lacking = "" if facts else "nobody took over from anybody whose offsets were seen"
@@ -118,11 +136,11 @@ class ProgressForward:
         return judged(facts, broken, counts, lacking=lacking)
 
 
-def _told(change: Change, kept: Kept, least: int, begins: int) -> str:
+def _told(change: Change, kept: Kept, least: int, sure_ms: int, begins: int) -> str:
     group, queue = kept
     return (
         f"{change.after.node} begins at {change.after.begin_ms} ms with offset {begins} of group {group}, {change.broker}"
-        f" queue {queue}; {change.before.node} held {least} at {change.sure_ms} ms ({change.what})"
+        f" queue {queue}; {change.before.node} held {least} at {sure_ms} ms ({change.what})"
     )
 
 
