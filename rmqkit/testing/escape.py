@@ -239,6 +239,7 @@ class EscapeContract:
             self.put_at_last(b"one")
         self.put_at_last(b"two")
         self.arrive([b"one", b"two"])
+        self.world.run_for(1_000)
         assert self.strategy.waiting() == 0
 
     def test_a_topic_that_no_other_master_has(self) -> None:
