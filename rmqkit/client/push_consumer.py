@@ -225,6 +225,8 @@ class PushConsumer:
         except ClientError as error:
             if not work.is_idle:
                 self.client.log.warning("queue-not-begun", group=self.group, queue=str(tuple(work.queue)), error=str(error))
+                # Its broker may be no master any more.
+                self.client.routes.refresh_soon(work.queue.topic)
                 self._forsake(work)
             return
         await self._pull_loop(work)

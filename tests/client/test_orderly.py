@@ -7,7 +7,7 @@ import pytest
 from rmqkit.wire.codes import RequestCode
 from rmqkit.wire.fastjson import MessageQueue
 from tests.client.group import LOCK, MEMBERS, READ, SEND_BACK, UNLOCK, Group, found, members, record
-from tests.client.peers import CLIENT_ID, A, Peers, route
+from tests.client.peers import CLIENT_ID, A, B, Peers, route
 
 ONE_QUEUE = route(("broker-a", {0: A}), queues=1)
 QUEUE_0 = {"brokerName": "broker-a", "queueId": 0, "topic": "T"}
@@ -62,6 +62,19 @@ def test_a_queue_somebody_else_holds_is_asked_for_again_in_a_second(peers):
     peers.take(LOCK).answer(0, body=granted(QUEUE_0))
     peers.take(READ).answer(0, {"offset": "4"})
     assert group.pull().ext["queueOffset"] == "4"
+
+
+def test_a_broker_that_locks_nothing_any_more_has_a_new_route_looked_for(peers):
+    Group(peers, orderly=True)
+    peers.take(MEMBERS).answer(0, body=members(CLIENT_ID))
+    peers.take(LOCK).answer(0, body=granted())
+    peers.advance(1_050)
+    peers.take(MEMBERS).answer(0, body=members(CLIENT_ID))
+    peers.routes["T"] = route(("broker-a", {0: B}), queues=1)
+    peers.take(LOCK).answer(14, remark="a slave locks no queues")
+    peers.advance(1_050)
+    peers.take(MEMBERS, B).answer(0, body=members(CLIENT_ID))
+    assert peers.take(LOCK).address == B
 
 
 def test_a_broker_without_locks_is_told_of_once_and_consumed_from(peers):
