@@ -30,6 +30,8 @@ POLL_S = 0.05
 ANSWER_S = 0.5
 #: how new a send, a delivery and a look must be for a state to be steady
 FRESH_MS = 1_500
+#: a broker votes on locks a lease after its start at the latest
+VOTES_MAX_MS = 70_000
 
 
 class RealDriver:
@@ -82,6 +84,8 @@ class RealDriver:
         return told
 
     def begin_load(self) -> None:
+        if self.plan.acting and self.plan.strict_locks and not self.wait(VOTES_MAX_MS, self._votes):
+            raise DrillError(f"brokers of {self._broker} do not vote on locks {VOTES_MAX_MS} ms after they were asked")
         try:
             with Admin(self.cluster.namesrv) as admin:
                 for topic in self._topics():
@@ -116,6 +120,18 @@ class RealDriver:
         except ClientError as error:
             raise DrillError(f"the workload does not start: {error}") from None
         self._watch.start()
+
+    def _votes(self) -> bool:
+        """Whether every member of the group may vote on locks: one that was just started may not know its votes yet."""
+        for target in self.targets():
+            if target.plan.broker_name == self._broker:
+                try:
+                    with Asked(target.host, target.port, ANSWER_S) as asked:
+                        if asked.runtime().get("lockVotesFrom", "0") != "0":
+                            return False
+                except SILENT:
+                    return False
+        return True
 
     def _topics(self) -> list[str]:
         return [self.name, f"{self.name}-{workload.DELAYED}"] if self.plan.acting else [self.name]
