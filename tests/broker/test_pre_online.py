@@ -6,8 +6,9 @@ Source: `broker/.../BrokerPreOnlineService.java`; where this differs, Apache 5.5
 
 import pytest
 
+from rmqkit.broker.replication.metadata_told import Told
 from rmqkit.broker.roles import Online, Role
-from rmqkit.broker.roles.pre_online import SLAVE_MS
+from rmqkit.broker.roles.pre_online import IN_STEP_MS, SLAVE_MS
 from rmqkit.broker.roles.reverse import MEMBER_MS
 from rmqkit.store.contract import PutStatus
 from rmqkit.wire.bodies import ConsumerOffsetTable, TopicConfig
@@ -93,7 +94,8 @@ def test_nobody_is_served_before(group):
     assert group.master.roles.online is not Online.ONLINE
     assert group.send().code == ResponseCode.SERVICE_NOT_AVAILABLE
     request = UpdateConsumerOffsetRequest(consumer_group="CG", topic="T", queue_id=0, commit_offset=5)
-    group.ask(M, RequestCode.UPDATE_CONSUMER_OFFSET, request)
+    answer = group.ask(M, RequestCode.UPDATE_CONSUMER_OFFSET, request)
+    assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
     online(group)
     assert offset(group, M) == 9
 
@@ -120,6 +122,14 @@ def test_a_consumer_that_goes_back_after_the_return_is_not_set_forward_again(gro
     commit(group, 2)
     group.world.run_for(3000)
     assert offset(group, M) == 2
+
+
+def test_a_master_waits_in_vain_for_a_slave_that_does_not_tell_only_so_long(group, monkeypatch):
+    monkeypatch.setattr(Told, "waited_for", frozenset((1, 7)))
+    taken_over(group).world.restart(M)
+    assert IN_STEP_MS <= online(group) < IN_STEP_MS + 500
+    assert f"member 1 has not told all it knows within {IN_STEP_MS} ms" in group.facts(M)["roleWhy"]
+    assert "member 7" not in group.facts(M)["roleWhy"], "it is not alive"
 
 
 def test_commits_at_the_acting_master_during_the_return_are_not_lost(group):
