@@ -4,6 +4,7 @@ import pytest
 
 from rmqkit.cluster.description import Description, parse, parse_settings, read
 from rmqkit.cluster.errors import UsageProblem
+from rmqkit.cluster.presets import with_preset
 
 
 def test_the_default_is_one_name_server_and_one_group_of_two_brokers_at_rocketmqs_ports():
@@ -47,6 +48,48 @@ def test_a_base_port_counts_name_servers_first():
     assert [plan.port for plan in nodes] == [20000, 20010, 20020, 20030]
 
 
+@pytest.mark.parametrize(
+    ("layout", "processes"),
+    [
+        ("apart", {}),
+        ("all", {"container-0": "a-0 a-1 a-2 b-0 b-1 b-2 c-0 c-1 c-2"}),
+        ("replica", {"container-0": "a-0 b-0 c-0", "container-1": "a-1 b-1 c-1", "container-2": "a-2 b-2 c-2"}),
+        ("crosswise", {"container-0": "a-0 b-2 c-1", "container-1": "a-1 b-0 c-2", "container-2": "a-2 b-1 c-0"}),
+    ],
+)
+def test_brokers_share_processes(layout, processes):
+    description = Description(groups=3, replicas=3, layout=layout, base_port=20000).checked()
+    found = {}
+    for plan in description.nodes():
+        if plan.container:
+            found.setdefault(plan.container, []).append(plan.node.removeprefix("broker-"))
+        assert plan.process == (plan.container or plan.node)
+    assert {name: " ".join(nodes) for name, nodes in sorted(found.items())} == processes
+    # One port each, behind the brokers.
+    assert [(each.node, each.port) for each in description.containers()] == [
+        (name, 20100 + 10 * number) for number, name in enumerate(processes)
+    ]
+
+
+@pytest.mark.parametrize(("groups", "replicas"), [(2, 3), (3, 2), (4, 4), (1, 1)])
+def test_crosswise_no_process_has_two_of_a_group(groups, replicas):
+    plans = Description(groups=groups, replicas=replicas, layout="crosswise").nodes()[1:]
+    assert len({(plan.container, plan.broker_name) for plan in plans}) == len(plans)
+    masters = [plan.container for plan in plans if not plan.broker_id]
+    assert len(set(masters)) == groups
+
+
+def test_processes_of_several_brokers_begin_at_apaches_port():
+    description = Description(layout="replica")
+    assert [each.port for each in description.containers()] == [10811, 10821]
+
+
+def test_the_preset_is_three_by_three():
+    made = Description().changed(**with_preset("crosswise", {"replicas": None}))
+    assert (made.groups, made.replicas, made.layout) == (3, 3, "crosswise")
+    assert with_preset("crosswise", {"replicas": 2})["replicas"] == 2
+
+
 def test_toml_and_back_is_the_same():
     wanted = Description(
         name="shop", groups=2, bind="0.0.0.0", advertise="10.0.0.7", settings={"flushDiskType": "SYNC_FLUSH", "tls.x": 1}
@@ -57,6 +100,7 @@ def test_toml_and_back_is_the_same():
 @pytest.mark.parametrize(
     ("text", "says"),
     [
+        ('layout = "x"', "layout = 'x': must be apart, all, replica or crosswise"),
         ("groups = 0", "groups = 0: must be from 1 to 26"),
         ("groups = 27", "groups = 27"),
         ("nameservers = 10", "nameservers = 10"),

@@ -15,6 +15,15 @@ PLANS = [
 ]
 
 
+def test_a_process_stands_for_its_brokers():
+    plans = Description(groups=2, layout="crosswise").nodes()
+    assert [plan.node for plan in select(plans, "container-1")] == ["broker-a-1", "broker-b-0"]
+    assert "container-1" in possible(plans)
+    assert looks_like_selector("container-1")
+    with pytest.raises(UsageProblem, match="did you mean container-1"):
+        select(plans, "containr-1")
+
+
 @pytest.mark.parametrize(
     ("selector", "nodes"),
     [

@@ -16,7 +16,7 @@ import pytest
 
 #: fixtures that stand for a cluster of a session or a module
 CLUSTERS = frozenset({"own", "pair", "rmqkit_clean", "rmqkit_cluster", "up", "usage_clean", "usage_cluster"})
-LONG = frozenset({"cli", "drill", "hostile", "plugins", "shell", "sim", "testing", "whole"})
+LONG = frozenset({"cli", "container", "drill", "hostile", "plugins", "shell", "sim", "testing", "whole"})
 
 
 def share_out(items: list[pytest.Item]) -> None:
