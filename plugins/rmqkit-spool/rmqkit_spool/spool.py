@@ -32,7 +32,6 @@ DUTY = "escape-spool"
 TOPICS_PER_TURN = 32
 RETRY_STEP_MS = 500
 RETRY_MS_MAX = 5_000
-COMPACT_MS = 10_000
 
 
 class SpoolSettings(msgspec.Struct, rename="camel", kw_only=True, frozen=True):
@@ -70,8 +69,6 @@ class Spool:
         self._loading: Iterator[None] | None = self._segments.load(self._seen)
         #: topics of what was read, until all is
         self._topics: dict[int, str] = {}
-        self._waits_for_room = False
-        self._compacted_ms = 0
         #: why nothing is taken in any more, for good
         self.failed = ""
         self.why = ""
@@ -153,7 +150,6 @@ class Spool:
         if len(self._segments.places) >= settings.messages_max:
             return f"the spool is full: {settings.messages_max} messages (plugin.spool.messagesMax)"
         if self._segments.size >= settings.size_max:
-            self._waits_for_room = True
             self._broker.duties.wake(DUTY, self._broker.clock.mono_ms)
             return f"the spool is full: {settings.size_max} bytes (plugin.spool.sizeMax)"
         return ""
@@ -169,8 +165,8 @@ class Spool:
     def _run(self, now_ms: int) -> int | None:
         if self._loading is not None:
             return self._load(now_ms)
-        if self._waits_for_room and now_ms >= self._compacted_ms + COMPACT_MS:
-            self._compact(now_ms)
+        if self._segments.size * 2 > self._settings.size_max:
+            self._segments.compact(self._compacted)
         if not self._broker.serving:
             return now_ms + RETRY_STEP_MS if self._lanes else None
         ready = [(topic, lane) for topic, lane in self._lanes.items() if not lane.is_under_way and lane.retry_ms <= now_ms]
@@ -255,11 +251,6 @@ class Spool:
         self.damaged += 1
         self._broker.log.error("spool-message-lost", number=number, reason=str(error))
         self._done(number)
-
-    def _compact(self, now_ms: int) -> None:
-        self._compacted_ms = now_ms
-        self._waits_for_room = False
-        self._segments.compact(self._compacted)
 
     def _compacted(self, error: OSError | None) -> None:
         if error is not None:
