@@ -21,11 +21,12 @@ NS = Address("10.0.0.1", 9876)
 class Group:
     """One broker group with a name server and a client, driven by hand."""
 
-    def __init__(self, *, slaves: int = 1, seed: int = 1, **settings) -> None:
+    def __init__(self, *, slaves: int = 1, seed: int = 1, nameservers: list[dict] | None = None, **settings) -> None:
+        """`nameservers` has the settings of each: the first is called `ns`, the others `ns-1`, `ns-2` …"""
         self.world = World(seed)
-        config = from_values("nameserver", {"kvConfigPath": "kv.json", "configStorePath": "ns.properties"})
-        self.world.add_node("ns", lambda ports: NameServer("ns", ports, config), NS.host)
-        self.world.listen("ns", "remoting", NS)
+        self.nameservers: list[Address] = []
+        for values in nameservers or [{}]:
+            self._add_nameserver({"kvConfigPath": "kv.json", "configStorePath": "ns.properties", **values})
         self.hosts = {}
         self._values: dict = {}
         self._configs: dict = {}
@@ -34,6 +35,15 @@ class Group:
         for broker_id in range(1, slaves + 1):
             self.add(broker_id)
         self.world.add_node("client", lambda ports: _Client("client", ports), "10.0.2.1")
+
+    def _add_nameserver(self, values: dict) -> None:
+        number = len(self.nameservers)
+        name = f"ns-{number}" if number else "ns"
+        address = NS._replace(host=f"10.0.0.{number + 1}")
+        config = from_values("nameserver", values)
+        self.world.add_node(name, lambda ports: NameServer(name, ports, config), address.host)
+        self.world.listen(name, "remoting", address)
+        self.nameservers.append(address)
 
     def add(self, broker_id: int, *, name: str = "", host: str = "", **own) -> str:
         node = name or f"broker-{broker_id}"
@@ -45,7 +55,7 @@ class Group:
             "brokerIP1": host,
             "brokerIP2": host,
             "listenPort": PORT,
-            "namesrvAddr": str(NS),
+            "namesrvAddr": ";".join(map(str, self.nameservers)),
             "storePathRootDir": "/",
             "storePathCommitLog": "commitlog",
             "storageEngine": "mapped",

@@ -9,6 +9,7 @@ slaves there that are not bound, the oldest first; where no name server is asked
 In sync is who lacks fewer than `haMaxGapNotInSync` bytes and has reported.
 """
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from rmqkit.broker.replication.link import Binding, ReplicaLink
@@ -182,6 +183,9 @@ class Members:
 
     def _ask(self, now_ms: int) -> int | None:
         broker = self._broker
+        if broker.roles.is_enabled:
+            self._know({broker_id: str(address) for broker_id, address in broker.roles.members.items()})
+            return now_ms + ASK_MS
         identity = broker.config.identity
         address = next(iter(broker.registration.registered), None)
         if address is not None and not broker.replication.is_slave:
@@ -199,7 +203,9 @@ class Members:
             group = MemberGroupBody.decode(outcome.body).broker_member_group
         except RemoteProtocolError:
             return
-        addresses = {} if group is None else group.broker_addrs
+        self._know({} if group is None else group.broker_addrs)
+
+    def _know(self, addresses: Mapping[int, str]) -> None:
         known = {broker_id: address for broker_id, address in addresses.items() if broker_id != 0}
         if known != self.registered:
             self.registered = known

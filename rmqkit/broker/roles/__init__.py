@@ -103,6 +103,11 @@ class Roles:
         return self._members.is_cut_off
 
     @property
+    def is_ripe(self) -> bool:
+        """Whether the name servers had the time to know all members."""
+        return self._members.is_ripe
+
+    @property
     def is_masterless(self) -> bool:
         """Whether the name servers tell who is alive, and the master is not: nothing is to be had by asking for it."""
         return self.is_enabled and self.acting.had_time and self.head is not None and MASTER_ID not in self.members

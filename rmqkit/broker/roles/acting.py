@@ -3,7 +3,7 @@
 It begins when all of this holds, and `why_not` says which does not:
 
 - it is online, and no other broker is registered with its id
-- its id is the smallest that is alive
+- its id is the smallest that is alive, as told by a name server that has known it for long enough to know the others
 - the master was alive in this life of the slave and is gone, or the slave has been up for `brokerNotActiveTimeoutMillis`:
   a group that has just been started as a whole waits for its master
 - its queues have everything that its log has; half a record at the end of the log, which a master that died in the middle
@@ -25,6 +25,7 @@ DUTY = "roles-acting"
 MASTER_ID = 0
 #: how often it is looked at what keeps a slave from acting, where only time or work of its own can change it
 LOOK_MS = 50
+RIPE_LOOK_MS = 250
 #: queues that have not moved for so long have what can be had
 STUCK_MS = 100
 
@@ -94,6 +95,8 @@ class Acting:
         smallest = next(iter(roles.members))
         if smallest != roles.broker_id:
             return f"id {smallest} is alive", 0
+        if not roles.is_ripe:
+            return "no name server that tells who is alive has known it for long enough to know the others", RIPE_LOOK_MS
         up_ms = self._started_ms + self._broker.config.acting.not_active_ms - now_ms
         if not self._is_master_known and up_ms > 0:
             return "no master has been seen since it was started, and that was only just now", up_ms

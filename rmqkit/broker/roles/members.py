@@ -24,6 +24,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
+from rmqkit.broker.roles.liveness import NEVER_MS
 from rmqkit.broker.roles.role import Duty
 from rmqkit.errors import RemoteProtocolError
 from rmqkit.runtime.calls import CallFailed, Outcome
@@ -52,12 +53,14 @@ MEMBER_TOPIC_PREFIX = "rmq_sys_SYNC_BROKER_MEMBER_"
 class View:
     """What one name server says; times are monotonic, -1 for never."""
 
-    __slots__ = ("answered_ms", "asked_ms", "failure", "is_asking", "is_old", "is_tried", "listed")
+    __slots__ = ("answered_ms", "asked_ms", "failure", "is_asking", "is_old", "is_tried", "listed", "told_ms")
 
     def __init__(self) -> None:
         #: address by id, and when it was listed last
         self.listed: dict[int, tuple[Address, int]] = {}
         self.asked_ms = self.answered_ms = -1
+        #: when it told last who is alive, be it nobody
+        self.told_ms = -1
         self.is_asking = False
         #: whether it does not know 901
         self.is_old = False
@@ -104,7 +107,7 @@ class Members:
         now_ms = self._broker.clock.mono_ms
         for view in self.views.values():
             view.listed.clear()
-            view.answered_ms, view.is_tried = -1, False
+            view.answered_ms, view.told_ms, view.is_tried = -1, -1, False
             # What was asked before may have been lost on the way, or says what is no longer so.
             view.asked_ms, view.is_asking = now_ms, False
         self._sought, self._first_ms = then, -1
@@ -125,6 +128,15 @@ class Members:
         is_silent = self._broker.clock.mono_ms - self._heard_ms >= limit_ms
         return is_silent and self._running and self._sought is None
 
+    @property
+    def is_ripe(self) -> bool:
+        """Whether a name server tells who is alive, and has known this broker for so long that it knows the others, too."""
+        registered = self._broker.registration.registered
+        since_ms = min(
+            (registered.get(each, NEVER_MS) for each, view in self.views.items() if view.told_ms >= 0), default=NEVER_MS
+        )
+        return since_ms + RIPE_MS <= self._broker.clock.mono_ms
+
     # --- asking -------------------------------------------------------------------------------------------------------
 
     def _run(self, now_ms: int) -> int | None:
@@ -136,7 +148,8 @@ class Members:
         is_late = now_ms + 1 - self._broker.config.acting.member_sync_ms
         for address, view in self.views.items():
             is_sought = self._sought is not None and view.answered_ms < 0
-            if not view.is_asking and (self._hinted or is_sought or view.asked_ms < is_late):
+            is_asking = view.is_asking and now_ms - view.asked_ms < self._broker.config.acting.heartbeat_timeout_ms
+            if not is_asking and (self._hinted or is_sought or view.asked_ms < is_late):
                 self._ask(address, view, now_ms)
         # The answer to a question that was under way already may be older than the hint.
         self._hinted = self._hinted and any(view.is_asking and view.asked_ms < now_ms for view in self.views.values())
@@ -150,14 +163,17 @@ class Members:
         broker = self._broker
         identity, acting = broker.config.identity, broker.config.acting
         view.is_asking, view.asked_ms = True, now_ms
+        # A connection on which nothing comes is given up at the end of this time, and with it the registration: not before
+        # the name server may have given up this broker. A name server that stands still for a moment costs nothing.
+        timeout_ms = max(acting.heartbeat_timeout_ms, view.answered_ms + acting.not_active_ms - now_ms)
         then = partial(self._answered, address, now_ms)
         if view.is_old:
             topic = GetRouteInfoRequest(topic=MEMBER_TOPIC_PREFIX + identity.broker_name)
-            code, timeout_ms = RequestCode.GET_ROUTEINFO_BY_TOPIC, acting.heartbeat_timeout_ms
+            code = RequestCode.GET_ROUTEINFO_BY_TOPIC
             broker.remoting.call(address, code, topic, timeout_ms=timeout_ms, then=then)
             return
         group = GetBrokerMemberGroupRequest(cluster_name=identity.broker_cluster_name, broker_name=identity.broker_name)
-        code, timeout_ms = RequestCode.GET_BROKER_MEMBER_GROUP, acting.heartbeat_timeout_ms
+        code = RequestCode.GET_BROKER_MEMBER_GROUP
         broker.remoting.call(address, code, group, timeout_ms=timeout_ms, then=then)
 
     def _answered(self, address: Address, asked_ms: int, outcome: Outcome) -> None:
@@ -222,6 +238,7 @@ class Members:
         is_ripe = registered_ms is not None and registered_ms + RIPE_MS <= view.asked_ms
         if is_ripe or not broker.roles.does(Duty.REGISTER):
             view.listed.clear()
+        view.told_ms = now_ms
         view.listed.update({broker_id: (found, now_ms) for broker_id, found in listed.items()})
         self._merge(now_ms)
         if listed and own_id not in texts and (was_asked_after or was_cut_off):
