@@ -47,7 +47,10 @@ def test_every_hook_and_its_factory_is_documented(hook):
     assert contract.module in text
 
 
-@pytest.mark.parametrize("hook", ["rmqkit_fault_policies", "rmqkit_lock_modes", "rmqkit_filters", "rmqkit_allocators"])
+@pytest.mark.parametrize(
+    "hook",
+    ["rmqkit_fault_policies", "rmqkit_lock_modes", "rmqkit_escape_strategies", "rmqkit_filters", "rmqkit_allocators"],
+)
 def test_every_member_of_a_short_contract_is_documented(hook):
     contract = plugins.CONTRACTS[hook]
     protocol = getattr(__import__(contract.module, fromlist=[contract.name]), contract.name)

@@ -8,6 +8,7 @@ import sys
 
 from rmqkit import plugins
 from rmqkit.api import choices
+from rmqkit.broker.roles import Role
 from rmqkit.client.fault_policy import QueueRing
 from rmqkit.drill.engine import Engine
 from rmqkit.testing import FaultLab, SimBroker
@@ -100,6 +101,45 @@ def test_hook_lock_modes(install):
 
     assert granted(SimBroker("lockMode=even")) == [0, 2]
     assert granted(SimBroker()) == [0, 1, 2, 3]
+
+
+def test_hook_escape_strategies(install):
+    install(
+        "box_escape",
+        """
+        from rmqkit.store.contract import PutStatus
+
+        class Box:
+            def __init__(self, broker):
+                self.messages = []
+
+            def put(self, message, then):
+                self.messages.append(message)
+                then(PutStatus.PUT_OK)
+
+            def waiting(self):
+                return len(self.messages)
+
+            def facts(self):
+                return {"boxed": str(len(self.messages))}
+
+            def stop(self):
+                self.messages.clear()
+
+        @hookimpl
+        def rmqkit_escape_strategies():
+            return {"box": Box}
+        """,
+    )
+    broker = SimBroker("escapeStrategy=box")
+    broker.send("T", b"late", properties={"DELAY": "1"})
+    broker.node.roles.role = Role.ACTING
+    broker.advance(5_000)
+    (message,) = broker.node.escape.strategy.messages
+    assert (message.put.topic, message.put.body, message.origin) == ("T", b"late", "broker-a:SCHEDULE:1:0")
+    facts = broker.node.facts()
+    assert (facts["escapeStrategy"], facts["boxed"], facts["escaped"], facts["escapeWaiting"]) == ("box", "1", "1", "1")
+    assert SimBroker().node.escape.name == "local"
 
 
 def test_hook_filters(install):
