@@ -4,21 +4,14 @@ import os
 import signal
 import socket
 import subprocess
-import sys
-import time
 
 import pytest
 
 from rmqkit import node
-from rmqkit.cluster.caller import Caller
-from rmqkit.wire.codes import RequestCode
-from rmqkit.wire.schemas.send import SendMessageRequestV2
 from tests.cli.conftest import lifeline, make_shell  # noqa: F401
+from tests.container.process import DEADLINE_S, NODE, Container
 from tests.helpers import ports
 from tests.shell.conftest import poll
-
-DEADLINE_S = 20
-NODE = [sys.executable, "-m", "rmqkit.node"]
 
 
 @pytest.fixture
@@ -31,101 +24,36 @@ def base():
     return ports.free_base(range(-2, 60))
 
 
-class Container:
-    """A container of a few brokers, its log on stderr."""
-
-    def __init__(self, shell, base):
-        self.shell = shell
-        self.folder = shell.home / "container"
-        self.base = base
-        self.at = str(base + 50)
-        self.process = None
-
-    def config(self, name, number, **more):
-        """A broker's file."""
-        values = {
-            "brokerName": name,
-            "listenPort": self.base + 10 * number,
-            "bindAddress": "127.0.0.1",
-            "brokerIP1": "127.0.0.1",
-            "brokerIP2": "127.0.0.1",
-            "mappedFileSizeCommitLog": 1 << 20,
-            "storePathRootDir": self.folder / name / "store",
-            **more,
-        }
-        path = self.folder / name / "broker.conf"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("".join(f"{key}={value}\n" for key, value in values.items()))
-        return path
-
-    def words(self, *paths):
-        files = [word for path in paths for word in ("-c", str(path))]
-        return [*files, "--container-port", self.at, "--container-folder", str(self.folder), "--own-logs"]
-
-    def start(self, *paths):
-        self.process = subprocess.Popen(
-            [*NODE, *self.words(*paths), "--lifeline", str(self.shell.lifeline)],
-            stderr=subprocess.PIPE,
-            text=True,
-            env=self.shell.environment,
-            pass_fds=(self.shell.lifeline,),
-        )
-        for line in self.process.stderr:
-            if "container ready" in line:
-                return self
-        raise AssertionError("it ended")
-
-    def run(self, *words, **more):
-        return self.shell.run("container", *words, "--at", self.at, **more)
-
-    def brokers(self):
-        return {each["name"]: each["state"] for each in self.shell.json("container", "list", "--at", self.at)["brokers"]}
-
-    def store_one(self, name, number):
-        """A message to the broker's own topic, acknowledged."""
-        request = SendMessageRequestV2(
-            producer_group="p",
-            topic=name,
-            default_topic="TBW102",
-            default_topic_queue_nums=1,
-            queue_id=0,
-            sys_flag=0,
-            born_timestamp=1,
-            flag=0,
-        )
-        with Caller("127.0.0.1", self.base + 10 * number, time.monotonic() + DEADLINE_S) as broker:
-            broker.ask(RequestCode.SEND_MESSAGE_V2, request, b"kept")
-
-    def log(self, name):
-        return (self.folder / name / "log").read_text()
-
-    def stop(self):
-        if self.process is not None:
-            self.process.kill()
-            self.process.wait()
-            self.process.stderr.close()
-
-
 @pytest.fixture
 def container(shell, base):
-    made = Container(shell, base)
+    made = Container(shell.home / "container", base, shell.lifeline, shell.environment)
     yield made
     made.stop()
 
 
-def test_brokers_come_and_go_and_the_others_go_on(container):
+@pytest.fixture
+def ask(shell, container):
+    """`rmqkit container …` of that container."""
+    return lambda *words, **more: shell.run("container", *words, "--at", container.at, **more)
+
+
+def test_brokers_come_and_go_and_the_others_go_on(shell, container, ask):
     a, b, c = (container.config(name, number) for number, name in enumerate(("a", "b", "c")))
     container.start(a, b)
-    assert container.brokers() == {"a": "serving", "b": "serving"}
-    assert container.run("add", c).stdout == f"added: {c}\n"
+    told = shell.json("container", "list", "--at", container.at)["brokers"]
+    assert [(each["name"], each["state"], each["config"]) for each in told] == [
+        ("a", "serving", str(a)),
+        ("b", "serving", str(b)),
+    ]
+    assert ask("add", c).stdout == f"added: {c}\n"
     assert container.brokers() == {"a": "serving", "b": "serving", "c": "serving"}
     assert "INFO c-0 serving" in container.log("c")
-    assert container.run("remove", "b:0").stdout == "removed: b:0\n"
+    assert ask("remove", "b:0").stdout == "removed: b:0\n"
     assert "INFO b-0 stopped" in container.log("b")
     assert not (container.folder / "b" / "store" / "abort").exists()
     assert container.brokers() == {"a": "serving", "c": "serving"}
-    assert "has no broker b:0" in container.run("remove", "b:0", code=1).stderr
-    container.run("add", b)
+    assert "has no broker b:0" in ask("remove", "b:0", code=1).stderr
+    ask("add", b)
 
     container.store_one("a", 0)
     container.store_one("c", 2)
@@ -142,12 +70,12 @@ def test_brokers_come_and_go_and_the_others_go_on(container):
         assert not (container.folder / name / "store" / "abort").exists()
 
 
-def test_what_cannot_be_added_is_told_and_nobody_else_notices(container, tmp_path):
+def test_what_cannot_be_added_is_told_and_nobody_else_notices(container, ask, tmp_path):
     a = container.config("a", 0)
     container.start(a)
 
     def told(path):
-        return container.run("add", path, code=1).stderr
+        return ask("add", path, code=1).stderr
 
     assert "these files" not in told(a)
     assert "broker a:0 of cluster DefaultCluster is in this process already" in told(a)
@@ -170,7 +98,7 @@ def test_what_cannot_be_added_is_told_and_nobody_else_notices(container, tmp_pat
     (log.parent / "checkpoint").write_bytes(b"\x7f" * 4096)
     assert "the commit log is damaged" in told(damaged)
     assert container.brokers() == {"a": "serving"}
-    assert container.run("add", container.config("b", 1)).returncode == 0
+    assert ask("add", container.config("b", 1)).returncode == 0
 
 
 @pytest.mark.parametrize(
