@@ -68,6 +68,10 @@ def document(plan: Plan, verdict: Verdict, run: Path) -> dict[str, Any]:
     return {"run": run.name, "folder": str(run), "plan": plan.as_json(), **verdict.as_json()}
 
 
+def document_of(done: Done) -> dict[str, Any]:
+    return document(done.plan, done.outcome.verdict, done.run)
+
+
 def show(plan: Plan, verdict: Verdict, run: Path, report: Path | None = None) -> None:
     """`report` is where the report was written to, when not into the run's folder."""
     from rmqkit.drill import report_words, runs
@@ -98,18 +102,60 @@ def show(plan: Plan, verdict: Verdict, run: Path, report: Path | None = None) ->
     print(f"report  {page}" if page.is_file() else f"run     {run}")
 
 
-def compared(sides: Sequence[tuple[str, Done]]) -> list[tuple[str, ...]]:
-    """Rows of a table that sets drills side by side."""
-    from rmqkit.drill import report_words
+INTERVALS = (
+    "medians; in brackets the interval of order statistics that holds the median with at least 95 % from six runs on"
+)
 
-    figures = [report_words.figures(done.history, done.outcome.verdict) for _, done in sides]
-    rows = [("verdict", *(str(done.outcome.verdict.judgement) for _, done in sides))]
+
+def compared(sides: Sequence[Sequence[Done]]) -> list[tuple[str, ...]]:
+    """Rows of a table that sets two sides of as many drills each side by side."""
+    from rmqkit.drill import report_words
+    from rmqkit.drill.compared import compare
+
+    if len(sides[0]) > 1:
+        rows: list[tuple[str, ...]] = [("verdict", *(_verdicts(side) for side in sides), "")]
+        for each in compare(*(_measured(side) for side in sides)):
+            cells = [str(median) if median is not None else "-" for median in each.sides]
+            rows.append((each.name, *cells, str(each.difference) if each.difference is not None else "-"))
+        return rows
+    done = [side[0] for side in sides]
+    figures = [report_words.figures(each.history, each.outcome.verdict) for each in done]
+    rows = [("verdict", *(str(each.outcome.verdict.judgement) for each in done))]
     rows += [(name, *(each.get(name, "-") for each in figures)) for name in dict.fromkeys(k for f in figures for k in f)]
-    for at, promise in enumerate(sides[0][1].outcome.verdict.promises):
-        rows.append((promise.name, *(_at(done, at) for _, done in sides)))
+    for name in dict.fromkeys(each.name for one in done for each in one.outcome.verdict.promises):
+        rows.append((name, *(_judgement(one, name) for one in done)))
     return rows
 
 
-def _at(done: Done, at: int) -> str:
+def compared_document(names: Sequence[str], sides: Sequence[Sequence[Done]]) -> dict[str, Any]:
+    """What `--json` prints: a drill a side, or the sides' drills with the figures compared."""
+    from rmqkit.drill.compared import compare
+
+    if len(sides[0]) == 1:
+        return {name: document_of(side[0]) for name, side in zip(names, sides, strict=True)}
+    figures = [
+        {
+            "name": each.name,
+            "sides": [median._asdict() if median is not None else None for median in each.sides],
+            "difference": each.difference._asdict() if each.difference is not None else None,
+        }
+        for each in compare(*(_measured(side) for side in sides))
+    ]
+    drills = {name: [document_of(done) for done in side] for name, side in zip(names, sides, strict=True)}
+    return {"drills": drills, "figures": figures}
+
+
+def _measured(side: Sequence[Done]) -> list[dict[str, float]]:
+    from rmqkit.drill.report_words import measured
+
+    return [measured(done.history, done.outcome.verdict) for done in side]
+
+
+def _verdicts(side: Sequence[Done]) -> str:
+    judgements = [str(done.outcome.verdict.judgement) for done in side]
+    return ", ".join(f"{judgements.count(each)} {each}" for each in dict.fromkeys(judgements))
+
+
+def _judgement(done: Done, name: str) -> str:
     promises = done.outcome.verdict.promises
-    return str(promises[at].finding.judgement) if at < len(promises) else "-"
+    return next((str(each.finding.judgement) for each in promises if each.name == name), "-")

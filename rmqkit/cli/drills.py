@@ -17,7 +17,7 @@ import typer
 from rmqkit.cli import drill_shown, output
 from rmqkit.cli.clusters import refuse_on_windows
 from rmqkit.cli.commands import group
-from rmqkit.cli.complete import cluster_names, setting_keys
+from rmqkit.cli.complete import cluster_names, preset_names, setting_keys
 from rmqkit.cli.finding import Json
 from rmqkit.cli.usage import Unreachable, UsageError
 
@@ -30,7 +30,10 @@ app = group("Drills: break clusters on purpose, prove what survives.")
 
 FaultName = Annotated[str, typer.Option("--fault", help="kill, pause, isolate …: see `rmqkit drill list`.")]
 Seed = Annotated[int, typer.Option("--seed", help="What is sent when, by whom and to which queue follows from it.")]
-Seconds = Annotated[float, typer.Option("--seconds", min=0.5, help="How long the fault lasts.")]
+Seconds = Annotated[
+    float | None,
+    typer.Option("--seconds", min=0.5, help="How long the fault lasts: 6, or until a slave has acted.", show_default=False),
+]
 Report = Annotated[Path | None, typer.Option("--report", help="Write the HTML report here too.", show_default=False)]
 Settings = Annotated[
     list[str] | None,
@@ -42,6 +45,9 @@ ModeName = Annotated[
 ]
 Target = Annotated[str, typer.Option("--target", help="Which node is hit: master, slave, broker-a:1.")]
 Replicas = Annotated[int, typer.Option("--replicas", min=1, help="Brokers of a group.")]
+PresetName = Annotated[
+    str | None, typer.Option("--preset", help="Settings that belong together: fast-failover.", autocompletion=preset_names)
+]
 
 
 @fail_master_app.command()
@@ -54,7 +60,7 @@ def fail_master(
     ] = "default",
     fault: FaultName = "kill",
     seed: Seed = 1,
-    seconds: Seconds = 6.0,
+    seconds: Seconds = None,
     report: Report = None,
     json: Json = False,
 ) -> None:
@@ -77,11 +83,11 @@ def fail_master(
     if broker_group is not None and broker_group not in groups:
         raise UsageError(f"cluster {cluster} has no group {broker_group}; there are {', '.join(groups)}")
     _check_fault(fault)
-    plan = Plan(fault=fault, seed=seed, group=broker_group or groups[0], fault_ms=round(seconds * 1000)).checked()
+    plan = Plan(fault=fault, seed=seed, group=broker_group or groups[0], fault_ms=_ms(seconds)).checked()
     output.note(f"drill: {fault} the master of {plan.group} in cluster {cluster}, in a topic of its own; seed {seed}")
     with _clients_quiet():
         done = doing.on_cluster(found, plan, found.folder, output.note)
-    _end([done], report, json, f"rmqkit fail-master {plan.group} --fault {fault} --seed {seed} --seconds {seconds:g}")
+    _end([done], report, json, f"rmqkit fail-master {plan.group} --fault {fault} --seed {seed}{_lasting(seconds)}")
 
 
 @app.callback()
@@ -136,7 +142,8 @@ def run(
     repeat: Annotated[int, typer.Option("--repeat", min=1, help="So many drills, with seeds from --seed on.")] = 1,
     groups: Annotated[int, typer.Option("--groups", min=1, help="Broker groups.")] = 1,
     replicas: Replicas = 2,
-    seconds: Seconds = 6.0,
+    preset: PresetName = None,
+    seconds: Seconds = None,
     send_timeout: Annotated[float, typer.Option("--send-timeout", min=0.1, help="Seconds a writer waits.")] = 3.0,
     report: Report = None,
     json: Json = False,
@@ -149,14 +156,14 @@ def run(
     for defect in breaks or ():
         if defect not in known:
             raise UsageError(f"there is no defect {defect}; there are {', '.join(known) or 'none'}")
-    plan = _plan(mode, settings, fault=fault, target=target, groups=groups, replicas=replicas)
-    plan = plan.changed(seed=seed, breaks=tuple(breaks or ()), fault_ms=round(seconds * 1000))
+    plan = _plan(mode, settings, preset, fault=fault, target=target, groups=groups, replicas=replicas)
+    plan = plan.changed(seed=seed, breaks=tuple(breaks or ()), fault_ms=_ms(seconds))
     plan = plan.changed(send_timeout_ms=round(send_timeout * 1000))
     done = []
     for number in range(repeat):
         done.append(_with_own_cluster(plan.changed(seed=seed + number)))
     words = [f"--fault {fault} --target {target} --mode {plan.mode} --replicas {replicas}"]
-    words += [f"--seconds {seconds:g} --send-timeout {send_timeout:g}"]
+    words += [f"--groups {groups}{_lasting(seconds)} --send-timeout {send_timeout:g}"]
     words += [f"--set {key}={value}" for key, value in plan.settings.items()] + [f"--break {each}" for each in plan.breaks]
     _end(done, report, json, f"rmqkit drill run {' '.join(words)} --seed {seed}")
 
@@ -263,40 +270,65 @@ def compare(
     target: Target = "master",
     mode: ModeName = "quorum",
     seed: Seed = 1,
+    groups: Annotated[int, typer.Option("--groups", min=1, help="Broker groups.")] = 1,
     replicas: Replicas = 2,
-    seconds: Seconds = 6.0,
+    preset: PresetName = None,
+    seconds: Seconds = None,
+    runs: Annotated[int, typer.Option("--runs", min=1, help="Drills of each side, with seeds from --seed on.")] = 1,
     json: Json = False,
 ) -> None:
-    """The same drill with two sets of settings, side by side. `--set ''` is a side without any."""
+    """The same drills with two sets of settings, side by side. `--set ''` is a side without any.
+
+    With --runs each figure is the median of its side with the interval of its order statistics that holds it with 95 %, and
+    so is the difference of the pairs: drills are done in pairs, with one seed, and who begins takes turns.
+    """
     refuse_on_windows()
     _check_fault(fault)
     if len(settings) != 2:
         raise UsageError("compare wants two sides: give --set twice (a side's settings are joined by commas)")
-    done = []
+    plans = []
     for side in settings:
         pairs = [pair for pair in side.split(",") if pair.strip()]
-        plan = _plan(mode, pairs, fault=fault, target=target, replicas=replicas).changed(
-            seed=seed, fault_ms=round(seconds * 1000)
-        )
-        output.note(f"side: {side or 'no settings'}")
-        done.append(_with_own_cluster(plan))
-    rows = drill_shown.compared([(side or "-", each) for side, each in zip(settings, done, strict=True)])
+        plan = _plan(mode, pairs, preset, fault=fault, target=target, groups=groups, replicas=replicas)
+        plans.append(plan.changed(seed=seed, fault_ms=_ms(seconds)))
+    done: list[list[Done]] = [[], []]
+    for number in range(runs):
+        for at in (0, 1) if number % 2 == 0 else (1, 0):
+            output.note(f"side: {settings[at] or 'no settings'}")
+            done[at].append(_with_own_cluster(plans[at].changed(seed=seed + number)))
+    names = [side or "-" for side in settings]
     if json:
-        output.document({side or "-": each for side, each in zip(settings, map(_document, done), strict=True)})
+        output.document(drill_shown.compared_document(names, done))
     else:
-        output.table(("", *(side or "-" for side in settings)), rows)
-    raise typer.Exit(_worst(done))
+        output.table(("", *names, *(["difference"] if runs > 1 else [])), drill_shown.compared(done))
+        if runs > 1:
+            output.note(drill_shown.INTERVALS)
+    raise typer.Exit(_worst([each for side in done for each in side]))
 
 
 # --- inside
 
 
-def _plan(mode: str, pairs: list[str] | None, **given: Any) -> Plan:
+def _ms(seconds: float | None) -> int:
+    """0 when nothing was asked for: the drill chooses."""
+    return 0 if seconds is None else round(seconds * 1000)
+
+
+def _lasting(seconds: float | None) -> str:
+    return "" if seconds is None else f" --seconds {seconds:g}"
+
+
+def _plan(mode: str, pairs: list[str] | None, preset: str | None, **given: Any) -> Plan:
     from rmqkit.cluster.description import Description, parse_settings
+    from rmqkit.cluster.presets import with_preset
     from rmqkit.cluster.selectors import select
     from rmqkit.drill.plan import Mode, Plan
 
-    settings = {key: str(value) for key, value in parse_settings(pairs or ()).items()}
+    asked = with_preset(preset, {"settings": parse_settings(pairs or ())})
+    if set(asked) - {"settings"}:
+        raise UsageError(f"--preset {preset}: drills have groups and replicas of their own, one broker a process")
+    chosen = asked["settings"]
+    settings = {key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in chosen.items()}
     plan = Plan(mode=Mode.parse(mode), settings=settings, **given).checked()
     nodes = Description(groups=plan.groups, replicas=plan.replicas).nodes()
     if not any(node.is_broker for node in select(nodes, plan.target)):
@@ -337,10 +369,6 @@ def _clients_quiet() -> Iterator[None]:
         logger.removeHandler(handler)
 
 
-def _document(done: Done) -> dict[str, Any]:
-    return drill_shown.document(done.plan, done.outcome.verdict, done.run)
-
-
 def _worst(done: list[Done]) -> int:
     """Broken before inconclusive before kept."""
     codes = {each.outcome.verdict.exit_code for each in done}
@@ -353,7 +381,8 @@ def _end(done: list[Done], report: Path | None, json: bool, command: str) -> Non
     if report is not None:
         drill_shown.write_report(done[-1].run, report, command)
     if json:
-        output.document(_document(done[0]) if len(done) == 1 else [_document(each) for each in done])
+        documents = [drill_shown.document_of(each) for each in done]
+        output.document(documents[0] if len(documents) == 1 else documents)
     else:
         for each in done:
             drill_shown.show(each.plan, each.outcome.verdict, each.run, report if each is done[-1] else None)

@@ -116,6 +116,8 @@ SEEN = (
 DEFAULT_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 NOT_ACTIVE_MS = 10_000
 MEMBER_SYNC_MS = 1_000
+#: how long faults last
+LASTS_MS = 6_000
 
 
 def _true(settings: Mapping[str, str], key: str) -> bool:
@@ -156,7 +158,7 @@ class Plan:
     #: how long the steady state may take to come, and is watched before the fault
     steady_max_ms: int = 15_000
     before_ms: int = 2_000
-    #: how long a fault may take to show, and how long it lasts
+    #: how long a fault may take to show, and how long it lasts (0: `LASTS_MS`, or until a slave has acted for a while)
     bite_max_ms: int = 5_000
     fault_ms: int = 6_000
     #: how long after its end everything must work again

@@ -21,7 +21,7 @@ from rmqkit.drill import real_reading, transport, workload
 from rmqkit.drill.asking import SILENT, Asked
 from rmqkit.drill.contract import DrillError, DrillNode
 from rmqkit.drill.history import OK, History, Row
-from rmqkit.drill.plan import SEEN, Mode, Plan
+from rmqkit.drill.plan import LASTS_MS, SEEN, Mode, Plan
 from rmqkit.drill.real_load import RealLoad
 from rmqkit.drill.real_watch import Watch
 from rmqkit.errors import ClientError, RmqkitError
@@ -32,6 +32,10 @@ ANSWER_S = 0.5
 FRESH_MS = 1_500
 #: a broker votes on locks a lease after its start at the latest
 VOTES_MAX_MS = 70_000
+#: Apache's default of a name server's `scanNotActiveBrokerInterval`
+SCAN_MS = 5_000
+#: how long a slave is to act, at least
+ACTS_MS = 4_000
 
 
 class RealDriver:
@@ -325,4 +329,10 @@ def plan_of(cluster: Cluster, plan: Plan) -> Plan:
     """The plan, with what the running cluster is. Raises DrillError."""
     description = cluster.description
     seen = settings_seen(cluster, plan.group)
-    return plan.changed(mode=Mode.of(seen), seen=seen, groups=description.groups, replicas=description.replicas)
+    plan = plan.changed(mode=Mode.of(seen), seen=seen, groups=description.groups, replicas=description.replicas)
+    if plan.fault_ms:
+        return plan
+    # A name server looks each so often, and a fault that it does not see at once has to outlast its patience.
+    scan_ms = int(description.settings.get("scanNotActiveBrokerInterval", SCAN_MS))
+    is_seen = plan.fault == "kill" or not plan.acting or plan.target != "master"
+    return plan.changed(fault_ms=LASTS_MS if is_seen else plan.not_active_ms + scan_ms + ACTS_MS)

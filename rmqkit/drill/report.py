@@ -3,8 +3,8 @@
     rmqkit drill show RUN --report out.html
 
 It has, from top to bottom: the verdict in a sentence, what was broken, promised and seen; the promises with their
-counts; rate and latency with a band for the fault; the time line; the broken messages, each with its story; and how to
-do it again.
+counts; the broken messages, each with its story; where a slave acted, the stages of takeover and return; rate, latency and
+roles with a band for the fault; the time line; and how to do it again.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ from typing import Any
 
 import rmqkit
 from rmqkit.drill import report_words, runs
-from rmqkit.drill.history import History, Row
+from rmqkit.drill.history import FAULT_BEGINS, History, Row
 from rmqkit.drill.plan import Plan
-from rmqkit.drill.report_plot import plot
+from rmqkit.drill.report_plot import plot, stage_plot
+from rmqkit.drill.stages import TAKEOVER, stages
 from rmqkit.drill.verdict import Checked, Verdict
 
 TEMPLATE = "report.html.j2"
@@ -63,12 +64,20 @@ def content(plan: Plan, verdict: Verdict, history: History, run: str, command: s
         "verdict": verdict,
         "promises": [(each, report_words.notes(each)) for each in verdict.promises],
         "figures": report_words.figures(history, verdict),
-        "timeline": verdict.timeline,
+        "timeline": [(event, _since(event.at_ms, history)) for event in verdict.timeline],
+        "stages": stage_plot(history),
+        "stage_rows": [(stage, stage.part == TAKEOVER) for stage in stages(history)],
         "stories": [(each, _stories(each, history)) for each in verdict.broken],
         "plot": plot(history) if history.sends else "",
         "settings": _settings(plan),
         "rows": len(history),
     }
+
+
+def _since(at_ms: int, history: History) -> str:
+    """Seconds since the fault began; "" before it."""
+    begin_ms = history.event_ms(FAULT_BEGINS)
+    return f"+{(at_ms - begin_ms) / 1000:.2f}" if begin_ms is not None and at_ms > begin_ms else ""
 
 
 def _settings(plan: Plan) -> Mapping[str, str]:
@@ -98,6 +107,12 @@ def line(row: Row) -> str:
         if row.outcome == "ok":
             return f"{row.client}: send answered {row.status} {took}: {where}"
         return f"{row.client}: send ended {row.outcome} {took}: {row.extra.get('error', '')}"
+    if row.kind == "delay":
+        took = f"after {row.complete_ms - row.invoke_ms} ms, due at {row.extra.get('due_ms')} ms"
+        return f"{row.client}: send with delay level {row.extra.get('level')} ended {row.outcome} {took}"
+    if row.kind == "due":
+        by = f", put there by {row.extra['escaped_by']}" if row.extra.get("escaped_by") else ""
+        return f"{row.client}: delivered to {row.extra.get('group', '')} from {where}{by}"
     if row.kind == "deliver":
         return f"{row.client}: delivered to {row.extra.get('group', '')} from {where}"
     return f"{row.client}: read back at {where}"

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from rmqkit.drill import history as names
+from rmqkit.drill import stages
 from rmqkit.drill.history import OK, History, Row
 from rmqkit.drill.plan import Plan, Replication
 from rmqkit.drill.promises.contract import Judgement
@@ -87,28 +88,27 @@ def percentile(values: Sequence[float], share: float) -> float:
 
 def figures(history: History, verdict: Verdict) -> dict[str, str]:
     """The figures that compare drills: counts, latencies while all is well, and how long things took after the fault."""
+    return {
+        name: f"{value:.2f}" if name.endswith(", s") else f"{value:,.0f}" if value == round(value) else f"{value:g}"
+        for name, value in measured(history, verdict).items()
+    }
+
+
+def measured(history: History, verdict: Verdict) -> dict[str, float]:
+    """The same as numbers."""
     begin_ms = history.event_ms(names.FAULT_BEGINS)
     whole = [row for row in history.acknowledged if begin_ms is None or row.complete_ms < begin_ms]
     took = [row.complete_ms - row.invoke_ms for row in whole]
     slowest_ms = max((row.complete_ms - row.invoke_ms for row in history.acknowledged), default=0)
-    count = verdict.counts
-    found = {
-        "acknowledged": f"{count.get('acknowledged', 0):,}",
-        "refused": f"{count.get('refused', 0):,}",
-        "unknown": f"{count.get('unknown', 0):,}",
-        "p50 of a send before the fault, ms": f"{percentile(took, 0.5):g}",
-        "p99 of a send before the fault, ms": f"{percentile(took, 0.99):g}",
-        "slowest answer of all, ms": f"{slowest_ms:,}",
+    return {
+        "acknowledged": float(verdict.counts.get("acknowledged", 0)),
+        "refused": float(verdict.counts.get("refused", 0)),
+        "unknown": float(verdict.counts.get("unknown", 0)),
+        "p50 of a send before the fault, ms": float(percentile(took, 0.5)),
+        "p99 of a send before the fault, ms": float(percentile(took, 0.99)),
+        "slowest answer of all, ms": float(slowest_ms),
+        **stages.measured(history, verdict),
     }
-    for after, key, name in (
-        (names.FAULT_BEGINS, names.SLAVE_READ, "fault → first read served from a slave, s"),
-        (names.FAULT_ENDS, names.FIRST_SEND_AGAIN, "fault's end → first send acknowledged, s"),
-        (names.FAULT_ENDS, names.IN_SYNC_AGAIN, "fault's end → everything as before, s"),
-    ):
-        since_ms, at_ms = history.event_ms(after), history.event_ms(key)
-        if since_ms is not None and at_ms is not None:
-            found[name] = f"{(at_ms - since_ms) / 1000:.2f}"
-    return found
 
 
 def rates(history: History, bucket_ms: int) -> tuple[list[float], dict[str, list[float]]]:

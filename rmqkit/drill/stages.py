@@ -1,0 +1,104 @@
+"""The stages of a takeover and of a return: when each was reached, since the fault began or since it ended.
+
+A stage is an event of the time line (`timeline.derive` finds most of them in the rows). Looks from outside are 30 ms apart
+while anything changes (`real_watch.QUICK_S`), so a stage is as exact as that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from rmqkit.drill import history as names
+from rmqkit.drill.history import History
+from rmqkit.drill.promises.contract import Finding
+from rmqkit.drill.verdict import Verdict
+
+TAKEOVER = "takeover"
+RETURN = "return"
+
+#: event → words, in the order in which stages mostly come
+STAGES: Mapping[str, Mapping[str, str]] = {
+    TAKEOVER: {
+        names.FIRST_FAILED_SEND: "first failed send",
+        names.NOTICED: "noticed by the name server",
+        names.ANNOUNCED: "known in the group",
+        names.ROUTE_CHANGED: "route changed",
+        names.ACTS: "a slave acts",
+        names.SLAVE_READ: "first read served from a slave",
+        names.LOCK_GRANTED: "lock granted",
+        names.DELAY_DELIVERED: "delayed message released",
+        names.LATE_READ: "a new group reads",
+    },
+    RETURN: {
+        names.NODE_BACK: "node answers",
+        names.PRE_ONLINE_DONE: "pre-online done",
+        names.REGISTERED: "registered",
+        names.FIRST_SEND_AGAIN: "first send acknowledged",
+        names.IN_SYNC_AGAIN: "everything as before",
+    },
+}
+SINCE = {TAKEOVER: names.FAULT_BEGINS, RETURN: names.FAULT_ENDS}
+
+
+class Stage(NamedTuple):
+    part: str
+    name: str
+    #: since the fault began (takeover) or ended (return); a look may see it just before
+    after_ms: int
+    more: str
+
+
+def stages(history: History) -> list[Stage]:
+    """Those that were reached, in the order of time. A node may be back before the end of its fault is written down."""
+    found = []
+    for part, table in STAGES.items():
+        since_ms = history.event_ms(SINCE[part])
+        if since_ms is None:
+            continue
+        for row in history.events:
+            if row.key in table and (part == TAKEOVER or row.invoke_ms >= since_ms):
+                found.append(Stage(part, table[row.key], row.invoke_ms - since_ms, row.value))
+    return found
+
+
+def measured(history: History, verdict: Verdict) -> dict[str, float]:
+    """What drills are compared by: seconds of the stages, and counts of what came again."""
+    found: dict[str, float] = {}
+    for stage in stages(history):
+        whence = "fault" if stage.part == TAKEOVER else "fault's end"
+        found.setdefault(f"{whence} → {stage.name}, s", stage.after_ms / 1000)
+    found |= given_again(verdict)
+    return found
+
+
+#: promise → its counts that say what came more than once, or overlapped
+AGAIN: Mapping[str, Mapping[str, str]] = {
+    "progress-forward": {
+        "given again at takeover": "messages given again at takeover",
+        "given again at return": "messages given again at return",
+        "given back at takeover": "offsets given back at takeover",
+        "given back at return": "offsets given back at return",
+    },
+    "delay-kept": {
+        "escaped": "delayed messages escaped",
+        "released twice": "delayed messages released twice",
+        "latest ms": "latest delayed message, ms",
+    },
+    "locks-exclusive": {
+        "leases that overlap": "leases that overlap",
+        "longest overlap ms": "longest overlap of leases, ms",
+        "gap at takeover ms": "gap of locks at takeover, ms",
+    },
+    "one-master": {"master and acting at once, ms": "master and acting at once, ms"},
+}
+
+
+def given_again(verdict: Verdict) -> dict[str, float]:
+    findings: dict[str, Finding] = {each.name: each.finding for each in verdict.promises}
+    return {
+        words: float(findings[name].counts.get(count, 0))
+        for name, table in AGAIN.items()
+        if name in findings
+        for count, words in table.items()
+    }

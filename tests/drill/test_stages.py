@@ -1,0 +1,118 @@
+"""Stages of a takeover out of the rows, and comparing drills by them."""
+
+import pytest
+
+from rmqkit.cli import drill_shown
+from rmqkit.drill import history as names
+from rmqkit.drill import report_words
+from rmqkit.drill.compared import compare, median_of, number
+from rmqkit.drill.doing import Done
+from rmqkit.drill.engine import Outcome
+from rmqkit.drill.promises import PROMISES
+from rmqkit.drill.report import line
+from rmqkit.drill.stages import RETURN, TAKEOVER, measured, stages
+from rmqkit.drill.timeline import derive
+from rmqkit.drill.verdict import Checked, verdict_of
+from tests.drill.hand import BROKER, MASTER, PLAN, SLAVE, whole
+
+
+def told():
+    """A takeover with all its stages, by what the rows show."""
+    hand = whole().failed("x", at_ms=1_020)
+    for at_ms, node, members in ((0, MASTER, [0, 1]), (1_050, SLAVE, [1]), (2_140, MASTER, [0, 1])):
+        shown = {"members": members, "writable": node == MASTER}
+        value = ",".join(map(str, members))
+        hand.history.add("route", client="ns-0", key=node, value=value, invoke_ms=at_ms, broker=BROKER, **shown)
+    hand.history.add("probe", client="probe", invoke_ms=1_060, broker=BROKER, node=SLAVE, broker_id=1)
+    hand.event(names.NODE_BACK, 2_100).event(names.IN_SYNC_AGAIN, 2_900)
+    derive(hand.history)
+    return hand
+
+
+def test_stages_are_found_in_the_rows():
+    found = {(stage.part, stage.name): stage.after_ms for stage in stages(told().history)}
+    assert found == {
+        (TAKEOVER, "first failed send"): 25,
+        (TAKEOVER, "noticed by the name server"): 50,
+        (TAKEOVER, "route changed"): 50,
+        (TAKEOVER, "first read served from a slave"): 60,
+        (TAKEOVER, "known in the group"): 100,
+        (TAKEOVER, "a slave acts"): 100,
+        (TAKEOVER, "lock granted"): 202,
+        (TAKEOVER, "delayed message released"): 230,
+        (RETURN, "node answers"): 100,
+        (RETURN, "pre-online done"): 130,
+        (RETURN, "registered"): 140,
+        (RETURN, "first send acknowledged"): 505,
+        (RETURN, "everything as before"): 900,
+    }
+
+
+def test_a_route_that_never_changed_is_not_registered_again():
+    hand = whole()
+    hand.history.add("route", client="ns-0", key=MASTER, invoke_ms=0, broker=BROKER, members=[0, 1], writable=True)
+    hand.history.add("route", client="ns-0", key=MASTER, invoke_ms=2_500, broker=BROKER, members=[0], writable=True)
+    derive(hand.history)
+    assert names.REGISTERED not in [row.key for row in hand.history.events]
+
+
+def verdict(hand):
+    checked = [Checked(name, made.text, made().check(hand.history, PLAN)) for name, made in PROMISES.items()]
+    return verdict_of(hand.history, checked, node=MASTER, proof="gone", why="")
+
+
+def test_what_drills_are_compared_by_has_stages_and_what_came_again():
+    hand = told().deliver("a", 0, at_ms=1_600)
+    found = measured(hand.history, verdict(hand))
+    assert found["fault → lock granted, s"] == 0.202
+    assert found["fault's end → registered, s"] == 0.14
+    assert found["messages given again at takeover"] == 1
+    assert found["delayed messages escaped"] == 1
+    shown = report_words.figures(hand.history, verdict(hand))
+    assert shown["fault → lock granted, s"] == "0.20"
+    assert shown["messages given again at takeover"] == "1"
+
+
+def test_delayed_messages_are_in_stories():
+    history = told().history
+    assert [line(row) for row in history.story("s") if row.kind != "event"] == [
+        "delayer: send with delay level 1 ended ok after 3 ms, due at 1200 ms",
+        "delayed-0: delivered to g-delayed from broker-b queue 0 offset 0, put there by broker-a:1",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("values", "low", "high", "at_least"),
+    [([3.0], 3, 3, 0.0), ([1.0, 9.0], 1, 9, 0.5), (range(1, 7), 1, 6, 0.95), (range(1, 21), 6, 15, 0.95)],
+)
+def test_the_interval_of_a_median_is_that_of_order_statistics(values, low, high, at_least):
+    found = median_of([*values])
+    assert (found.low, found.high, found.runs) == (low, high, len(values))
+    assert found.level >= at_least
+
+
+def test_sides_are_compared_pair_by_pair():
+    first = [{"s": 1.0, "x": 3}, {"s": 2.0}, {"s": 3.0}]
+    second = [{"s": 1.5}, {"s": 2.5}, {"s": 3.7}]
+    by_name = {each.name: each for each in compare(first, second)}
+    assert str(by_name["s"].difference) == "0.5 [0.5 – 0.7]"
+    assert [str(each) for each in by_name["s"].sides] == ["2 [1 – 3]", "2.5 [1.5 – 3.7]"]
+    assert by_name["x"].sides[1] is by_name["x"].difference is None
+    assert median_of([]) is None
+    assert number(12) == "12"
+
+
+def test_many_drills_a_side_are_shown_as_medians(tmp_path):
+    hand = told()
+    done = Done(PLAN, Outcome(verdict(hand)), hand.history, tmp_path)
+    rows = {name: cells for name, *cells in drill_shown.compared([[done] * 6, [done] * 6])}
+    assert rows["verdict"] == ["6 valid", "6 valid", ""]
+    assert rows["fault → lock granted, s"] == ["0.2 [0.2 – 0.2]", "0.2 [0.2 – 0.2]", "0 [0 – 0]"]
+    document = drill_shown.compared_document(["a", "b"], [[done] * 6, [done] * 6])
+    assert [len(each) for each in document["drills"].values()] == [6, 6]
+    figure = next(each for each in document["figures"] if each["name"] == "fault → lock granted, s")
+    assert figure["difference"]["runs"] == 6
+    # One drill a side has no medians, and each promise's verdict.
+    one = {name: cells for name, *cells in drill_shown.compared([[done], [done]])}
+    assert one["locks-exclusive"] == ["valid", "valid"]
+    assert list(drill_shown.compared_document(["a", "b"], [[done], [done]])) == ["a", "b"]
