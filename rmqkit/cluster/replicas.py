@@ -14,6 +14,8 @@ from typing import Any, NamedTuple
 FOLLOWING = "following"
 #: states of a slave that it does not leave by itself
 STUCK = ("ahead", "foreign")
+#: what one of them says while it is on its way out of it all the same
+CUTTING = "cut off now"
 
 
 class Replication(NamedTuple):
@@ -36,7 +38,7 @@ class Replication(NamedTuple):
 
     @property
     def is_stuck(self) -> bool:
-        return self.is_slave and self.state in STUCK
+        return self.is_slave and self.state in STUCK and CUTTING not in self.why
 
     def hears(self, broker_id: int) -> bool:
         """Whether a master has had a report of that slave."""

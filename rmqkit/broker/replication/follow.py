@@ -42,6 +42,8 @@ NO_MASTER = "no-master"
 CONNECTING = "connecting"
 FOLLOWING = "following"
 AHEAD = "ahead"
+#: said in that state while it is on its way out of it
+CUTTING = "they are copied and cut off now"
 FOREIGN = "foreign"
 REFUSED = "refused"
 STOPPED = "stopped"
@@ -298,7 +300,7 @@ class Following:
             if why_not:
                 self._set(FOREIGN, f"{verdict.why.partition(';')[0]}; not cut: {why_not}")
             else:
-                self._set(AHEAD, verdict.why)
+                self._set(AHEAD, f"{verdict.why.partition(';')[0]}; {CUTTING}")
                 self.ahead.cut(verdict.cut_to, self._cut)
 
         def answered(outcome: Outcome) -> None:
