@@ -7,7 +7,7 @@ the topic that each group has for this purpose.
 The answers are merged: an id is alive while any name server lists it. Name servers disagree while news travels, so
 
 - one that has just come to know this broker may not know the others yet (it was restarted, or stood still and took
-  everybody out): for `RIPE_MS` it may tell who is there, not who is gone
+  everybody out): for a while it may tell who is there, not who is gone
 - what it said is forgotten when it has not answered for `brokerNotActiveTimeoutMillis` and two periods
 - about this broker itself only one has a say that was asked after it took its registration. If it lists others and not
   this broker, it has taken it out (`on_dropped`); if it lists another address under this broker's id, two brokers have the
@@ -41,9 +41,9 @@ DUTY = "roles-members"
 SEEK_MS = 50
 #: name servers that have not answered are waited for so long after the first one has
 OTHERS_MS = 300
-#: so long after it took this broker's registration a name server may not know the others yet: registrations are tried
-#: again each second
-RIPE_MS = 2500
+#: so long after it took this broker's registration, and one period, a name server may not know the others yet:
+#: registrations are tried again each second
+RIPE_MS = 1500
 #: brokers register again within a minute at the latest
 CONFLICT_MS = 120_000
 #: with the name of the group behind it (`TopicValidator.SYNC_BROKER_MEMBER_GROUP_PREFIX`)
@@ -135,7 +135,7 @@ class Members:
         since_ms = min(
             (registered.get(each, NEVER_MS) for each, view in self.views.items() if view.told_ms >= 0), default=NEVER_MS
         )
-        return since_ms + RIPE_MS <= self._broker.clock.mono_ms
+        return since_ms + self._ripe_ms() <= self._broker.clock.mono_ms
 
     # --- asking -------------------------------------------------------------------------------------------------------
 
@@ -158,6 +158,9 @@ class Members:
 
     def _period_ms(self) -> int:
         return self._broker.config.acting.member_sync_ms
+
+    def _ripe_ms(self) -> int:
+        return RIPE_MS + self._period_ms()
 
     def _ask(self, address: Address, view: View, now_ms: int) -> None:
         broker = self._broker
@@ -235,7 +238,7 @@ class Members:
         if was_asked_after:
             self._look_for_conflict(listed.get(own_id, own), now_ms)
         listed.pop(own_id, None)
-        is_ripe = registered_ms is not None and registered_ms + RIPE_MS <= view.asked_ms
+        is_ripe = registered_ms is not None and registered_ms + self._ripe_ms() <= view.asked_ms
         if is_ripe or not broker.roles.does(Duty.REGISTER):
             view.listed.clear()
         view.told_ms = now_ms
