@@ -16,6 +16,7 @@ from rmqkit.wire.schemas.nameserver import NotifyMinBrokerIdChangeRequest
 from rmqkit.wire.schemas.pull import PullMessageRequest
 from rmqkit.wire.schemas.send import SendMessageRequestV2
 from tests.broker.replica_group import PORT, Group
+from tests.tidy.tree import ROOT
 
 NOT_ACTIVE_MS = 2000
 HEARTBEAT_MS = 300
@@ -402,3 +403,11 @@ def test_two_slaves_with_one_id_are_told_of_and_none_of_them_acts():
     assert any("is registered with its brokerId 1, too" in why for why in said)
     acting = [node for node in ("broker-1", "other-1") if group.node(node).roles.is_acting]
     assert len(acting) <= 1
+
+
+def test_the_page_about_failover_has_the_table_of_duties():
+    page = (ROOT / "docs" / "failover.md").read_text()
+    states = {frozenset(Online): "always", frozenset((Online.ONLINE,)): "online"}
+    for duty, (roles, online) in DUTIES.items():
+        names = ", ".join(role for role in Role if role in roles)
+        assert f"| `{duty}` | {names} | {states[online]} |" in page
