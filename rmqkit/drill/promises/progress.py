@@ -55,7 +55,8 @@ class Change(NamedTuple):
         both = sorted((*broken.get(self.before.node, ()), *broken.get(self.after.node, ())))
         if not any(since <= begin_ms <= until for since, until in both):
             return sure_ms
-        whole_ms, together_ms = 0, -1
+        # The load began in a steady state: before the first fault both were whole for long enough.
+        whole_ms, together_ms = -TOGETHER_MS, -1
         for since, until in both:
             if since > begin_ms:
                 break
