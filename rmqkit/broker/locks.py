@@ -38,6 +38,8 @@ class Lease(NamedTuple):
 
 class LockTable:
     def __init__(self, locks_max: int = LOCKS_MAX) -> None:
+        #: how long a lease runs; simulated clusters have shorter ones
+        self.live_ms = LOCK_LIVE_MS
         self.by_group: dict[str, dict[MessageQueue, Lease]] = {}
         self.count = 0
         self._locks_max = locks_max
@@ -60,7 +62,7 @@ class LockTable:
                 self.count += 1
             elif known.client_id == client_id:
                 before = known._replace(before=None) if attempt else None
-            elif now_ms - known.since_ms <= LOCK_LIVE_MS:
+            elif now_ms - known.since_ms <= self.live_ms:
                 continue
             held[queue] = Lease(client_id, now_ms, attempt, before)
             granted.append(queue)
@@ -98,18 +100,18 @@ class LockTable:
     def holds_any(self, group: str, now_ms: int) -> bool:
         """Whether some member of the group has a lease that runs: the group consumes in order."""
         held = self.by_group.get(group)
-        return held is not None and any(now_ms - lease.since_ms <= LOCK_LIVE_MS for lease in held.values())
+        return held is not None and any(now_ms - lease.since_ms <= self.live_ms for lease in held.values())
 
     def running(self, now_ms: int) -> int:
         """How many leases run."""
         leases = (lease for held in self.by_group.values() for lease in held.values())
-        return sum(now_ms - lease.since_ms <= LOCK_LIVE_MS for lease in leases)
+        return sum(now_ms - lease.since_ms <= self.live_ms for lease in leases)
 
     def sweep(self, now_ms: int) -> None:
         """Forget what ran out."""
         for group, held in list(self.by_group.items()):
             for queue, lease in list(held.items()):
-                if now_ms - lease.since_ms > LOCK_LIVE_MS:
+                if now_ms - lease.since_ms > self.live_ms:
                     self._forget(group, queue)
 
     def _forget(self, group: str, queue: MessageQueue) -> None:

@@ -25,7 +25,7 @@ Before the first vote the file says that votes are cast (`voting`), durably: wha
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from rmqkit.broker.locks import LOCK_LIVE_MS, LockTable
+from rmqkit.broker.locks import LockTable
 from rmqkit.errors import RemoteProtocolError
 from rmqkit.runtime.calls import CallFailed, Outcome
 from rmqkit.runtime.kept import KeptFile
@@ -94,8 +94,8 @@ class Recall:
         if self.is_sure:
             return 0 if self._is_marked else 1
         if self._started_ms is None:
-            return LOCK_LIVE_MS
-        return max(1, self._started_ms + LOCK_LIVE_MS + 1 - now_ms)
+            return self._table.live_ms
+        return max(1, self._started_ms + self._table.live_ms + 1 - now_ms)
 
     def told(self, now_ms: int) -> Mapping[str, Any]:
         """The answer to another broker that asks (3)."""
@@ -139,7 +139,7 @@ class Recall:
         if not self._is_marked and not self._file.busy:
             self._mark()
         up_ms = now_ms - self._started_ms
-        if not self.is_sure and up_ms > LOCK_LIVE_MS:
+        if not self.is_sure and up_ms > self._table.live_ms:
             self._become_sure("its votes of earlier lives have run out")
         elif not self.is_sure and up_ms >= ASK_AFTER_MS:
             self._ask()

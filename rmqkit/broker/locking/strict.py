@@ -24,7 +24,7 @@ from rmqkit.broker.lock_modes import NO_ROOM, NOTHING_MORE, Locked, More
 from rmqkit.broker.locking.ballot import Ballot
 from rmqkit.broker.locking.recall import Recall
 from rmqkit.broker.locking.untold import Untold
-from rmqkit.broker.locks import LOCK_LIVE_MS, LockTable
+from rmqkit.broker.locks import LockTable
 from rmqkit.runtime.connection import Address
 from rmqkit.wire.bodies import LockBatchBody
 from rmqkit.wire.fastjson import MessageQueue
@@ -169,13 +169,13 @@ class Strict:
         if self.table.holds_any(group, now_ms):
             return True
         granted_ms = self._granted_ms.get(group)
-        return not self.may_vote(now_ms) and granted_ms is not None and now_ms - granted_ms <= LOCK_LIVE_MS
+        return not self.may_vote(now_ms) and granted_ms is not None and now_ms - granted_ms <= self.table.live_ms
 
     def sweep(self, now_ms: int) -> None:
         self.table.sweep(now_ms)
-        self._over = {attempt: told_ms for attempt, told_ms in self._over.items() if now_ms - told_ms <= LOCK_LIVE_MS}
+        self._over = {attempt: told_ms for attempt, told_ms in self._over.items() if now_ms - told_ms <= self.table.live_ms}
         self._granted_ms = {
-            group: granted_ms for group, granted_ms in self._granted_ms.items() if now_ms - granted_ms <= LOCK_LIVE_MS
+            group: granted_ms for group, granted_ms in self._granted_ms.items() if now_ms - granted_ms <= self.table.live_ms
         }
 
     def facts(self, now_ms: int) -> Mapping[str, str]:

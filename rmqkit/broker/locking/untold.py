@@ -8,7 +8,6 @@ run. Repeating does no harm: it changes what that attempt has left and nothing e
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from rmqkit.broker.locks import LOCK_LIVE_MS
 from rmqkit.runtime.calls import CallFailed, Outcome
 from rmqkit.wire.codes import RequestCode
 
@@ -39,7 +38,7 @@ class Untold:
 
     def tell(self, body: bytes, *, repeat: bool) -> None:
         """Every other member that is alive; with `repeat` until it has heard."""
-        until_ms = self._broker.clock.mono_ms + (LOCK_LIVE_MS if repeat else 0)
+        until_ms = self._broker.clock.mono_ms + (self._mode.table.live_ms if repeat else 0)
         for member, _ in self._mode.others():
             self._tell(_Told(member, body, until_ms))
 
