@@ -122,7 +122,8 @@ def fault_of_plan(plan: Plan) -> tuple[Plan, Fault]:
         raise DrillError("a series that breaks no broker")
     series = ActingSeries(steps)
     target = f"{first.node.broker}:{first.node.broker_id}"
-    return plan.changed(target=target, group=first.node.broker, fault_ms=series.lasts_ms), series
+    seen = {**plan.seen, "lockMaxLiveTime": str(extras.lease_ms)}
+    return plan.changed(target=target, group=first.node.broker, fault_ms=series.lasts_ms, seen=seen), series
 
 
 def told(plan: Plan) -> dict[str, Any]:
