@@ -126,10 +126,18 @@ class Ballot:
         undecided = [queue for queue in lost if self._refusals[queue] < refused_by]
         if undecided and not granted:
             most = max(self._votes[queue] for queue in undecided)
-            known = "" if self._broker.roles.is_enabled else "; members know each other only with enableSlaveActingMaster"
-            self._finish(f"no quorum: {most} of {self.size} brokers voted for the queue, {self.quorum} have to{known}")
+            text = f"no quorum: {most} of {self.size} brokers voted for the queue, {self.quorum} have to"
+            self._finish(text + self._hint())
         else:
             self._finish(granted)
+
+    def _hint(self) -> str:
+        own_from_ms = self._mode.recall.votes_from_ms(self._broker.clock.mono_ms)
+        if own_from_ms:
+            return f"; this one votes in {own_from_ms // 1000 + 1} s, when all it may have forgotten has run out"
+        if self.size > 1 and not self._broker.roles.is_enabled:
+            return "; members know each other only with enableSlaveActingMaster"
+        return ""
 
     def _finish(self, outcome: Sequence[MessageQueue] | str) -> None:
         self.is_over = True
