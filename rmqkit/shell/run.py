@@ -75,7 +75,7 @@ def run_nodes(
         hosts.open_drill_sockets()
     except (RmqkitError, OSError) as error:
         name = making or (loop.failed.name if loop.failed is not None else "")
-        code = _cannot_start(driver_log, error, name if len(specs) > 1 else "")
+        code = _cannot_start(driver_log, error, specs, name)
         loop.close()
         return code
     try:
@@ -84,7 +84,7 @@ def run_nodes(
             ready([resident.started for resident in hosts.residents.values()])
         clean = loop.run()
     except CannotStart as error:
-        return _cannot_start(driver_log, error, loop.failed.name if loop.failed is not None and len(specs) > 1 else "")
+        return _cannot_start(driver_log, error, specs, loop.failed.name if loop.failed is not None else "")
     except Exception:
         _tell_story(hosts, driver_log)
         return EXIT_BROKEN
@@ -130,9 +130,12 @@ def reason_of(error: RmqkitError | OSError) -> str:
     return str(error)
 
 
-def _cannot_start(log: NodeLog, error: RmqkitError | OSError, node: str = "") -> int:
-    """`node` is named where there are several."""
-    line = f"{node}: {reason_of(error)}" if node else reason_of(error)
+def _cannot_start(log: NodeLog, error: RmqkitError | OSError, specs: Sequence[NodeSpec] = (), node: str = "") -> int:
+    """`node` is named where there are several, and its own log says why, too."""
+    line = f"{node}: {reason_of(error)}" if node and len(specs) > 1 else reason_of(error)
+    for spec in specs:
+        if spec.name == node and spec.sink is not None:
+            NodeLog(spec.sink, node).error("cannot start", reason=reason_of(error))
     if log.sink.path is not None:
         log.error("cannot start", reason=line)
     if not (log.sink.is_json and log.sink.is_stderr and log.sink.path is not None):

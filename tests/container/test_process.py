@@ -123,6 +123,7 @@ def test_one_whose_port_is_taken_stops_the_start_of_all_and_is_named(container):
         done = subprocess.run([*NODE, *container.words(a, b)], capture_output=True, text=True, timeout=DEADLINE_S)
     assert done.returncode == 1
     assert f"error: b-0: 127.0.0.1:{container.base + 10} is taken by pid {os.getpid()}" in done.stderr
+    assert "ERROR b-0 cannot start reason=" in container.log("b")
 
 
 @pytest.mark.parametrize("port", ["x", "70000", "-1"])
