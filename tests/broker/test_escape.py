@@ -6,6 +6,7 @@ The group has lost its master, and its slave is told to act, as if it had found 
 import pytest
 
 from rmqkit.broker.roles import Online, Role
+from rmqkit.broker.schedule.delivery import ESCAPES_MAX
 from rmqkit.sim.cluster import SimCluster
 from rmqkit.sim.world import World
 from rmqkit.store.contract import Put, PutStatus
@@ -14,6 +15,7 @@ from rmqkit.wire import properties as props
 from rmqkit.wire.codes import RequestCode, ResponseCode
 from rmqkit.wire.record import decode_record
 from rmqkit.wire.schemas.send import ConsumerSendMsgBackRequest, SendMessageRequestV2
+from tests.broker.requests import UNIQ, send, with_topic
 
 A0, A1, B0, B1 = "broker-a-0", "broker-a-1", "broker-b-0", "broker-b-1"
 SCHEDULE = "SCHEDULE_TOPIC_XXXX"
@@ -357,3 +359,134 @@ def test_a_slave_that_does_not_act_or_has_no_way_out_refuses(strategy):
     reply = lab.send_back(record)
     assert reply.code == ResponseCode.SERVICE_NOT_AVAILABLE
     assert "slave" in reply.remark
+
+
+# --- what is under way of a level, decided step by step
+
+
+class Held:
+    """A strategy whose answers the test gives."""
+
+    def __init__(self, broker):
+        self.asked = []
+        broker.node.escape.strategy = self
+        broker.node.roles.role = Role.ACTING
+
+    def put(self, message, then):
+        self.asked.append((message, then))
+
+    def take(self):
+        """What was asked since the last time: queue ids, and who waits for answers."""
+        asked, self.asked = self.asked, []
+        return [message.put.queue_id for message, _ in asked], [then for _, then in asked]
+
+    def waiting(self):
+        return 0
+
+    def facts(self):
+        return {"escapeWhy": "the test says so"}
+
+    def stop(self):
+        pass
+
+
+def held(make, queue_ids):
+    """A broker that acts, with delayed messages for these queues, in order, all due."""
+    broker = make()
+    client = with_topic(broker, queues=max(queue_ids) + 1)
+    for number, queue_id in enumerate(queue_ids):
+        send(client, "T", b"%d" % number, i=f"{UNIQ}DELAY\x011\x02", e=str(queue_id))
+    strategy = Held(broker)
+    broker.advance(1_000)
+    return broker, strategy
+
+
+def answered(broker, then, status=PutStatus.PUT_OK):
+    broker.turn(lambda: then(status))
+    broker.turn()
+
+
+def test_few_are_under_way_and_each_for_another_queue(make):
+    broker, strategy = held(make, [0, 1, 2, 1, 3])
+    queues, (first, second, third) = strategy.take()
+    assert queues == [0, 1, 2], "the fourth waits for the second, and the fifth behind it"
+    answered(broker, third)
+    answered(broker, first)
+    assert strategy.take() == ([], [])
+    assert broker.node.schedule.offsets.by_level == {1: 1}
+    answered(broker, second)
+    queues, thens = strategy.take()
+    assert queues == [1, 3]
+    assert broker.node.schedule.offsets.by_level == {1: 3}
+    for then in thens:
+        answered(broker, then)
+    assert broker.node.schedule.offsets.by_level == {1: 5}
+
+
+def test_a_level_has_so_many_under_way(make):
+    _, strategy = held(make, range(20))
+    assert strategy.take()[0] == list(range(ESCAPES_MAX))
+
+
+def test_after_a_failure_one_alone_is_tried_with_a_growing_pause(make):
+    broker, strategy = held(make, range(4))
+    _, thens = strategy.take()
+    for then in reversed(thens):
+        answered(broker, then, PutStatus.SERVICE_NOT_AVAILABLE)
+    pauses = []
+    for _ in range(30):
+        before_ms = broker.clock.mono_ms
+        while not strategy.asked:
+            broker.advance(50)
+        queues, (then,) = strategy.take()
+        assert queues == [0]
+        pauses.append(broker.clock.mono_ms - before_ms)
+        answered(broker, then, PutStatus.UNKNOWN_ERROR)
+    assert pauses == sorted(pauses)
+    assert 2_000 <= pauses[-1] <= 2_050, "and goes on"
+    assert broker.node.facts()["escapeWaiting"] == "4"
+    seen = []
+    broker.advance(2_050)
+    while strategy.asked:
+        queues, (then,) = strategy.take()
+        seen += queues
+        answered(broker, then)
+    assert seen == [0, 1, 2, 3]
+    assert broker.node.schedule.offsets.by_level == {1: 4}
+
+
+def test_what_failed_goes_again_before_what_stands_behind_it(make):
+    broker, strategy = held(make, [0, 1, 0, 1])
+    _, (first, second) = strategy.take()
+    answered(broker, first, PutStatus.SERVICE_NOT_AVAILABLE)
+    broker.advance(1_000)
+    assert strategy.take() == ([], []), "one is under way"
+    answered(broker, second)
+    queues, (again,) = strategy.take()
+    assert queues == [0]
+    answered(broker, again)
+    queues, _ = strategy.take()
+    assert queues == [0, 1]
+
+
+def test_what_ends_after_the_role_counts_and_does_nothing_more(make):
+    broker, strategy = held(make, [0, 1, 2])
+    _, (first, second, third) = strategy.take()
+    broker.turn(broker.node.schedule.stop)
+    answered(broker, first)
+    answered(broker, second, PutStatus.SERVICE_NOT_AVAILABLE)
+    answered(broker, third)
+    broker.advance(10_000)
+    assert strategy.take() == ([], [])
+    assert broker.node.schedule.offsets.by_level == {1: 1}
+
+
+def test_what_ends_after_the_level_was_begun_anew_does_not_count(make):
+    broker, strategy = held(make, [0, 1])
+    _, (first, _) = strategy.take()
+    broker.turn(broker.node.schedule.stop)
+    broker.turn(broker.node.schedule.start)
+    broker.turn()
+    assert strategy.take()[0] == [0, 1]
+    answered(broker, first)
+    assert broker.node.schedule.offsets.by_level == {}

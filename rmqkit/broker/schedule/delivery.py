@@ -3,10 +3,11 @@
     on:   a duty reads the queue of each level from where it was left, puts what is due and sleeps until the next one is
     off:  nothing is delivered; puts that are under way still count
 
-A master puts into its own store. Who acts for one may not write there: its messages escape (`broker/escape`), one at a time
-a level, so that the order of a level is kept. It begins where the copied progress ends, and how far it gets is its
-progress; the master that comes back takes that over. It looks at its queues each 100 ms, as what is replicated still
-arrives without an append of its own.
+A master puts into its own store. Who acts for one may not write there: its messages escape (`broker/escape`). A level has
+few of them under way, each for another queue, so that what comes to a queue comes in order whatever fails; after a failure
+one alone, until it is put. An acting master begins where the copied progress ends, and how far it gets is its progress;
+the master that comes back takes that over. It looks at its queues each 100 ms, as what is replicated still arrives without
+an append of its own.
 
 A level's queue is in the order of its due times, so only its first message is waited for: the duty wakes when that is
 due, and a level without messages costs nothing. While anything waits the clock is looked at each second, as somebody may
@@ -30,6 +31,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from rmqkit.broker.names import SCHEDULE_TOPIC
+from rmqkit.broker.schedule.level import Delivery, Level
 from rmqkit.broker.schedule.progress import DelayOffsets
 from rmqkit.broker.schedule.rewrite import due, postponed
 from rmqkit.errors import CorruptRecord
@@ -51,6 +53,8 @@ UNREADABLE_MS = 10_000
 #: until a put that failed is put again: so much more each time
 RETRY_STEP_MS = 100
 RETRY_MAX_MS = 60_000
+#: escapes under way a level
+ESCAPES_MAX = 8
 #: of an acting master: nothing but a look at its routes is wasted, and the group waits
 ESCAPE_RETRY_MAX_MS = 2_000
 #: progress of an acting master is saved this soon: what it has escaped is in no log of its own
@@ -59,54 +63,6 @@ ESCAPE_SAVE_MS = 1_000
 Then = Callable[[PutStatus], None]
 PutSeam = Callable[[Put, Then], None]
 EscapeSeam = Callable[[Put, str, Then], None]
-
-
-class Delivery:
-    """One message under way."""
-
-    __slots__ = ("is_done", "offset")
-
-    def __init__(self, offset: int) -> None:
-        self.offset = offset
-        self.is_done = False
-
-
-class Level:
-    """One delay level; times are monotonic."""
-
-    __slots__ = (
-        "again",
-        "awaited",
-        "delay_ms",
-        "due_ms",
-        "failures",
-        "is_full",
-        "next",
-        "number",
-        "offset",
-        "retry_ms",
-        "under_way",
-    )
-
-    def __init__(self, number: int, delay_ms: int, offset: int) -> None:
-        self.number = number
-        self.delay_ms = delay_ms
-        self.offset = self.next = offset
-        self.under_way: deque[Delivery] = deque()
-        #: those that failed
-        self.again: deque[Delivery] = deque()
-        self.failures = 0
-        self.retry_ms = 0
-        #: when to look at it next; None: when a message arrives
-        self.due_ms: int | None = None
-        #: one past the last message that this broker appended
-        self.awaited = 0
-        #: as many under way as may be
-        self.is_full = False
-
-    @property
-    def queue_id(self) -> int:
-        return self.number - 1
 
 
 class Schedule:
@@ -210,7 +166,7 @@ class Schedule:
         offset_max = self._corrected(level)
         size = 0
         while count > 0 and level.next < offset_max:
-            room = (1 if broker.roles.is_acting else broker.config.delay.pending_max) - len(level.under_way)
+            room = self._under_way_max(level) - len(level.under_way)
             if room <= 0:
                 level.is_full = True
                 return None, size
@@ -222,7 +178,9 @@ class Schedule:
                 wait_ms = self._due_ms(level, entry, wall_ms) - wall_ms
                 if wait_ms > 0:
                     return now_ms + min(wait_ms, CLOCK_LOOK_MS), size
-                self._deliver(level, entry)
+                if not self._deliver(level, entry):
+                    level.is_full = True
+                    return None, size
                 count -= 1
                 size += entry.size
                 if level.again:
@@ -257,31 +215,48 @@ class Schedule:
             due_ms = store_ms + level.delay_ms
         return wall_ms if due_ms > wall_ms + level.delay_ms else due_ms
 
-    def _deliver(self, level: Level, entry: Entry) -> None:
-        level.next = entry.queue_offset + 1
-        delivery = Delivery(entry.queue_offset)
-        level.under_way.append(delivery)
-        self._put(level, delivery, entry)
+    def _under_way_max(self, level: Level) -> int:
+        if not self._broker.roles.is_acting:
+            return self._broker.config.delay.pending_max
+        return 1 if level.failures else ESCAPES_MAX
 
-    def _put(self, level: Level, delivery: Delivery, entry: Entry) -> None:
+    def _deliver(self, level: Level, entry: Entry) -> bool:
+        """False when it has to wait for one that is under way to the same queue."""
         put = self._source(entry)
+        queue = (put.topic, put.queue_id) if isinstance(put, Put) else None
+        if self._broker.roles.is_acting and level.has_one_for(queue):
+            return False
+        level.next = entry.queue_offset + 1
+        delivery = Delivery(entry.queue_offset, queue)
+        level.under_way.append(delivery)
+        self._put(level, delivery, put)
+        return True
+
+    def _put(self, level: Level, delivery: Delivery, put: Put | str) -> None:
         if isinstance(put, str):
             if put:
                 self._broker.log.error("delayed-message-dropped", level=level.number, offset=delivery.offset, why=put)
             self._ended(level, delivery, PutStatus.PUT_OK)
+            return
+        ended = partial(self._ended, level, delivery)
+        if self._broker.roles.is_acting:
+            self.escape(put, f"SCHEDULE:{level.number}:{delivery.offset}", ended)
         else:
-            ended = partial(self._ended, level, delivery)
-            if self._broker.roles.is_acting:
-                self.escape(put, f"SCHEDULE:{level.number}:{delivery.offset}", ended)
-            else:
-                self.put(put, ended)
+            self.put(put, ended)
 
     def _put_again(self, level: Level) -> bool:
         """Those that failed, in order; whether more of the level can follow."""
         again, level.again = level.again, deque()
+        if self._broker.roles.is_acting:
+            # One alone: what is stored and not known to be would be stored again by each of them.
+            if level.in_flight_count > len(again):
+                level.again = again
+                return False
+            again, level.again = deque([again[0]]), deque(list(again)[1:])
         for delivery in again:
             entries = self._broker.store.entries(SCHEDULE_TOPIC, level.queue_id, delivery.offset, 1)
-            self._put(level, delivery, entries[0] if entries else Entry(delivery.offset, -1, 0, 0))
+            entry = entries[0] if entries else Entry(delivery.offset, -1, 0, 0)
+            self._put(level, delivery, self._source(entry))
         return not level.again
 
     def _source(self, entry: Entry) -> Put | str:
@@ -312,10 +287,15 @@ class Schedule:
         if done:
             level.failures = 0
             self._count(level, done)
-            if level.is_full:
-                level.is_full = False
-                if self.is_on:
-                    self._wake(level, self._broker.clock.mono_ms)
+        is_acting = self._broker.roles.is_acting
+        goes_on = level.is_full and (done or is_acting)
+        if is_acting and level.again and level.in_flight_count == len(level.again):
+            level.retry_ms = self._broker.clock.mono_ms
+            goes_on = True
+        if goes_on:
+            level.is_full = False
+            if self.is_on:
+                self._wake(level, self._broker.clock.mono_ms)
 
     def _count(self, level: Level, count: int) -> None:
         broker = self._broker
@@ -327,15 +307,17 @@ class Schedule:
 
     def _failed(self, level: Level, delivery: Delivery, status: PutStatus) -> None:
         now_ms = self._broker.clock.mono_ms
-        if not level.again:
+        is_acting = self._broker.roles.is_acting
+        if not level.again or (is_acting and level.retry_ms <= now_ms):
             level.failures += 1
-            is_acting = self._broker.roles.is_acting
             retry_max_ms = ESCAPE_RETRY_MAX_MS if is_acting else RETRY_MAX_MS
             level.retry_ms = now_ms + min(level.failures * RETRY_STEP_MS, retry_max_ms)
             if level.failures == 1:
                 why = self._broker.escape.why if is_acting else ""
                 self._broker.log.warning("delayed-message-not-stored", level=level.number, status=status.name, why=why)
         level.again.append(delivery)
+        if is_acting:
+            level.again = deque(sorted(level.again, key=lambda each: each.offset))
         if self.is_on:
             self._wake(level, level.retry_ms)
 
