@@ -26,6 +26,8 @@ from rmqkit.runtime.connection import Address
 EVERY_S = 0.25
 QUICK_S = 0.03
 ASK_S = 0.5
+#: a read that is not served so soon by somebody who is perhaps gone is tried anew, by the routes of then
+QUICK_ASK_S = 0.15
 JOIN_S = 3.0
 
 
@@ -223,6 +225,7 @@ class Watch:
     def _read_from(self, address: str, asked: Asked | None) -> Asked | None:
         """Read the last message of a queue, by an open connection if there is one; the connection, while it is good."""
         begun_ms = self.now_ms()
+        ask_s = QUICK_ASK_S if self._quick.is_set() else ASK_S
         target = self._nodes.get(address)
         known: dict[str, Any] = {"client": "probe", "invoke_ms": begun_ms, "broker": self.broker, "queue": 0}
         known["node"] = target.plan.node if target else address
@@ -230,8 +233,8 @@ class Watch:
         try:
             if asked is None:
                 host, port = Address.parse(address)
-                asked = Asked(host, port, ASK_S)
-            offset_min, end = asked.within(ASK_S).offsets(self.topic, 0)
+                asked = Asked(host, port, ask_s)
+            offset_min, end = asked.within(ask_s).offsets(self.topic, 0)
             records, _ = asked.pull(self.topic, 0, max(offset_min, end - 1), 1)
             if not records:
                 raise NoAnswer("nothing to read yet")

@@ -1,10 +1,12 @@
 """The series of real drills whose results stand in `docs/drills.md` (`make drills`).
 
-    python -m rmqkit.drill.series                # all of them, about 20 minutes; results into docs/drills/results.json
-    python -m rmqkit.drill.series --only pause --seconds 3 --out some.json
-    python -m rmqkit.drill.series --render       # only the table of docs/drills.md, from results.json
+    python -m rmqkit.drill.series                       # both lists, results into docs/drills/
+    python -m rmqkit.drill.series --list replicas       # fifty faults of one group of two: about 15 minutes
+    python -m rmqkit.drill.series --list takeovers      # thirty in which a slave acts (`takeovers.py`): about 20 minutes
+    python -m rmqkit.drill.series --list replicas --only pause --seconds 3 --out some.json
+    python -m rmqkit.drill.series --render              # only the tables of docs/drills.md, from the results
 
-Each has a cluster of its own: one name server, one group of two brokers. Runs that are not valid keep their folder.
+Each drill has a cluster of its own. Runs that are not valid keep their folder.
 """
 
 from __future__ import annotations
@@ -14,18 +16,18 @@ import json
 import logging
 import shutil
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from rmqkit.cluster.home import home_folder
-from rmqkit.drill import report_words
+from rmqkit.drill import report_words, takeovers
 from rmqkit.drill.doing import with_own_cluster
 from rmqkit.drill.plan import Flush, Mode, Plan, Replication
 from rmqkit.drill.promises.contract import Judgement
 from rmqkit.errors import RmqkitError
 
-RESULTS, PAGE = Path("docs/drills/results.json"), Path("docs/drills.md")
+RESULTS, TAKEOVERS, PAGE = Path("docs/drills/results.json"), Path("docs/drills/takeovers.json"), Path("docs/drills.md")
 BEGIN, END = "<!-- results: python -m rmqkit.drill.series -->", "<!-- end of results -->"
 SEEDS = (1, 2)
 
@@ -122,35 +124,66 @@ def _longest(rows: Iterable[Mapping[str, Any]], name: str) -> str:
     return f"{max(found):.2f}" if found else "–"
 
 
-def render(results: Sequence[Mapping[str, Any]], page: Path) -> None:
-    before, _, rest = page.read_text(encoding="utf-8").partition(BEGIN)
-    page.write_text(before + markdown(results).rstrip("\n") + rest.partition(END)[2], encoding="utf-8")
+def render(table: str, page: Path) -> None:
+    """Put a table between its own marks, which are its first and last line."""
+    begin, end = table.splitlines()[0], table.splitlines()[-1]
+    before, _, rest = page.read_text(encoding="utf-8").partition(begin)
+    page.write_text(before + table.rstrip("\n") + rest.partition(end)[2], encoding="utf-8")
+
+
+class Series(NamedTuple):
+    plans: Callable[[], list[Plan]]
+    results: Path
+    markdown: Callable[[Sequence[Mapping[str, Any]]], str]
+    #: what a result says of its plan beside what all say
+    told: Callable[[Plan], Mapping[str, Any]]
+
+
+LISTS: Mapping[str, Series] = {
+    "replicas": Series(plans, RESULTS, markdown, lambda plan: {}),
+    "takeovers": Series(takeovers.plans, TAKEOVERS, takeovers.markdown, takeovers.told),
+}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """0 when every drill is valid."""
     parser = argparse.ArgumentParser(prog="python -m rmqkit.drill.series")
+    parser.add_argument("--list", default="", choices=["", *LISTS], help="one of the lists alone")
     parser.add_argument("--only", default="", help="drills of this fault alone")
-    parser.add_argument("--seconds", type=float, default=6.0, help="how long a fault lasts")
-    parser.add_argument("--out", type=Path, default=RESULTS)
-    parser.add_argument("--render", action="store_true", help="do nothing, make the table of the page")
+    parser.add_argument("--seconds", type=float, help="how long a fault lasts")
+    parser.add_argument("--out", type=Path, help="write the results of --list here, and no table")
+    parser.add_argument("--render", action="store_true", help="do nothing, make the tables of the page")
     given = parser.parse_args(argv)
+    if given.out is not None and not given.list:
+        parser.error("--out wants --list")
+    lists = [LISTS[given.list]] if given.list else list(LISTS.values())
     if given.render:
-        render(json.loads(given.out.read_text(encoding="utf-8")), PAGE)
+        for series in lists:
+            render(series.markdown(json.loads((given.out or series.results).read_text(encoding="utf-8"))), PAGE)
         return 0
     logging.getLogger("rmqkit").addHandler(logging.NullHandler())
     logging.getLogger("rmqkit").propagate = False
-    wanted = [plan.changed(fault_ms=round(given.seconds * 1000)) for plan in plans() if given.only in ("", plan.fault)]
+    return max([_do_all(series, given) for series in lists])
+
+
+def _do_all(series: Series, given: argparse.Namespace) -> int:
+    """0 when every drill of the list is valid."""
+    wanted = [plan for plan in series.plans() if given.only in ("", plan.fault)]
+    if given.seconds is not None:
+        wanted = [plan.changed(fault_ms=round(given.seconds * 1000)) for plan in wanted]
+    out = given.out or series.results
     results = []
     for number, plan in enumerate(wanted, 1):
-        results.append(do(plan, home_folder()))
+        results.append({**do(plan, home_folder()), **series.told(plan)})
         last = results[-1]
         told = f"{last['judgement']} {last.get('run', '')} {last.get('why', '')}".strip()
-        print(f"{number:2}/{len(wanted)} {plan.fault} {plan.target} {plan.mode} seed {plan.seed}: {told}", flush=True)
-    given.out.parent.mkdir(parents=True, exist_ok=True)
-    given.out.write_text(json.dumps(results, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    if given.out == RESULTS and not given.only:
-        render(results, PAGE)
+        beside = " ".join(str(value) for value in series.told(plan).values())
+        words = f"{plan.fault} {plan.target} {plan.mode} seed {plan.seed} {beside}".rstrip()
+        print(f"{number:2}/{len(wanted)} {words}: {told}", flush=True)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_text(json.dumps(results, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    if given.out is None and not given.only:
+        render(series.markdown(results), PAGE)
     return 0 if all(each["judgement"] == Judgement.VALID for each in results) else 1
 
 

@@ -82,7 +82,8 @@ def _stages(history: History, rows: Sequence[Row]) -> None:
     found(names.PRE_ONLINE_DONE, off_ms, online, lambda row: f"{node}: {row.extra.get('why', '')}".rstrip(": "))
     gone_ms = next((row.complete_ms for row in routes if row.complete_ms >= begin_ms and row.key != node), None)
     if gone_ms is not None:
-        found(names.REGISTERED, end_ms, (row for row in routes if row.key == node), _listed)
+        again = (row for row in routes if row.key == node and broker_id in row.extra["members"])
+        found(names.REGISTERED, end_ms, again, _listed)
 
 
 def _after(row: Row, at_ms: int | None) -> bool:
