@@ -1,8 +1,11 @@
 """The broker node: composes tables, store, handlers and registration, and runs them in turns.
 
 Life: `start` loads the tables and starts the engine, whose recovery runs as duties; requests meanwhile are answered with
-SERVICE_NOT_AVAILABLE. When the engine is ready the broker registers and serves. `stop` unregisters, refuses what is new,
-lets the engine flush and close, saves the tables, and then says it is stopped.
+SERVICE_NOT_AVAILABLE. When the engine is ready the broker serves, and registers as its role allows (`roles`). `stop`
+unregisters, refuses what is new, lets the engine flush and close, saves the tables, and then says it is stopped.
+
+Begin of a turn: whatever comes first looks whether the last sign of life is too long ago (`roles.stalled`), so that a
+broker that stood still serves nothing of what came meanwhile.
 
 End of a turn (`settle`): the engine writes everything that was appended; puts are answered; records that became readable
 wake the pulls that wait for them; members of changed groups are told.
