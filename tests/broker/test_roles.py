@@ -411,3 +411,20 @@ def test_the_page_about_failover_has_the_table_of_duties():
     for duty, (roles, online) in DUTIES.items():
         names = ", ".join(role for role in Role if role in roles)
         assert f"| `{duty}` | {names} | {states[online]} |" in page
+
+
+def test_who_stands_still_on_its_way_back_begins_anew():
+    group = acting_group(slaves=2)
+    group.world.pause("broker-0")
+    group.until(lambda: group.slave.roles.is_acting, 5000)
+    group.world.resume("broker-0")
+    group.until(lambda: group.master.roles.online is Online.PRE_ONLINE, 2000)
+    group.world.pause("broker-0")
+    group.world.run_for(2 * NOT_ACTIVE_MS)
+    assert group.slave.roles.is_acting
+    group.world.resume("broker-0")
+    group.until(lambda: group.master.roles.online is Online.ISOLATED, 2000)
+    group.until(lambda: is_whole(group), 10_000)
+    assert [online for _, online, _ in role_lines(group, "broker-0")][-5:] == [
+        "isolated", "pre-online", "isolated", "pre-online", "online",
+    ]  # fmt: skip
