@@ -11,7 +11,7 @@ can. Times between two sends vary around the plan's rate, so that writers do not
 Where a slave may act for its master (`Plan.acting`) there is more to take over:
 
 - one writer more (`delayer`) sends delayed messages to queues of the broken group, in a topic of their own (`-delayed`), of
-  all levels up to `LEVEL_MAX_MS`; the group `delayed` (one PullConsumer) is given them.
+  levels up to `LEVEL_MAX_MS`; the group `delayed` (one PullConsumer) is given them.
 - a group `ordered` (one PushConsumer) comes with the proof of the fault as `late` does, and consumes in order from the
   first message on: from who acts, with the locks of who acts.
 - two lockers compete for the locks of the broken group's queues, as two members of a group of their own would: each asks
@@ -65,9 +65,10 @@ class LockOrder(NamedTuple):
 
 
 def levels_ms(plan: Plan) -> dict[int, int]:
-    """The delay levels that are used: level → ms."""
-    every = delays_ms(plan.word("messageDelayLevel", DEFAULT_LEVELS))
-    return {level: delay_ms for level, delay_ms in enumerate(every, 1) if delay_ms <= LEVEL_MAX_MS}
+    """The delay levels that are used, level → ms: none that outlasts the fault, unless every one does."""
+    every = dict(enumerate(delays_ms(plan.word("messageDelayLevel", DEFAULT_LEVELS)), 1))
+    most_ms = min(LEVEL_MAX_MS, max(plan.fault_ms, min(every.values())))
+    return {level: delay_ms for level, delay_ms in every.items() if delay_ms <= most_ms}
 
 
 def delay_script(plan: Plan) -> Iterator[Order]:

@@ -1,6 +1,6 @@
-"""Real drills with short times and fixed seeds, each on a cluster of its own: what `make drills` does fifty times.
+"""Real drills with short times and fixed seeds, each on a cluster of its own: what `make drills` does eighty times.
 
-The third one of every test run is `rmqkit fail-master` itself (`tests/cli/test_drills.py`), which kills.
+The fourth one of every test run is `rmqkit fail-master` itself (`tests/cli/test_drills.py`), which kills.
 """
 
 import logging
@@ -11,6 +11,7 @@ from rmqkit.drill import runs
 from rmqkit.drill.doing import with_own_cluster
 from rmqkit.drill.plan import Mode, Plan
 from rmqkit.drill.promises import Judgement
+from rmqkit.drill.stages import RETURN, STAGES, TAKEOVER, stages
 
 SHORT = {"replicas": 2, "before_ms": 400, "fault_ms": 1_500, "settle_ms": 500}
 
@@ -18,6 +19,35 @@ SHORT = {"replicas": 2, "before_ms": 400, "fault_ms": 1_500, "settle_ms": 500}
 @pytest.fixture(autouse=True)
 def quiet(caplog):
     caplog.set_level(logging.CRITICAL, "rmqkit")
+
+
+#: a slave acts after little more than a second of silence
+QUICK = {
+    "enableSlaveActingMaster": "true",
+    "supportActingMaster": "true",
+    "notifyMinBrokerIdChanged": "true",
+    "enableRemoteEscape": "true",
+    "scanNotActiveBrokerInterval": "200",
+    "brokerHeartbeatInterval": "200",
+    "brokerNotActiveTimeoutMillis": "1000",
+    "syncBrokerMemberGroupPeriod": "200",
+}
+
+
+def test_a_slave_acts_while_its_master_stands_still(tmp_path):
+    plan = Plan(fault="pause", seed=14, groups=2, settings=QUICK, **{**SHORT, "fault_ms": 2_500})
+    done = with_own_cluster(plan, tmp_path, lambda text: None)
+    verdict = done.outcome.verdict
+    story = [*verdict.timeline, *((each.name, each.finding) for each in verdict.promises)]
+    assert verdict.judgement is Judgement.VALID, (verdict.why, story)
+    counts = {each.name: each.finding.counts for each in verdict.promises}
+    assert counts["one-master"]["acting ms"] > 0
+    assert counts["delay-kept"]["escaped to broker-b"] > 0
+    assert counts["progress-forward"]["changes"] == 2
+    assert counts["locks-exclusive"]["granted"] > 0
+    seen = {stage.name for stage in stages(done.history)}
+    assert seen >= {*STAGES[TAKEOVER].values()} - {"a new group reads"}
+    assert seen >= {*STAGES[RETURN].values()}
 
 
 @pytest.mark.parametrize(("fault", "mode", "seed"), [("pause", "sync+sync-flush", 12), ("isolate", "async", 13)])

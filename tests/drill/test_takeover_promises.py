@@ -270,6 +270,14 @@ def test_messages_given_again_are_counted_and_those_committed_before_are_told():
     assert "group g was given it again at 2400 ms" in told[0]
 
 
+def test_where_nobody_took_over_there_is_nothing_to_give_back():
+    """The fault was over before anybody noticed."""
+    hand = Hand().fault("pause").role("master/online", 0, until_ms=990).role("master/online", 2_050, until_ms=QUIET_MS)
+    found = find("progress-forward", hand.committed(3, 100))
+    assert (found.judgement, found.why, found.facts) == (Judgement.VALID, "nobody took over", 1)
+    assert find("progress-forward", Hand().fault().takeover()).judgement is Judgement.INCONCLUSIVE
+
+
 def test_after_a_lost_disk_it_is_counted_only():
     hand = progress(at_takeover=0)
     for row in hand.history.events:
@@ -288,6 +296,7 @@ def test_the_same_seed_delays_and_locks_the_same():
     assert first(delay_script(PLAN)) == first(delay_script(PLAN))
     assert first(lock_script(PLAN, 0)) == first(lock_script(PLAN, 0)) != first(lock_script(PLAN, 1))
     assert {order.level for order in first(delay_script(PLAN))} == {1, 2}
+    assert set(levels_ms(PLAN.changed(fault_ms=1_500))) == {1}, "no fault is waited for longer than it lasts"
     own = PLAN.changed(settings={"messageDelayLevel": "1s 2s 3s 1h"})
     assert levels_ms(own) == {1: 1_000, 2: 2_000, 3: 3_000}
     assert not list(delay_script(PLAN.changed(settings={"messageDelayLevel": "1h"})))

@@ -33,6 +33,7 @@ ALLOWED_MS = 1_000
 LOOK_MS = 400
 #: in so long a stretch what one knows is told to the other, whatever both were before
 TOGETHER_MS = 2_000
+LACKING = "nobody whose offsets were seen served the group"
 REWINDING = (Harm.POWER_CUT, Harm.DISK_LOSS)
 
 #: group and queue of a broker
@@ -105,9 +106,10 @@ class ProgressForward:
 
     def check(self, history: History, plan: Plan) -> Finding:
         looks = Looks(history)
+        served = heads(history)
         changes = [
             Change(broker, before, after)
-            for broker, found in heads(history).items()
+            for broker, found in served.items()
             for before, after in pairwise(found)
             if before.node != after.node
         ]
@@ -130,8 +132,11 @@ class ProgressForward:
                 if begins < least:
                     broken.append(Broken("", _told(change, kept, least, sure_ms, begins)))
         broken += _given_again(history, changes, sure, counts)
+        if served and not changes:
+            facts = sum(len(looks.kept(head.node)) for found in served.values() for head in found)
+            return judged(facts, (), counts, lacking="" if facts else LACKING, why="nobody took over")
         fault = fault_of(history)
-        lacking = "" if facts else "nobody took over from anybody whose offsets were seen"
+        lacking = "" if facts else LACKING
         if fault is not None and fault.harm in REWINDING:
             return judged(facts, (), counts, lacking=lacking, why="what was given back is counted: messages may be gone")
         return judged(facts, broken, counts, lacking=lacking)
