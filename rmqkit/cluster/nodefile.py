@@ -32,6 +32,8 @@ BROKER_DEFAULTS: Mapping[str, Setting] = {
     "slaveTimeout": 2000,
     "syncFlushTimeout": 2500,
 }
+#: of a group that has slaves
+ACTING_DEFAULTS: Mapping[str, Setting] = {"enableSlaveActingMaster": True, "escapeStrategy": "auto"}
 NAMESERVER_DEFAULTS: Mapping[str, Setting] = {"supportActingMaster": True, "notifyMinBrokerIdChanged": True}
 
 #: keys that only this module writes
@@ -44,6 +46,8 @@ NAMESERVER_TIES = ("listenPort", "bindAddress", "kvConfigPath", "configStorePath
 CONTAINER_PORT_KEY = "containerPort"
 METRICS_HOST_KEY = "metricsPromExporterHost"
 ROLE_KEY = "brokerRole"
+ESCAPE_KEY = "escapeStrategy"
+REMOTE_ESCAPE_KEY = "enableRemoteEscape"
 SLAVE = "SLAVE"
 
 
@@ -99,8 +103,13 @@ def contents(
     return {**ties, **defaults, **kept, **settings}
 
 
-def replica_defaults(replicas: int) -> dict[str, Setting]:
-    return {"totalReplicas": replicas, "inSyncReplicas": min(2, replicas), "minInSyncReplicas": 1}
+def replica_defaults(replicas: int, settings: Mapping[str, Setting]) -> dict[str, Setting]:
+    """What follows from the number of replicas, where the cluster's settings leave it open."""
+    acting = dict(ACTING_DEFAULTS) if replicas > 1 else {}
+    if REMOTE_ESCAPE_KEY in settings:
+        # Apache's older word for the same: the two may not disagree.
+        acting.pop(ESCAPE_KEY, None)
+    return {"totalReplicas": replicas, "inSyncReplicas": min(2, replicas), "minInSyncReplicas": 1, **acting}
 
 
 def _of_other_shape(there: Mapping[str, Setting]) -> set[str]:
@@ -109,13 +118,13 @@ def _of_other_shape(there: Mapping[str, Setting]) -> set[str]:
     if not isinstance(total, int) or total < 1:
         # Files of releases without replication have their one broker's numbers.
         total = 1
-    return {key for key, value in replica_defaults(total).items() if there.get(key) == value}
+    return {key for key, value in replica_defaults(total, {}).items() if there.get(key) == value}
 
 
 def default_settings(plan: NodePlan, description: Description) -> dict[str, Setting]:
     """The defaults of `cluster up` for a node, as far as their features exist."""
     if plan.is_broker:
-        wanted = {**BROKER_DEFAULTS, **replica_defaults(description.replicas)}
+        wanted = {**BROKER_DEFAULTS, **replica_defaults(description.replicas, description.settings)}
         if plan.is_slave:
             del wanted[ROLE_KEY]
     else:
@@ -147,7 +156,7 @@ def check_settings(settings: Mapping[str, Setting], replicas: int = 1) -> None:
         if row is not None and row.key == ROLE_KEY and str(settings[key]).upper() == SLAVE:
             raise UsageProblem(f"{ROLE_KEY} = {SLAVE}: every broker but the first of a group is one; see --replicas")
     for kind in keys.KINDS:
-        values = {**(replica_defaults(replicas) if kind == "broker" else {}), **settings}
+        values = {**(replica_defaults(replicas, settings) if kind == "broker" else {}), **settings}
         try:
             config.from_values(kind, {key: value for key, value in values.items() if knows(kind, key)})
         except ConfigError as error:

@@ -84,21 +84,29 @@ def test_without_its_slave_a_master_goes_on_and_says_so(pair):
     logs_are_equal(pair)
 
 
-def test_without_its_master_a_slave_says_why_it_is_alone(pair):
+def test_without_its_master_a_slave_acts_and_says_why_it_is_alone(pair):
     pair.run("send", "kept", "readable")
     pair.run("cluster", "kill", "master")
-    ha_address = brokers(pair)[0]["ha_address"]
+    assert pair.run("cluster", "wait", "--for", "acting").stdout == "cluster default has acting masters\n"
+    master, slave = brokers(pair)
+    ha_address = master["ha_address"]
+    assert (master["acting"], slave["acting"], slave["standing"]["role"], slave["in_sync"]) == (False, True, "acting", None)
     text = pair.run("cluster", "status").stdout
-    assert f"broker-a-1  connecting: no HA connection to {ha_address}" in text
+    assert "SLAVE, acting" in text
+    assert "broker-a-1  acts for the master of broker-a for " in text
     told = pair.run("explain", "broker-a-1").stdout
     assert f"It does not reach its master: no HA connection to {ha_address}" in told
     assert "listenPort + 1" in told
+    assert "It acts for its master: " in told
+    late = pair.error("cluster", "wait", "--for", "master-back", "--timeout", "0.1", code=1)
+    assert "a master is not back in time: broker-a-0 does not answer" in late
     # A slave starts alone; it has nobody to follow.
     assert pair.json("cluster", "restart", "slave")["nodes"] == ["broker-a-1"]
     assert "no-master" in pair.run("cluster", "status").stdout
     assert "rmqkit cluster start" in pair.run("explain", "broker-a-1").stdout
     # The master is up when its slave, which runs already, follows it again.
     pair.run("cluster", "start", "master")
+    assert pair.run("cluster", "wait", "--for", "master-back").stdout == "cluster default has its masters back\n"
     master, slave = brokers(pair)
     assert (master["in_sync"], slave["replication"]["state"]) == (2, "following")
 

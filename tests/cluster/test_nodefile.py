@@ -96,6 +96,31 @@ def test_numbers_of_replicas_follow_their_number_unless_they_were_edited(tmp_pat
     assert (grown["totalReplicas"], grown["inSyncReplicas"], grown["slaveTimeout"]) == (2, 2, 3000)
 
 
+def test_a_group_with_slaves_has_acting_masters(tmp_path):
+    for replicas, settings, expected in (
+        (1, {}, {}),
+        (2, {}, {"enableSlaveActingMaster": True, "escapeStrategy": "auto"}),
+        (2, {"enableSlaveActingMaster": "false"}, {"enableSlaveActingMaster": "false", "escapeStrategy": "auto"}),
+        (2, {"enableRemoteEscape": "false"}, {"enableSlaveActingMaster": True, "enableRemoteEscape": "false"}),
+    ):
+        nodefile.check_settings(settings, replicas)
+        made = written(tmp_path, Description(replicas=replicas, settings=settings))
+        keys = ("enableSlaveActingMaster", "escapeStrategy", "enableRemoteEscape")
+        assert {key: made["broker-a-0"][key] for key in keys if key in made["broker-a-0"]} == expected
+        assert made["ns-0"]["supportActingMaster"] is True
+        assert made["ns-0"]["notifyMinBrokerIdChanged"] is True
+
+
+def test_acting_masters_come_and_go_with_the_slaves(tmp_path):
+    two = written(tmp_path, Description(replicas=2))["broker-a-0"]
+    one = written(tmp_path, Description(replicas=1), there=two)["broker-a-0"]
+    assert "enableSlaveActingMaster" not in one
+    again = written(tmp_path, Description(replicas=2), there=one)["broker-a-0"]
+    assert again["enableSlaveActingMaster"] is True
+    edited = {**two, "enableSlaveActingMaster": False}
+    assert written(tmp_path, Description(replicas=2), there=edited)["broker-a-0"]["enableSlaveActingMaster"] is False
+
+
 def test_numbers_of_replicas_are_checked_against_the_shape():
     nodefile.check_settings({"minInSyncReplicas": "2"}, replicas=2)
     for settings, replicas, says in (
