@@ -5,7 +5,7 @@ from itertools import product
 import pytest
 
 from rmqkit.drill.plan import Flush, Mode, Replication
-from rmqkit.drill.promises import table
+from rmqkit.drill.promises import PROMISES, table
 from rmqkit.drill.promises.table import Harm, Where, cell
 from tests.tidy.tree import ROOT
 
@@ -38,3 +38,10 @@ def test_the_page_shows_this_table():
     """After a change: python -m rmqkit.drill.promises.table, into docs/promises.md between the two marks."""
     page = (ROOT / "docs" / "promises.md").read_text()
     assert table.BEGIN + page.partition(table.BEGIN)[2].partition(table.END)[0] + table.END + "\n" == table.markdown()
+
+
+def test_the_page_shows_what_is_promised_at_takeovers():
+    """As above, with the other two marks."""
+    page = (ROOT / "docs" / "promises.md").read_text()
+    assert table.takeover_markdown().strip() in page
+    assert {each.promise for each in table.TAKEOVER} - {""} <= set(PROMISES)
