@@ -295,6 +295,30 @@ def test_the_master_in_the_same_process_may_not_take_it_and_another_does():
     lab.until(lambda: lab.bodies() == [b"one"])
 
 
+@pytest.mark.parametrize("meanwhile_ms", [0, 1, 5])
+def test_a_master_in_the_same_process_is_taken_out_of_it(meanwhile_ms):
+    """Whoever waits for it gets an answer, and the message comes when it is there again."""
+    lab = Lab(containers=CONTAINERS, strategy="local")
+    lab.send(b"one", level=1)
+    lab.takeover()
+    answers = []
+    put = Put("T", 0, 0, 0, 1, bytes(8), bytes(8), 0, 0, b"asked", b"", 0)
+    lab.world.call(A1, lambda broker: broker.escape.put(put, "x", answers.append))
+    lab.world.run_for(meanwhile_ms)
+    lab.world.stop(B0)
+    lab.until(lambda: not lab.world.is_alive(B0))
+    lab.acting.neighbours = []
+    lab.until(lambda: answers)
+    lab.world.run_for(3_000)
+    assert len(answers) == 1
+    assert lab.acting.facts()["escapeWaiting"] == "1"
+    lab.world.restart(B0)
+    lab.until(lambda: lab.node(B0).serving and b"one" in lab.bodies())
+    lab.world.run_for(1_000)
+    assert (b"asked" in lab.bodies()) == (answers == [PutStatus.PUT_OK])
+    assert lab.acting.escape.under_way == 0
+
+
 # --- sends back
 
 

@@ -67,7 +67,9 @@ class Escape:
         then(status)
 
     def waiting(self) -> int:
-        return self._broker.schedule.due_count() + self.strategy.waiting()
+        """Messages that are due and have not escaped, and those that the strategy keeps."""
+        broker = self._broker
+        return (broker.schedule.due_count() if broker.roles.is_acting else 0) + self.strategy.waiting()
 
     @property
     def why(self) -> str:

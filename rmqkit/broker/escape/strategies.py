@@ -48,15 +48,21 @@ class Auto:
     def __init__(self, broker: "Broker", *, own_group: bool = False) -> None:
         self.local = Local(broker)
         self.remote = Remote(broker, own_group=own_group)
+        self.why = ""
 
     def put(self, message: Escaping, then: Then) -> None:
         self.local.put(message, partial(self._tried, message, then))
 
     def _tried(self, message: Escaping, then: Then, status: PutStatus) -> None:
         if status is PutStatus.PUT_OK or status in UNKNOWN:
+            self.why = "" if status is PutStatus.PUT_OK else self.local.why
             then(status)
         else:
-            self.remote.put(message, then)
+            self.remote.put(message, partial(self._ended, then))
+
+    def _ended(self, then: Then, status: PutStatus) -> None:
+        self.why = self.remote.why
+        then(status)
 
     def waiting(self) -> int:
         return 0
@@ -66,7 +72,7 @@ class Auto:
         for name, count in self.remote.put_counts.items():
             counts[name] = counts.get(name, 0) + count
         return {
-            "escapeWhy": self.remote.why,
+            "escapeWhy": self.why,
             "escapedTo": msgspec.json.encode(dict(sorted(counts.items()))).decode(),
         }
 
