@@ -27,7 +27,7 @@ def test_fail_master_breaks_a_running_cluster_and_leaves_it_as_it_was(shell):
     assert verdict["node"] == "broker-a-0"
     assert "is gone" in verdict["proof"]
     assert verdict["plan"]["seed"] == 5
-    assert [each["finding"]["judgement"] for each in verdict["promises"]] == ["valid"] * 9
+    assert [each["finding"]["judgement"] for each in verdict["promises"]] == ["valid"] * 13
     assert verdict["counts"]["acknowledged"] > 100
     assert "it bites" in told.stderr
     after = {node["node"]: node for node in shell.json("cluster", "status")["nodes"]}
@@ -52,7 +52,7 @@ def kept(tmp_path, lifeline):
 
 def test_a_broken_promise_is_shown_with_its_message_and_ends_with_1(kept):
     shown = kept.run("drill", "show", "last", code=1).stdout
-    assert "1 of 9 promises broken: acknowledged-survive." in shown
+    assert "1 of 13 promises broken: acknowledged-survive." in shown
     assert "gone: SEND_OK at 2705 ms, and was read nowhere" in shown
     assert kept.json("drill", "show", code=1)["judgement"] == "broken"
 
@@ -89,6 +89,9 @@ def test_list_names_all_that_a_drill_may_have(kept):
         (["drill", "show", "yesterday"], 2, "there is no run 'yesterday'"),
         (["drill", "replay", "yesterday"], 2, "there is no run 'yesterday'"),
         (["drill", "compare", "--set", "slaveTimeout=1"], 2, "wants two sides"),
+        (["drill", "compare", "--set", "", "--set", "lockMode=strict", "--runs", "0"], 2, "--runs"),
+        (["drill", "run", "--preset", "fast"], 2, "fast-failover"),
+        (["drill", "run", "--preset", "crosswise"], 2, "one broker a process"),
         (["drill", "simulate", "--mode", "raft"], 2, "there are async, sync, quorum"),
         (["drill", "simulate", "--break", "nothing"], 2, "there is no defect nothing"),
     ],
