@@ -29,7 +29,7 @@ from rmqkit.wire.fastjson import MessageQueue
 
 QUEUES = tuple(MessageQueue(topic="T", broker_name="broker-a", queue_id=each) for each in range(4))
 #: how long a mode may need after the start of its group before it grants
-READY_MS = 10_000
+READY_MS = 5_000
 
 
 class LockModeContract:
@@ -313,13 +313,11 @@ class LockModeContract:
     def test_a_broker_that_was_killed_does_not_grant_what_it_forgot(self) -> None:
         self.need()
         assert self.lock("c1", *QUEUES) == [0, 1, 2, 3]
-        locked_ms = self.cluster.world.now_ms
-        while self.cluster.world.now_ms - locked_ms < LOCK_LIVE_MS - 10_000:
-            for at in range(self.replicas):
-                self.kill(at)
-                assert self.lock("c2", *QUEUES, at=at, refused=True) == []
-            self.advance(5_000)
-            for at in range(self.replicas):
-                assert self.lock("c2", *QUEUES, at=at, refused=True) == []
+        for at in range(self.replicas):
+            self.kill(at)
+            assert self.lock("c2", *QUEUES, at=at, refused=True) == []
+        self.advance(LOCK_LIVE_MS // 2)
+        for at in range(self.replicas):
+            assert self.lock("c2", *QUEUES, at=at, refused=True) == []
         self.advance(2 * LOCK_LIVE_MS)
         assert self.lock("c2", *QUEUES) == [0, 1, 2, 3], "what was forgotten has run out"
