@@ -85,7 +85,11 @@ class Watch:
             self._quick.clear()
 
     def _pause(self) -> None:
-        self._stop.wait(QUICK_S if self._quick.is_set() else EVERY_S)
+        """Who waits for the next slow look is woken by the fault."""
+        if self._quick.is_set():
+            self._stop.wait(QUICK_S)
+        else:
+            self._quick.wait(EVERY_S)
 
     def _thread(self, work: Callable[[], None]) -> None:
         thread = threading.Thread(target=work, name="drill-watch", daemon=True)
@@ -94,6 +98,7 @@ class Watch:
 
     def stop(self) -> None:
         self._stop.set()
+        self._quick.set()
         for thread in self._threads:
             thread.join(JOIN_S)
         self._threads.clear()
