@@ -12,7 +12,7 @@ from tests.tidy.tree import modules
 
 #: parts of rmqkit that only a driver of real processes, what does drills with it, and the report may know
 REAL = ("rmqkit.api", "rmqkit.cluster", "rmqkit.shell", "rmqkit.sim", "rmqkit.plugins")
-DRIVERS = ("asking", "doing", "real", "series", "sim", "transport")
+DRIVERS = ("asking", "doing", "real", "series", "sim", "takeovers", "transport")
 PURE = [
     module
     for module in modules()
