@@ -51,7 +51,11 @@ WAITED_FOR = {
 }
 Preset = Annotated[
     str | None,
-    typer.Option("--preset", help="Choices that belong together: fast-failover, crosswise.", autocompletion=preset_names),
+    typer.Option(
+        "--preset",
+        help="Choices that belong together: fast-failover, crosswise; several by commas.",
+        autocompletion=preset_names,
+    ),
 ]
 AllInOne = Annotated[bool, typer.Option("--container", help="All brokers in one process: --layout all.")]
 Layout = Annotated[

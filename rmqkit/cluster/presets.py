@@ -41,15 +41,23 @@ PRESETS: Mapping[str, Preset] = {
 def with_preset(name: str | None, given: Mapping[str, Any]) -> dict[str, Any]:
     """Fields of a `Description` as they were asked for (None: not asked), with what the preset chooses put below them.
 
-    Raises UsageProblem for a name that is no preset's.
+    Several presets may be joined by commas; later ones win. Raises UsageProblem for a name that is no preset's.
     """
     if name is None:
         return dict(given)
-    preset = PRESETS.get(name)
+    asked = {key: value for key, value in given.items() if value is not None}
+    shape: dict[str, Any] = {}
+    settings: dict[str, Setting] = {}
+    for preset in map(_preset, name.split(",")):
+        shape.update(preset.shape)
+        settings.update(preset.settings)
+    return {**given, **shape, **asked, "settings": {**settings, **asked.get("settings", {})}}
+
+
+def _preset(name: str) -> Preset:
+    preset = PRESETS.get(name.strip())
     if preset is None:
         near = get_close_matches(name, PRESETS, n=1)
         known = f"did you mean {near[0]}?" if near else f"there are {', '.join(PRESETS)}"
         raise UsageProblem(f"there is no preset {name!r}; {known}")
-    asked = {key: value for key, value in given.items() if value is not None}
-    settings = {**preset.settings, **asked.get("settings", {})}
-    return {**given, **preset.shape, **asked, "settings": settings}
+    return preset

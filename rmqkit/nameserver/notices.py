@@ -64,7 +64,7 @@ class Notices:
     def _close_links(self) -> None:
         """Without this every address that ever registered would keep a connection."""
         groups = self._table.groups.values()
-        wanted = {Address.parse(member.address) for group in groups for member in group.members.values()}
+        wanted = {member.address for group in groups for member in group.members.values()}
         for address, conn in list(self._remoting.links.items()):
-            if address not in wanted:
+            if str(address) not in wanted:
                 self._remoting.outbox.close(conn, "no broker is registered there any more")

@@ -24,6 +24,12 @@ def test_every_preset_makes_a_cluster(name):
     check_settings(made.settings, made.replicas)
 
 
+def test_several_are_joined_by_commas():
+    given = with_preset("crosswise, fast-failover", {"groups": 4, "settings": None})
+    assert (given["groups"], given["replicas"], given["layout"]) == (4, 3, "crosswise")
+    assert given["settings"] == PRESETS["fast-failover"].settings
+
+
 def test_a_name_that_is_none():
     with pytest.raises(UsageProblem, match="there is no preset 'fast-failove'; did you mean fast-failover"):
         with_preset("fast-failove", {})

@@ -1,9 +1,13 @@
 """What a simulated cluster is given for acting masters, and nodes that share a process."""
 
+import pytest
+
 from rmqkit.broker.node import Broker
 from rmqkit.cluster.presets import PRESETS
+from rmqkit.nameserver import answers
 from rmqkit.sim.cluster import FAST, FAST_NAMESERVER, SimCluster
 from rmqkit.sim.world import World
+from rmqkit.wire.bodies import TopicRoute
 
 
 def test_settings_of_acting_clusters():
@@ -55,3 +59,47 @@ def test_brokers_of_a_container_know_each_other_and_settle_together():
     assert other not in cluster.broker("broker-a-0").neighbours
     assert [each.name for each in cluster.broker("broker-a-0").neighbours] == ["broker-b-1"]
     assert [each.name for each in cluster.broker("broker-b-1").neighbours] == ["broker-a-0"]
+
+
+def route(cluster: SimCluster) -> TopicRoute | None:
+    """Of the topic that is called as the group is, as clients are told."""
+    node = cluster.world.node("ns-0")
+    return answers.route(node.routes, "broker-a", support_acting=node.config.nameserver.support_acting_master)
+
+
+def shown(cluster: SimCluster) -> tuple[dict[int, str], int] | None:
+    """Address by id, and permission."""
+    told = route(cluster)
+    return None if told is None else (dict(told.broker_datas[0].broker_addrs), told.queue_datas[0].perm)
+
+
+@pytest.mark.parametrize(("fault", "limit_ms"), [("kill", 500), ("pause", 3000), ("crash", 3000)])
+def test_the_takeover_is_shown_and_told(fault: str, limit_ms: int):
+    """A killed process' connections end at once; of a silent one the name server knows after 2 s, and looks each 0.5 s."""
+    world = World(f"takeover {fault}")
+    cluster = SimCluster(world, replicas=2, acting=True, fast=True)
+    cluster.ready()
+    master, slave = "10.0.1.1:10911", "10.0.1.2:10911"
+    assert shown(cluster) == ({0: master, 1: slave}, 7)
+    world.run_for(5000)
+    getattr(world, fault)("broker-a-0")
+    acting = cluster.broker("broker-a-1").roles
+    assert world.run_until(lambda: shown(cluster) == ({0: slave}, 5) and acting.is_acting, limit_ms)
+    world.run_for(2000)
+    world.resume("broker-a-0") if fault == "pause" else world.restart("broker-a-0")
+    assert world.run_until(lambda: shown(cluster) == ({0: master, 1: slave}, 7), 10_000)
+    assert world.run_until(lambda: not acting.is_acting, 500)
+    cluster.in_sync()
+
+
+def test_a_slave_alone_brings_the_topics_of_its_group():
+    """Name server and master were lost; after a while the slave acts, as no master comes."""
+    world = World("alone")
+    cluster = SimCluster(world, replicas=2, acting=True, fast=True)
+    cluster.ready()
+    for name in ("ns-0", *cluster.brokers):
+        world.kill(name)
+    world.restart("ns-0")
+    world.restart("broker-a-1")
+    assert world.run_until(lambda: shown(cluster) == ({0: "10.0.1.2:10911"}, 5), 5000)
+    assert world.run_until(lambda: cluster.broker("broker-a-1").roles.is_acting, 5000)
