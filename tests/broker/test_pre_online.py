@@ -6,13 +6,17 @@ Source: `broker/.../BrokerPreOnlineService.java`; where this differs, Apache 5.5
 
 import pytest
 
+from rmqkit.broker.names import SCHEDULE_TOPIC
 from rmqkit.broker.replication.metadata_told import Told
 from rmqkit.broker.roles import Online, Role
 from rmqkit.broker.roles.pre_online import IN_STEP_MS, SLAVE_MS
 from rmqkit.broker.roles.reverse import MEMBER_MS
+from rmqkit.broker.schedule.rewrite import due
 from rmqkit.store.contract import PutStatus
 from rmqkit.wire.bodies import ConsumerOffsetTable, TopicConfig
 from rmqkit.wire.codes import RequestCode, ResponseCode
+from rmqkit.wire.properties import remove
+from rmqkit.wire.record import decode_record
 from rmqkit.wire.schemas.offsets import GetAllConsumerOffsetRequest, UpdateConsumerOffsetRequest
 from tests.broker.replica_group import Group
 from tests.broker.test_metadata import commit, offset, reset
@@ -248,6 +252,48 @@ def test_what_the_acting_master_released_the_master_does_not(group):
     assert group.master.schedule.offsets.by_level[2] == 3
     group.world.run_for(6000)
     assert delivered(group) == 0
+
+
+def test_what_the_master_delivered_in_its_last_moment_does_not_come_again(group):
+    """Its slaves have not been told yet, but their logs have it."""
+    messages(group, 1, topic="Later", properties=DELAY_1S, body=b"one")
+    messages(group, 1, topic="Later", properties="DELAY\x012\x02", body=b"two")
+    group.until(lambda: delivered(group) == 1)
+    group.until(lambda: group.node(S1).store.queue_range("Later", 0).offset_max == 1)
+    group.world.kill(M)
+    assert group.node(S1).schedule.offsets.by_level.get(1, 0) == 0
+    acting(group)
+    escaped = Escaped(group)
+    group.until(lambda: group.node(S1).schedule.offsets.by_level.get(2) == 1)
+    assert escaped.origins == ["SCHEDULE:2:0"]
+    assert group.node(S1).schedule.offsets.by_level[1] == 1
+    group.world.restart(M)
+    online(group)
+    group.world.run_for(3000)
+    assert delivered(group) == 1
+
+
+def test_a_message_is_taken_for_delivered_only_if_all_of_it_is_there(group):
+    messages(group, 1, topic="Later", properties=DELAY_1S)
+    group.until(lambda: delivered(group) == 1)
+    group.world.kill(M)
+    acting(group)
+    schedule = group.node(S1).schedule
+    (entry,) = group.node(S1).store.entries(SCHEDULE_TOPIC, 0, 0, 1)
+    group.world.run_for(100)
+    looks = schedule._delivered
+    put = due(decode_record(group.node(S1).store.read_log(entry.phy_offset, entry.size), check_crc=True))
+    assert looks.has(put, entry.tags_code)
+    for other in (
+        put._replace(reconsume_times=1),  # sent back by a consumer, with the same key
+        put._replace(body=b"other"),
+        put._replace(born_ms=put.born_ms + 1),
+        put._replace(topic="T"),
+        put._replace(properties=put.properties + b"a\x01b\x02"),
+        put._replace(properties=remove(put.properties, b"UNIQ_KEY")),
+    ):
+        assert not looks.has(other, entry.tags_code)
+    assert not looks.has(put, entry.tags_code + 60_000), "nobody can have delivered it"
 
 
 def test_what_is_under_way_at_the_return_is_counted(group):

@@ -152,7 +152,6 @@ class Reverse:
         self._deadline_ms = now_ms + MEMBER_MS
         self._retry_ms = None
         if stage == "handshake":
-            self._asked_ms = now_ms
             self._deadline_ms = now_ms + (HANDSHAKE_MS if self.is_ours else HANDSHAKE_APACHE_MS)
             self._shake(now_ms)
         else:
@@ -275,10 +274,12 @@ class GiveWay:
             self._changed()
 
     def _run(self, now_ms: int) -> int | None:
-        """The master may have gone again on its way back, without ever having been there for the name servers."""
+        """The master is back; or it has gone again on its way, without ever having been there for the name servers."""
         if not self.is_on:
             return None
-        if now_ms >= self._until_ms or self._broker.replication.follow.state != FOLLOWING:
+        broker = self._broker
+        is_gone = broker.replication.follow.state != FOLLOWING
+        if now_ms >= self._until_ms or is_gone or (0 in broker.roles.members and not broker.roles.is_acting):
             self.end()
             return None
         return min(self._until_ms, now_ms + MEMBER_MS // 6)

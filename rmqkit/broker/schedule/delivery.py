@@ -31,6 +31,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from rmqkit.broker.names import SCHEDULE_TOPIC
+from rmqkit.broker.schedule.delivered import Delivered
 from rmqkit.broker.schedule.level import Delivery, Level
 from rmqkit.broker.schedule.progress import DelayOffsets
 from rmqkit.broker.schedule.rewrite import due, postponed
@@ -72,6 +73,7 @@ class Schedule:
         self.put: PutSeam = broker.puts.put
         self.escape: EscapeSeam = lambda put, origin, then: broker.escape.put(put, origin, then)
         self.levels: dict[int, Level] = {}
+        self._delivered = Delivered(broker)
         self._first = 0
 
     @property
@@ -97,6 +99,7 @@ class Schedule:
         }
         for level in self.levels.values():
             level.due_ms = now_ms
+        self._delivered.begin()
         broker.duties.add(DELIVER, self._run, now_ms)
         broker.duties.add(SAVE, self._save, None)
 
@@ -260,7 +263,7 @@ class Schedule:
         return not level.again
 
     def _source(self, entry: Entry) -> Put | str:
-        """The message of a queue entry; else why there is none, "" for a number that never had one."""
+        """The message of a queue entry; else why there is none, "" for a number that never had one, or was delivered."""
         if not entry.size:
             return ""
         data = self._broker.store.read_log(entry.phy_offset, entry.size)
@@ -270,7 +273,11 @@ class Schedule:
             return str(error)
         if not isinstance(record, Record) or record.phy_offset != entry.phy_offset or record.topic != SCHEDULE_TOPIC:
             return "its record is gone"
-        return due(record)
+        put = due(record)
+        if isinstance(put, Put) and self._delivered.has(put, entry.tags_code):
+            self._broker.log.info("delayed-message-there", topic=put.topic, offset=entry.queue_offset)
+            return ""
+        return put
 
     def _ended(self, level: Level, delivery: Delivery, status: PutStatus) -> None:
         if self.levels.get(level.number) is not level:

@@ -1,0 +1,86 @@
+"""Delivered: whether a delayed message is in this broker's log a second time, as it was delivered.
+
+Progress is told to a master's slaves a moment after a delivery. So a slave that begins to act would begin a little too
+early with each level, and what its master delivered in its last moment would come a second time. But the slave's log has
+what was delivered: a message that was due before the slave began to act is looked for where the master would have put it,
+and if it is there it counts.
+
+Compared is all that a delivery keeps: properties (with the unique key), body, times and host of birth, how often it was
+consumed. A message without a unique key is never taken for another one.
+
+Bounds: the newest `LOOK_MAX` messages of a queue, those that were stored since the message was due or `SKEW_MS` before, as
+clocks of members differ. Each queue is read once.
+"""
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from rmqkit.errors import CorruptRecord
+from rmqkit.store.contract import Put
+from rmqkit.wire import properties as props
+from rmqkit.wire.record import Record, body_crc, decode_record
+
+if TYPE_CHECKING:
+    from rmqkit.broker.node import Broker
+
+LOOK_MAX = 2000
+SKEW_MS = 2000
+_UNIQUE_KEY = props.PROPERTY_UNIQ_KEY.encode()
+_CRC = props.PROPERTY_CRC32.encode()
+
+
+class Identity(NamedTuple):
+    properties: bytes
+    body_crc: int
+    born_ms: int
+    born_host: bytes
+    reconsume_times: int
+
+
+class Delivered:
+    def __init__(self, broker: "Broker") -> None:
+        self._broker = broker
+        #: what is due later was not delivered by anybody before; -1: nothing is looked for
+        self._until_ms = -1
+        #: by topic and queue id: from which store time on it was read, and what was found
+        self._found: dict[tuple[str, int], tuple[int, set[Identity]]] = {}
+
+    def begin(self) -> None:
+        """Deliveries begin here now. A master goes by its own progress alone."""
+        self._until_ms = self._broker.clock.wall_ms + SKEW_MS if self._broker.roles.is_acting else -1
+        self._found.clear()
+
+    def has(self, put: Put, due_ms: int) -> bool:
+        """Whether this message, due at that wall time, was delivered into this log before deliveries began here."""
+        if self._until_ms < 0 or due_ms > self._until_ms or props.find(put.properties, _UNIQUE_KEY) is None:
+            return False
+        key, since_ms = (put.topic, put.queue_id), due_ms - SKEW_MS
+        known = self._found.get(key)
+        if known is None or since_ms < known[0]:
+            known = self._found[key] = since_ms, self._read(put.topic, put.queue_id, since_ms)
+        identity = Identity(put.properties, body_crc(put.body), put.born_ms, put.born_host, put.reconsume_times)
+        return identity in known[1]
+
+    def _read(self, topic: str, queue_id: int, since_ms: int) -> set[Identity]:
+        store = self._broker.store
+        end = store.queue_range(topic, queue_id).offset_max
+        if not end or store.store_time(topic, queue_id, end - 1) < since_ms:
+            return set()
+        first = max(store.offset_by_time(topic, queue_id, since_ms), end - LOOK_MAX)
+        found: set[Identity] = set()
+        for entry in store.entries(topic, queue_id, first, end - first):
+            if not entry.size:
+                continue
+            try:
+                record = decode_record(store.read_log(entry.phy_offset, entry.size), check_crc=False, read_body=False)
+            except CorruptRecord:
+                continue
+            if isinstance(record, Record):
+                found.add(_identity(record))
+        return found
+
+
+def _identity(record: Record) -> Identity:
+    properties = record.properties
+    if _CRC in properties:
+        properties = props.remove(properties, _CRC)
+    return Identity(properties, record.body_crc, record.born_ms, record.born_host, record.reconsume_times)
