@@ -183,7 +183,8 @@ class Registration:
             compressed=False,
             body_crc32=body_crc(body),
             enable_acting_master=acting.enable or None,
-            heartbeat_timeout_millis=acting.not_active_ms if acting.enable else None,
+            # A stall begins up to a heartbeat after the last one: this broker notices before others may take its place.
+            heartbeat_timeout_millis=acting.not_active_ms + acting.heartbeat_ms if acting.enable else None,
         )
         round_sent = self._round
 
