@@ -15,7 +15,7 @@ clocks of members differ. Each queue is read once.
 from typing import TYPE_CHECKING, NamedTuple
 
 from rmqkit.errors import CorruptRecord
-from rmqkit.store.contract import Put
+from rmqkit.store.contract import Entry, Put
 from rmqkit.wire import properties as props
 from rmqkit.wire.record import Record, body_crc, decode_record
 
@@ -65,22 +65,25 @@ class Delivered:
         end = store.queue_range(topic, queue_id).offset_max
         if not end or store.store_time(topic, queue_id, end - 1) < since_ms:
             return set()
-        first = max(store.offset_by_time(topic, queue_id, since_ms), end - LOOK_MAX)
+        next_offset = max(store.offset_by_time(topic, queue_id, since_ms), end - LOOK_MAX)
         found: set[Identity] = set()
-        for entry in store.entries(topic, queue_id, first, end - first):
-            if not entry.size:
-                continue
-            try:
-                record = decode_record(store.read_log(entry.phy_offset, entry.size), check_crc=False, read_body=False)
-            except CorruptRecord:
-                continue
-            if isinstance(record, Record):
-                found.add(_identity(record))
+        while next_offset < end and (entries := store.entries(topic, queue_id, next_offset, end - next_offset)):
+            next_offset = entries[-1].queue_offset + 1
+            found.update(identity for entry in entries if (identity := self._identity(entry)) is not None)
         return found
 
-
-def _identity(record: Record) -> Identity:
-    properties = record.properties
-    if _CRC in properties:
-        properties = props.remove(properties, _CRC)
-    return Identity(properties, record.body_crc, record.born_ms, record.born_host, record.reconsume_times)
+    def _identity(self, entry: Entry) -> Identity | None:
+        """None for what cannot be read."""
+        if not entry.size:
+            return None
+        try:
+            data = self._broker.store.read_log(entry.phy_offset, entry.size)
+            record = decode_record(data, check_crc=False, read_body=False)
+        except CorruptRecord:
+            return None
+        if not isinstance(record, Record):
+            return None
+        properties = record.properties
+        if _CRC in properties:
+            properties = props.remove(properties, _CRC)
+        return Identity(properties, record.body_crc, record.born_ms, record.born_host, record.reconsume_times)
