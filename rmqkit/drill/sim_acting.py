@@ -56,7 +56,7 @@ class ActingDriver(SimDriver):
 
     def _prepared(self, broker: Broker) -> None:
         super()._prepared(broker)
-        broker.roles.on_change.append(partial(self._look_role, broker.name))
+        broker.roles.on_change.append(partial(self._role_changed, broker.name))
         broker.locks.table.live_ms = self.acting.lease_ms  # type: ignore[attr-defined]
 
     # --- the course
@@ -81,11 +81,16 @@ class ActingDriver(SimDriver):
                 return f"{name} is {roles.online}: {roles.why}"
             if roles.is_acting:
                 return f"{name} acts for its master: {roles.why}"
-            if roles.members and len(roles.members) != self.plan.replicas:
+            if len(roles.members) != self.plan.replicas:
                 return f"{name} knows of {sorted(roles.members)} in its group"
         since_ms = self.now_ms() - 1_500
         if workload.levels_ms(self.plan) and self._load.acked_ms.get(workload.DELAYER, -1_500) < since_ms:
             return "no delayed message is acknowledged"
+        healed_ms = self._load.healed_ms
+        for number in range(self.plan.writers):
+            name = workload.writer_name(number)
+            if healed_ms and self._load.acked_ms.get(name, 0) < healed_ms and self._takes_puts():
+                return f"{name} is not acknowledged since the fault has ended"
         return ""
 
     def caught_up(self) -> bool:
@@ -101,6 +106,10 @@ class ActingDriver(SimDriver):
     def _look(self, name: str, **more: Any) -> None:
         super()._look(name, **more)
         self._look_role(name)
+
+    def _role_changed(self, name: str) -> None:
+        if self._is_watching:
+            self._look(name)
 
     def _look_role(self, name: str) -> None:
         if self._rows is None:

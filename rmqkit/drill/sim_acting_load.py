@@ -25,7 +25,7 @@ from rmqkit.client.pull_consumer import PullConsumer, PullConsumerSettings
 from rmqkit.client.push_consumer import PushConsumer
 from rmqkit.client.push_queue import Batch, PushConsumerSettings
 from rmqkit.drill import workload
-from rmqkit.drill.history import FAULT_BITES, History, Row
+from rmqkit.drill.history import FAULT_BITES, FAULT_ENDS, History, Row
 from rmqkit.drill.plan import Plan
 from rmqkit.drill.sim_acting_plans import ActingExtras
 from rmqkit.drill.sim_load import COMMIT_MS, POLL_MS, RETRY_MS, WORK_MS, SimLoad, _go
@@ -64,6 +64,8 @@ class ActingLoad(SimLoad):
     ):
         super().__init__(cluster, plan, history, now_ms, name=name, broker=broker)
         self.extras = extras
+        #: when the last fault was taken back, 0 before
+        self.healed_ms = 0
         self.times = dict(TIMES)
         self.lock_times = {"lock_interval_ms": extras.lease_ms // 4, "lock_live_ms": extras.lease_ms // 2}
         #: (node, wall time of its machine) → when that was
@@ -92,6 +94,8 @@ class ActingLoad(SimLoad):
 
     def _seen(self, row: Row) -> None:
         super()._seen(row)
+        if row.kind == "event" and row.key == FAULT_ENDS:
+            self.healed_ms = row.invoke_ms
         if row.kind == "event" and row.key == FAULT_BITES and workload.ORDERED not in self.given:
             self.given[workload.ORDERED] = {}
             self.cluster.client(f"{workload.ORDERED}-0", self._ordered)

@@ -74,7 +74,7 @@ class SimDriver:
         role = {} if plan.replicas > 1 else {"haAcceptAnonymous": "true"}
         self.cluster = self._made_cluster({**role, **settings})
         self._broker = plan.group or "broker-a"
-        self._load = self._made_load()
+        self._load: Any = self._made_load()
         self._cuts: dict[str, list[tuple[str, str]]] = {}
         #: by node, since when its clock has been how far off
         self._jumps: dict[str, list[tuple[int, int]]] = {}
