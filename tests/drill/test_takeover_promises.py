@@ -227,6 +227,28 @@ def test_nothing_older_comes_again():
     assert kept("delay-kept", hand, PLAN.changed(replicas=1))["released twice"] == 1
 
 
+def test_who_dies_with_what_only_it_knew_has_its_releases_come_again():
+    """Seed 417: the master came back just when who had acted for it was killed."""
+
+    def hand(*, acting_dies):
+        made = Hand().role("master/online", 0, until_ms=990).role("", 1_010)
+        for _ in range(1 + acting_dies):  # a series tells itself, then its steps
+            made.event(names.FAULT_BEGINS, BEGIN_MS, broker=BROKER, harm="kill", node=MASTER, role="master")
+        made.role("acting/online", 1_100, node=SLAVE, members=(1,), until_ms=7_900)
+        if acting_dies:
+            made.event(names.FAULT_BEGINS, 7_950, broker=BROKER, harm="kill", node=SLAVE, role="slave")
+            made.event(names.STEP_ENDS, 7_990, node=MASTER).event(names.STEP_ENDS, 8_000, node=SLAVE)
+        made.event(names.FAULT_ENDS, 8_000).role("master/online", 8_100, until_ms=9_000, boot="2")
+        made.delay("a", 500, delay_ms=4_500).due("a", 5_000, broker="broker-b", by="broker-a:1")
+        return made.due("a", 8_150, offset=7)
+
+    assert "nothing between them explains it" in wrong("delay-kept", hand(acting_dies=False))[0]
+    counts = kept(
+        "delay-kept", hand(acting_dies=True), PLAN.changed(settings={**PLAN.settings, "flushDelayOffsetInterval": "100"})
+    )
+    assert counts["released twice"] == 1
+
+
 def test_delivered_twice_is_not_released_twice():
     counts = kept("delay-kept", whole().due("t", 3_000))
     assert (counts["delivered twice"], counts["released twice"]) == (1, 0)

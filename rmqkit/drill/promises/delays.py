@@ -20,7 +20,8 @@ from rmqkit.drill.history import FAULT_BEGINS, LOAD_ENDS, OK, UNKNOWN, History, 
 from rmqkit.drill.plan import Plan
 from rmqkit.drill.promises.contract import Broken, Finding, judged
 from rmqkit.drill.promises.facts import Copies, fault_of
-from rmqkit.drill.promises.heads import fault_windows, heads
+from rmqkit.drill.promises.heads import broken_times, fault_windows, heads
+from rmqkit.drill.promises.progress import changes_of
 from rmqkit.drill.promises.table import Harm, Where, cell
 
 #: of two clocks that are rounded
@@ -152,11 +153,16 @@ def _allowed(history: History, plan: Plan) -> list[tuple[int, int]]:
         back_ms = _flush_ms(plan) + MARGIN_MS  # who had the newer progress may have been hit as well
     until_ms = 2 * plan.member_sync_ms + MARGIN_MS
     moments = [row.invoke_ms for row in faults]
-    for found in heads(history).values():
+    served = heads(history)
+    for found in served.values():
         moments += [head.begin_ms for head in found] + [head.end_ms for head in found]
     windows = fault_windows(history)
     moments += [end_ms for _begin_ms, end_ms in windows]
     allowed = [(at_ms - back_ms, at_ms + until_ms) for at_ms in moments]
+    broken_at = broken_times(history)
+    for change in changes_of(served):
+        # Who had the newer progress was broken when the other one began: it could not be asked.
+        allowed.append((change.sure_ms(broken_at) - MARGIN_MS, change.after.begin_ms + until_ms))
     if any(row.extra.get("harm") == Harm.ISOLATE for row in faults):
         allowed += [(begin_ms - back_ms, end_ms + until_ms) for begin_ms, end_ms in windows]
     return allowed

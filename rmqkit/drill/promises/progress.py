@@ -7,8 +7,9 @@ was committed within that second may be given back, and is counted. And a messag
 than a second before the change is not given to its group again: that is what consumers would see. How many were given again
 at takeovers and at returns is counted.
 
-Who takes over can only know what it could be told. When both were whole as it began to serve, that is all; else what the
-one before held a second before the end of the last stretch of `TOGETHER_MS` in which both were.
+Who takes over can only know what it could be told. When both were whole as it began to serve (the one before for a moment
+already: who has just come back is not asked yet), that is all; else what the one before held a second before the end of the
+last stretch of `TOGETHER_MS` in which both were.
 
 After a power cut or a lost disk the messages themselves may be gone, and others stand in their places: counted only.
 """
@@ -33,6 +34,8 @@ ALLOWED_MS = 1_000
 LOOK_MS = 400
 #: in so long a stretch what one knows is told to the other, whatever both were before
 TOGETHER_MS = 2_000
+#: until one that is back is known to be
+BACK_MS = 1_000
 LACKING = "nobody whose offsets were seen served the group"
 REWINDING = (Harm.POWER_CUT, Harm.DISK_LOSS)
 
@@ -54,7 +57,8 @@ class Change(NamedTuple):
         begin_ms = self.after.begin_ms
         sure_ms = min(self.before.end_ms, begin_ms) - ALLOWED_MS
         both = sorted((*broken.get(self.before.node, ()), *broken.get(self.after.node, ())))
-        if not any(since <= begin_ms <= until for since, until in both):
+        known = [(since, until + BACK_MS) for since, until in broken.get(self.before.node, ())]
+        if not any(since <= begin_ms <= until for since, until in (*known, *broken.get(self.after.node, ()))):
             return sure_ms
         # The load began in a steady state: before the first fault both were whole for long enough.
         whole_ms, together_ms = -TOGETHER_MS, -1
@@ -107,12 +111,7 @@ class ProgressForward:
     def check(self, history: History, plan: Plan) -> Finding:
         looks = Looks(history)
         served = heads(history)
-        changes = [
-            Change(broker, before, after)
-            for broker, found in served.items()
-            for before, after in pairwise(found)
-            if before.node != after.node
-        ]
+        changes = changes_of(served)
         counts = {f"{each} at {what}": 0 for what in ("takeover", "return") for each in ("given back", "given again")}
         counts["changes"] = len(changes)
         broken: list[Broken] = []
@@ -140,6 +139,16 @@ class ProgressForward:
         if fault is not None and fault.harm in REWINDING:
             return judged(facts, (), counts, lacking=lacking, why="what was given back is counted: messages may be gone")
         return judged(facts, broken, counts, lacking=lacking)
+
+
+def changes_of(served: Mapping[str, Sequence[Head]]) -> list[Change]:
+    """Where another node begins to serve a group."""
+    return [
+        Change(broker, before, after)
+        for broker, found in served.items()
+        for before, after in pairwise(found)
+        if before.node != after.node
+    ]
 
 
 def _told(change: Change, kept: Kept, least: int, sure_ms: int, begins: int) -> str:
