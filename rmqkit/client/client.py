@@ -11,7 +11,8 @@ Half-open connections. A call that times out in silence closes its connection (r
 of a send is over. So while sends wait for an answer and nothing at all has arrived on their connection for
 `PROBE_AFTER_MS`, a heartbeat goes out with a short deadline: a broker that is merely waiting for its disk or its slaves
 answers it at once; one that is gone loses the connection, and its sends go elsewhere while they still have time. A
-connection that does not come about in that time (packets go nowhere) is given up in the same way.
+connection that does not come about in that time (packets go nowhere) is given up in the same way. And a broker that routes
+name no longer, another one being in its place perhaps, is asked for a sign of life once (`doubt`): pulls wait long.
 
 Source: `client/.../impl/factory/MQClientInstance.java`, `impl/MQClientAPIImpl.java`.
 """
@@ -284,6 +285,12 @@ class Client(BaseNode):
                 body = self.heartbeats.body()
                 self.remoting.call(conn, RequestCode.HEART_BEAT, None, body, timeout_ms=PROBE_TIMEOUT_MS, then=_ignore)
         return now_ms + PROBE_LOOK_MS if self._sends else None
+
+    def doubt(self, address: Address) -> None:
+        """Routes name it no longer: unless it answers soon, what waits there is over, and goes to who is in its place."""
+        if address in self.remoting.links:
+            body = self.heartbeats.body()
+            self.remoting.call(address, RequestCode.HEART_BEAT, None, body, timeout_ms=PROBE_AFTER_MS, then=_ignore)
 
     def _link_closed(self, conn: Connection, peer: Peer) -> None:
         self._sends.pop(conn, None)

@@ -225,11 +225,19 @@ class Routes:
         self.routes[route.topic] = route
         # What a newer route says of a broker holds for all topics; brokers that are in no route are forgotten.
         named: dict[str, None] = dict.fromkeys(name for each in self.routes.values() for name in each.brokers)
+        before = self._addresses()
         self.brokers = {name: members for name, members in self.brokers.items() if name in named} | route.brokers
+        there = self._addresses()
+        for address in before:
+            if address not in there:
+                self._client.doubt(address)
         if _lacks_master(route):
             self._client.duties.wake("client-masters", self._client.clock.mono_ms + MASTER_LOOK_MS)
         for listener in self.on_change:
             listener(route.topic)
+
+    def _addresses(self) -> dict[Address, None]:
+        return dict.fromkeys(address for members in self.brokers.values() for address in members.values())
 
     def _refresh(self, now_ms: int) -> int:
         for topic in sorted(self._watched):

@@ -83,6 +83,24 @@ def test_an_acting_master_is_looked_past_every_3_seconds():
     assert read_route("T", TopicRoute.decode(json.dumps(route(("broker-a", {0: A}), perm=4)))).acting == ()
 
 
+@pytest.mark.parametrize(("state", "is_over"), [("silent", True), ("up", False)])
+def test_a_broker_that_routes_name_no_longer_has_to_say_something(state, is_over):
+    """A pull may wait for half a minute there, while somebody acts for it."""
+    peers = Peers(routes={"T": ON_A})
+    find(peers)
+    asked = []
+    pull = RequestCode.PULL_MESSAGE
+    peers.do(lambda: asked.append(peers.client.ask(Address.parse(A), pull, timeout_ms=30_000)))
+    peers.take(pull)
+    peers.states[A] = state
+    peers.routes["T"] = route(("broker-a", {0: A_SLAVE}), perm=4)
+    peers.do(lambda: peers.client.routes.fetch("T"))
+    peers.advance(1_050)
+    assert asked[0].done is is_over
+    assert peers.times(BEAT, A) == 1
+    assert peers.times(BEAT, A_SLAVE) == 0
+
+
 def test_a_name_server_that_forgot_a_topic_takes_no_route_away():
     peers = Peers(routes={"T": ON_A})
     find(peers)
