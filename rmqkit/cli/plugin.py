@@ -1,6 +1,11 @@
-"""`rmqkit plugin ...`: what is plugged in."""
+"""`rmqkit plugin ...`: what is plugged in, and a project to begin with."""
 
 from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
 
 from rmqkit.cli import output
 from rmqkit.cli.commands import group
@@ -25,3 +30,30 @@ def list_plugins(json: Json = False) -> None:
     else:
         hooks = [(row.hook.removeprefix("rmqkit_"), row.name, row.module, row.distribution) for row in rows]
         output.table(("hook", "name", "module", "installed by"), hooks)
+
+
+@app.command(name="new")
+def new_plugin(
+    name: Annotated[str, typer.Argument(help="What it will be called: small letters, digits, - and _.")],
+    hook: Annotated[
+        str,
+        typer.Option(
+            help="escape, lock, storage, fault-policy, filter, allocator, fault, promise, handlers, duties, commands.",
+        ),
+    ],
+    into: Annotated[Path, typer.Option(help="The folder in which the project's folder is made.")] = Path("."),
+    json: Json = False,
+) -> None:
+    """Write a plug-in project: a module that works, and a test that runs its contract suite."""
+    from rmqkit.cli import plugin_new
+
+    made = plugin_new.make(name, hook, into)
+    folder = made[0].parent
+    if json:
+        output.document(
+            {"name": name, "hook": plugin_new.KINDS[hook].hook, "folder": str(folder), "files": list(map(str, made))}
+        )
+        return
+    for path in made:
+        print(path)
+    output.note(f"next: cd {folder} && pytest, then pip install -e . && rmqkit plugin list")

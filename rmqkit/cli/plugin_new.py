@@ -1,0 +1,120 @@
+"""A new plug-in project: from templates, one module and one test for each hook, green as they are.
+
+A template is a file of `plugin_templates/`, with `$name`, `$module` and `$Class` to fill in (`string.Template`). What a
+module does is small and whole; its test runs the contract suite of the hook where there is one, and finds the module by
+`pythonpath` in the project's pyproject.toml, so that nothing has to be installed to try it.
+"""
+
+from __future__ import annotations
+
+import keyword
+import re
+from collections.abc import Mapping
+from difflib import get_close_matches
+from importlib.resources import files
+from importlib.util import find_spec
+from pathlib import Path
+from string import Template
+from typing import NamedTuple
+
+from rmqkit.cli.usage import Failed, UsageError
+
+NAME = re.compile(r"[a-z][a-z0-9]*(?:[-_][a-z0-9]+)*")
+NAME_SIZE_MAX = 64
+
+
+class Kind(NamedTuple):
+    """A hook as `--hook` says it."""
+
+    hook: str
+    what: str
+    #: how to switch it on, for the README and the last line of the command
+    use: str
+
+
+_IN_BROKER = "In a broker's settings: `{}`; with a cluster: `rmqkit cluster up --set {}`."
+
+
+def _setting(text: str) -> str:
+    return _IN_BROKER.format(text, text)
+
+
+KINDS: Mapping[str, Kind] = {
+    "escape": Kind("rmqkit_escape_strategies", "An escape strategy", _setting("escapeStrategy=$name")),
+    "lock": Kind("rmqkit_lock_modes", "A lock mode", _setting("lockMode=$name")),
+    "storage": Kind("rmqkit_storage_engines", "A storage engine", _setting("storageEngine=$name")),
+    "fault-policy": Kind("rmqkit_fault_policies", "A fault policy", 'In a producer: `Producer(fault_policy="$name")`.'),
+    "filter": Kind(
+        "rmqkit_filters", "A filter", 'In a consumer: `consumer.subscribe(topic, expression, expression_type="$name")`.'
+    ),
+    "allocator": Kind("rmqkit_allocators", "An allocator", 'In a consumer: `PushConsumer(…, allocator="$name")`.'),
+    "fault": Kind("rmqkit_faults", "A fault for drills", "In a drill: `rmqkit fail-master --fault $name`."),
+    "promise": Kind("rmqkit_promises", "A promise that drills check", "Every drill checks it: `rmqkit fail-master`."),
+    "handlers": Kind("rmqkit_handlers", "A request code", _setting("plugins=$name")),
+    "duties": Kind("rmqkit_duties", "Background work of a broker", _setting("plugins=$name")),
+    "commands": Kind("rmqkit_commands", "A command", "On the command line: `rmqkit $name`."),
+}
+
+
+def make(name: str, hook: str, into: Path) -> list[Path]:
+    """Writes the project `into/name`; its files. Raises UsageError, and Failed where something is in the way."""
+    kind = KINDS.get(hook)
+    if kind is None:
+        near = get_close_matches(hook, KINDS, n=1)
+        hint = f"did you mean {near[0]}?" if near else f"there are: {', '.join(KINDS)}"
+        raise UsageError(f"--hook {hook}: no such hook; {hint}")
+    module = module_of(name)
+    check_free(name, kind)
+    folder = into / name
+    if folder.exists():
+        raise Failed(f"{folder} is there already")
+    words = {
+        "name": name,
+        "module": module,
+        "Class": "".join(part.capitalize() for part in module.split("_")),
+        "hook": kind.hook,
+        "what": kind.what,
+    }
+    words["use"] = Template(kind.use).substitute(words)
+    texts = {
+        "pyproject.toml": _filled("pyproject.toml", words),
+        "README.md": _filled("README.md", words),
+        f"{module}.py": _filled(f"{hook}.py", words),
+        f"tests/test_{module}.py": _filled(f"{hook}_test.py", words),
+    }
+    try:
+        for path, text in texts.items():
+            (folder / path).parent.mkdir(parents=True, exist_ok=True)
+            (folder / path).write_text(text)
+    except OSError as error:
+        raise Failed(f"{folder} cannot be written: {error.strerror}") from None
+    return [folder / path for path in texts]
+
+
+def module_of(name: str) -> str:
+    """The module of a plug-in of that name. Raises UsageError when it cannot be one."""
+    module = name.replace("-", "_")
+    if not NAME.fullmatch(name) or len(name) > NAME_SIZE_MAX:
+        raise UsageError(f"{name!r} cannot be a plug-in's name: small letters, digits, - and _, a letter first")
+    if keyword.iskeyword(module):
+        raise UsageError(f"{name!r} cannot be a plug-in's name: it is a word of Python")
+    if find_spec(module) is not None:
+        raise UsageError(f"{name!r} cannot be a plug-in's name: there is a Python module {module} already")
+    return module
+
+
+def check_free(name: str, kind: Kind) -> None:
+    """Raises UsageError for a name that another plug-in has under that hook."""
+    from rmqkit import plugins
+    from rmqkit.cli.commands import TABLE
+
+    taken = {row.name: row.module for row in plugins.load().rows() if row.hook == kind.hook}
+    if kind.hook == "rmqkit_commands":
+        taken.update({command: lazy.module for command, lazy in TABLE.items()})
+    if name in taken:
+        raise UsageError(f"{kind.what.lower()} called {name} is there already: {taken[name]}")
+
+
+def _filled(template: str, words: Mapping[str, str]) -> str:
+    text = (files("rmqkit.cli") / "plugin_templates" / f"{template}.txt").read_text()
+    return Template(text).substitute(words)
