@@ -61,6 +61,14 @@ def _no_self_isolation(broker: Broker) -> None:
     needs="a takeover and a return",
 )
 def _skips_reverse_sync(broker: Broker) -> None:
+    offsets, metadata = broker.offsets, broker.replication.metadata
+    start = metadata.start
+
+    def started() -> None:
+        start()
+        offsets.untold = None  # nor do slaves tell it by themselves
+
+    replace(metadata, "start", started)
     if not broker.replication.is_slave:
         replace(broker.roles.pre_online, "start", lambda then: then(""))
 

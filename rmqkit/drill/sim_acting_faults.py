@@ -208,7 +208,12 @@ def names(draw: Drawing) -> None:
 
 
 def restarts(draw: Drawing) -> None:
-    """One after the other is restarted in good order."""
+    """Brokers are restarted in good order: a group at once, or some one after the other."""
+    if draw.chance.random() < 0.6:
+        lasts_ms = draw.chance.choice((draw.chance.randint(*SHORT_MS), draw.long_ms()))
+        for node in draw.group:
+            draw.add(draw.chance.randint(0, 30), lasts_ms, node, "stop")
+        return
     at_ms = 0
     for node in draw.chance.sample(list(draw.brokers), k=2):
         lasts_ms = draw.chance.choice((draw.chance.randint(*SHORT_MS), draw.long_ms()))

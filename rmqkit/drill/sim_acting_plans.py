@@ -21,7 +21,8 @@ ACTING = "enableSlaveActingMaster"
 STRICT = "lockInStrictMode"
 #: of the delay levels 1, 2 and 3
 LEVELS = "1s 2s 3s"
-SAVE_MS = 500
+#: how often the progress of the delay levels is saved
+SAVES_MS = (500, 500, 4_000)
 
 
 class ActingExtras(NamedTuple):
@@ -99,7 +100,7 @@ def _timers(chance: Random) -> dict[str, str]:
         "brokerNotActiveTimeoutMillis": str(chance.randint(1_000, 2_000)),
         "syncBrokerMemberGroupPeriod": str(chance.randint(100, 300)),
         "messageDelayLevel": LEVELS,
-        "flushDelayOffsetInterval": str(SAVE_MS),
+        "flushDelayOffsetInterval": str(chance.choice(SAVES_MS)),
     }
 
 

@@ -179,6 +179,7 @@ class Series:
             harm=str(step.fault.harm),
             node=step.node.name,
             role=step.node.role if step.node.broker else "nameserver",
+            clean=step.fault.name == "stop",
         )
         self._broken[step.node.name] = step
         step.fault.begin(driver, step.node)

@@ -150,7 +150,10 @@ def _allowed(history: History, plan: Plan) -> list[tuple[int, int]]:
     back_ms = (GIVEN_BACK_MS if plan.replicas > 1 else _flush_ms(plan)) + MARGIN_MS
     faults = [row for row in history.events if row.key == FAULT_BEGINS]
     if len({(row.broker, row.extra.get("node")) for row in faults}) > 1:
-        back_ms = _flush_ms(plan) + MARGIN_MS  # who had the newer progress may have been hit as well
+        # Who had the newer progress may have been hit as well. One that ends in good order writes it first.
+        are_clean = all(row.extra.get("clean", False) for row in faults if "clean" in row.extra)
+        is_told = any("clean" in row.extra for row in faults)
+        back_ms = back_ms if is_told and are_clean else max(back_ms, _flush_ms(plan) + MARGIN_MS)
     until_ms = 2 * plan.member_sync_ms + MARGIN_MS
     moments = [row.invoke_ms for row in faults]
     served = heads(history)

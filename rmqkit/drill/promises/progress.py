@@ -57,8 +57,10 @@ class Change(NamedTuple):
         begin_ms = self.after.begin_ms
         sure_ms = min(self.before.end_ms, begin_ms) - ALLOWED_MS
         both = sorted((*broken.get(self.before.node, ()), *broken.get(self.after.node, ())))
-        known = [(since, until + BACK_MS) for since, until in broken.get(self.before.node, ())]
-        if not any(since <= begin_ms <= until for since, until in (*known, *broken.get(self.after.node, ()))):
+        gone = [(since, until + BACK_MS) for since, until in broken.get(self.before.node, ())]
+        # One that serves in the very moment in which its fault ends has asked nobody.
+        gone += broken.get(self.after.node, ())
+        if not any(since <= begin_ms < until for since, until in gone):
             return sure_ms
         # The load began in a steady state: before the first fault both were whole for long enough.
         whole_ms, together_ms = -TOGETHER_MS, -1
