@@ -21,7 +21,8 @@ milliseconds since the drill began, on one clock. `broker` is a broker *name*; w
                granted_until (when the lease ends, at the earliest)
     unlock     it gave the lock back; extra: node
     role       what a node (`client`) says of its role: `value` is "acting/online", "" and fail: no answer; extra:
-               members (ids it takes for alive), broker_id, why, boot. First and last look at each state (`roles.py`)
+               members (ids it takes for alive), broker_id, why, boot, since (ms, of the last change). The first and
+               the last look at each state (`roles.py`)
     route      what a name server (`client`) tells of a broker group: `key` is the node it shows as id 0, `value` the ids
                that it lists; extra: members (the same), writable. A row when that changes
     event      the time line: `key` says what, `value` more of it

@@ -55,6 +55,7 @@ class Watch:
         self.queues = queues
         self.broker = broker
         self.roles = RoleRows(history)
+        self._wall_ms = time.time() * 1000 - now_ms()
         self._cluster = cluster
         self._quick = threading.Event()
         #: of the name server: the node that clients are shown as id 0, who is listed, and whether it may be written to
@@ -169,6 +170,7 @@ class Watch:
                 complete_ms=self.now_ms(),
                 why=said.why,
                 boot=facts.get("bootTimestamp", ""),
+                since_ms=round(said.since_ms - self._wall_ms),
             )
 
     # --- what a name server tells

@@ -35,7 +35,7 @@ class _Look(NamedTuple):
 
     @property
     def state(self) -> tuple[object, ...]:
-        return self.outcome, self.value, self.extra.get("members"), self.extra.get("boot")
+        return self.outcome, self.value, *(self.extra.get(key) for key in ("members", "boot", "since"))
 
 
 class RoleRows:
@@ -58,9 +58,11 @@ class RoleRows:
         complete_ms: int | None = None,
         why: str = "",
         boot: str = "",
+        since_ms: int | None = None,
     ) -> None:
-        """`members` are the ids that the node takes for alive."""
-        extra = {"members": sorted(members), "broker_id": broker_id, "why": why, "boot": boot}
+        """`members` are the ids that the node takes for alive, `since_ms` when its role last changed: so a change and back
+        between two looks is seen, too."""
+        extra = {"members": sorted(members), "broker_id": broker_id, "why": why, "boot": boot, "since": since_ms}
         done_ms = invoke_ms if complete_ms is None else complete_ms
         self._add(node, broker, _Look(invoke_ms, done_ms, OK, f"{role}/{online}", extra))
 

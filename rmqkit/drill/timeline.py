@@ -77,8 +77,8 @@ def _stages(history: History, rows: Sequence[Row]) -> None:
     dues = (row for row in rows if row.kind == "due" and row.extra.get("escaped_by"))
     found(names.DELAY_DELIVERED, begin_ms, dues, lambda row: f"{row.key} by {row.extra['escaped_by']}, to {row.broker}")
     own = [row for row in roles if row.client == node]
-    off_ms = next((row.complete_ms for row in own if _after(row, end_ms) and not row.value.endswith("/online")), None)
-    online = (row for row in own if row.value.endswith("/online"))
+    off_ms = next((row.complete_ms for row in own if _after(row, end_ms) and not row.value.endswith("/online")), end_ms)
+    online = (row for row in own if row.value.endswith("/online") and _is_new(row, own, begin_ms))
     found(names.PRE_ONLINE_DONE, off_ms, online, lambda row: f"{node}: {row.extra.get('why', '')}".rstrip(": "))
     gone_ms = next((row.complete_ms for row in routes if row.complete_ms >= begin_ms and row.key != node), None)
     if gone_ms is not None:
@@ -88,6 +88,14 @@ def _stages(history: History, rows: Sequence[Row]) -> None:
 
 def _after(row: Row, at_ms: int | None) -> bool:
     return at_ms is not None and row.complete_ms >= at_ms
+
+
+def _is_new(row: Row, own: Sequence[Row], begin_ms: int) -> bool:
+    """Whether a node that is online has become so since the fault began: it says when, or was seen to be something else."""
+    since = row.extra.get("since")
+    if since is not None:
+        return int(since) > begin_ms
+    return any(begin_ms < each.complete_ms < row.complete_ms and not each.value.endswith("/online") for each in own)
 
 
 def _listed(row: Row) -> str:

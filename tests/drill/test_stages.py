@@ -13,7 +13,7 @@ from rmqkit.drill.report import line
 from rmqkit.drill.stages import RETURN, TAKEOVER, measured, stages
 from rmqkit.drill.timeline import derive
 from rmqkit.drill.verdict import Checked, verdict_of
-from tests.drill.hand import BROKER, MASTER, PLAN, SLAVE, whole
+from tests.drill.hand import BROKER, MASTER, PLAN, SLAVE, Hand, whole
 
 
 def told():
@@ -54,6 +54,16 @@ def test_a_route_that_never_changed_is_not_registered_again():
     hand.history.add("route", client="ns-0", key=MASTER, invoke_ms=2_500, broker=BROKER, members=[0], writable=True)
     derive(hand.history)
     assert names.REGISTERED not in [row.key for row in hand.history.events]
+
+
+def test_pre_online_is_seen_by_its_time_when_it_was_over_before_anybody_looked():
+    hand = Hand().fault("isolate").role("master/online", 0, until_ms=990).role("", 1_100, until_ms=2_000)
+    for at_ms, since_ms in ((0, -5_000), (2_050, -5_000), (2_300, 2_290)):
+        told = {"members": [0, 1], "broker_id": 0, "since": since_ms, "why": "it took over"}
+        hand.history.add("role", client=MASTER, key="master", value="master/online", invoke_ms=at_ms, broker=BROKER, **told)
+    derive(hand.history)
+    found = {row.key: (row.invoke_ms, row.value) for row in hand.history.events}
+    assert found[names.PRE_ONLINE_DONE] == (2_300, "broker-a-0: it took over")
 
 
 def verdict(hand):

@@ -64,6 +64,15 @@ def test_a_state_is_written_at_its_first_and_its_last_look():
     assert [(span.role, span.begin_ms, span.end_ms) for span in spans(history)] == [("slave", 0, 400), ("acting", 700, 800)]
 
 
+def test_a_change_and_back_between_two_looks_is_seen_by_its_time():
+    history = History()
+    rows = RoleRows(history)
+    for at_ms, since_ms in ((0, -50), (100, -50), (500, 450), (600, 450)):
+        rows.told(MASTER, BROKER, 0, role="master", online="online", members=(0, 1), invoke_ms=at_ms, since_ms=since_ms)
+    rows.flush()
+    assert [(head.begin_ms, head.end_ms) for head in heads(history)[BROKER]] == [(0, 100), (500, 600)]
+
+
 def test_who_serves_follows_from_the_roles():
     found = heads(whole().history)[BROKER]
     assert [(head.node, head.begin_ms) for head in found] == [(MASTER, 0), (SLAVE, 1_100), (MASTER, 2_130)]

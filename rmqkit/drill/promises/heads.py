@@ -56,7 +56,7 @@ def _of_node(rows: Sequence[Row]) -> Iterator[Span]:
 
 
 def _state(row: Row) -> tuple[object, ...]:
-    return row.outcome, row.value, row.extra.get("members"), row.extra.get("boot")
+    return row.outcome, row.value, *(row.extra.get(key) for key in ("members", "boot", "since"))
 
 
 def _span(first: Row, last: Row) -> Iterator[Span]:
@@ -93,12 +93,13 @@ def heads(history: History) -> dict[str, list[Head]]:
 
 def _of_node_heads(rows: Sequence[Row], faults: Sequence[int]) -> Iterator[Head]:
     head: Head | None = None
-    boot = None
+    of_run: tuple[object, ...] = ()
     was_broken = False
     for row in rows:
         role, _, online = row.value.partition("/")
         serves = row.outcome == OK and (role == ACTING or (role == MASTER and online == ONLINE))
-        goes_on = head is not None and serves and head.role == role and row.extra.get("boot") == boot
+        run = row.extra.get("boot"), row.extra.get("since")
+        goes_on = head is not None and serves and head.role == role and run == of_run
         if goes_on and head is not None:
             if was_broken:
                 continue
@@ -108,7 +109,7 @@ def _of_node_heads(rows: Sequence[Row], faults: Sequence[int]) -> Iterator[Head]
             continue
         if head is not None:
             yield head
-        head, was_broken, boot = None, False, row.extra.get("boot")
+        head, was_broken, of_run = None, False, run
         if serves:
             head = Head(row.client, role, row.complete_ms, row.complete_ms)
     if head is not None:
