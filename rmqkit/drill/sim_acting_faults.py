@@ -32,6 +32,7 @@ OTHERS = (*AWAY, "isolate-in", "isolate-ha", "isolate-peer", "isolate-names", "i
 OF_NAMESERVERS = ("kill", "pause", "isolate", "isolate-peer")
 #: until the name servers have noticed for sure, and a takeover is over
 TAKEOVER_MS = (2_800, 4_500)
+LONG_MS = (5_500, 8_000)
 SHORT_MS = (100, 900)
 JUMPS_MS = (300, 4_000)
 
@@ -132,7 +133,7 @@ class Drawing:
         return [each for each in self.brokers if each.broker == node.broker]
 
     def long_ms(self) -> int:
-        return self.chance.randint(*TAKEOVER_MS)
+        return self.chance.randint(*(LONG_MS if self.chance.random() < 0.25 else TAKEOVER_MS))
 
     def away(self, node: DrillNode) -> str:
         """A way to be away."""
@@ -181,8 +182,9 @@ def partner(draw: Drawing) -> None:
 def together(draw: Drawing) -> None:
     """The whole group is gone, and back at once."""
     lasts_ms = draw.chance.choice((draw.chance.randint(*SHORT_MS), draw.long_ms()))
+    ways = draw.chance.choice((AWAY, ("kill",)))
     for node in draw.group:
-        draw.add(draw.chance.randint(0, 100), lasts_ms, node, draw.chance.choice(AWAY))
+        draw.add(draw.chance.randint(0, 100), lasts_ms, node, draw.chance.choice(ways))
 
 
 def two_groups(draw: Drawing) -> None:

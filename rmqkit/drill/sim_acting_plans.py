@@ -19,8 +19,8 @@ from rmqkit.drill.sim_plans import AHEAD, AUTO, SETTINGS
 
 ACTING = "enableSlaveActingMaster"
 STRICT = "lockInStrictMode"
-#: of the delay levels 1, 2 and 3
-LEVELS = "1s 2s 3s"
+#: of the delay levels 1, 2 and 3: what an acting master has to release was sent that long before the fault at most
+LEVELS = ("1s 2s 3s", "1s 3s 5s")
 #: how often the progress of the delay levels is saved
 SAVES_MS = (500, 500, 4_000)
 
@@ -47,7 +47,7 @@ class ActingExtras(NamedTuple):
             scan_ms=chance.randint(250, 500),
             notifies=chance.random() < 0.8,
             route_ms=chance.choice((300, 1_000)),
-            lease_ms=chance.choice((2_500, 4_000)),
+            lease_ms=chance.choice((2_500, 5_000)),
         )
 
     def of_nameservers(self) -> dict[str, Any]:
@@ -72,7 +72,7 @@ def plan_of_seed(seed: int, *, mode: str = "", breaks: Sequence[str] = (), group
         mode=chosen,
         groups=groups,
         replicas=replicas,
-        settings={**SETTINGS, **_timers(chance), AUTO: _text(auto), AHEAD: _text(chance.random() < 0.5)},
+        settings={**SETTINGS, **_timers(chance, seed), AUTO: _text(auto), AHEAD: _text(chance.random() < 0.5)},
         breaks=tuple(breaks),
         writers=3,
         rate=chance.choice((6, 10, 14)),
@@ -89,7 +89,7 @@ def plan_of_seed(seed: int, *, mode: str = "", breaks: Sequence[str] = (), group
     )
 
 
-def _timers(chance: Random) -> dict[str, str]:
+def _timers(chance: Random, seed: int) -> dict[str, str]:
     heartbeat_ms = chance.randint(100, 300)
     return {
         ACTING: "true",
@@ -99,7 +99,7 @@ def _timers(chance: Random) -> dict[str, str]:
         "sendHeartbeatTimeoutMillis": str(heartbeat_ms + 200),
         "brokerNotActiveTimeoutMillis": str(chance.randint(1_000, 2_000)),
         "syncBrokerMemberGroupPeriod": str(chance.randint(100, 300)),
-        "messageDelayLevel": LEVELS,
+        "messageDelayLevel": Random(f"{seed}/acting-levels").choice(LEVELS),
         "flushDelayOffsetInterval": str(chance.choice(SAVES_MS)),
     }
 

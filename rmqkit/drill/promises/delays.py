@@ -153,7 +153,7 @@ def _allowed(history: History, plan: Plan) -> list[tuple[int, int]]:
         # Who had the newer progress may have been hit as well. One that ends in good order writes it first.
         are_clean = all(row.extra.get("clean", False) for row in faults if "clean" in row.extra)
         is_told = any("clean" in row.extra for row in faults)
-        back_ms = back_ms if is_told and are_clean else max(back_ms, _flush_ms(plan) + MARGIN_MS)
+        back_ms = MARGIN_MS if is_told and are_clean else max(back_ms, _flush_ms(plan) + MARGIN_MS)
     until_ms = 2 * plan.member_sync_ms + MARGIN_MS
     moments = [row.invoke_ms for row in faults]
     served = heads(history)
