@@ -146,14 +146,15 @@ class Segments:
         """`then` when all that was appended is durable, or never will be."""
         self._disk.sync(self.segments[-1].path, then)
 
-    def _keep(self, number: int, payload: bytes) -> None:
-        segment, position = self._write(MESSAGE, number, payload)
+    def _keep(self, number: int, payload: bytes, *, may_begin: bool = True) -> None:
+        segment, position = self._write(MESSAGE, number, payload, may_begin=may_begin)
         self.places[number] = Place(segment, position + HEAD.size, len(payload))
         segment.live[number] = None
         segment.live_size += len(payload)
 
-    def _write(self, kind: int, number: int, payload: bytes) -> tuple[Segment, int]:
-        if not self._may_append or not self.segments or self.segments[-1].size >= self._segment_size:
+    def _write(self, kind: int, number: int, payload: bytes, *, may_begin: bool = True) -> tuple[Segment, int]:
+        is_full = may_begin and bool(self.segments) and self.segments[-1].size >= self._segment_size
+        if not self._may_append or not self.segments or is_full:
             self._begin()
         segment = self.segments[-1]
         checked = HEAD.pack(MAGIC, len(payload), 0, kind, number)[_CHECKED_FROM:] + payload
@@ -184,14 +185,14 @@ class Segments:
         if self._is_copying or len(self.segments) < 2 or self.segments[0].live_size * 4 > self.segments[0].size:
             return False
         oldest = self.segments[0]
-        # One segment takes all the copies, so that one sync covers them.
+        # One segment takes all the copies, however large it gets, so that one sync covers them.
         if self.segments[-1].size + oldest.live_size > self._segment_size:
             self._begin()
         self._is_copying = True
         try:
             for number in list(oldest.live):
                 place = self.places[number]
-                self._keep(number, self.read(number))
+                self._keep(number, self.read(number), may_begin=False)
                 del oldest.live[number]
                 oldest.live_size -= place.size
         except (OSError, ValueError):

@@ -215,7 +215,12 @@ class Spool:
         number = lane.numbers[0]
         try:
             message = self._decode(self._segments.read(number))
-        except (OSError, ValueError, msgspec.MsgspecError) as error:
+        except OSError as error:
+            # A disk that does not read now may do so later: nothing is known to be gone.
+            self.why = f"the spool cannot be read: {error.strerror or error}"
+            self._later(lane)
+            return
+        except (ValueError, msgspec.MsgspecError) as error:
             self._drop(number, error)
             self._next(topic, lane)
             return
@@ -224,15 +229,17 @@ class Spool:
 
     def _brought(self, topic: str, lane: _Lane, status: PutStatus) -> None:
         lane.is_under_way = False
-        now_ms = self._broker.clock.mono_ms
         if status is PutStatus.PUT_OK:
             lane.failures, lane.retry_ms = 0, 0
             self._done(lane.numbers[0])
             self._next(topic, lane)
         else:
-            lane.failures += 1
-            lane.retry_ms = now_ms + min(lane.failures * RETRY_STEP_MS, RETRY_MS_MAX)
-        self._broker.duties.wake(DUTY, max(now_ms, lane.retry_ms))
+            self._later(lane)
+        self._broker.duties.wake(DUTY, max(self._broker.clock.mono_ms, lane.retry_ms))
+
+    def _later(self, lane: _Lane) -> None:
+        lane.failures += 1
+        lane.retry_ms = self._broker.clock.mono_ms + min(lane.failures * RETRY_STEP_MS, RETRY_MS_MAX)
 
     def _next(self, topic: str, lane: _Lane) -> None:
         lane.numbers.popleft()

@@ -179,6 +179,26 @@ def test_an_old_segment_that_few_messages_hold_is_copied():
     assert lab.kept() == {}
 
 
+def test_copies_that_fill_a_segment_are_all_durable_before_the_old_one_goes():
+    """Else the sync of the next segment would stand for them."""
+    lab = Lab(segment_size=3000)
+    kept = {number: b"%02d" % number for number in lab.put(*[b"%02d" % each for each in range(40)])}
+    for number in lab.put(*[bytes(20)] * 30, bytes(2200), bytes(501)):
+        lab.segments.done(number)
+    lab.put(bytes(3000 - lab.segments.segments[-1].size - sum(map(len, kept.values())) - HEAD.size - 5))
+    errors = []
+    lab.segments.sync(errors.append)
+    lab.finish()
+    name = lab.files()[0]
+    assert lab.segments.compact(errors.append)
+    lab.finish()
+    assert errors == [None, None]
+    assert name not in lab.files()
+    lab.random = Random(3)
+    lab.lose_power()
+    assert {number: lab.kept().get(number) for number in kept} == kept
+
+
 def test_a_full_old_segment_is_not_copied():
     lab = Lab(segment_size=500)
     lab.put(*[bytes(100)] * 20)

@@ -205,6 +205,27 @@ def test_a_disk_that_is_full_takes_nothing_and_costs_nothing(alone):
     alone.until(lambda: alone.bodies() == [b"1"])
 
 
+def test_a_disk_that_cannot_be_read_for_a_while_costs_nothing(alone):
+    """What is promised is dropped only when its bytes are known to be gone."""
+    assert alone.put(b"1") is OK
+    disk = alone.world.disk(A0)
+    read = disk.read
+
+    def failing(path, position, size):
+        if path.startswith(FOLDER):
+            raise OSError(errno.EIO, "Input/output error")
+        return read(path, position, size)
+
+    disk.read = failing
+    alone.back(B0)
+    alone.world.run_for(3000)
+    assert alone.spool().waiting() == 1
+    assert "Input/output error" in alone.spool().facts()["escapeWhy"]
+    disk.read = read
+    alone.until(lambda: alone.bodies() == [b"1"])
+    assert alone.spool().facts()["spoolDamaged"] == "0"
+
+
 def test_after_a_failed_sync_it_takes_nothing_more_and_gives_what_it_has(alone):
     assert alone.put(b"1") is OK
     disk = alone.world.disk(A0)
