@@ -241,6 +241,16 @@ def test_a_request_that_comes_after_its_attempt_was_taken_back_gets_no_vote():
     assert heard == [([],)]
 
 
+@pytest.mark.parametrize(
+    "queues", [[["T", [1], {}]], [[["T"], "b", 0]], [[{}, {}, {}]], [["T", "b", True]], {}, "TbT", None]
+)
+def test_queues_that_are_none_are_left_out(queues):
+    """Anybody may send it: a broker that fell over it would be gone."""
+    broker = SimBroker("lockMode=strict")
+    sent = body("c1", only_this_broker=True, more={"undo": 5, "queues": queues})
+    assert broker.ask(RequestCode.UNLOCK_BATCH_MQ, None, sent).is_ok
+
+
 def test_a_full_table_says_so():
     group = Group()
     group.mode(0).table._locks_max = 3

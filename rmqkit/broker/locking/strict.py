@@ -192,6 +192,8 @@ def _attempt(more: More, name: str = "attempt") -> int:
 
 
 def _queues(listed: Any) -> Iterable[MessageQueue]:
+    """What is no queue is left out."""
     if not isinstance(listed, list):
         return []
-    return [MessageQueue(*each) for each in listed if isinstance(each, list | tuple) and len(each) == 3]
+    parts = [each for each in listed if isinstance(each, list | tuple) and tuple(map(type, each)) == (str, str, int)]
+    return [MessageQueue(*each) for each in parts]
