@@ -126,7 +126,11 @@ def choose_queue(queues: list[Any], text: str) -> Any:
     if len(found) == 1:
         return found[0]
     names = ", ".join(f"{each.broker_name}:{each.queue_id}" for each in (found or queues))
-    raise UsageError(f"queue {text}: {'say which of' if found else 'there are'} {names}")
+    if broker and all(each.broker_name != broker for each in queues):
+        why = f"{broker} has none for this now (`rmqkit topic route TOPIC` says what each broker takes); "
+    else:
+        why = ""
+    raise UsageError(f"queue {text}: {why}{'say which of' if found else 'there are'} {names}")
 
 
 def queue_fields(queue: Any) -> dict[str, Any]:

@@ -205,7 +205,7 @@ RULES: tuple[Rule, ...] = (
             seen.route_perm is not None
             and bool((seen.topic_perm or 0) & WRITE)
             and not seen.route_perm & WRITE
-            and seen.facts.get("role") != "acting"
+            and not _is("brokerRole", "slave")(seen)  # refused in any case, and its group's master may just be away
         ),
         lambda seen: "name servers show its topics as read-only: `rmqkit broker add-write-perm` takes that back",
     ),

@@ -135,9 +135,12 @@ def test_what_a_broker_refuses_follows_from_what_it_says(broker, what, why):
     assert why in rules[0].why(broker)
 
 
-def test_an_acting_master_is_read_only_and_nobody_shall_change_that():
-    facts = {"role": "acting", "roleOnline": "online"}
-    assert [rule for rule in explain.RULES if rule.holds(seen(facts=facts, route_perm=4))] == []
+@pytest.mark.parametrize("role", ["acting", "slave"])
+def test_a_group_without_its_master_is_read_only_and_nobody_shall_change_that(role):
+    node = seen({"brokerRole": "SLAVE"}, {"role": role, "roleOnline": "online"}, route_perm=4)
+    refused = [rule.refuses for rule in explain.RULES if rule.holds(node)]
+    assert "every message" in refused
+    assert not [each for each in refused if each.startswith("messages, by way")]
 
 
 def test_a_broker_of_apache_s_that_is_well_refuses_nothing():

@@ -85,6 +85,7 @@ def test_a_chosen_queue_and_an_ordering_key(up, topic):
     keyed = up.lines("send", topic, "y", "--count", "5", "--ordering-key", "order-7")
     assert len({each["queue_id"] for each in keyed}) == 1
     assert "broker-a:0, broker-a:1" in up.error("send", topic, "x", "--queue", "9", code=2)
+    assert "broker-z has none for this now" in up.error("send", topic, "x", "--queue", "broker-z:0", code=2)
 
 
 def test_where_a_reader_begins_and_ends(up, topic):
