@@ -86,6 +86,19 @@ def test_a_master_that_holds_no_question_is_not_asked_without_end(group, monkeyp
     assert 15 <= group.master.remoting.counts[RequestCode.GET_ALL_CONSUMER_OFFSET] - before <= 21
 
 
+def test_what_is_committed_while_the_same_pair_is_being_told_is_told_next(group):
+    """A consumer's last commit at the acting master, in the moment of its master's return."""
+    pump(group, 9)
+    group.world.run_for(1000)
+    commit(group, 5, node="broker-1")
+    group.until(lambda: "T@CG" in group.slave.replication.metadata._giving)
+    assert offset(group, "broker-0") == -1
+    group.world.call("broker-1", lambda broker: broker.offsets.commit("CG", "T", 0, 9))
+    group.world.run_for(WITHIN_A_SECOND)
+    assert offset(group, "broker-0") == 9
+    assert group.slave.offsets.untold == {}
+
+
 def test_a_deleted_topic_goes_from_the_slave_with_its_queues(group):
     assert group.slave.store.queue_range("T", 0).offset_max == 1
     group.master.delete_topic("T")

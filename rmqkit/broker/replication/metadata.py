@@ -89,8 +89,8 @@ class Metadata:
         #: pairs that this life of the master has told, while it has not told all of them
         self._seen: set[str] | None = None
         self._more = False
-        #: pairs that go with the question under way
-        self._giving: list[str] = []
+        #: pairs that go with the question under way, as they were told
+        self._giving: dict[str, dict[int, int]] = {}
         #: delay offsets that wait for the log to reach this far; -1: for the next round
         self._delayed: tuple[int, DelayOffsetTable] | None = None
         self._steps: deque[Callable[[Then], None]] = deque()
@@ -214,14 +214,14 @@ class Metadata:
     def _ask(self, master: Address) -> None:
         self._is_asking = True
         offsets = self._broker.offsets
-        self._giving, entries = [], 0
+        self._giving, entries = {}, 0
         # Whether the master is one that takes offsets, and of this log, is known from its first answer on.
         may_give = bool(self._known) and self._belongs
         for key in (offsets.untold or ()) if may_give else ():
             entries += max(1, len(offsets.table[key]))
             if self._giving and entries > ENTRIES_MAX:
                 break
-            self._giving.append(key)
+            self._giving[key] = dict(offsets.table[key])
         body = offsets.part(self._giving).encode() if self._giving else b""
         wait = bool(self._known) and not self._more and not body and not self._has_to_give_yet
         self._held_since_ms = self._broker.clock.mono_ms if wait else -1
@@ -287,8 +287,9 @@ class Metadata:
         life = answer.changes.rpartition(".")[0]
         untold = offsets.untold if offsets.untold is not None else {}
         if gave:
-            for key in self._giving:
-                untold.pop(key, None)
+            for key, told in self._giving.items():
+                if offsets.table.get(key) == told:  # else it was committed again meanwhile
+                    untold.pop(key, None)
         if life != self._known.rpartition(".")[0]:
             # A master that has just started, or another one: it tells everything, and may lack what we have.
             self._seen = set()
