@@ -326,6 +326,22 @@ def test_a_master_that_goes_again_on_its_way_back_is_not_given_way_for_ever(grou
     assert not group.node(S1).roles.give_way.is_on
 
 
+def test_who_is_stopped_while_it_gives_way_does_not_begin_again(group):
+    """The end of giving way may come while its store still writes."""
+    group.world.kill(M)
+    acting(group)
+    slave = group.node(S1)
+    group.world.restart(M)
+    group.until(lambda: slave.roles.give_way.is_on, 1000)
+    slave.store.stop = lambda then: None
+    group.world.kill(M)
+    group.world.call(S1, lambda broker: broker.stop())
+    group.until(lambda: not slave.roles.give_way.is_on, 15_000)
+    group.world.run_for(2000)
+    assert not slave.schedule.is_on
+    assert not slave.registration.registered
+
+
 def test_a_log_that_lost_its_end_takes_no_delay_progress_and_no_offset_beyond_it(group):
     """What the slave counts as delivered may lie in what the master has lost."""
     group.world.run_for(2000)

@@ -229,6 +229,8 @@ class Roles:
 
     def _apply(self) -> None:
         """Everything that depends on the role is brought into line with it."""
+        if not self.is_running:
+            return  # who stops delivers nothing again, and stays unregistered
         broker = self.broker
         broker.derive_blocked()
         schedule = broker.schedule
