@@ -98,6 +98,7 @@ class Heartbeats:
     def _answered(self, address: Address, outcome: Outcome) -> None:
         log = self._client.log
         if isinstance(outcome, CallFailed):
+            self._client.routes.missed(address)
             if address not in self._unreachable and not self._client.stopping:
                 self._unreachable[address] = None
                 log.warning("broker-unreachable", broker=str(address), error=outcome.text)

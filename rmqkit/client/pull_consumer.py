@@ -406,6 +406,7 @@ class PullConsumer:
                 )
             except ClientError as error:
                 part.suggest_broker_id = MASTER_ID
+                self.client.routes.refresh_soon(queue.topic)
                 if str(error) != last_error and not part.dropped:
                     last_error = str(error)
                     self.client.log.warning("pull-failed", group=self.group, queue=str(tuple(queue)), error=last_error)

@@ -130,6 +130,13 @@ class Routes:
         if self._client.clock.mono_ms - self._fetched_ms.get(topic, -REFRESH_PAUSE_MS) >= REFRESH_PAUSE_MS:
             self.fetch(topic)
 
+    def missed(self, address: Address) -> None:
+        """A broker did not answer: look at the routes that name it."""
+        for topic in sorted(self._watched):
+            route = self.routes.get(topic)
+            if route is not None and any(address in members.values() for members in route.brokers.values()):
+                self.refresh_soon(topic)
+
     # --- addresses
 
     def master(self, broker_name: str) -> Address | None:

@@ -190,6 +190,20 @@ def test_a_connection_that_was_made_again_is_told_at_once():
     assert peers.times(BEAT, A) == before + 1
 
 
+def test_a_heartbeat_without_an_answer_has_a_new_route_looked_for():
+    """The broker may stand still, and another one act for it."""
+    peers = Peers(routes={"T": ON_A})
+    find(peers)
+    peers.client.routes.watch("T")
+    peers.do(lambda: peers.client.add_producer("PG"))
+    peers.states[A] = "silent"
+    peers.advance(1_000)
+    peers.routes["T"] = route(("broker-a", {0: A_SLAVE}), perm=4)
+    peers.do(lambda: start(peers.client.heartbeats.beat_all()))
+    peers.advance(3_050, step_ms=50)
+    assert peers.client.routes.routes["T"].brokers == {"broker-a": {0: Address.parse(A_SLAVE)}}
+
+
 def test_a_broker_that_cannot_be_reached_is_said_once():
     peers = Peers(routes={"T": ON_A})
     find(peers)
