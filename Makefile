@@ -36,7 +36,7 @@ crash: $(STAMP)
 drills: $(STAMP)
 	$(BIN)/python -m rmqkit.drill.series $(ARGS)
 
-# 2,000 drills on simulated clusters, about 5 minutes on two idle processors; ARGS="--from 4711 --seeds 1" for some
+# 2,000 drills on simulated clusters of each kind (100 of 3 x 3), about half an hour on two idle processors; ARGS="--family acting --from 4711 --seeds 1" for some
 simulate: $(STAMP)
 	$(BIN)/python -m rmqkit.drill.simulated --seeds 2000 $(ARGS)
 

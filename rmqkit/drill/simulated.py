@@ -1,6 +1,6 @@
 """Simulated drills: the same engine, faults, promises and workload on a simulated cluster, by the thousand.
 
-    python -m rmqkit.drill.simulated --seeds 2000
+    python -m rmqkit.drill.simulated --seeds 2000                     # of each family; of 3 x 3 one in twenty
     python -m rmqkit.drill.simulated --from 4711 --seeds 1 --verbose
     python -m rmqkit.drill.simulated --break ack-before-sync          # until it is found
 
@@ -59,6 +59,8 @@ class Family(NamedTuple):
     driver: Callable[..., SimDriver]
     #: promises of which a seed may have nothing to tell: nobody took over from anybody
     may_lack: tuple[str, ...] = ()
+    #: one seed in so many, where every family is drilled
+    costs: int = 1
 
 
 REPLICAS = "replicas"
@@ -67,7 +69,7 @@ FAMILIES: Mapping[str, Family] = {
     REPLICAS: Family(sim_plans.plan_of_seed, sim_plans.fault_of_plan, sim_plans.told, SimDriver),
     "acting": Family(acting.plan_of_seed, acting.fault_of_plan, acting.told, ActingDriver, TAKEOVERS),
     "acting-3x3": Family(
-        partial(acting.plan_of_seed, groups=3, replicas=3), acting.fault_of_plan, acting.told, ActingDriver, TAKEOVERS
+        partial(acting.plan_of_seed, groups=3, replicas=3), acting.fault_of_plan, acting.told, ActingDriver, TAKEOVERS, 20
     ),
 }
 
@@ -245,7 +247,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m rmqkit.drill.simulated")
     parser.add_argument("--seeds", type=int, default=100)
     parser.add_argument("--from", type=int, default=1, dest="first")
-    parser.add_argument("--family", default=REPLICAS, choices=list(FAMILIES), help="which kind of plans")
+    parser.add_argument("--family", default="", choices=["", *FAMILIES], help="which kind of plans; else each of them")
     parser.add_argument("--mode", default="", help="of all seeds, instead of the drawn ones")
     parser.add_argument(
         "--break", default="", dest="defect", help="plant this defect (all: one after another), until found"
@@ -255,12 +257,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     given = parser.parse_args(argv)
     if given.defect:
         return _find_all(given.defect, range(given.first, given.first + FIND_WITHIN), given.mode)
-    seeds = range(given.first, given.first + given.seeds)
     ends = []
-    for done in many(seeds, given.mode, workers=given.workers, family=given.family):
-        ends.append(done)
-        tell(done, lambda line: print(line, flush=True), verbose=given.verbose)
-    print(summary(ends))
+    for family in [given.family] if given.family else FAMILIES:
+        # Nine brokers cost as much as several drills of four.
+        count = given.seeds if given.family else max(1, given.seeds // FAMILIES[family].costs)
+        those = []
+        for done in many(range(given.first, given.first + count), given.mode, workers=given.workers, family=family):
+            those.append(done)
+            tell(done, lambda line: print(line, flush=True), verbose=given.verbose)
+        print(f"{family}: {summary(those)}", flush=True)
+        ends += those
     return exit_code(ends)
 
 

@@ -95,7 +95,7 @@ def test_an_exception_out_of_a_node_is_told(monkeypatch):
 
 
 def test_what_many_seeds_came_to(capsys):
-    assert simulated.main(["--seeds", "1", "--from", "2", "--verbose"]) == 0
+    assert simulated.main(["--family", "replicas", "--seeds", "1", "--from", "2", "--verbose"]) == 0
     told = capsys.readouterr().out
     assert "seed 2: valid" in told
     assert "1 seeds: 1 valid" in told

@@ -12,9 +12,15 @@ from rmqkit.drill.sim_acting_faults import draw_steps
 from rmqkit.drill.sim_acting_plans import ActingExtras, fault_of_plan, members, plan_of_seed
 
 FAMILY = "acting"
-HANDFUL = (2, 12)
-#: seeds that find a defect with little work, and the defect
-FOUND = {"acts-while-master": 1}
+HANDFUL = (12, 111)
+#: seeds that find a defect with little work, and the defect; the docs have them all
+FOUND = {
+    "no-self-isolation": 111,
+    "escaped-unnoticed": 111,
+    "skips-reverse-sync": 2,
+    "strict-lock-forgets": 101,
+    "delay-progress-not-saved-at-stop": 194,
+}
 
 
 def steps_of(seed):
