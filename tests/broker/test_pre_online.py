@@ -197,6 +197,39 @@ def test_a_master_that_only_stood_still_takes_back_as_well(group):
     assert group.master.replication.in_sync_count() == 3
 
 
+def stood_still_with_a_new_name_server(group):
+    group.world.pause(M)
+    acting(group)
+    commit(group, 9, node=S1)
+    commit(group, 6, node=S2)
+    group.world.run_for(4000)
+    group.world.kill("ns")
+    group.world.run_for(300)
+    group.world.restart("ns")
+    group.world.run_for(5)
+
+
+def test_a_master_that_stood_still_asks_whom_it_knew_when_a_new_name_server_lists_nobody(group):
+    """They register again within a second; it must not serve in that second what they know better."""
+    stood_still_with_a_new_name_server(group)
+    group.world.resume(M)
+    group.until(lambda: group.master.roles.online is not Online.ONLINE, 1000)
+    assert online(group) < 1000
+    assert offset(group, M) == 9
+    group.in_sync(3)
+
+
+def test_whom_it_knew_and_nobody_lists_is_waited_for_only_so_long(group):
+    stood_still_with_a_new_name_server(group)
+    for node in (S1, S2):
+        group.world.kill(node)
+    group.world.resume(M)
+    group.until(lambda: group.master.roles.online is not Online.ONLINE, 1000)
+    assert online(group) < MEMBER_MS + 500
+    assert "left out" in group.facts(M)["roleWhy"]
+    assert not group.master.roles.known_before
+
+
 def test_a_master_whose_group_forgot_everything_keeps_its_own(group):
     commit(group, 8)
     group.world.run_for(6000)

@@ -60,6 +60,8 @@ class Roles:
         #: called after each change of role, online or head
         self.on_change: list[Callable[[], None]] = []
         self.is_running = False
+        #: whom a master knew when it was isolated: a name server that is new, or stood still as well, lists nobody yet
+        self.known_before: Mapping[int, Address] = {}
         self.liveness = Liveness(self)
         self.acting = Acting(self)
         self.nameservers = Nameservers(self)
@@ -172,6 +174,8 @@ class Roles:
         if not self.is_running or not self.is_enabled:
             return
         self.pre_online.stop()
+        if self.role is Role.MASTER:
+            self.known_before = self._others() or self.known_before
         self._change(Role.SLAVE if self.role is Role.ACTING else self.role, Online.ISOLATED, why)
         self._seek()
 
@@ -183,10 +187,9 @@ class Roles:
         self._members.seek(self._begin_pre_online)
 
     def _begin_pre_online(self) -> None:
-        others = [broker_id for broker_id in self.members if broker_id != self.broker_id]
         if self.is_cut_off:
             self._is_online(f"no name server has said who else is alive: {self._members.failures()}")
-        elif not others:
+        elif not (self._others() or self.known_before):
             self._is_online("nobody else of its group is alive")
         elif self.broker.config.acting.skip_pre_online:
             self._is_online("skipPreOnline")
@@ -200,7 +203,11 @@ class Roles:
 
             self.pre_online.start(ended)
 
+    def _others(self) -> Mapping[int, Address]:
+        return {broker_id: address for broker_id, address in self.members.items() if broker_id != self.broker_id}
+
     def _is_online(self, how: str) -> None:
+        self.known_before = {}
         self._change(self.role, Online.ONLINE, how)
 
     def _members_changed(self) -> None:

@@ -10,7 +10,7 @@ Every wait is bounded; what was not reached is told, and the broker is online wi
 list no more is waited for no longer; one that appears meanwhile is asked as well. Nothing is given up on the way: what is
 taken only ever moves progress forward, and whoever told it keeps it, so a broker that dies at any step begins anew.
 
-`start` is called when `Online` has become PRE_ONLINE, with at least one other member in `broker.roles.members`; `then` is
+`start` is called when `Online` has become PRE_ONLINE, with at least one of `other_members`; `then` is
 called once, with a sentence about how it went ("" is all well), and the broker is online. `stop` ends it without a word:
 the broker stops, or isolates itself anew and will start it again.
 
@@ -76,9 +76,11 @@ class PreOnline:
 
 
 def other_members(broker: "Broker") -> dict[int, Address]:
+    """Those that are alive; while the name servers list nobody, those that a master knew before it was isolated."""
     own_id = broker.config.identity.broker_id
     members = broker.roles.members.items()
-    return {broker_id: address for broker_id, address in members if broker_id != own_id and address != broker.address}
+    alive = {broker_id: address for broker_id, address in members if broker_id != own_id and address != broker.address}
+    return alive or dict(broker.roles.known_before)
 
 
 class MasterWay:
