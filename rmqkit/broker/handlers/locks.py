@@ -31,11 +31,7 @@ CLIENT_ID_SIZE_MAX = 1_024
 @rows.handles(RequestCode.LOCK_BATCH_MQ, NoFields)
 def lock(broker: "Broker", call: Call[NoFields]) -> Response:
     """The queues that the client holds now; those that another one holds are missing in the answer."""
-    asked = _read(call)
-    if not asked.only_this_broker and not broker.roles.does(Duty.LOCK):
-        roles = broker.roles
-        why = roles.refusal or f"the broker is a {roles.role} and locks no queues: its master does, or who acts for it"
-        raise Refused(ResponseCode.SERVICE_NOT_AVAILABLE, why)
+    asked = _asked(broker, call)
     call.changing()
 
     def then(outcome: Sequence[MessageQueue] | str, more: More = NOTHING_MORE) -> None:
@@ -59,7 +55,7 @@ def lock(broker: "Broker", call: Call[NoFields]) -> Response:
 
 @rows.handles(RequestCode.UNLOCK_BATCH_MQ, NoFields)
 def unlock(broker: "Broker", call: Call[NoFields]) -> Response:
-    asked = _read(call)
+    asked = _asked(broker, call)
     call.changing()
     broker.locks.unlock(
         asked.consumer_group,
@@ -70,6 +66,17 @@ def unlock(broker: "Broker", call: Call[NoFields]) -> Response:
         more=asked.rmqkit or NOTHING_MORE,
     )
     return call.ok()
+
+
+def _asked(broker: "Broker", call: Call[NoFields]) -> LockBatchBody:
+    """The request. What a client sends to who does not lock any more may have been on its way for long: it may have locked
+    the queue again elsewhere, and an unlock would free that."""
+    asked = _read(call)
+    if not asked.only_this_broker and not broker.roles.does(Duty.LOCK):
+        roles = broker.roles
+        why = roles.refusal or f"the broker is a {roles.role} and locks no queues: its master does, or who acts for it"
+        raise Refused(ResponseCode.SERVICE_NOT_AVAILABLE, why)
+    return asked
 
 
 def _read(call: Call[NoFields]) -> LockBatchBody:

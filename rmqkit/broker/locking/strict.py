@@ -24,7 +24,7 @@ from rmqkit.broker.lock_modes import NO_ROOM, NOTHING_MORE, Locked, More
 from rmqkit.broker.locking.ballot import Ballot
 from rmqkit.broker.locking.recall import Recall
 from rmqkit.broker.locking.untold import Untold
-from rmqkit.broker.locks import LockTable
+from rmqkit.broker.locks import Lease, LockTable
 from rmqkit.runtime.connection import Address
 from rmqkit.wire.bodies import LockBatchBody
 from rmqkit.wire.fastjson import MessageQueue
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from rmqkit.broker.node import Broker
 
 OVER_MAX = 10_000
+#: an attempt that none is
+UNKNOWN = -1
 
 
 class Strict:
@@ -44,8 +46,8 @@ class Strict:
         self._ballots: dict[int, Ballot] = {}
         #: attempts of other coordinators that are over, and when that was told: their requests may come after it
         self._over: dict[int, int] = {}
-        #: when a quorum last granted anything to a group: its votes may all be with others
-        self._granted_ms: dict[str, int] = {}
+        #: what this broker's ballots granted: the votes may all be with others
+        self._granted: dict[str, dict[MessageQueue, Lease]] = {}
 
     # --- the group
 
@@ -64,17 +66,23 @@ class Strict:
         return self.size // 2 + 1
 
     def tell_others(
-        self, group: str, client_id: str, queues: Sequence[MessageQueue], more: Mapping[str, Any] | None
+        self,
+        group: str,
+        client_id: str,
+        queues: Sequence[MessageQueue],
+        more: Mapping[str, Any],
+        *,
+        repeat: bool = True,
     ) -> None:
-        """UNLOCK_BATCH_MQ to every other member; what names its attempt is repeated until they have heard it."""
+        """UNLOCK_BATCH_MQ to every other member, repeated until they have heard it."""
         body = LockBatchBody(
             client_id=client_id,
             consumer_group=group,
             mq_set=list(queues),
             only_this_broker=True,
-            rmqkit=dict(more) if more else None,
+            rmqkit=dict(more),
         ).encode()
-        self.untold.tell(body, repeat=bool(more))
+        self.untold.tell(body, repeat=repeat)
 
     # --- LockMode
 
@@ -125,7 +133,8 @@ class Strict:
         """A ballot is over."""
         del self._ballots[ballot.attempt]
         if outcome and not isinstance(outcome, str):
-            self._granted_ms[ballot.group] = self.broker.clock.mono_ms
+            lease = Lease(ballot.client_id, self.broker.clock.mono_ms, ballot.attempt)
+            self._granted.setdefault(ballot.group, {}).update(dict.fromkeys(outcome, lease))
 
     def unlock(
         self,
@@ -143,20 +152,27 @@ class Strict:
         for ballot in self._ballots.values():
             if (ballot.group, ballot.client_id) == (group, client_id):
                 ballot.withdraw(queues)
-        # An unlock that is late must not free what the client has locked again by way of another coordinator.
+        # An unlock that is late must not free what the client has locked again by way of another coordinator: it names
+        # the attempt that it ends. Where none is known only Apache's brokers free the queue, others let it run out.
         by_attempt: dict[int, list[MessageQueue]] = {}
         for queue in dict.fromkeys(queues):
-            lease = self.table.lease(group, queue)
-            known = lease.attempt if lease is not None and lease.client_id == client_id else 0
-            by_attempt.setdefault(known, []).append(queue)
+            by_attempt.setdefault(self._attempt_of(group, client_id, queue), []).append(queue)
         self.table.unlock(group, client_id, queues)
         for attempt, some in by_attempt.items():
-            self.tell_others(group, client_id, some, {"attempt": attempt} if attempt else None)
+            self.tell_others(group, client_id, some, {"attempt": attempt}, repeat=attempt != UNKNOWN)
+            for queue in some:
+                self._granted.get(group, {}).pop(queue, None)
+
+    def _attempt_of(self, group: str, client_id: str, queue: MessageQueue) -> int:
+        """The attempt by which the client got a queue, as far as this broker took part in it."""
+        leases = (self.table.lease(group, queue), self._granted.get(group, {}).get(queue))
+        known = (lease for lease in leases if lease is not None and lease.client_id == client_id and lease.attempt)
+        return max(known, key=lambda lease: lease.since_ms, default=Lease("", 0, UNKNOWN)).attempt
 
     def _unlock_here(self, group: str, client_id: str, queues: Sequence[MessageQueue], now_ms: int, more: More) -> None:
         """Another member tells: an attempt failed, or the client gave back what it was granted."""
         undone, attempt = _attempt(more, "undo"), _attempt(more)
-        if undone or attempt:
+        if undone or attempt > 0:
             self._over[undone or attempt] = now_ms
             if len(self._over) > OVER_MAX:
                 del self._over[next(iter(self._over))]
@@ -168,15 +184,17 @@ class Strict:
     def holds_any(self, group: str, now_ms: int) -> bool:
         if self.table.holds_any(group, now_ms):
             return True
-        granted_ms = self._granted_ms.get(group)
-        return not self.may_vote(now_ms) and granted_ms is not None and now_ms - granted_ms <= self.table.live_ms
+        live_ms = self.table.live_ms
+        return any(now_ms - lease.since_ms <= live_ms for lease in self._granted.get(group, {}).values())
 
     def sweep(self, now_ms: int) -> None:
         self.table.sweep(now_ms)
         self._over = {attempt: told_ms for attempt, told_ms in self._over.items() if now_ms - told_ms <= self.table.live_ms}
-        self._granted_ms = {
-            group: granted_ms for group, granted_ms in self._granted_ms.items() if now_ms - granted_ms <= self.table.live_ms
-        }
+        for group, granted in list(self._granted.items()):
+            left = {queue: lease for queue, lease in granted.items() if now_ms - lease.since_ms <= self.table.live_ms}
+            self._granted[group] = left
+            if not left:
+                del self._granted[group]
 
     def facts(self, now_ms: int) -> Mapping[str, str]:
         return {
