@@ -52,6 +52,7 @@ def cut(engine: "MappedEngine", steps: Steps, phy_offset: int) -> Work:
         engine.disk.sync(files.path(phy_offset), steps.awaiting())
     yield from steps.wait()
     log.move_to(phy_offset)
+    engine.walk.forget()
     engine.table.cut(phy_offset)
     if engine.offset_confirmed is not None:
         # What comes next is not confirmed by what stood there before (#6665).

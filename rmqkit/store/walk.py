@@ -51,6 +51,10 @@ class LogWalk:
             file_size = self._log.files.file_size
             self.position += file_size - self.position % file_size
 
+    def forget(self) -> None:
+        """The log was cut: what was read of it may be gone, or be something else by now."""
+        self._window, self._window_at = b"", -1
+
     def _refill(self) -> Scanned | None:
         size = _WINDOW
         while True:

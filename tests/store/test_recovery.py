@@ -224,3 +224,26 @@ def test_a_cut_says_nothing_of_index_entries_that_are_not_synced():
         assert not said or any(world.folder.files[first].read(0, 40))
         world.turn()
     assert any(world.folder.files[second].read(0, 40))
+
+
+def test_what_is_copied_to_where_the_log_was_cut_gets_its_own_queue_entries():
+    """The last thing that was read of the log began at the cut: it was dispatched once more, and nothing after it."""
+    masters = []
+    for queue_id in (0, 1):  # the same first record, then another one at the same place
+        master = StoreWorld(ENGINES["mapped"])
+        engine = master.start()
+        at = [engine.append(put("A", queue, b"x" * size)).phy_offset for queue, size in ((0, 9), (queue_id, 9 + queue_id))]
+        master.settle()
+        masters.append(bytes(engine.read_log(0, 10_000)))
+    world = StoreWorld(ENGINES["mapped"])
+    engine = world.start()
+    for data in (masters[0][: at[1]], masters[0][at[1] :]):
+        engine.append_log(engine.offset_max, data)
+        world.settle()
+    assert engine.queue_range("A", 0).offset_max == 2
+    ended = []
+    engine.truncate(at[1], ended.append)
+    world.until(lambda: ended == [None])
+    engine.append_log(at[1], masters[1][at[1] :])
+    world.settle()
+    assert [engine.queue_range("A", queue).offset_max for queue in (0, 1)] == [1, 1]
