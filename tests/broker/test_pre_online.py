@@ -397,6 +397,30 @@ def test_a_log_that_lost_its_end_takes_no_delay_progress_and_no_offset_beyond_it
             assert committed <= group.master.store.queue_range(key.partition("@")[0], queue_id).offset_max
 
 
+@pytest.mark.parametrize("after_ms", [0, 1, 2])
+def test_a_slave_that_was_cut_back_is_no_witness_of_what_it_lost(after_ms):
+    """The master dies again on its way back, before it has delivered anew what stood in the lost end."""
+    group = group_of(1, haTruncateAhead=True, inSyncReplicas=1)
+    group.world.run_for(2000)
+    messages(group, 2, topic="Later", properties=DELAY_1S)
+    group.world.run_for(3000)
+    assert delivered(group) == 2
+    group.world.kill(M)
+    acting(group)
+    slave = group.node(S1)
+    end = slave.store.offset_written
+    (file,) = [file for path, file in group.world.folder(M).files.items() if "commitlog/0" in path]
+    file.write(end - 300, bytes(300))
+    group.world.restart(M)
+    group.until(lambda: slave.store.offset_written < end, 5000)
+    group.world.run_for(after_ms)
+    assert group.master.roles.online is not Online.ONLINE
+    group.world.kill(M)
+    group.world.restart(M)
+    online(group)
+    group.until(lambda: delivered(group) == 2, 5000)
+
+
 # --- a slave
 
 

@@ -177,7 +177,7 @@ class Replication:
     def summoned(self, args: ExchangeHAInfoRequest) -> ExchangeHAInfoResponse:
         """This slave's master comes back: it is followed and asked from now on, before the name servers know it.
 
-        Raises Refused: it is no master of this broker.
+        Raises Refused: it is no master of this broker, or has to ask again.
         """
         broker, name = self._broker, self._broker.config.identity.broker_name
         if args.broker_name not in (None, name):
@@ -188,6 +188,8 @@ class Replication:
             master, master_ha = Address.parse(args.master_address or ""), Address.parse(args.master_ha_address or "")
         except ValueError as error:
             raise Refused(ResponseCode.INVALID_PARAMETER, f"the master's addresses: {error}") from None
+        if self.follow.ahead.is_cutting:
+            raise Refused(ResponseCode.SYSTEM_BUSY, "this log is being cut back: ask again when its end is known")
         broker.log.info("summoned", master=str(master), ha_address=str(master_ha))
         self.follow.summoned(master, master_ha, args.master_start_id)
         self.metadata.summoned()

@@ -13,11 +13,12 @@ Either way the slave stops following and nothing is touched. With `haTruncateAhe
 asks once more whether what would stay is the master's, copies its tail
 to `diverged/<offset>` (`-1` behind it, `-2` … for a later one), synced, and then cuts it off on the disk; a foreign log is
 never cut. Offsets of consumers and of delay levels that lie in what was cut off go back to the ends of the queues, or they
-would leave out the messages that the master puts there; a start after a kill in between does that as well (`is_cut`).
+would leave out the messages that the master puts there. Delay levels go back to what the master counts as delivered, too:
+what was delivered may have stood in the cut part alone. A start after a kill in between does that as well (`is_cut`).
 """
 
 import errno
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 from zlib import crc32
 
@@ -47,6 +48,8 @@ class _Known(msgspec.Struct, rename="camel"):
     history_begin: int = 0
     #: the log is being cut, or was, and offsets may lie beyond the ends of queues
     is_cut: bool = False
+    #: how far the master had delivered each level; None: cut by a version that did not ask
+    delivered: dict[int, int] | None = None
 
 
 class Verdict(NamedTuple):
@@ -184,8 +187,11 @@ class Ahead:
 
     # --- cutting ------------------------------------------------------------------------------------------------------
 
-    def cut(self, offset: int, then: Callable[[OSError | None], None]) -> None:
-        """Copy what is behind `offset` to `diverged/<offset>`, synced, then cut it off. An older copy stays as it is."""
+    def cut(self, offset: int, delivered: Mapping[int, int], then: Callable[[OSError | None], None]) -> None:
+        """Copy what is behind `offset` to `diverged/<offset>`, synced, then cut it off. An older copy stays as it is.
+
+        `delivered`: how far each delay level is delivered by the master.
+        """
         broker = self._broker
         path = self._free_path(offset)
         self.is_cutting = True
@@ -206,7 +212,7 @@ class Ahead:
                 # Half a copy is of no use, and may be what has filled the disk.
                 broker.ports.disk.remove(path, lambda _: ended(error))
             else:
-                self._keep(msgspec.structs.replace(self._known, is_cut=True), kept)
+                self._keep(msgspec.structs.replace(self._known, is_cut=True, delivered=dict(delivered)), kept)
 
         steps.begin(self._copy(offset, path, steps), copied)
 
@@ -216,13 +222,16 @@ class Ahead:
             return
         store, offsets, delays = self._broker.store, self._broker.offsets, self._broker.schedule.offsets
         offsets.cut(lambda topic, queue_id: store.queue_range(topic, queue_id).offset_max)
-        for level, offset in delays.by_level.items():
+        delivered = self._known.delivered
+        for level, offset in list(delays.by_level.items()):
             end = store.queue_range(SCHEDULE_TOPIC, level - 1).offset_max
+            if delivered is not None:
+                end = min(end, max(0, delivered.get(level, 0)))
             if offset > end:
                 delays.update(level, end, 0)
 
         def saved() -> None:
-            self._keep(msgspec.structs.replace(self._known, is_cut=False))
+            self._keep(msgspec.structs.replace(self._known, is_cut=False, delivered=None))
 
         offsets.save(lambda: delays.save(saved))
 

@@ -22,6 +22,7 @@ from rmqkit.broker.replication.shown import Shown
 from rmqkit.errors import RemoteProtocolError, RmqkitError
 from rmqkit.runtime.calls import CallFailed, Outcome
 from rmqkit.runtime.connection import Address, Connection
+from rmqkit.wire.bodies import DelayOffsetTable
 from rmqkit.wire.codes import RequestCode, ResponseCode
 from rmqkit.wire.ha import Transfers, encode_report
 from rmqkit.wire.schemas.admin import ExchangeHAInfoRequest, ExchangeHAInfoResponse
@@ -301,7 +302,7 @@ class Following:
                 self._set(FOREIGN, f"{verdict.why.partition(';')[0]}; not cut: {why_not}")
             else:
                 self._set(AHEAD, f"{verdict.why.partition(';')[0]}; {CUTTING}")
-                self.ahead.cut(verdict.cut_to, self._cut)
+                self._ask_delays(verdict.cut_to)
 
         def answered(outcome: Outcome) -> None:
             if isinstance(outcome, CallFailed) or not outcome.is_ok:
@@ -322,6 +323,25 @@ class Following:
             request = ExchangeHAInfoRequest(tail_offset=tail_offset, tail_size=tail_size, tail_crc=tail_crc)
             code, timeout_ms = RequestCode.EXCHANGE_BROKER_HA_INFO, BIND_TIMEOUT_MS
             self._broker.remoting.call(self.master, code, request, timeout_ms=timeout_ms, then=answered)
+
+    def _ask_delays(self, cut_to: int) -> None:
+        """Delay levels go back to what the master counts as delivered: the rest may stand in what is cut off alone."""
+
+        def answered(outcome: Outcome) -> None:
+            self._is_proving = False  # if this fails all is asked again at the next connection
+            if not self._running or isinstance(outcome, CallFailed) or not outcome.is_ok:
+                return
+            try:
+                delivered = DelayOffsetTable.decode(outcome.body).offset_table
+            except RemoteProtocolError as error:
+                self._broker.log.warning("delay-offsets-unreadable", reason=str(error))
+                return
+            self.ahead.cut(cut_to, delivered, self._cut)
+
+        assert self.master is not None
+        self._is_proving = True
+        code = RequestCode.GET_ALL_DELAY_OFFSET
+        self._broker.remoting.call(self.master, code, None, timeout_ms=BIND_TIMEOUT_MS, then=answered)
 
     def _cut(self, error: OSError | None) -> None:
         if error is not None:

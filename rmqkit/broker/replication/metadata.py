@@ -293,6 +293,7 @@ class Metadata:
         if life != self._known.rpartition(".")[0]:
             # A master that has just started, or another one: it tells everything, and may lack what we have.
             self._seen = set()
+            self._delayed = None  # its log may have lost what another life has delivered
         ahead = offsets.merge(table)
         log_of = life if answer.log_of is None else answer.log_of
         self._is_of_master = log_of == life
