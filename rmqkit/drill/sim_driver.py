@@ -108,6 +108,17 @@ class SimDriver:
             return commit(group, topic, queue_id, offset)
 
         broker.offsets.commit = noted  # type: ignore[method-assign]
+        cut = broker.offsets.cut
+
+        def cut_noted(end: Callable[[str, int], int]) -> None:
+            """With the log: what is gone from there was not consumed."""
+            before = {place: offset for place, (offset, _) in self._held.items() if place[0] == broker.name}
+            cut(end)
+            for name, group, queue in before:
+                if broker.offsets.query(group, TOPIC, queue) < before[name, group, queue]:
+                    self._taken_back.add((name, group, queue))
+
+        broker.offsets.cut = cut_noted  # type: ignore[method-assign]
         if self.plan.breaks:
             defects.plant(broker, self.plan.breaks)
 
