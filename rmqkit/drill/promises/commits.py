@@ -2,8 +2,8 @@
 
 While a node runs, what it holds for a (group, queue) only grows, whatever is copied between replicas. A node that was
 killed or lost its power has what it wrote last, so it may come back with less, by no more than it held
-`flushConsumerOffsetInterval` (and a margin) before its end; one that lost its disk begins anew. At the end, when nothing
-moves any more, every replica in sync holds the same.
+`flushConsumerOffsetInterval` (and a margin) before its end, not counting how long it was broken; one that lost its disk
+begins anew. At the end, when nothing moves any more, every replica in sync holds the same.
 
 Which run of a node a look belongs to stands in its row (`boot`). A member that was cut off and goes on where it was may
 take back what another has committed meanwhile, as with Apache's brokers: where a driver sees that (`by_member`), it is no
@@ -18,6 +18,7 @@ from itertools import pairwise
 from rmqkit.drill.history import LOAD_ENDS, OK, History, Row
 from rmqkit.drill.plan import Plan
 from rmqkit.drill.promises.contract import Broken, Finding, judged
+from rmqkit.drill.promises.heads import broken_times
 
 FLUSH_CONSUMER_OFFSET_MS = 5000
 MARGIN_MS = 2000
@@ -42,8 +43,9 @@ class CommitsForward:
                 held.setdefault(place, []).append(row)
         broken: list[Broken] = []
         rolled_back = 0
-        for looks in held.values():
-            back, wrong = _steps(looks, saved_ms)
+        broken_at = broken_times(history)
+        for (node, *_), looks in held.items():
+            back, wrong = _steps(looks, saved_ms, broken_at.get(node, ()))
             rolled_back += back
             broken += wrong
         end_ms = history.event_ms(LOAD_ENDS)
@@ -53,8 +55,8 @@ class CommitsForward:
         return judged(facts, broken, counts, lacking="" if facts else "no node told an offset of the groups")
 
 
-def _steps(looks: Sequence[Row], saved_ms: int) -> tuple[int, list[Broken]]:
-    """How much restarts gave back, and the steps that go back too far."""
+def _steps(looks: Sequence[Row], saved_ms: int, broken_at: Sequence[tuple[int, int]]) -> tuple[int, list[Broken]]:
+    """How much restarts gave back, and the steps that go back too far. `broken_at`: from when to when the node was."""
     broken = []
     given_back = 0
     for number, (before, row) in enumerate(pairwise(looks)):
@@ -66,7 +68,12 @@ def _steps(looks: Sequence[Row], saved_ms: int) -> tuple[int, list[Broken]]:
         given_back += before.offset - row.offset
         # What that run held so long before the last look at it must have been written by then.
         run = [each for each in looks[: number + 1] if each.extra.get("boot") == before.extra.get("boot")]
-        old = [each for each in run if each.complete_ms <= before.complete_ms - saved_ms]
+        since_ms = before.complete_ms - saved_ms
+        for begin_ms, end_ms in sorted(broken_at, reverse=True):
+            if end_ms > since_ms and begin_ms < before.complete_ms:
+                # Who stands still writes nothing.
+                since_ms -= min(end_ms, before.complete_ms) - begin_ms
+        old = [each for each in run if each.complete_ms <= since_ms]
         least = old[-1].offset if old else -1
         if row.offset < least:
             what = (
