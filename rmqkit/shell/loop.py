@@ -8,6 +8,10 @@ A turn (the order is the node contract's):
     closed/drained told by the last flush, socket events (one read of at most 64 KiB each), driver timers
     per node: dues, settle, flush of the outbox
 
+The clock stands still within a turn, unless a step of it took `STALL_NS` or more: the process may have been stopped in the
+middle of it, as a busy one nearly always is, and what it reads next may have come since. The clock is set anew then, so that
+a node that has to know sees it before it is told the next thing.
+
 The loop sleeps in the poller and nowhere else. Other threads reach it by `call_soon_threadsafe`: a deque and, when the loop
 may be asleep, one byte through a socket pair; the disk thread and signal handlers wake it the same way.
 
@@ -53,6 +57,8 @@ LAST_WORDS_MS = 1000
 #: how often a node that is to be removed is asked whether it has stopped
 STOPPED_POLL_MS = 5
 REMOVED = "the node was removed"
+#: a step of a turn that took so long may have been a stop of the process
+STALL_NS = 200_000_000
 
 
 class Item(Protocol):
@@ -265,7 +271,9 @@ class Loop:
         for hosted in self._hosted:
             if hosted.disk is not None and hosted.disk.completed:
                 self._deliver(hosted)
-                step_ns = slow.step(hosted.node, "done", step_ns)
+                before_ns, step_ns = step_ns, slow.step(hosted.node, "done", step_ns)
+                if step_ns - before_ns >= STALL_NS:
+                    self._read_clock()
         if self._told:
             self._tell_all()
         items = self.items
@@ -278,6 +286,8 @@ class Loop:
                     now_ns = time.monotonic_ns()
                     if now_ns - step_ns > slow.worst_ns:
                         slow.note(getattr(item, "node", None), "network", now_ns - step_ns)
+                        if now_ns - step_ns >= STALL_NS:
+                            self._read_clock()
                     step_ns = now_ns
         except BaseException:
             self.failed = getattr(item, "node", None)

@@ -14,7 +14,7 @@ from rmqkit.runtime.connection import Address, Connection
 from rmqkit.runtime.ports import Ports
 from rmqkit.shell import names, streams
 from rmqkit.shell.listener import bind
-from rmqkit.shell.loop import Loop
+from rmqkit.shell.loop import STALL_NS, Loop
 from rmqkit.shell.poller import READ, WRITE, SelectorPoller
 from rmqkit.shell.taken import CannotListen, PortTaken
 from tests.contract.toys import Echo, Toy, pattern
@@ -108,6 +108,28 @@ def test_the_clock_stands_still_within_a_turn_and_follows_time(lab: LoopLab):
     assert seen[1][0] >= seen[0][0] + 20
     assert abs(seen[2][1] - time.time() * 1000) < 10_000
     assert node.clock is lab.loop.clock
+
+
+def test_a_node_that_stood_still_in_the_middle_of_a_turn_sees_it_before_the_next_bytes(lab: LoopLab):
+    """A busy process is nearly always stopped within a turn; what it reads then may be older than it seems."""
+    seen: list[int] = []
+
+    class Stopped(Toy):
+        def on_received(self, conn: Connection, data: bytes) -> None:
+            seen.append(self.clock.mono_ms)
+            if len(seen) == 1:
+                time.sleep(STALL_NS / 1e9)
+
+    node = lab.host(Stopped)
+    port = lab.loop.listen(node, "toy", "127.0.0.1", 0)
+    with connect(port) as first, connect(port) as second:
+        lab.run_until(lambda: len(node.opens) == 2)
+        turns = node.turns
+        first.sendall(b"x")
+        second.sendall(b"x")
+        lab.run_until(lambda: len(seen) == 2)
+        assert node.turns == turns + 1
+        assert seen[1] - seen[0] >= STALL_NS // 1_000_000
 
 
 # --- streams ------------------------------------------------------------------------------------------------------------
