@@ -92,7 +92,10 @@ NAMESERVER = "nameserver"
 
 
 def node_named(name: str | None, namesrv: str | None) -> str | None:
-    """A node by its name in `cluster status`, as requests name it: broker-a-0 is broker-a. Anything else stays."""
+    """A node by its name in `cluster status`, as requests name it: broker-a-0 is broker-a. Anything else stays.
+
+    Raises UsageError for one of several name servers: whatever is asked of them goes to all.
+    """
     from rmqkit.cluster import Cluster, ClusterError
 
     with contextlib.suppress(ClusterError):
@@ -104,7 +107,12 @@ def node_named(name: str | None, namesrv: str | None) -> str | None:
             if plan.node == name and plan.is_broker:
                 return f"{plan.broker_name}:{plan.broker_id}" if plan.broker_id else plan.broker_name
             if plan.node == name and sum(not each.is_broker for each in plans) == 1:
-                return NAMESERVER  # name servers are asked all together
+                return NAMESERVER
+            if plan.node == name:
+                raise UsageError(
+                    f"{name} is one of several name servers: `{NAMESERVER}` means all of {cluster.namesrv}, "
+                    "and with `--namesrv HOST:PORT` the one there"
+                )
     return name
 
 

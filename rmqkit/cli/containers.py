@@ -175,8 +175,8 @@ def _address(at: str | None) -> Address:
     if at in ports:
         return ports[at]
     if at.startswith("container-"):
-        there = f"it has {', '.join(ports)}" if ports else "none runs; see `rmqkit cluster up --layout`"
-        raise UsageError(f"cluster default has no {at}: {there}")
+        there = f"running are {', '.join(ports)}" if ports else "none runs; see `rmqkit cluster up --layout`"
+        raise UsageError(f"cluster default has no {at} that runs: {there}")
     try:
         return Address.parse(at if ":" in at else f"127.0.0.1:{at}")
     except ValueError as error:

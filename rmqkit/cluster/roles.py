@@ -106,7 +106,7 @@ def _unsupported(nodes: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
     without = [node for node in nodes if node["kind"] == "nameserver" and node.get("acting_supported") is False]
     text = (
         "supportActingMaster is off: its clients find no acting master, they read from slaves under their own ids; "
-        "turn it on with `rmqkit config set`"
+        "turn it on with `rmqkit config set nameserver supportActingMaster=true`"
     )
     return [(node["node"], text) for node in without]
 

@@ -9,9 +9,11 @@ import pytest
 
 from rmqkit import Message, Producer, PushConsumer
 from rmqkit.cli import main
+from rmqkit.cli.asking import node_named
 from rmqkit.cli.bench_runs import Pace, percentiles
 from rmqkit.cli.delays import DEFAULT_LEVELS, choose_level, parse_delay
 from rmqkit.cli.usage import UsageError
+from rmqkit.cluster.description import Description
 from tests.api.until import until
 
 _numbers = iter(range(1_000_000))
@@ -237,6 +239,16 @@ def test_a_broker_is_taken_out_of_writing_and_back(up, topic):
 def test_what_is_no_longer_used_is_cleaned(up):
     assert up.json("topic", "clean") == {"unused_topics": ["broker-a"], "expired_queues": ["broker-a"]}
     assert list(up.json("topic", "clean", "--expired-queues")) == ["expired_queues"]
+
+
+def test_one_of_several_name_servers_is_not_silently_all_of_them(monkeypatch):
+    namesrv = "127.0.0.1:1;127.0.0.1:2"
+    monkeypatch.setattr("rmqkit.cluster.Cluster.description", Description(nameservers=2))
+    monkeypatch.setattr("rmqkit.cluster.Cluster.namesrv", namesrv)
+    with pytest.raises(UsageError, match=f"`nameserver` means all of {namesrv}"):
+        node_named("ns-1", namesrv)
+    assert node_named("nameserver", namesrv) == "nameserver"
+    assert node_named("broker-a-1", namesrv) == "broker-a:1"
 
 
 def test_settings_by_node_and_their_differences(up):
