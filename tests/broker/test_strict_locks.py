@@ -492,3 +492,17 @@ def test_the_request_of_a_vote_is_what_java_reads():
     asked = json.loads(body("c1", only_this_broker=True, more={"attempt": 1}))
     assert {"clientId", "consumerGroup", "mqSet", "onlyThisBroker"} == set(asked) - {"rmqkit"}
     assert b"rmqkit" not in body("c1")
+
+
+def test_an_unlock_by_who_took_no_part_frees_nothing_at_members_of_ours():
+    """It may come late, after the client has locked again elsewhere; the lease runs out. Apache's would free it."""
+    group = Group()
+    assert group.lock("c1") == [0, 1, 2, 3]
+    group.world.kill(group.names[1])
+    group.restart(1)
+    group.world.run_for(3 * SECOND)
+    assert group.voted_for(1, "c1") == []
+    group.unlock("c1", at=1)
+    assert [group.voted_for(at, "c1") for at in (0, 2)] == [[0, 1, 2, 3]] * 2
+    group.unlock("c1", at=0)
+    assert [group.voted_for(at, "c1") for at in (0, 2)] == [[], []]
