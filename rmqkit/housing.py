@@ -208,10 +208,12 @@ class Brokers:
             key = str(identity_of(config))
             starting = _Starting(self, key, then)
             resident = self._hosting.add(spec, starting.failed)
-        except (RmqkitError, OSError) as error:
+        except (RmqkitError, OSError, ValueError, RecursionError) as error:
+            # The last two: a path that is none, a file nested too deeply. The brokers that are there go on.
             if key:
                 self._forget(key)
-            then(Outcome(reason_of(error), for_others=hidden))
+            why = reason_of(error) if isinstance(error, RmqkitError | OSError) else f"{path} cannot be used: {error}"
+            then(Outcome(why, for_others=hidden))
             return
         assert isinstance(resident.node, Broker)
         starting.broker = resident.node
