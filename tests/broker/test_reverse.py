@@ -182,6 +182,15 @@ def test_nothing_is_taken_from_another_log(make):
     assert (member.node.offsets.table, member.node.schedule.offsets.by_level) == ({}, {})
 
 
+@pytest.mark.parametrize("size", ["-5", "0", str(10**12)])
+def test_a_tail_of_no_size_compares_nothing(make, size):
+    member = Member(make, APACHE)
+    member.answers[HA_INFO] = (0, member.tail(tailSize=size), b"")
+    member.run(HANDSHAKE_MS + 300)
+    assert member.reverse.is_same is None
+    assert member.reverse.is_done
+
+
 def test_a_longer_log_is_no_witness_of_what_was_delivered(make):
     member = Member(make, APACHE)
     end = member.node.store.offset_written

@@ -30,6 +30,8 @@ BACK_OFF_MS = 500
 BACK_OFF_MS_MAX = 10_000
 #: topics whose routes are remembered
 TOPICS_MAX = 1_000
+#: brokers, and topics of brokers, that are remembered to have failed; beyond it the oldest is asked again
+LEFT_ALONE_MAX = 10_000
 
 
 class Master(NamedTuple):
@@ -88,6 +90,8 @@ class Masters:
     def failed(self, master: Master, why: str, *, topic: str = "") -> None:
         """Leave it alone for a while; with `topic` for that alone."""
         now_ms = self._broker.clock.mono_ms
+        if len(self._left_alone) >= LEFT_ALONE_MAX:
+            del self._left_alone[next(iter(self._left_alone))]
         back_off = self._left_alone.setdefault((master.address, topic), _BackOff())
         if back_off.until_ms > now_ms:
             # Another message that was on its way to it.

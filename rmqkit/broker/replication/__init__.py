@@ -33,7 +33,7 @@ from rmqkit.wire.schemas.admin import ExchangeHAInfoRequest, ExchangeHAInfoRespo
 if TYPE_CHECKING:
     from rmqkit.broker.node import Broker
 
-#: bytes of a slave's log that a master compares at most
+#: bytes of another's log that are compared at most
 TAIL_SIZE_MAX = 1_048_576
 
 

@@ -25,6 +25,7 @@ from zlib import crc32
 
 from rmqkit.broker.names import SCHEDULE_TOPIC
 from rmqkit.broker.offsets import SEPARATOR
+from rmqkit.broker.replication import TAIL_SIZE_MAX
 from rmqkit.broker.replication.follow import FOLLOWING
 from rmqkit.errors import RemoteProtocolError
 from rmqkit.runtime.calls import CallFailed, Outcome, Reply
@@ -184,7 +185,9 @@ class Reverse:
         """Whether the last bytes that both logs have are the same ones; None when there are none to compare."""
         offset, size = said.tail_offset, said.tail_size
         store = self._broker.store
-        if not size or offset is None or offset < store.offset_min or offset + size > store.offset_written:
+        if size is None or offset is None or not 0 < size <= TAIL_SIZE_MAX:
+            return None
+        if offset < store.offset_min or offset + size > store.offset_written:
             return None
         data = store.read_log(offset, size)
         return len(data) == size and crc32(data) == said.tail_crc

@@ -49,6 +49,10 @@ class Delivered:
         self._until_ms = self._broker.clock.wall_ms + SKEW_MS if self._broker.roles.is_acting else -1
         self._found.clear()
 
+    def end(self) -> None:
+        self._until_ms = -1
+        self._found.clear()
+
     def has(self, put: Put, due_ms: int) -> bool:
         """Whether this message, due at that wall time, was delivered into this log before deliveries began here."""
         if self._until_ms < 0 or due_ms > self._until_ms or props.find(put.properties, _UNIQUE_KEY) is None:

@@ -107,6 +107,7 @@ class Schedule:
         """Deliver nothing more. Progress goes on to be counted, for `save`."""
         self._broker.duties.remove(DELIVER)
         self._broker.duties.remove(SAVE)
+        self._delivered.end()
 
     @property
     def is_on(self) -> bool:
