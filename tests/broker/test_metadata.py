@@ -99,6 +99,17 @@ def test_what_is_committed_while_the_same_pair_is_being_told_is_told_next(group)
     assert group.slave.offsets.untold == {}
 
 
+def test_a_commit_at_a_slave_that_lags_behind_does_not_stay_there(group):
+    """A consumer that still believes the slave acts, of a queue that another one has taken further at the master."""
+    pump(group, 9)
+    commit(group, 8)
+    group.world.run_for(WITHIN_A_SECOND)
+    commit(group, 3, node="broker-1")
+    group.world.run_for(WITHIN_A_SECOND)
+    assert (offset(group, "broker-0"), offset(group, "broker-1")) == (8, 8)
+    assert group.slave.offsets.untold == {}
+
+
 def test_a_deleted_topic_goes_from_the_slave_with_its_queues(group):
     assert group.slave.store.queue_range("T", 0).offset_max == 1
     group.master.delete_topic("T")

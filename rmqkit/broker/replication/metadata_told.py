@@ -117,7 +117,10 @@ class Told:
         if call.body:
             told = ConsumerOffsetTable.decode(call.body)
             call.changing()
-            broker.offsets.merge(told, self._may_take)
+            ahead = broker.offsets.merge(told, self._may_take)
+            for key in ahead:
+                # What a slave was told by somebody who lags behind would be what consumers begin with when it acts.
+                broker.offsets.changes.note(key)
         broker.offsets.changes.follow(broker.offsets.table)
         self._note_in_step(call)
         if not call.args.wait or self._stopped or len(self._waiting) >= WAITING_MAX:
