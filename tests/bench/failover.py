@@ -136,33 +136,41 @@ RESOLUTION_S = 0.02
 
 
 def row(pairs: Sequence[Mapping[str, Mapping[str, Seen]]], fault: str, stage: str) -> str:
-    ours, theirs = (
-        [value for pair in pairs if (value := own(pair[make].get(fault, {}), stage)) is not None] for make in (OURS, APACHE)
-    )
-    told = [f"{statistics.median(each):.2f} s" if each else "never" for each in (ours, theirs)]
+    """Since the fault (or the return), the ratio, and the same of what is the group's own part of it."""
+    whole = {make: [pair[make].get(fault, {}).get(stage) for pair in pairs] for make in (OURS, APACHE)}
+    parts = {make: [own(pair[make].get(fault, {}), stage) for pair in pairs] for make in (OURS, APACHE)}
+    seen = " / ".join(str(sum(each is not None for each in whole[make])) for make in (OURS, APACHE))
+    own_part = "| – | – | – |" if stage in ("route", "back") else f"| {_compared(parts)} |"
+    return f"| {fault} | {STAGES[stage]} | {_compared(whole)} {own_part} {seen} |"
+
+
+def _compared(times: Mapping[str, Sequence[float | None]]) -> str:
+    told = []
+    for make in (OURS, APACHE):
+        there = [each for each in times[make] if each is not None]
+        told.append(f"{statistics.median(there):.2f} s" if there else "never")
     ratios = [
         max(one, RESOLUTION_S) / max(two, RESOLUTION_S)
-        for pair in pairs
-        if (one := own(pair[OURS].get(fault, {}), stage)) is not None
-        and (two := own(pair[APACHE].get(fault, {}), stage)) is not None
+        for one, two in zip(times[OURS], times[APACHE], strict=True)
+        if one is not None and two is not None
     ]
     if not ratios:
-        return f"| {fault} | {STAGES[stage]} | {told[0]} | {told[1]} | – | {len(ours)} / {len(theirs)} |"
+        return f"{told[0]} | {told[1]} | –"
     low, high = median_interval(ratios)
-    ratio = f"{statistics.median(ratios):.2f} [{low:.2f}–{high:.2f}]"
-    return f"| {fault} | {STAGES[stage]} | {told[0]} | {told[1]} | {ratio} | {len(ours)} / {len(theirs)} |"
+    return f"{told[0]} | {told[1]} | {statistics.median(ratios):.2f} [{low:.2f}–{high:.2f}]"
 
 
 _TEXT = """# Takeover, measured beside Apache RocketMQ {version}
 
 Made by `make bench-failover`: {count} alternating pairs, {timers}. {machine}
 
-| fault | stage | rmqkit | Apache | ratio, median [95 %] | seen |
-|---|---|---:|---:|---:|---:|
+| fault | stage | rmqkit | Apache | ratio, median [95 %] | own part: rmqkit | Apache | ratio | seen |
+|---|---|---:|---:|---:|---:|---:|---:|---:|
 {rows}
 
-A ratio below 1 means that rmqkit is quicker. *Detection* is from the fault to the change of the route; the stages after it
-count from that change on, so that the two do not hide each other. *Master back* counts from its return (SIGCONT, or the
+A ratio below 1 means that rmqkit is quicker. Times count from the fault; the *own part* of a stage counts from the change of the
+route on (*detection*), so that the two do not hide each other. rmqkit's name servers wait one heartbeat longer than
+`brokerNotActiveTimeoutMillis`, so that a broker that stood still knows it first. *Master back* counts from its return (SIGCONT, or the
 start of its process) to a message that it takes by way of the route. *Seen* says in how many sessions a stage was reached
 (rmqkit / Apache). The probe looks every 20 ms; what is quicker counts as 20 ms in a ratio.
 

@@ -26,7 +26,7 @@ def pairs(ours: dict[str, float], theirs: dict[str, float]) -> list[dict[str, di
 
 def test_a_stage_that_one_side_never_reached_has_no_ratio():
     line = row(pairs({"route": 0.1, "back": 1.0}, {"route": 0.1}), "kill", "back")
-    assert line == "| kill | master back in the route, and takes messages | 1.00 s | never | – | 1 / 0 |"
+    assert line == "| kill | master back in the route, and takes messages | 1.00 s | never | – | – | – | – | 1 / 0 |"
 
 
 def test_what_is_quicker_than_the_probe_looks_is_no_gain():
@@ -34,8 +34,13 @@ def test_what_is_quicker_than_the_probe_looks_is_no_gain():
     assert "| 1.00 [1.00–1.00] |" in line
 
 
+def test_a_stage_is_told_since_the_fault_and_its_own_part_since_the_route():
+    line = row(pairs({"route": 2.0, "read": 2.5}, {"route": 1.0, "read": 2.0}), "kill", "read")
+    assert "| 2.50 s | 2.00 s | 1.25 [1.25–1.25] | 0.50 s | 1.00 s | 0.50 [0.50–0.50] | 1 / 1 |" in line
+
+
 def test_the_page_names_its_timers_and_how_many_pairs_it_has():
     figures = {"at": "2026-01-02T00:00:00", "machine": "2 cores.", "timers": {"scan": 500}, "pairs": pairs({}, {})}
     page = section(figures)
     assert "1 alternating pairs, the same timers on both sides (scan 500 ms). 2 cores. 2026-01-02." in page
-    assert page.count("| never | never |") == 10
+    assert page.count("| never | never | – |") == 16
