@@ -168,11 +168,11 @@ Made by `make bench-failover`: {count} alternating pairs, {timers}. {machine}
 |---|---|---:|---:|---:|---:|---:|---:|---:|
 {rows}
 
-A ratio below 1 means that rmqkit is quicker. Times count from the fault; the *own part* of a stage counts from the change of the
-route on (*detection*), so that the two do not hide each other. rmqkit's name servers wait one heartbeat longer than
-`brokerNotActiveTimeoutMillis`, so that a broker that stood still knows it first. *Master back* counts from its return (SIGCONT, or the
-start of its process) to a message that it takes by way of the route. *Seen* says in how many sessions a stage was reached
-(rmqkit / Apache). The probe looks every 20 ms; what is quicker counts as 20 ms in a ratio.
+A ratio below 1 means that rmqkit is quicker. Times count from the fault; the *own part* of a stage counts from the change
+of the route on (*detection*), so that the two do not hide each other. rmqkit's name servers wait one heartbeat longer than
+`brokerNotActiveTimeoutMillis`, so that a broker that stood still knows it first. *Master back* counts from its return
+(SIGCONT, or the start of its process) to a message that it takes by way of the route. *Seen* says in how many sessions a
+stage was reached (rmqkit / Apache). The probe looks every 20 ms; what is quicker counts as 20 ms in a ratio.
 
 Apache's killed master was waited for {back_s:.0f} s in one session: it does not come back once a client has pulled
 from its slave (its pre-online cannot read the slave's answer to code 43). Its stopped master takes sends again at once,
