@@ -68,7 +68,7 @@ def _stages(history: History, rows: Sequence[Row]) -> None:
                 history.add("event", key=key, invoke_ms=row.complete_ms, value=value(row))
 
     found(names.NOTICED, begin_ms, (row for row in routes if broker_id not in row.extra["members"]), _listed)
-    found(names.ANNOUNCED, begin_ms, (row for row in others if broker_id not in row.extra.get("members", ())), _who)
+    found(names.ANNOUNCED, begin_ms, (row for row in others if broker_id not in row.extra.get("members", ())), _knows)
     changed = (row for row in routes if row.key != node)
     found(names.ROUTE_CHANGED, begin_ms, changed, lambda row: f"to {row.key or 'nobody'}{_read_only(row)}")
     found(names.ACTS, begin_ms, (row for row in others if row.key == "acting"), _who)
@@ -100,6 +100,10 @@ def _is_new(row: Row, own: Sequence[Row], begin_ms: int) -> bool:
 
 def _listed(row: Row) -> str:
     return f"{row.client} lists {row.value or 'nobody'}"
+
+
+def _knows(row: Row) -> str:
+    return f"{row.client} knows {','.join(str(each) for each in row.extra.get('members', ())) or 'nobody'} alive"
 
 
 def _who(row: Row) -> str:

@@ -48,6 +48,11 @@ def test_stages_are_found_in_the_rows():
     }
 
 
+def test_known_in_the_group_says_who_is_left():
+    known = next(row for row in told().history.events if row.key == names.ANNOUNCED)
+    assert known.value == f"{SLAVE} knows 1 alive"
+
+
 def test_a_route_that_never_changed_is_not_registered_again():
     hand = whole()
     hand.history.add("route", client="ns-0", key=MASTER, invoke_ms=0, broker=BROKER, members=[0, 1], writable=True)
