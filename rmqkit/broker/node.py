@@ -414,8 +414,8 @@ class Broker(BaseNode):
 
     def derive_blocked(self) -> None:
         """Why sends are refused, and with which code; while the broker is not online, clients altogether."""
+        refusal = self.roles.refusal
         if self.serving and not self.stopping:
-            refusal = self.roles.refusal
             self.remoting.unavailable = refusal
             self.remoting.served = self._served_isolated if refusal else frozenset()
         ip = self.config.network.broker_ip1
@@ -424,6 +424,9 @@ class Broker(BaseNode):
         if self.replication.is_slave:
             self.send_blocked = f"the broker[{ip}] is a slave and takes no messages: its master does"
             self.send_blocked_code = ResponseCode.SERVICE_NOT_AVAILABLE
+        elif refusal:
+            # Also for what came before and waits for a topic's file.
+            self.send_blocked, self.send_blocked_code = refusal, ResponseCode.SERVICE_NOT_AVAILABLE
         elif not self.config.topics.broker_permission & PermName.PERM_WRITE:
             self.send_blocked = f"the broker[{ip}] sending message is forbidden (brokerPermission)"
         elif too_few:

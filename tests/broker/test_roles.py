@@ -173,6 +173,35 @@ def test_a_master_that_stood_still_serves_nothing_before_it_is_online_again():
     assert group.send().code == ResponseCode.SUCCESS
 
 
+def test_a_send_that_waited_for_its_topic_is_not_stored_by_a_master_that_stood_still():
+    """It was taken in before; the file is there, perhaps because the disk hung, when the broker is no master any more."""
+    group = acting_group()
+    master = group.master
+    end = master.store.offset_written
+    waiting: list = []
+    master.topics.when_saved = waiting.append
+    answers: list = []
+    request = SendMessageRequestV2(
+        producer_group="p", topic="New", default_topic="TBW102", default_topic_queue_nums=4, queue_id=0,
+        sys_flag=0, born_timestamp=1, flag=0, properties="",
+    )  # fmt: skip
+    group.world.call(
+        "client",
+        lambda client: client.remoting.call(
+            master.address, RequestCode.SEND_MESSAGE_V2, request, b"x", timeout_ms=9000, then=answers.append
+        ),
+    )
+    group.until(lambda: waiting)
+    group.world.pause("broker-0")
+    group.world.run_for(3000)
+    group.world.resume("broker-0")
+    group.until(lambda: master.roles.online is not Online.ONLINE, 1000)
+    group.world.call("broker-0", lambda broker: waiting[0]())
+    group.until(lambda: answers, 1000)
+    assert answers[0].code == ResponseCode.SERVICE_NOT_AVAILABLE
+    assert master.store.offset_written == end
+
+
 def test_fifty_stalls_shorter_than_the_timeout_make_nobody_act():
     group = acting_group()
     changes = {name: group.node(name).roles.change_count for name in group.hosts}
