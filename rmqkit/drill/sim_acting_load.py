@@ -4,7 +4,8 @@ Beside what `sim_load.py` has: delayed messages and the group that is given them
 of the fault, and lockers, who ask for queue locks as members of a group would. Everything has short times: a fault lasts
 seconds, and who stood still for half a minute would see nothing of it.
 
-Some lockers keep a lock for longer than their lease (they stand still), some never give it back.
+In some seeds a group more has a listener that fails: what it sends back has to come again. Some lockers keep a lock for
+longer than their lease (they stand still), some never give it back.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from typing import Any
+from zlib import crc32
 
 from rmqkit.client.admin import AdminBrokers
 from rmqkit.client.client import Client, decoded
@@ -44,6 +46,9 @@ TIMES = {
     "rebalance_interval_ms": 2_000,
 }
 LOCK_TIMEOUT_MS = 600
+#: a group, and how many of its messages fail when they are given to it first
+RETRY = "retry"
+FAILS_ONE_IN = 8
 #: how often a locker renews what it holds, unlocks too late, or never
 RENEWS, FORGETS = 0.3, 0.15
 
@@ -89,6 +94,9 @@ class ActingLoad(SimLoad):
         if workload.levels_ms(self.plan):
             self.cluster.client(f"{workload.DELAYED}-0", self._delayed)
             self.cluster.client(workload.DELAYER, self._delayer)
+        if self.extras.retries:
+            self.given[RETRY] = {}
+            self.cluster.client(f"{RETRY}-0", self._retry)
         for number in range(workload.LOCKERS):
             self.cluster.client(workload.locker_name(number), partial(self._locker, number))
 
@@ -153,6 +161,50 @@ class ActingLoad(SimLoad):
         # Masters alone append.
         stored_ms = self.world_ms(f"{message.broker_name}-0", message.store_timestamp_ms)
         self.due(f"{workload.DELAYED}-0", message, stored_ms)
+
+    # --- messages that fail, and come again
+
+    def _retry(self, client: Client) -> None:
+        """A group that sends back one in `FAILS_ONE_IN`: it escapes too, while a slave acts, and has to come again."""
+        group = self.group(RETRY)
+        times: dict[str, Any] = {"persist_interval_ms": COMMIT_MS, "retry_delay_ms": RETRY_MS, **self.times}
+        settings = PushConsumerSettings(group=group, consume_from=ConsumeFrom.FIRST, **times)
+
+        def dispatch(batch: Batch) -> None:
+            def done() -> None:
+                (message,) = batch.messages
+                key = message.keys or ""
+                if crc32(key.encode()) % FAILS_ONE_IN == 0 and not message.reconsume_times:
+                    self.waiting[f"{RETRY} {key}"] = self.now_ms()
+                    if message.queue.topic == self.name:
+                        table, place = self.given[RETRY], (message.broker_name, message.queue_id)
+                        table[place] = max(table.get(place, 0), message.queue_offset + 1)
+                    consumer.finished(batch, False)
+                    return
+                self.waiting.pop(f"{RETRY} {key}", None)
+                if message.queue.topic == self.name:
+                    self.delivered(RETRY, f"{RETRY}-0", message)
+                else:
+                    self._came_again(message)
+                consumer.finished(batch, True)
+
+            client.timers.after(WORK_MS, done)
+
+        consumer = PushConsumer(client, settings, RemoteOffsets(client, group), dispatch)
+        consumer.subscribe(self.name, "*", "TAG")
+        self.join(client, consumer)
+
+    def _came_again(self, message: MessageExt) -> None:
+        """From a queue of retries, whose places mean nothing."""
+        self.history.add(
+            "deliver",
+            client=f"{RETRY}-0",
+            key=message.keys or "",
+            value=workload.checksum(message.body),
+            invoke_ms=self.now_ms(),
+            group=self.group(RETRY),
+            ordered=False,
+        )
 
     # --- a group in order that comes late
 

@@ -36,6 +36,8 @@ class ActingExtras(NamedTuple):
     route_ms: int
     #: how long a broker keeps a lock, and a consumer trusts it
     lease_ms: int
+    #: whether there is a group whose listener fails now and then
+    retries: bool
     stranger: str = ""
 
     @classmethod
@@ -48,6 +50,7 @@ class ActingExtras(NamedTuple):
             notifies=chance.random() < 0.8,
             route_ms=chance.choice((300, 1_000)),
             lease_ms=chance.choice((2_500, 5_000)),
+            retries=chance.random() < 0.4,
         )
 
     def of_nameservers(self) -> dict[str, Any]:
