@@ -17,7 +17,11 @@ from rmqkit.wire.bodies import ConsumerOffsetTable, TopicConfig
 from rmqkit.wire.codes import RequestCode, ResponseCode
 from rmqkit.wire.properties import remove
 from rmqkit.wire.record import decode_record
-from rmqkit.wire.schemas.offsets import GetAllConsumerOffsetRequest, UpdateConsumerOffsetRequest
+from rmqkit.wire.schemas.offsets import (
+    GetAllConsumerOffsetRequest,
+    QueryConsumerOffsetRequest,
+    UpdateConsumerOffsetRequest,
+)
 from tests.broker.replica_group import Group
 from tests.broker.test_metadata import commit, offset, reset
 
@@ -195,6 +199,28 @@ def test_a_master_that_only_stood_still_takes_back_as_well(group):
     assert offset(group, M) == 9
     group.until(lambda: group.node(S1).roles.role is Role.SLAVE)
     assert group.master.replication.in_sync_count() == 3
+
+
+def test_a_question_that_waited_before_the_master_stood_still_is_not_answered_with_what_was(group):
+    told = group.master.replication.metadata.told
+    told._missing = 3
+    answers: list = []
+    request = QueryConsumerOffsetRequest(consumer_group="CG", topic="T", queue_id=0)
+    group.world.call(
+        "client",
+        lambda client: client.remoting.call(
+            group.master.address, RequestCode.QUERY_CONSUMER_OFFSET, request, timeout_ms=9000, then=answers.append
+        ),
+    )
+    group.until(lambda: told._asking)
+    group.world.pause(M)
+    acting(group)
+    commit(group, 9, node=S1)
+    group.world.resume(M)
+    group.until(lambda: group.master.roles.online is not Online.ONLINE, 1000)
+    group.world.call(M, lambda broker: told._start_over(0))
+    group.until(lambda: answers, 1000)
+    assert answers[0].code == ResponseCode.SERVICE_NOT_AVAILABLE
 
 
 def stood_still_with_a_new_name_server(group):

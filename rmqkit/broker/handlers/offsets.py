@@ -40,7 +40,12 @@ def query(broker: "Broker", call: Call[QueryConsumerOffsetRequest]) -> Response:
     """A master that has just started waits for what its slaves know (`replication/metadata_told.py`)."""
 
     def answer() -> None:
-        if call.is_alive:
+        if not call.is_alive:
+            return
+        refusal = broker.roles.refusal
+        if refusal:  # it has stood still meanwhile
+            call.finish(call.error(ResponseCode.SERVICE_NOT_AVAILABLE, f"service not available now: {refusal}"))
+        else:
             call.finish(_offset(broker, call))
 
     return LATER if broker.replication.metadata.told.has_to_wait(answer) else _offset(broker, call)
