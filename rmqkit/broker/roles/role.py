@@ -59,9 +59,11 @@ DUTIES: Mapping[Duty, tuple[frozenset[Role], frozenset[Online]]] = {
     Duty.PUT: (frozenset((_MASTER,)), _ONLINE),
     Duty.DELIVER_DELAYED: (frozenset((_MASTER, _ACTING)), _ONLINE),
     Duty.LOCK: (frozenset((_MASTER, _ACTING)), _ONLINE),
+    # These three are never off, so nobody asks for them: whom to follow and to copy from, `broker/replication` finds. One
+    # that acts copies from a master that comes back; any member may be asked by one that joins.
     Duty.FOLLOW: (frozenset((_SLAVE, _ACTING)), _ALWAYS),
-    Duty.COPY_METADATA: (frozenset((_SLAVE,)), _ALWAYS),
-    Duty.TELL_METADATA: (frozenset((_MASTER, _ACTING)), _ALWAYS),
+    Duty.COPY_METADATA: (frozenset((_SLAVE, _ACTING)), _ALWAYS),
+    Duty.TELL_METADATA: (frozenset(Role), _ALWAYS),
     Duty.REGISTER: (frozenset(Role), _ONLINE),
     Duty.HEARTBEAT: (frozenset(Role), _ONLINE),
 }
