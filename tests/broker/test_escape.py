@@ -514,3 +514,19 @@ def test_what_ends_after_the_level_was_begun_anew_does_not_count(make):
     assert strategy.take()[0] == [0, 1]
     answered(broker, first)
     assert broker.node.schedule.offsets.by_level == {}
+
+
+def test_a_master_that_stops_while_a_new_topic_is_saved_ends_in_order():
+    lab = Lab(containers=CONTAINERS, strategy="local")
+    lab.takeover()
+    waiting = []
+    lab.node(B0).topics.when_saved = waiting.append
+    answers = []
+    put = Put("%RETRY%New", 0, 0, 0, 1, bytes(8), bytes(8), 0, 0, b"x", b"", 0)
+    lab.world.call(A1, lambda broker: broker.escape.put(put, "SCHEDULE:1:0", answers.append))
+    lab.until(lambda: waiting)
+    lab.world.call(B0, lambda broker: broker.escape.inbox.stop())
+    lab.world.call(B0, lambda broker: waiting[0]())
+    lab.until(lambda: answers)
+    assert answers == [PutStatus.UNKNOWN_ERROR]
+    assert lab.bodies("%RETRY%New") == []

@@ -171,6 +171,8 @@ class Inbox:
 
     def _saved(self, each: _Left) -> None:
         """The topic was new: in its file now, or it could not be saved."""
+        if each.is_ended:
+            return  # the broker has stopped meanwhile
         del self._appended[each]
         if each.message.put.topic in self._broker.topics.unsaved or self._broker.stopping:
             self._end(each, PutStatus.SERVICE_NOT_AVAILABLE)
