@@ -16,7 +16,7 @@ def said(role="master", online="online", why="", stage="", head=0, members=("0",
     ("role", "what", "do"),
     [
         (said(), "Of its group are alive: 0, 1; the master leads it.", ""),
-        (said("slave", head=1, members=("1", "2")), "1, 2; 1 acts, as the smallest of them.", ""),
+        (said("slave", head=1, members=("1", "2")), "1, 2; 1 is the smallest of them, which acts", ""),
         (said("slave", members=(), head=None), "It does not know who else of its group is alive.", ""),
         (said("acting", why="the master is gone", head=1), "It acts for its master: the master is gone.", "cluster start"),
         (
