@@ -53,7 +53,7 @@ def _alive(said: RoleSeen) -> str:
     if not said.members:
         return "It does not know who else of its group is alive"
     ids = ", ".join(said.members)
-    head = "the master leads it" if said.head == 0 else f"{said.head} is the smallest of them, which acts where its settings let it"
+    head = "the master leads it" if said.head == 0 else f"{said.head} is the smallest of them, which acts if it may"
     return f"Of its group are alive: {ids}; {head}"
 
 
