@@ -263,8 +263,9 @@ def test_a_master_whose_group_forgot_everything_keeps_its_own(group):
     for node in (S1, S2):
         group.world.kill(node)
         group.world.lose_disk(node)
+    for node in (S1, S2):
         group.world.restart(node)
-        online(group, node)
+        group.world.run_for(5000)
     group.world.restart(M)
     online(group)
     assert offset(group, M) == 8
@@ -530,3 +531,33 @@ def test_the_whole_table_comes_with_resets_for_a_master_of_ours(group):
     ours = group.ask(S1, RequestCode.GET_ALL_CONSUMER_OFFSET, GetAllConsumerOffsetRequest(resets=True))
     assert ConsumerOffsetTable.decode(plain.body).reset_table is None
     assert ConsumerOffsetTable.decode(ours.body).reset_table is not None
+
+
+def test_a_slave_that_lost_its_disk_waits_for_the_master_while_others_have_the_messages(group):
+    group.world.kill(M)
+    acting(group)
+    group.world.lose_disk(S1)
+    group.world.restart(S1)
+    group.until(lambda: group.node(S2).roles.is_acting)
+    group.until(lambda: "its log is empty" in group.facts(S1)["roleStage"])
+    group.world.run_for(2 * SLAVE_MS)
+    assert (group.node(S1).roles.online, group.node(S2).roles.role) == (Online.PRE_ONLINE, Role.ACTING)
+    group.world.restart(M)
+    online(group)
+    online(group, S1)
+    group.until(lambda: group.same_logs(M, S1))
+    assert group.node(S1).roles.role is Role.SLAVE
+
+
+def test_a_slave_whose_master_refuses_it_is_shown_to_no_client(group):
+    twin = group.add(1, name="twin", host="10.0.1.9")
+    group.until(lambda: group.node(twin).serving and group.node(twin).replication.state == "refused")
+    group.world.run_for(2 * SLAVE_MS)
+    assert group.node(twin).roles.online is Online.PRE_ONLINE
+    assert "kept away from clients" in group.facts(twin)["roleStage"]
+    group.world.kill(M)
+    acting(group)
+    group.world.run_for(5000)
+    assert not group.node(twin).roles.is_acting
+    group.world.restart(M)
+    online(group)

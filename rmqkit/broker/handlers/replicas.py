@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from rmqkit.runtime.calls import Call, Handlers, Response
 from rmqkit.wire.codes import RequestCode, ResponseCode
 from rmqkit.wire.schema import NoFields
-from rmqkit.wire.schemas.admin import ExchangeHAInfoRequest
+from rmqkit.wire.schemas.admin import ExchangeHAInfoRequest, ExchangeHAInfoResponse
 
 if TYPE_CHECKING:
     from rmqkit.broker.node import Broker
@@ -30,7 +30,7 @@ def exchange(broker: "Broker", call: Call[ExchangeHAInfoRequest]) -> Response:
             broker.log.warning("replica-refused", peer=str(call.conn.peer), reason=refusal)
             return call.error(ResponseCode.INVALID_PARAMETER, refusal)
     if broker.replication.is_slave:
-        return call.ok()
+        return call.ok(ExchangeHAInfoResponse(log_end=broker.store.offset_written))
     return call.ok(broker.replication.answer(args))
 
 

@@ -24,13 +24,13 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from rmqkit.broker.roles import shown
-from rmqkit.broker.roles.acting import MASTER_ID, Acting
+from rmqkit.broker.roles.acting import Acting
 from rmqkit.broker.roles.liveness import Liveness
 from rmqkit.broker.roles.members import Members
 from rmqkit.broker.roles.nameservers import Nameservers
 from rmqkit.broker.roles.pre_online import PreOnline
 from rmqkit.broker.roles.reverse import GiveWay
-from rmqkit.broker.roles.role import CLIENT_CODES, Duty, Online, Role, does
+from rmqkit.broker.roles.role import CLIENT_CODES, MASTER_ID, Duty, Online, Role, does
 from rmqkit.config import BrokerRole
 from rmqkit.runtime.connection import Address
 

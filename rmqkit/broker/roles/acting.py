@@ -6,6 +6,7 @@ It begins when all of this holds, and `why_not` says which does not:
 - its id is the smallest that is alive, as told by a name server that has known it for long enough to know the others
 - the master was alive in this life of the slave and is gone, or the slave has been up for `brokerNotActiveTimeoutMillis`:
   a group that has just been started as a whole waits for its master
+- its log is a copy of its master's: neither foreign nor refused
 - its queues have everything that its log has; half a record at the end of the log, which a master that died in the middle
   of a transfer leaves, is not waited for
 
@@ -16,13 +17,13 @@ It ends as soon as a smaller id is alive, when it is not online any more, and wh
 from typing import TYPE_CHECKING
 
 from rmqkit.broker.replication.follow import FOLLOWING
-from rmqkit.broker.roles.role import Online, Role
+from rmqkit.broker.roles.pre_online import why_no_copy
+from rmqkit.broker.roles.role import MASTER_ID, Online, Role
 
 if TYPE_CHECKING:
     from rmqkit.broker.roles import Roles
 
 DUTY = "roles-acting"
-MASTER_ID = 0
 #: how often it is looked at what keeps a slave from acting, where only time or work of its own can change it
 LOOK_MS = 50
 RIPE_LOOK_MS = 250
@@ -100,6 +101,9 @@ class Acting:
         up_ms = self._started_ms + self._broker.config.acting.not_active_ms - now_ms
         if not self._is_master_known and up_ms > 0:
             return "no master has been seen since it was started, and that was only just now", up_ms
+        no_copy = why_no_copy(self._broker)
+        if no_copy:
+            return no_copy, LOOK_MS
         if not self._has_dispatched(now_ms):
             return "its queues do not have all of its log yet", LOOK_MS
         return "", 0

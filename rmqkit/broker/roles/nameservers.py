@@ -14,6 +14,7 @@ Source: `namesrv/.../routeinfo/RouteInfoManager.pickupTopicRouteData`.
 from functools import partial
 from typing import TYPE_CHECKING
 
+from rmqkit.broker.roles.role import MASTER_ID
 from rmqkit.errors import RemoteProtocolError
 from rmqkit.runtime.calls import CallFailed, Outcome
 from rmqkit.runtime.connection import Address
@@ -28,7 +29,6 @@ DUTY = "roles-nameservers"
 #: until the first look: a name server may take a moment to see that the master is gone
 FIRST_MS = 1000
 PERIOD_MS = 10_000
-MASTER_ID = 0
 
 
 class Nameservers:

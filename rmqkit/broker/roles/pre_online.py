@@ -5,10 +5,13 @@
                           what they know better, a bounded time
     slave, master there   follows it and copies its tables once
     slave, no master      copies the tables of the head of the group once
+    slave, no copy        one whose master refuses it or has another log, and one with an empty log while the master is away
+                          and others have more, stays away from clients: its id may be the smallest, and they would be
+                          sent to what has no messages of the group
 
-Every wait is bounded; what was not reached is told, and the broker is online without it. A member that the name servers
-list no more is waited for no longer; one that appears meanwhile is asked as well. Nothing is given up on the way: what is
-taken only ever moves progress forward, and whoever told it keeps it, so a broker that dies at any step begins anew.
+Every other wait is bounded; what was not reached is told, and the broker is online without it. A member that the name
+servers list no more is waited for no longer; one that appears meanwhile is asked as well. Nothing is given up on the way:
+what is taken only ever moves progress forward, and whoever told it keeps it, so a broker that dies at any step begins anew.
 
 `start` is called when `Online` has become PRE_ONLINE, with at least one of `other_members`; `then` is
 called once, with a sentence about how it went ("" is all well), and the broker is online. `stop` ends it without a word:
@@ -17,11 +20,12 @@ the broker stops, or isolates itself anew and will start it again.
 Source: `broker/.../BrokerPreOnlineService.java`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from rmqkit.broker.replication.follow import AHEAD, FOLLOWING, FOREIGN, REFUSED
 from rmqkit.broker.roles.reverse import LOOK_MS, Reverse
+from rmqkit.broker.roles.role import MASTER_ID
 from rmqkit.errors import RemoteProtocolError
 from rmqkit.runtime.calls import CallFailed, Outcome
 from rmqkit.runtime.connection import Address
@@ -133,6 +137,12 @@ class MasterWay:
         return "; ".join(found)
 
 
+def why_no_copy(broker: "Broker") -> str:
+    """Why a slave's log is no copy of its master's, "" when it may be one."""
+    follow = broker.replication.follow
+    return follow.why if follow.state in (FOREIGN, REFUSED) else ""
+
+
 class SlaveWay:
     """How a slave joins."""
 
@@ -143,18 +153,27 @@ class SlaveWay:
         self._ask_ms = broker.clock.mono_ms
         self._is_copying = False
         self._is_copied = False
+        #: where the logs of the others end, as far as they have told it
+        self._ends: dict[int, int] = {}
+        self._ends_asked_ms = -1
 
     def look(self, now_ms: int) -> str | None:
         """How it went, once it is over."""
         broker = self._broker
         follow, members = broker.replication.follow, other_members(broker)
+        no_copy = why_no_copy(broker) or self._why_empty(members, now_ms)
+        if no_copy:
+            self.stage = f"kept away from clients: {no_copy}"
+            # Begun anew when that is over: a master may be there by then.
+            self._until_ms, self._is_copying, self._is_copied = now_ms + SLAVE_MS, False, False
+            return None
         if self._is_copied or not members:
-            return follow.why if follow.state in (AHEAD, FOREIGN, REFUSED) else ""
+            return follow.why if follow.state == AHEAD else ""
         if now_ms >= self._until_ms:
             return f"not within {SLAVE_MS} ms: {self.stage} ({broker.replication.metadata.failure or follow.why})"
         if self._is_copying:
             return None
-        if 0 in members and follow.state not in (FOLLOWING, AHEAD, FOREIGN, REFUSED):
+        if 0 in members and follow.state not in (FOLLOWING, AHEAD):
             if now_ms >= self._ask_ms:
                 self._ask_ms = now_ms + ASK_MS
                 self._ask(members[0])
@@ -164,6 +183,35 @@ class SlaveWay:
         broker.replication.metadata.again()
         broker.replication.metadata.when_copied(self._copied)
         return None
+
+    def _why_empty(self, members: Mapping[int, Address], now_ms: int) -> str:
+        """Without a master one that lost its disk would be read from in the place of others that have the messages."""
+        store = self._broker.store
+        if MASTER_ID in members or not members or store.offset_written > store.offset_min:
+            return ""
+        if self._ends_asked_ms < 0 or now_ms >= self._ends_asked_ms + ASK_MS:
+            if self._ends_asked_ms >= 0 and not any(self._ends.get(broker_id) for broker_id in members):
+                return ""
+            self._ends_asked_ms = now_ms
+            for broker_id, address in members.items():
+                self._ask_end(broker_id, address)
+        longer = [broker_id for broker_id in members if self._ends.get(broker_id)]
+        if longer:
+            return f"its log is empty, that of member {longer[0]} ends at {self._ends[longer[0]]}, and the master is away"
+        is_known = all(broker_id in self._ends for broker_id in members)
+        return "" if is_known else "its log is empty, and the others are asked what they have"
+
+    def _ask_end(self, broker_id: int, address: Address) -> None:
+        def answered(outcome: Outcome) -> None:
+            if isinstance(outcome, CallFailed):
+                return
+            try:
+                self._ends[broker_id] = outcome.read(ExchangeHAInfoResponse).log_end or 0 if outcome.is_ok else 0
+            except RemoteProtocolError:
+                self._ends[broker_id] = 0
+
+        code = RequestCode.EXCHANGE_BROKER_HA_INFO
+        self._broker.remoting.call(address, code, ExchangeHAInfoRequest(), timeout_ms=ASK_MS, then=answered)
 
     def _ask(self, master: Address) -> None:
         def answered(outcome: Outcome) -> None:

@@ -16,6 +16,8 @@ from enum import StrEnum
 
 from rmqkit.wire.codes import RequestCode
 
+MASTER_ID = 0
+
 
 class Role(StrEnum):
     MASTER = "master"
