@@ -9,7 +9,8 @@ gives it back early.
 
 An attempt is a number that the asker made up, 0 for none. Where several brokers are asked for one lock and too few of
 them agree, the others take back what that attempt has changed, and nothing but that: a lease that the client got before
-runs on to its end, and an `undo` that comes late finds a later attempt and leaves it alone.
+runs on to its end, and an `undo` that comes late finds a later attempt and leaves it alone. Several attempts of one
+client may fail at once, by way of several brokers, so what is behind an attempt is kept with what was behind that.
 
 Limits: locks of the whole table, and the sizes of the names in them. What ran out is forgotten by `sweep`, which the
 broker calls every 30 s, and at once when the table is full.
@@ -17,12 +18,14 @@ broker calls every 30 s, and at once when the table is full.
 Source: `broker/.../client/rebalance/RebalanceLockManager.java`; attempts are ours.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from rmqkit.wire.fastjson import MessageQueue
 
 LOCK_LIVE_MS = 60_000
+#: leases behind an attempt that are remembered, the youngest
+BEHIND_MAX = 8
 #: locks of all groups
 LOCKS_MAX = 100_000
 
@@ -34,6 +37,24 @@ class Lease(NamedTuple):
     since_ms: int
     attempt: int = 0
     before: "Lease | None" = None
+
+
+def chain(lease: Lease) -> list[Lease]:
+    """A lease and those behind it, the youngest first."""
+    found: list[Lease] = []
+    each: Lease | None = lease
+    while each is not None:
+        found.append(each)
+        each = each.before
+    return found
+
+
+def linked(leases: Sequence[Lease]) -> Lease | None:
+    """The other way round: the first, with the others behind it; None for none."""
+    behind: Lease | None = None
+    for lease in reversed(leases):
+        behind = lease._replace(before=behind)
+    return behind
 
 
 class LockTable:
@@ -61,7 +82,7 @@ class LockTable:
             if known is None:
                 self.count += 1
             elif known.client_id == client_id:
-                before = known._replace(before=None) if attempt else None
+                before = self._behind(known, now_ms) if attempt else None
             elif now_ms - known.since_ms <= self.live_ms:
                 continue
             held[queue] = Lease(client_id, now_ms, attempt, before)
@@ -70,17 +91,26 @@ class LockTable:
             self.by_group[group] = held
         return granted
 
+    def _behind(self, known: Lease, now_ms: int) -> Lease | None:
+        """The lease, with those behind it that run."""
+        found = [each for each in chain(known)[:BEHIND_MAX] if now_ms - each.since_ms <= self.live_ms]
+        return linked(found)
+
     def _has_room(self, group: str, queues: list[MessageQueue]) -> bool:
         held = self.by_group.get(group, {})
         new = sum(queue not in held for queue in queues)
         return not new or self.count + new <= self._locks_max
 
-    def unlock(self, group: str, client_id: str, queues: Iterable[MessageQueue], attempt: int = 0) -> None:
-        """With an attempt only what that attempt granted, as its answer was the last that the client has seen."""
+    def unlock(self, group: str, client_id: str, queues: Iterable[MessageQueue], attempt: int = 0) -> list[MessageQueue]:
+        """Those that were freed. With an attempt only what that attempt granted, as its answer was the last that the client
+        has seen."""
+        freed = []
         for queue in queues:
             known = self.lease(group, queue)
             if known is not None and known.client_id == client_id and attempt in (0, known.attempt):
                 self._forget(group, queue)
+                freed.append(queue)
+        return freed
 
     def undo(self, group: str, client_id: str, queues: Iterable[MessageQueue], attempt: int) -> None:
         """Take back what the attempt has changed, as far as nothing has changed it since."""

@@ -88,7 +88,7 @@ class RealDriver:
         return told
 
     def begin_load(self) -> None:
-        if self.plan.acting and self.plan.strict_locks and not self.wait(VOTES_MAX_MS, self._votes):
+        if self.plan.acting and not self.wait(VOTES_MAX_MS, self._votes):
             raise DrillError(f"brokers of {self._broker} do not vote on locks {VOTES_MAX_MS} ms after they were asked")
         try:
             with Admin(self.cluster.namesrv) as admin:

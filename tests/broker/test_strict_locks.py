@@ -344,17 +344,17 @@ def test_a_clean_stop_keeps_the_votes_and_its_file_counts_once():
     assert group.votes_from_ms(1) > 50 * SECOND
 
 
-def test_a_broker_that_was_killed_waits_while_somebody_holds_something():
+def test_a_broker_that_was_killed_waits_when_nobody_can_tell_it():
+    """Two were killed: neither learns from the other."""
     group = Group()
     assert group.lock("c1") == [0, 1, 2, 3]
-    group.world.kill(group.names[1])
-    group.restart(1)
+    for at in (1, 2):
+        group.world.kill(group.names[at])
+    group.restart(1, 2)
     started_ms = group.world.now_ms
-    for _ in range(3):
-        group.world.run_for(15 * SECOND)
-        assert group.lock("c1") == [0, 1, 2, 3], "the others are enough"
-        assert group.votes_from_ms(1) > 0
-        assert group.voted_for(1, "c1") == []
+    group.world.run_for(LOCK_LIVE_MS - 10 * SECOND)
+    assert group.votes_from_ms(1) > 0
+    assert "no quorum: 1 of 3" in group.lock("c1")
     assert group.world.run_until(lambda: group.votes_from_ms(1) == 0, 60 * SECOND)
     assert LOCK_LIVE_MS <= group.world.now_ms - started_ms <= LOCK_LIVE_MS + 2 * SECOND
 
@@ -384,7 +384,8 @@ def test_a_disk_that_was_lost_is_found_out_by_the_others():
     assert group.lock("c2", at=1).startswith("no quorum: 1 of 3"), "2 alone would have to be enough"
     group.world.net.heal()
     group.world.run_for(5 * SECOND)
-    assert group.votes_from_ms(1) > 0
+    assert group.votes_from_ms(1) == 0
+    assert group.lock("c2", at=1) == []
 
 
 def test_who_does_not_vote_may_coordinate():
@@ -392,7 +393,7 @@ def test_who_does_not_vote_may_coordinate():
     assert group.lock("c1", QUEUES[:1]) == [0]
     group.world.kill(group.names[0])
     group.restart(0)
-    group.world.run_for(5 * SECOND)
+    group.world.run_for(ASK_AFTER_MS - 1_500)
     assert group.votes_from_ms(0) > 0
     assert group.lock("c1", QUEUES[:1]) == [0]
     assert group.lock("c2") == [1, 2, 3]
@@ -500,8 +501,8 @@ def test_an_unlock_by_who_took_no_part_frees_nothing_at_members_of_ours():
     assert group.lock("c1") == [0, 1, 2, 3]
     group.world.kill(group.names[1])
     group.restart(1)
-    group.world.run_for(3 * SECOND)
-    assert group.voted_for(1, "c1") == []
+    group.world.run_for(SECOND)
+    assert group.votes_from_ms(1) > 0
     group.unlock("c1", at=1)
     assert [group.voted_for(at, "c1") for at in (0, 2)] == [[0, 1, 2, 3]] * 2
     group.unlock("c1", at=0)

@@ -23,9 +23,8 @@ class Lab(LockModeContract):
     make = _mode
     replicas = 3
 
-    def __init__(self, make=None):
-        if make is not None:
-            type(self).make = staticmethod(make)
+    def __init__(self, make=_mode):
+        type(self).make = staticmethod(make)
         self.cluster = self.make_group()
 
     def epochs(self, client_id, *queues, at=0):
@@ -90,6 +89,27 @@ def test_members_in_another_mode_agree_to_nothing():
     lab = Lab(lambda broker: _mode(broker) if broker.config.identity.broker_id == 0 else Loose())
     lab.advance(LOCK_LIVE_MS)
     assert lab.epochs("c1", *QUEUES) == "no epoch: 1 brokers of the group agreed to one, 2 have to"
+
+
+def test_who_takes_over_grants_to_the_holder_and_after_its_lease_to_another():
+    """It was killed and had votes of others told when its master died: no lease has to run out before it votes."""
+    lab = Lab()
+    world, names = lab.cluster.world, lab.cluster.brokers
+    first = lab.epochs("c1", *QUEUES)
+    lab.kill(1)
+    lab.advance(5_000)
+    facts = lab.mode(1).facts(lab.now_ms(1))
+    assert (facts["lockVotesFrom"], facts["lockHeld"], facts["lockEpochs"]) == ("0", "4", "4")
+    world.kill(names[0])
+    assert lab.epochs("c2", *QUEUES, at=1) == {}
+    assert lab.epochs("c1", *QUEUES[:3], at=1) == {at: first[at] for at in range(3)}
+    lab.unlock("c1", QUEUES[0], at=1)
+    second = lab.epochs("c2", *QUEUES, at=1)
+    assert sorted(second) == [0]
+    lab.advance(LOCK_LIVE_MS)
+    second |= lab.epochs("c2", *QUEUES, at=1)
+    assert sorted(second) == [0, 1, 2, 3]
+    assert all(second[at] > first[at] for at in second)
 
 
 def test_what_was_agreed_to_is_durable_first():

@@ -58,7 +58,7 @@ class Ballot:
     def begin(self) -> None:
         mode, now_ms = self._mode, self._began_ms
         if mode.may_vote(now_ms):
-            granted = mode.table.lock(self.group, self.client_id, self._wanted, now_ms, self.attempt)
+            granted = mode.vote(self.group, self.client_id, self._wanted, now_ms, self.attempt)
             if granted is None:
                 self._finish(NO_ROOM)
                 return
@@ -118,7 +118,7 @@ class Ballot:
         granted = [queue for queue in self._wanted if self._votes[queue] >= self.quorum and queue not in self._given_back]
         lost = [queue for queue in self._wanted if self._votes[queue] < self.quorum]
         if lost:
-            mode.table.undo(self.group, self.client_id, lost, self.attempt)
+            mode.undo(self.group, self.client_id, lost, self.attempt)
             mode.tell_others(
                 self.group, self.client_id, (), {"undo": self.attempt, "queues": [list(queue) for queue in lost]}
             )

@@ -7,17 +7,31 @@ make two quorums that both count this broker. So a start has to find out first. 
    as leases that begin now, which is never too short; or
 2. it has been up for 60 s: whatever was voted before has run out (monotonic time; it begins when the broker serves, later
    than its last life ended); or
-3. enough others of its group say that no vote of theirs runs, and that they are sure of it. A grant in which a vote of
-   ours counts was made by a quorum q of n brokers, so at least q - 1 others voted for it, and among any n - q + 1 others
-   there is one of them, whose vote runs as long as ours would. They are asked from `ASK_AFTER_MS` on: a vote counts for
-   at most a second after the asking, so one that was cast together with a vote of ours had been cast by then.
+3. enough others of its group, sure of theirs, have told it all votes of theirs that run, and it has taken them over as its
+   own (`adopted`), to the end that each told, counted from when the answer came.
+
+Why (3) is enough: only votes in a grant matter, and only while its lease runs. A grant in which a forgotten vote of ours
+counts was made by a quorum q of n brokers, so at least q - 1 others voted for it, and among any n - q + 1 of the n - 1
+others there is one of them. Its vote runs as long as the lease, which counts from an earlier moment, when the client asked.
+So what those tell contains each such grant, whichever of them is the one; what it contains beyond does nothing but hold a
+queue back for a while.
+
+- Nobody tells too early: others are asked from `ASK_AFTER_MS` on. A vote counts for at most a second after the asking, so
+  one that was cast together with a vote of ours had been cast by then. What an other votes for after it has told is no vote
+  of ours: until we are sure we cast none. For the same reason an answer stays good however long the next one takes.
+- A vote in a ballot that is undecided is told like any other, as the ballot may have been decided with ours; with it what
+  it would be after an `undo`. An unlock that an other has heard has ended the lease, or another attempt granted it anew.
+- A vote that the other has adopted itself is told too: it may have cast it. Ends are handed on and never prolonged.
+- Who is not sure is not counted: of two that were killed neither learns from the other. In a group of three both wait
+  for (2), in one of five each asks the other three.
+- More votes than one answer has room for (`adopted.TOLD_MAX`) are not told, and (2) decides. Apache's brokers say nothing
+  of this kind, so beside them (2) decides as well.
 
 A store that never voted cannot be told from one whose disk was lost a moment ago: both have no file. That is why a new
-store too waits or asks (3), and why it answers that no vote of its own runs: a new group, where everybody is new, votes
-two seconds after its brokers know each other, and one disk that is lost is still found out by the others. Only when a
-majority of a group's disks is lost within a minute is something forgotten. A group of one that is new votes at once. A
-store without the file that has messages (it was in another lock mode) is not new. Apache's brokers say nothing of this
-kind, so beside them (2) decides.
+store too waits or asks (3). What it tells, that no vote of its own runs, counts with those that are new themselves: a new
+group votes two seconds after its brokers know each other, and one disk that is lost is still found out by the others. Only
+when two disks of a group are lost within a minute may something be forgotten. A group of one that is new votes at once. A
+store without the file that has messages (it was in another lock mode) is not new.
 
 Before the first vote the file says that votes are cast (`voting`), durably: what a clean stop wrote is used once.
 """
@@ -25,6 +39,7 @@ Before the first vote the file says that votes are cast (`voting`), durably: wha
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from rmqkit.broker.locking.adopted import Adopted, Left, ToldVote, all_running, read_told, tell
 from rmqkit.broker.locks import LockTable
 from rmqkit.errors import RemoteProtocolError
 from rmqkit.runtime.calls import CallFailed, Outcome
@@ -32,7 +47,6 @@ from rmqkit.runtime.kept import KeptFile
 from rmqkit.wire import fastjson
 from rmqkit.wire.bodies import LockBatchAnswer, LockBatchBody
 from rmqkit.wire.codes import RequestCode
-from rmqkit.wire.fastjson import MessageQueue
 
 if TYPE_CHECKING:
     from rmqkit.broker.locking.strict import Strict
@@ -48,10 +62,11 @@ VOTING, STOPPED = "voting", "stopped"
 
 
 class Recall:
-    def __init__(self, mode: "Strict", table: LockTable) -> None:
+    def __init__(self, mode: "Strict", table: LockTable, adopted: Adopted) -> None:
         self._mode = mode
         self._broker = mode.broker
         self._table = table
+        self._adopted = adopted
         self._disk = mode.broker.ports.disk
         self._file = KeptFile(self._disk, FILE)
         self._started_ms: int | None = None
@@ -59,8 +74,8 @@ class Recall:
         #: the store has no past, as far as it can tell
         self.is_new = False
         self._is_marked = False
-        #: ids of members that said that no vote of theirs runs
-        self._idle: dict[int, None] = {}
+        #: ids of members that have told their votes
+        self._told_by: set[int] = set()
 
     def start(self) -> None:
         self._started_ms = now_ms = self._broker.clock.mono_ms
@@ -81,12 +96,9 @@ class Recall:
         if not self.is_sure:
             then()
             return
-        self._table.sweep(self._broker.clock.mono_ms)
-        votes = [
-            {"group": group, "clientId": lease.client_id, "queue": list(queue)}
-            for group, held in self._table.by_group.items()
-            for queue, lease in held.items()
-        ]
+        running = all_running(self._table, self._adopted, self._broker.clock.mono_ms)
+        kept = dict.fromkeys((group, lease.client_id, queue) for group, queue, lease in running)
+        votes = [{"group": group, "clientId": client_id, "queue": list(queue)} for group, client_id, queue in kept]
         self._file.save(lambda: fastjson.dumps({"state": STOPPED, "votes": votes}), then)
 
     def votes_from_ms(self, now_ms: int) -> int:
@@ -99,7 +111,9 @@ class Recall:
 
     def told(self, now_ms: int) -> Mapping[str, Any]:
         """The answer to another broker that asks (3)."""
-        return {"sure": self.is_sure or self.is_new, "running": self._table.running(now_ms)}
+        running = all_running(self._table, self._adopted, now_ms)
+        votes = tell(running, self._table.live_ms, now_ms)
+        return {"sure": self.is_sure, "new": self.is_new, "running": len(running), "votes": votes}
 
     # --- the file
 
@@ -119,9 +133,12 @@ class Recall:
             return VOTING, []
 
     def _take(self, votes: list[Any], now_ms: int) -> None:
+        whole = [Left(self._table.live_ms, 0)]
+        taken = []
         for vote in votes:
             topic, broker_name, queue_id = vote["queue"]
-            self._table.lock(vote["group"], vote["clientId"], [MessageQueue(topic, broker_name, queue_id)], now_ms)
+            taken.append(ToldVote(vote["group"], vote["clientId"], topic, broker_name, queue_id, whole))
+        self._adopted.take(taken, now_ms)
 
     def _mark(self) -> None:
         def marked() -> None:
@@ -147,6 +164,7 @@ class Recall:
 
     def _become_sure(self, why: str) -> None:
         self.is_sure = True
+        self._adopted.note(on=False)
         self._broker.log.info("lock-votes", why=why)
 
     def _ask(self) -> None:
@@ -158,8 +176,9 @@ class Recall:
             only_this_broker=True,
             rmqkit={"whatRuns": True},
         ).encode()
+        self._adopted.note(on=True)  # answers come before the next round, or never
         for member, address in self._mode.others():
-            if member in self._idle:
+            if member in self._told_by:
                 continue
 
             def answered(outcome: Outcome, member: int = member) -> None:
@@ -174,7 +193,12 @@ class Recall:
             said = LockBatchAnswer.decode(outcome.body).rmqkit or {}
         except RemoteProtocolError:
             return
-        if said.get("sure") is True and said.get("running") == 0:
-            self._idle[member] = None
-        if len(self._idle) >= self._mode.size - self._mode.quorum + 1:
-            self._become_sure("no vote of the others runs, so none of its own does")
+        votes = read_told(said.get("votes"))
+        if votes is None or not (said.get("sure") is True or (self.is_new and said.get("new") is True)):
+            return
+        now_ms = self._broker.clock.mono_ms
+        self._adopted.take(votes, now_ms)
+        self._told_by.add(member)
+        if len(self._told_by) >= self._mode.size - self._mode.quorum + 1:
+            taken = sum(1 for _ in self._adopted.running(now_ms))
+            self._become_sure(f"{len(self._told_by)} others told theirs, {taken} of them run")

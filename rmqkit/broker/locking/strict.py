@@ -17,10 +17,11 @@ fields of 41 and 42, and send none. They vote as soon as they are started, so th
 Source: `AdminBrokerProcessor.{lockBatchMQ,unlockBatchMQ}`.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rmqkit.broker.lock_modes import NO_ROOM, NOTHING_MORE, Locked, More
+from rmqkit.broker.locking.adopted import Adopted, all_running
 from rmqkit.broker.locking.ballot import Ballot
 from rmqkit.broker.locking.recall import Recall
 from rmqkit.broker.locking.untold import Untold
@@ -41,7 +42,8 @@ class Strict:
     def __init__(self, broker: "Broker") -> None:
         self.broker = broker
         self.table = LockTable()
-        self.recall = Recall(self, self.table)
+        self.adopted = Adopted(self.table)
+        self.recall = Recall(self, self.table, self.adopted)
         self.untold = Untold(self)
         self._ballots: dict[int, Ballot] = {}
         #: attempts of other coordinators that are over, and when that was told: their requests may come after it
@@ -126,8 +128,19 @@ class Strict:
         if attempt in self._over:
             then([])
             return
-        granted = self.table.lock(group, client_id, queues, now_ms, attempt)
+        granted = self.vote(group, client_id, queues, now_ms, attempt)
         then(NO_ROOM if granted is None else granted)
+
+    def vote(
+        self, group: str, client_id: str, queues: Sequence[MessageQueue], now_ms: int, attempt: int
+    ) -> list[MessageQueue] | None:
+        """A vote of this broker, which may vote: the queues for which the client has it; None when there is no room."""
+        return self.table.lock(group, client_id, self.adopted.open_to(client_id, group, queues, now_ms), now_ms, attempt)
+
+    def undo(self, group: str, client_id: str, queues: Sequence[MessageQueue], attempt: int) -> None:
+        """Take back votes of this broker that an attempt got which failed."""
+        self.table.undo(group, client_id, queues, attempt)
+        self.adopted.undo(group, client_id, queues, attempt)
 
     def ended(self, ballot: Ballot, outcome: Sequence[MessageQueue] | str) -> None:
         """A ballot is over."""
@@ -158,6 +171,7 @@ class Strict:
         for queue in dict.fromkeys(queues):
             by_attempt.setdefault(self._attempt_of(group, client_id, queue), []).append(queue)
         self.table.unlock(group, client_id, queues)
+        self.adopted.unlock(group, client_id, queues)
         for attempt, some in by_attempt.items():
             self.tell_others(group, client_id, some, {"attempt": attempt}, repeat=attempt != UNKNOWN)
             for queue in some:
@@ -165,7 +179,8 @@ class Strict:
 
     def _attempt_of(self, group: str, client_id: str, queue: MessageQueue) -> int:
         """The attempt by which the client got a queue, as far as this broker took part in it."""
-        leases = (self.table.lease(group, queue), self._granted.get(group, {}).get(queue))
+        own = (self.table.lease(group, queue), self._granted.get(group, {}).get(queue))
+        leases = (*own, *self.adopted.leases(group, queue))
         known = (lease for lease in leases if lease is not None and lease.client_id == client_id and lease.attempt)
         return max(known, key=lambda lease: lease.since_ms, default=Lease("", 0, UNKNOWN)).attempt
 
@@ -177,18 +192,22 @@ class Strict:
             if len(self._over) > OVER_MAX:
                 del self._over[next(iter(self._over))]
         if undone:
-            self.table.undo(group, client_id, _queues(more.get("queues")), undone)
+            lost = _queues(more.get("queues"))
+            self.undo(group, client_id, lost, undone)
         else:
-            self.table.unlock(group, client_id, queues, attempt)
+            freed = self.table.unlock(group, client_id, queues, attempt)
+            self.adopted.unlock(group, client_id, freed)
+            self.adopted.unlock(group, client_id, queues, attempt)
 
     def holds_any(self, group: str, now_ms: int) -> bool:
-        if self.table.holds_any(group, now_ms):
+        if self.table.holds_any(group, now_ms) or self.adopted.holds_any(group, now_ms):
             return True
         live_ms = self.table.live_ms
         return any(now_ms - lease.since_ms <= live_ms for lease in self._granted.get(group, {}).values())
 
     def sweep(self, now_ms: int) -> None:
         self.table.sweep(now_ms)
+        self.adopted.sweep(now_ms)
         self._over = {attempt: told_ms for attempt, told_ms in self._over.items() if now_ms - told_ms <= self.table.live_ms}
         for group, granted in list(self._granted.items()):
             left = {queue: lease for queue, lease in granted.items() if now_ms - lease.since_ms <= self.table.live_ms}
@@ -198,7 +217,7 @@ class Strict:
 
     def facts(self, now_ms: int) -> Mapping[str, str]:
         return {
-            "lockHeld": str(self.table.running(now_ms)),
+            "lockHeld": str(len({(group, queue) for group, queue, _ in all_running(self.table, self.adopted, now_ms)})),
             "lockVotesFrom": str(self.recall.votes_from_ms(now_ms)),
         }
 
@@ -209,7 +228,7 @@ def _attempt(more: More, name: str = "attempt") -> int:
     return attempt if isinstance(attempt, int) else 0
 
 
-def _queues(listed: Any) -> Iterable[MessageQueue]:
+def _queues(listed: Any) -> list[MessageQueue]:
     """What is no queue is left out."""
     if not isinstance(listed, list):
         return []
