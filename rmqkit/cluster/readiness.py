@@ -199,13 +199,14 @@ def _check_master(target: Target, around: Surroundings, deadline_s: float) -> No
 
 def _check_slave(target: Target, around: Surroundings, deadline_s: float) -> None:
     said = _ask_replication(target, deadline_s)
-    _check_known(target, around.nameservers, "", deadline_s)
     around.stuck.pop(target.plan.node, None)
-    master = around.brokers.get(target.plan.master)
-    if said is None or master is None or not around.answering(target.plan.master):
+    has_master = around.answering(target.plan.master)
+    if said is not None and (said.is_stuck if has_master else said.kept_away):
+        around.stuck[target.plan.node] = f"{said.state}: {said.why}" if has_master else said.kept_away
         return
-    if said.is_stuck:
-        around.stuck[target.plan.node] = f"{said.state}: {said.why}"
+    _check_known(target, around.nameservers, "", deadline_s)
+    master = around.brokers.get(target.plan.master)
+    if said is None or master is None or not has_master:
         return
     if not said.follows:
         raise NoAnswer(f"it does not follow its master yet: {said.why or said.state}")

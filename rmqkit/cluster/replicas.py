@@ -16,6 +16,8 @@ FOLLOWING = "following"
 STUCK = ("ahead", "foreign")
 #: what one of them says while it is on its way out of it all the same
 CUTTING = "cut off now"
+#: what stands before the reason in the stage of a slave that cannot stand for its group (`rmqkit.broker.roles.pre_online`)
+KEPT_AWAY = "kept away from clients: "
 
 
 class Replication(NamedTuple):
@@ -31,6 +33,8 @@ class Replication(NamedTuple):
     wanted: int | None = None
     gap: int | None = None
     members: tuple[dict[str, Any], ...] = ()
+    #: why clients are not sent to this slave although it is up, "" when they are
+    kept_away: str = ""
 
     @property
     def follows(self) -> bool:
@@ -62,6 +66,7 @@ def replication_of(facts: Mapping[str, str]) -> Replication | None:
         wanted=_number(facts.get("replicationWanted")),
         gap=_number(facts.get("replicationGap")),
         members=_members(facts.get("replicationMembers", "")),
+        kept_away=facts.get("roleStage", "").partition(KEPT_AWAY)[2],
     )
 
 

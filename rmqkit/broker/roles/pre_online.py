@@ -41,6 +41,7 @@ IN_STEP_MS = 2000
 #: how long a slave tries to follow its master, and to copy tables
 SLAVE_MS = 10_000
 ASK_MS = 3000
+ASKING = "asking the others of the group what they have, as its own log is empty"
 
 #: how it went, for people
 Then = Callable[[str], None]
@@ -163,7 +164,7 @@ class SlaveWay:
         follow, members = broker.replication.follow, other_members(broker)
         no_copy = why_no_copy(broker) or self._why_empty(members, now_ms)
         if no_copy:
-            self.stage = f"kept away from clients: {no_copy}"
+            self.stage = ASKING if no_copy is ASKING else f"kept away from clients: {no_copy}"
             # Begun anew when that is over: a master may be there by then.
             self._until_ms, self._is_copying, self._is_copied = now_ms + SLAVE_MS, False, False
             return None
@@ -199,7 +200,7 @@ class SlaveWay:
         if longer:
             return f"its log is empty, that of member {longer[0]} ends at {self._ends[longer[0]]}, and the master is away"
         is_known = all(broker_id in self._ends for broker_id in members)
-        return "" if is_known else "its log is empty, and the others are asked what they have"
+        return "" if is_known else ASKING
 
     def _ask_end(self, broker_id: int, address: Address) -> None:
         def answered(outcome: Outcome) -> None:
