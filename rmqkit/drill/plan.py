@@ -196,8 +196,9 @@ class Plan:
 
     @property
     def strict_locks(self) -> bool:
-        """Whether a quorum of the group grants queue locks."""
-        return "strict" in self.word("lockMode") or self.word("lockInStrictMode").lower() == "true"
+        """Whether a quorum of the group grants queue locks. Of plug-ins it is known of the one that stands beside this."""
+        named = self.word("lockMode")
+        return "strict" in named or named == "fencing" or self.word("lockInStrictMode").lower() == "true"
 
     @property
     def not_active_ms(self) -> int:

@@ -1,9 +1,9 @@
 """Locks are exclusive: of one queue no two members of a group hold a lease at the same time.
 
 A member certainly holds a lock from the answer that granted it (or renewed it) to the moment it asks to give it back, is
-refused a renewal, or the lease ends, 60 s after it *asked*. Two such times that overlap are broken with `lockMode=strict`,
-where a quorum of the group grants; with `loose` each broker decides alone and knows nothing of what another one granted, so
-they are counted. An unanswered call may have been granted: it begins nothing and ends nothing.
+refused a renewal, or the lease ends, 60 s after it *asked*. Two such times that overlap are broken with `lockMode=strict`
+or `fencing`, where a quorum of the group grants; with `loose` each broker decides alone and knows nothing of what another
+one granted, so they are counted. An unanswered call may have been granted: it begins nothing and ends nothing.
 
 A lease is advice. A consumer that stood still and goes on may work on a queue whose lease it has lost meanwhile: how often
 two members were given messages of a queue in turns is counted, and promised by nobody.
