@@ -14,6 +14,7 @@ from rmqkit.drill.workload import delay_script, levels_ms, lock_script
 from tests.drill.hand import BEGIN_MS, BROKER, MASTER, PLAN, QUIET_MS, SLAVE, Hand, whole
 
 LOOSE = PLAN.changed(settings={"enableSlaveActingMaster": "true"})
+FENCING = PLAN.changed(settings={"enableSlaveActingMaster": "true", "lockMode": "fencing"})
 THIRD = "broker-a-2"
 
 
@@ -135,6 +136,7 @@ def test_leases_that_overlap_break_strict_locks_and_are_counted_with_loose_ones(
     hand = Hand().fault().lock("locker-0", 100).lock("locker-1", 1_500, node=SLAVE).event(names.LOAD_ENDS, 4_000)
     told = wrong("locks-exclusive", hand)
     assert "locker-0 (by broker-a-0) and locker-1 (by broker-a-1) both hold it from 1502 to 4000 ms" in told[0]
+    assert find("locks-exclusive", hand, FENCING).judgement is Judgement.BROKEN
     found = find("locks-exclusive", hand, LOOSE)
     assert found.judgement is Judgement.VALID
     assert found.why
