@@ -96,6 +96,7 @@ def test_who_takes_over_grants_to_the_holder_and_after_its_lease_to_another():
     lab = Lab()
     world, names = lab.cluster.world, lab.cluster.brokers
     first = lab.epochs("c1", *QUEUES)
+    lab.advance(500)
     lab.kill(1)
     lab.advance(5_000)
     facts = lab.mode(1).facts(lab.now_ms(1))
