@@ -9,7 +9,7 @@ A turn (the order is the node contract's):
     per node: dues, settle, flush of the outbox
 
 The clock stands still within a turn, unless a step of it took `STALL_NS` or more: the process may have been stopped in the
-middle of it, as a busy one nearly always is, and what it reads next may have come since. The clock is set anew then, so that
+middle of it, as a busy one nearly always is, and what it reads next may have come since. It is set anew then, so that
 a node that has to know sees it before it is told the next thing.
 
 The loop sleeps in the poller and nowhere else. Other threads reach it by `call_soon_threadsafe`: a deque and, when the loop
