@@ -61,8 +61,8 @@ class RecordedLoad:
         if order.queue < 0 or queue.broker_name == self.broker:
             self.acked_ms[writer] = invoke_ms
 
-    def delivered(self, kind: str, client: str, message: MessageExt) -> None:
-        """A member of the group `kind` was given a message."""
+    def delivered(self, kind: str, client: str, message: MessageExt, *, any_order: bool = False) -> None:
+        """A member of the group `kind` was given a message. `any_order`: those that failed before come later."""
         now_ms = self.now_ms()
         self.history.add(
             "deliver",
@@ -75,6 +75,7 @@ class RecordedLoad:
             offset=message.queue_offset,
             group=self.group(kind),
             ordered=kind in workload.IN_ORDER,
+            **({"any_order": True} if any_order else {}),
         )
         self.given_ms[kind] = now_ms
         place = (message.broker_name, message.queue_id)

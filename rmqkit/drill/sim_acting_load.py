@@ -183,7 +183,7 @@ class ActingLoad(SimLoad):
                     return
                 self.waiting.pop(f"{RETRY} {key}", None)
                 if message.queue.topic == self.name:
-                    self.delivered(RETRY, f"{RETRY}-0", message)
+                    self.delivered(RETRY, f"{RETRY}-0", message, any_order=True)
                 else:
                     self._came_again(message)
                 consumer.finished(batch, True)

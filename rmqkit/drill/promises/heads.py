@@ -75,6 +75,8 @@ class Head(NamedTuple):
     role: str
     begin_ms: int
     end_ms: int
+    #: whether it knew of nobody in its group when it began: no name server answered, or a new one listed nobody
+    alone: bool = False
 
 
 def heads(history: History) -> dict[str, list[Head]]:
@@ -111,7 +113,8 @@ def _of_node_heads(rows: Sequence[Row], faults: Sequence[int]) -> Iterator[Head]
             yield head
         head, was_broken, of_run = None, False, run
         if serves:
-            head = Head(row.client, role, row.complete_ms, row.complete_ms)
+            alone = "members" in row.extra and not row.extra["members"]
+            head = Head(row.client, role, row.complete_ms, row.complete_ms, alone)
     if head is not None:
         yield head
 

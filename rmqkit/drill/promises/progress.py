@@ -9,7 +9,8 @@ at takeovers and at returns is counted.
 
 Who takes over can only know what it could be told. When both were whole as it began to serve (the one before for a moment
 already: who has just come back is not asked yet), that is all; else what the one before held a second before the end of the
-last stretch of `TOGETHER_MS` in which both were.
+last stretch of `TOGETHER_MS` in which both were. One that knew of nobody as it began, because no name server answered or a
+new one listed nobody, could ask nobody (docs/failover.md says so).
 
 After a power cut or a lost disk the messages themselves may be gone, and others stand in their places: counted only.
 """
@@ -55,6 +56,8 @@ class Change(NamedTuple):
     def sure_ms(self, broken: Mapping[str, Sequence[tuple[int, int]]]) -> int:
         """What was committed by then is kept; -1: nothing could be told. `broken` is from when to when each node was."""
         begin_ms = self.after.begin_ms
+        if self.after.alone:
+            return -1
         sure_ms = min(self.before.end_ms, begin_ms) - ALLOWED_MS
         both = sorted((*broken.get(self.before.node, ()), *broken.get(self.after.node, ())))
         gone = [(since, until + BACK_MS) for since, until in broken.get(self.before.node, ())]
