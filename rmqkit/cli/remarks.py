@@ -71,6 +71,9 @@ service not available now: the broker is pre-online: {}
   It takes over what the others of its group know better (progress of consumers and of delayed messages) before it
     serves.
   > It goes by itself; `rmqkit explain BROKER` has the stage. Clients go on with other brokers.
+this log is being cut back: ask again when its end is known
+  A master that comes back asked a slave that is just cutting what its log has beyond the master's (haTruncateAhead).
+  > It asks again by itself within a second.
 the broker is a slave and locks no queues: its master does, or who acts for it
   A consumer in order asked a slave for a lock, most likely by an old route.
   > It goes when the consumer refreshes its routes (30 s at most). Without a master, see `rmqkit explain BROKER` for why

@@ -38,8 +38,13 @@ class Running:
 @pytest.mark.parametrize("orderly", [False, True])
 def test_it_says_what_it_is_doing(own, orderly):
     running = Running(own, orderly=orderly)
-    info = own.admin.consumer_running_info(running.group, running.client_id)
-    assert all(info.mq_table[queue].locked == orderly for queue in running.queues)
+
+    def told():
+        info = own.admin.consumer_running_info(running.group, running.client_id)
+        # Queues are assigned a moment before their locks are granted.
+        return info if all(info.mq_table[queue].locked == orderly for queue in running.queues) else None
+
+    info = until(told)
     assert info.properties["PROP_CONSUMEORDERLY"] == ("true" if orderly else "false")
     assert running.topic in [each.topic for each in info.subscription_set]
     assert info.jstack is None
