@@ -56,8 +56,6 @@ class Change(NamedTuple):
     def sure_ms(self, broken: Mapping[str, Sequence[tuple[int, int]]]) -> int:
         """What was committed by then is kept; -1: nothing could be told. `broken` is from when to when each node was."""
         begin_ms = self.after.begin_ms
-        if self.after.alone:
-            return -1
         sure_ms = min(self.before.end_ms, begin_ms) - ALLOWED_MS
         both = sorted((*broken.get(self.before.node, ()), *broken.get(self.after.node, ())))
         gone = [(since, until + BACK_MS) for since, until in broken.get(self.before.node, ())]
@@ -125,7 +123,7 @@ class ProgressForward:
         broken_at = broken_times(history)
         for change in changes:
             sure[change] = {}
-            sure_ms = change.sure_ms(broken_at)
+            sure_ms = -1 if change.after.alone else change.sure_ms(broken_at)
             for kept in looks.kept(change.before.node):
                 facts += 1
                 least = looks.at(change.before.node, kept, sure_ms)
