@@ -19,7 +19,7 @@ from rmqkit.errors import ClientError
 from rmqkit.wire import fastjson
 from tests.helpers.ports import free_base
 from tests.interop import apache
-from tests.interop.groups import SMALL_FILES, Member, _kind, _pull_at
+from tests.interop.groups import SMALL_FILES, TOPICS, Member, _kind, _pull_at
 from tests.interop.until import until
 
 BROKEN, OTHER = "broker-a", "broker-b"
@@ -91,8 +91,8 @@ class ActingCluster:
         return sum(1 for perm, addresses in route.values() if perm & _WRITE and 0 in addresses)
 
     def slave_knows(self, topic: str) -> bool:
-        answer = apache.ask(self.slave.address, _OFFSET_MAX, {"topic": topic, "queueId": "0"})
-        return bool(answer["code"] == 0)
+        """It copies the tables of a master of Apache's every ten seconds, one of Apache's within a minute and more."""
+        return topic in self.slave.table(TOPICS)["topicConfigTable"]
 
     def route(self, topic: str) -> dict[str, tuple[int, dict[int, str]]]:
         """Permission and addresses by id of each broker name; {} without a route. Raises OSError."""
