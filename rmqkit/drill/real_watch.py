@@ -280,6 +280,7 @@ def look(watch: Watch, asked: Asked, target: Target, *, whole: bool = True, **mo
                     queue=queue,
                     offset=-1 if offset is None else offset,
                     boot=facts.get("bootTimestamp", ""),
+                    each=True,
                     **more,
                 )
 

@@ -64,6 +64,7 @@ class RecordedLoad:
     def delivered(self, kind: str, client: str, message: MessageExt, *, any_order: bool = False) -> None:
         """A member of the group `kind` was given a message. `any_order`: those that failed before come later."""
         now_ms = self.now_ms()
+        more: dict[str, Any] = {"any_order": True} if any_order else {}
         self.history.add(
             "deliver",
             client=client,
@@ -75,7 +76,7 @@ class RecordedLoad:
             offset=message.queue_offset,
             group=self.group(kind),
             ordered=kind in workload.IN_ORDER,
-            **({"any_order": True} if any_order else {}),
+            **more,
         )
         self.given_ms[kind] = now_ms
         place = (message.broker_name, message.queue_id)

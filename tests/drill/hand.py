@@ -101,7 +101,7 @@ class Hand:
         )
         return self
 
-    def committed(self, offset, at_ms, *, node=MASTER, boot="1", queue=0, final=False):
+    def committed(self, offset, at_ms, *, node=MASTER, boot="1", queue=0, final=False, **more):
         self.history.add(
             "committed",
             client=node,
@@ -112,6 +112,7 @@ class Hand:
             offset=offset,
             boot=boot,
             final=final,
+            **more,
         )
         return self
 

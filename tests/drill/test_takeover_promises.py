@@ -295,6 +295,20 @@ def test_who_acts_and_knows_nothing_of_a_group_has_lost_it_all():
     assert "with offset -1 of group g" in wrong("progress-forward", hand)[0]
 
 
+def test_a_first_look_that_comes_late_is_taken_where_each_look_is_told():
+    """On a busy machine a broker may not answer for a moment just after it has begun to serve."""
+
+    def looked(first_ms, **more):
+        hand = Hand().fault().takeover().committed(3, 1_110, node=SLAVE, **more)
+        return hand.committed(3, first_ms, boot="2", **more)
+
+    assert "broker-a-0 begins at 2130 ms with offset -1" in wrong("progress-forward", looked(2_900))[0]
+    kept("progress-forward", looked(2_900, each=True))
+    # Later it says nothing of the moment in which the broker began.
+    facts = [find("progress-forward", looked(first_ms, each=True)).facts for first_ms in (2_900, 9_000)]
+    assert facts == [2, 1]
+
+
 def test_messages_given_again_are_counted_and_those_committed_before_are_told():
     hand = progress().deliver("m", 3, at_ms=950).deliver("m", 3, at_ms=1_200).deliver("n", 5, at_ms=2_100)
     counts = kept("progress-forward", hand.deliver("n", 5, at_ms=2_300))

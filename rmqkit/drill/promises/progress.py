@@ -33,6 +33,8 @@ from rmqkit.drill.promises.table import Harm
 ALLOWED_MS = 1_000
 #: a look so soon after a change shows what the new one began with
 LOOK_MS = 400
+#: where each look is a row: how late the first one may be on a machine that is busy; later nothing is known
+LATE_LOOK_MS = 5_000
 #: in so long a stretch what one knows is told to the other, whatever both were before
 TOGETHER_MS = 2_000
 #: until one that is back is known to be
@@ -93,12 +95,20 @@ class Looks:
         number = bisect_right(self._times.get(place, ()), at_ms)
         return self._rows[place][number - 1].offset if number else -1
 
-    def soon(self, node: str, kept: Kept, at_ms: int) -> int:
-        """The offset then, by the looks just before and just after; what an earlier run of the node had does not count."""
+    def soon(self, node: str, kept: Kept, at_ms: int) -> int | None:
+        """The offset then, by the looks just before and just after; what an earlier run of the node had does not count.
+        None: the first look came too late to say."""
         rows = self._rows.get((node, *kept), [])
         number = bisect_right(self._times.get((node, *kept), ()), at_ms)
-        after = rows[number] if number < len(rows) and rows[number].complete_ms <= at_ms + LOOK_MS else None
         before = rows[number - 1] if number else None
+        after = rows[number] if number < len(rows) else None
+        if after is not None:
+            # The simulator writes what is new alone: that there is no row says that nothing has changed.
+            wait_ms = LATE_LOOK_MS if after.extra.get("each") else LOOK_MS
+            if after.complete_ms > at_ms + wait_ms:
+                if after.extra.get("each"):
+                    return None
+                after = None
         if after is None or before is None or before.extra.get("boot") == after.extra.get("boot"):
             return max((row.offset for row in (before, after) if row is not None), default=-1)
         return after.offset
@@ -125,10 +135,12 @@ class ProgressForward:
             sure[change] = {}
             sure_ms = -1 if change.after.alone else change.sure_ms(broken_at)
             for kept in looks.kept(change.before.node):
+                begins = looks.soon(change.after.node, kept, change.after.begin_ms)
+                if begins is None:
+                    continue
                 facts += 1
                 least = looks.at(change.before.node, kept, sure_ms)
                 last = looks.at(change.before.node, kept, change.before.end_ms)
-                begins = looks.soon(change.after.node, kept, change.after.begin_ms)
                 sure[change][kept] = least
                 counts[f"given back at {change.what}"] += max(0, last - begins)
                 if begins < least:
