@@ -295,6 +295,13 @@ def test_who_acts_and_knows_nothing_of_a_group_has_lost_it_all():
     assert "with offset -1 of group g" in wrong("progress-forward", hand)[0]
 
 
+def test_a_give_back_without_an_answer_may_be_carried_out_later():
+    hand = Hand().lock("a", 100).unlock("a", 200, outcome="unknown").lock("a", 300).lock("b", 400)
+    kept("locks-exclusive", hand)
+    hand.unlock("a", 500).lock("a", 600).lock("a", 700)
+    assert "both hold it" in wrong("locks-exclusive", hand)[0]
+
+
 def test_a_first_look_that_comes_late_is_taken_where_each_look_is_told():
     """On a busy machine a broker may not answer for a moment just after it has begun to serve."""
 

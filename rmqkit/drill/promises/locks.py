@@ -3,7 +3,9 @@
 A member certainly holds a lock from the answer that granted it (or renewed it) to the moment it asks to give it back, is
 refused a renewal, or the lease ends, 60 s after it *asked*. Two such times that overlap are broken with `lockMode=strict`
 or `fencing`, where a quorum of the group grants; with `loose` each broker decides alone and knows nothing of what another
-one granted, so they are counted. An unanswered call may have been granted: it begins nothing and ends nothing.
+one granted, so they are counted. An unanswered call may have been granted: it begins nothing and ends nothing. A give-back
+without an answer may be carried out at any time later (it waited in a cut link): until that member has had an answer to
+another one, what it is granted is not certain.
 
 A lease is advice. A consumer that stood still and goes on may work on a queue whose lease it has lost meanwhile: how often
 two members were given messages of a queue in turns is counted, and promised by nobody.
@@ -55,6 +57,8 @@ def leases(history: History) -> list[Lease]:
     """What members certainly held, in the order of the begins."""
     held: dict[tuple[str, tuple[str, str, int]], Lease] = {}
     found: list[Lease] = []
+    #: members whose give-back may still be under way
+    doubtful: set[tuple[str, tuple[str, str, int]]] = set()
     rows = (*history.by_kind["lock"], *history.by_kind["unlock"])
     for row in sorted(rows, key=lambda row: (row.complete_ms, row.op)):
         place = (row.key, row.broker, row.queue)
@@ -65,7 +69,9 @@ def leases(history: History) -> list[Lease]:
             if known is not None:
                 found.append(known._replace(end_ms=min(known.end_ms, row.invoke_ms)))
             held.pop((row.client, place), None)
-        elif row.outcome == OK:
+            if row.kind == "unlock":
+                (doubtful.discard if row.outcome == OK else doubtful.add)((row.client, place))
+        elif row.outcome == OK and (row.client, place) not in doubtful:
             until_ms = int(row.extra.get("granted_until", row.complete_ms))
             if known is None:
                 if (row.client, place) in held:
