@@ -94,7 +94,8 @@ class Copies:
         first = bisect_right(times, row.invoke_ms) - 1
         last = bisect_left(times, row.complete_ms)
         if row.complete_ms < self._fault_ms <= (times[last] if last < len(times) else self._fault_ms):
-            last = max(first, last - 1)  # a look in the very millisecond is both
+            last -= 1
+        last = max(first, last)  # a look in the very millisecond is both
         if first < 0 or last >= len(times):
             return 1
         return min(counts[first : last + 1])
