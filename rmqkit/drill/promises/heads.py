@@ -75,8 +75,6 @@ class Head(NamedTuple):
     role: str
     begin_ms: int
     end_ms: int
-    #: whether it knew of nobody in its group when it began: no name server answered, or a new one listed nobody
-    alone: bool = False
 
 
 def heads(history: History) -> dict[str, list[Head]]:
@@ -113,8 +111,7 @@ def _of_node_heads(rows: Sequence[Row], faults: Sequence[int]) -> Iterator[Head]
             yield head
         head, was_broken, of_run = None, False, run
         if serves:
-            alone = "members" in row.extra and not row.extra["members"]
-            head = Head(row.client, role, row.complete_ms, row.complete_ms, alone)
+            head = Head(row.client, role, row.complete_ms, row.complete_ms)
     if head is not None:
         yield head
 

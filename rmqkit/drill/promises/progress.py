@@ -9,8 +9,7 @@ at takeovers and at returns is counted.
 
 Who takes over can only know what it could be told. When both were whole as it began to serve (the one before for a moment
 already: who has just come back is not asked yet), that is all; else what the one before held a second before the end of the
-last stretch of `TOGETHER_MS` in which both were. One that knew of nobody as it began, because no name server answered or a
-new one listed nobody, could ask nobody (docs/failover.md says so).
+last stretch of `TOGETHER_MS` in which both were.
 
 After a power cut or a lost disk the messages themselves may be gone, and others stand in their places: counted only.
 """
@@ -37,8 +36,6 @@ LOOK_MS = 400
 LATE_LOOK_MS = 5_000
 #: in so long a stretch what one knows is told to the other, whatever both were before
 TOGETHER_MS = 2_000
-#: how often a broker writes offsets, unless its settings say otherwise
-FLUSH_MS = 5_000
 #: until one that is back is known to be
 BACK_MS = 1_000
 LACKING = "nobody whose offsets were seen served the group"
@@ -57,9 +54,8 @@ class Change(NamedTuple):
     def what(self) -> str:
         return "takeover" if self.after.role == ACTING else "return"
 
-    def sure_ms(self, broken: Mapping[str, Sequence[tuple[int, int]]], unwritten_ms: int = 0) -> int:
-        """What was committed by then is kept; -1: nothing could be told. `broken` is from when to when each node was. One
-        that was killed after it was told has lost what it had not written yet, of so many ms."""
+    def sure_ms(self, broken: Mapping[str, Sequence[tuple[int, int]]]) -> int:
+        """What was committed by then is kept; -1: nothing could be told. `broken` is from when to when each node was."""
         begin_ms = self.after.begin_ms
         sure_ms = min(self.before.end_ms, begin_ms) - ALLOWED_MS
         both = sorted((*broken.get(self.before.node, ()), *broken.get(self.after.node, ())))
@@ -76,8 +72,6 @@ class Change(NamedTuple):
             if since - whole_ms >= TOGETHER_MS:
                 together_ms = since
             whole_ms = max(whole_ms, until)
-        if any(together_ms <= since <= begin_ms for since, _ in broken.get(self.after.node, ())):
-            together_ms -= unwritten_ms
         return min(sure_ms, together_ms - ALLOWED_MS)
 
 
@@ -136,10 +130,9 @@ class ProgressForward:
         facts = 0
         sure: dict[Change, dict[Kept, int]] = {}
         broken_at = broken_times(history)
-        unwritten_ms = plan.setting("flushConsumerOffsetInterval", FLUSH_MS)
         for change in changes:
             sure[change] = {}
-            sure_ms = -1 if change.after.alone else change.sure_ms(broken_at, unwritten_ms)
+            sure_ms = change.sure_ms(broken_at)
             for kept in looks.kept(change.before.node):
                 begins = looks.soon(change.after.node, kept, change.after.begin_ms)
                 if begins is None:
