@@ -152,6 +152,10 @@ class RealLoad(RecordedLoad):
         consumer.start(listen)
 
     def _pull(self, kind: str) -> None:
+        self.read(kind, self.name, self._reading, lambda message: self.delivered(kind, f"{kind}-0", message))
+
+    def read(self, kind: str, topic: str, going: threading.Event, given: Callable[[MessageExt], None]) -> None:
+        """A group of one member that pulls a topic while `going` is set; `given` is told of each message."""
         consumer = PullConsumer(
             self.group(kind),
             namesrv=self.namesrv,
@@ -160,15 +164,15 @@ class RealLoad(RecordedLoad):
             auto_commit_interval_ms=COMMIT_MS,
         )
         try:
-            self.subscribed(consumer, self.name, self._reading)
-            while self._reading.is_set():
+            self.subscribed(consumer, topic, going)
+            while going.is_set():
                 try:
                     messages = consumer.poll(POLL_MS)
                 except ClientError:
                     time.sleep(RETRY_S)
                     continue
                 for message in messages:
-                    self.delivered(kind, f"{kind}-0", message)
+                    given(message)
         except ClientError as error:  # without a reader no steady state comes, and the drill says so
             self.history.add("event", key=f"group {kind} ended", value=str(error), invoke_ms=self.now_ms())
         finally:

@@ -14,7 +14,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from rmqkit.api import Producer, PullConsumer, PushConsumer
+from rmqkit.api import Producer, PushConsumer
 from rmqkit.client.message import Message, MessageExt, SendResult
 from rmqkit.drill import workload
 from rmqkit.drill.asking import SILENT, Asked
@@ -136,27 +136,11 @@ class TakeoverLoad:
 
     def _read_delayed(self) -> None:
         load = self._load
-        consumer = PullConsumer(
-            load.group(workload.DELAYED),
-            namesrv=load.namesrv,
-            instance_name=f"{load.name}-{workload.DELAYED}",
-            consume_from="first",
-            auto_commit_interval_ms=COMMIT_MS,
-        )
-        try:
-            load.subscribed(consumer, load.delayed_topic, self._reading)
-            while self._reading.is_set():
-                try:
-                    messages = consumer.poll(POLL_MS)
-                except ClientError:
-                    time.sleep(RETRY_S)
-                    continue
-                for message in messages:
-                    load.due(f"{workload.DELAYED}-0", message, round(message.store_timestamp_ms - self._wall_ms))
-        except ClientError as error:
-            load.history.add("event", key="group delayed ended", value=str(error), invoke_ms=load.now_ms())
-        finally:
-            consumer.close()
+
+        def given(message: MessageExt) -> None:
+            load.due(f"{workload.DELAYED}-0", message, round(message.store_timestamp_ms - self._wall_ms))
+
+        load.read(workload.DELAYED, load.delayed_topic, self._reading, given)
 
     # --- locks
 

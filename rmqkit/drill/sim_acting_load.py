@@ -23,14 +23,13 @@ from rmqkit.client.message import Message, MessageExt
 from rmqkit.client.offset_store import RemoteOffsets
 from rmqkit.client.outgoing import Prepare
 from rmqkit.client.producer import Producer, ProducerSettings, SendOutcome
-from rmqkit.client.pull_consumer import PullConsumer, PullConsumerSettings
 from rmqkit.client.push_consumer import PushConsumer
 from rmqkit.client.push_queue import Batch, PushConsumerSettings
 from rmqkit.drill import workload
 from rmqkit.drill.history import FAULT_BITES, FAULT_ENDS, History, Row
 from rmqkit.drill.plan import Plan
 from rmqkit.drill.sim_acting_plans import ActingExtras
-from rmqkit.drill.sim_load import COMMIT_MS, POLL_MS, RETRY_MS, WORK_MS, SimLoad, _go
+from rmqkit.drill.sim_load import COMMIT_MS, RETRY_MS, WORK_MS, SimLoad, _go
 from rmqkit.errors import ClientError, RmqkitError
 from rmqkit.runtime.connection import Address
 from rmqkit.sim.cluster import SimCluster
@@ -134,28 +133,7 @@ class ActingLoad(SimLoad):
         client.timers.after(500, lambda: _go(write()))
 
     def _delayed(self, client: Client) -> None:
-        """As `_pull`, of the topic of delayed messages."""
-        group = self.group(workload.DELAYED)
-        times: dict[str, Any] = {"persist_interval_ms": COMMIT_MS, **self.times}
-        settings = PullConsumerSettings(group=group, consume_from=ConsumeFrom.FIRST, **times)
-        core = PullConsumer(client, settings, RemoteOffsets(client, group))
-
-        async def read() -> None:
-            joined = False
-            while not client.stopping:
-                try:
-                    if not joined:
-                        await core.subscribe(self.delayed_topic, "*", "TAG")
-                        joined = True
-                    messages = await core.poll(timeout_ms=POLL_MS)
-                except ClientError:
-                    await client.timers.sleep(RETRY_MS)
-                    continue
-                if self.reading:
-                    for message in messages:
-                        self._due(client, message)
-
-        client.timers.after(200, lambda: _go(read()))
+        self.read(client, workload.DELAYED, self.delayed_topic, lambda message: self._due(client, message))
 
     def _due(self, client: Client, message: MessageExt) -> None:
         # Masters alone append.

@@ -14,7 +14,7 @@ from rmqkit.client.admin import AdminBrokers
 from rmqkit.client.client import Client
 from rmqkit.client.consuming import ConsumeFrom
 from rmqkit.client.flow import Promise, start
-from rmqkit.client.message import Message
+from rmqkit.client.message import Message, MessageExt
 from rmqkit.client.offset_store import RemoteOffsets
 from rmqkit.client.outgoing import Prepare
 from rmqkit.client.producer import Producer, ProducerSettings, SendOutcome
@@ -138,6 +138,10 @@ class SimLoad(RecordedLoad):
         client.timers.after(200, lambda: _go(join()))
 
     def _pull(self, kind: str, client: Client) -> None:
+        self.read(client, kind, self.name, lambda message: self.delivered(kind, f"{kind}-0", message))
+
+    def read(self, client: Client, kind: str, topic: str, given: Callable[[MessageExt], None]) -> None:
+        """A group of one member that pulls a topic; `given` is told of each message."""
         group = self.group(kind)
         times: dict[str, Any] = {"persist_interval_ms": COMMIT_MS, **self.times}
         settings = PullConsumerSettings(group=group, consume_from=ConsumeFrom.FIRST, **times)
@@ -148,7 +152,7 @@ class SimLoad(RecordedLoad):
             while not client.stopping:
                 try:
                     if not joined:
-                        await core.subscribe(self.name, "*", "TAG")
+                        await core.subscribe(topic, "*", "TAG")
                         joined = True
                     messages = await core.poll(timeout_ms=POLL_MS)
                 except ClientError:
@@ -156,7 +160,7 @@ class SimLoad(RecordedLoad):
                     continue
                 if self.reading:
                     for message in messages:
-                        self.delivered(kind, f"{kind}-0", message)
+                        given(message)
 
         client.timers.after(200, lambda: _go(read()))
 
