@@ -40,6 +40,8 @@ def ask(shell, container):
 def test_brokers_come_and_go_and_the_others_go_on(shell, container, ask):
     a, b, c = (container.config(name, number) for number, name in enumerate(("a", "b", "c")))
     container.start(a, b)
+    # Its port is open a moment before their stores are ready.
+    poll(lambda: set(container.brokers().values()) == {"serving"}, "both serve")
     told = shell.json("container", "list", "--at", container.at)["brokers"]
     assert [(each["name"], each["state"], each["config"]) for each in told] == [
         ("a", "serving", str(a)),
