@@ -1,0 +1,74 @@
+"""The columns of a message in Spark: one table for the schema that Spark is told, for Arrow's, and for the documentation.
+
+Every column may be null to Spark, as Kafka's are; the types are those that `pyspark.sql.pandas.types.to_arrow_schema` makes
+of the same DDL (time zone UTC), since Spark compares a batch's schema with its own field by field.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from rmqkit.errors import ConfigError
+
+TIME = pa.timestamp("us", tz="UTC")
+TEXT_MAP = pa.map_(pa.string(), pa.field("value", pa.string(), nullable=True))
+#: what `decode=json` could not read; stands behind the columns of its schema
+CORRUPT = "_corrupt"
+
+
+class Column(NamedTuple):
+    """One column: its type for Spark (`ddl`) and for Arrow, and one sentence about it."""
+
+    name: str
+    ddl: str
+    arrow_type: pa.DataType
+    doc: str
+
+
+_TABLE = (
+    Column("topic", "string", pa.string(), "the topic"),
+    Column("broker", "string", pa.string(), "name of the broker group"),
+    Column("queue", "int", pa.int32(), "queue id"),
+    Column("offset", "bigint", pa.int64(), "number of the message in its queue"),
+    Column("message_id", "string", pa.string(), "the sender's id (UNIQ_KEY), else store host and place in the log in hex"),
+    Column("keys", "string", pa.string(), "the message's keys with a space between two; null without"),
+    Column("tags", "string", pa.string(), "the message's tag; null without"),
+    Column("body", "binary", pa.binary(), "the body, inflated if it was compressed"),
+    Column("properties", "map<string,string>", TEXT_MAP, "all properties, those of RocketMQ too"),
+    Column("born_time", "timestamp", TIME, "when the sender made it, by the sender's clock"),
+    Column("store_time", "timestamp", TIME, "when the broker stored it, by the broker's clock"),
+    Column("born_host", "string", pa.string(), "address and port of the sender"),
+    Column("store_host", "string", pa.string(), "address and port of the broker that stored it"),
+    Column("sys_flag", "int", pa.int32(), "RocketMQ's bits: compression, transaction state, IPv6 hosts"),
+    Column("reconsume_times", "int", pa.int32(), "how often consumers sent it back"),
+    Column("read_from", "string", pa.string(), "`master` or `slave`: who gave it to this query"),
+)
+COLUMNS: dict[str, Column] = {column.name: column for column in _TABLE}
+"""By name, in the order in which a query sees them."""
+
+
+def checked(names: Iterable[str]) -> tuple[str, ...]:
+    """The names in the order of the table. Raises ConfigError for one that is no column or stands twice."""
+    wanted = list(names)
+    for name in wanted:
+        if name not in COLUMNS:
+            near = get_close_matches(name, COLUMNS, 1)
+            hint = f", did you mean {near[0]}?" if near else f"; choose from {', '.join(COLUMNS)}"
+            raise ConfigError(f"{name!r} is no column of a message{hint}")
+        if wanted.count(name) > 1:
+            raise ConfigError(f"the column {name} is named twice")
+    return tuple(name for name in COLUMNS if name in wanted)
+
+
+def arrow_schema(names: Iterable[str]) -> pa.Schema:
+    """Arrow's schema of these columns, in the order given."""
+    return pa.schema([pa.field(name, COLUMNS[name].arrow_type) for name in names])
+
+
+def ddl(names: Iterable[str]) -> str:
+    """The schema of these columns as Spark reads it, in the order given."""
+    return ", ".join(f"`{name}` {COLUMNS[name].ddl}" for name in names)
