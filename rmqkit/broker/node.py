@@ -48,6 +48,7 @@ from rmqkit.broker.handlers import (
 from rmqkit.broker.hosts import Hosts
 from rmqkit.broker.live_settings import LiveSettings
 from rmqkit.broker.lock_modes import CommitGuard, LockMode, lock_mode_of
+from rmqkit.broker.offsets import DUTY as OFFSETS_DUTY
 from rmqkit.broker.offsets import OffsetTable
 from rmqkit.broker.puts import Puts
 from rmqkit.broker.registration import Registration
@@ -223,7 +224,7 @@ class Broker(BaseNode):
     def _serve(self) -> None:
         self.serving = True
         now_ms = self.clock.mono_ms
-        self.duties.add("save-offsets", self._save_offsets, now_ms + self.config.offsets.flush_consumer_offset_interval_ms)
+        self.duties.add(OFFSETS_DUTY, self._save_offsets, now_ms + self.config.offsets.flush_consumer_offset_interval_ms)
         self.duties.add("save-filters", self._save_filters, now_ms + FILTERS_SAVE_MS)
         self.duties.add("client-scan", self._scan_clients, now_ms + CLIENT_SCAN_MS)
         self.duties.add("pull-deadlines", self.arrivals.expire, None)

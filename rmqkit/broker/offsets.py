@@ -1,8 +1,9 @@
 """Consumer offsets: how far each group has consumed each queue, and consumerOffset.json.
 
 Kept as upstream keeps it, `topic@group` -> queue id -> offset; written every `flushConsumerOffsetInterval` when
-something changed, and at a clean stop. A server-side reset is stored beside it: it is answered to the next pull and
-clears itself when the consumer has taken it; until then commits of that queue are ignored.
+something changed, by a slave soon after it copied something (`replication/metadata`), and at a clean stop. A server-side
+reset is stored beside it: it is answered to the next pull and clears itself when the consumer has taken it; until then
+commits of that queue are ignored.
 
 Copies. Master and slaves tell each other offsets, and what is told may be older than what is known. So an entry is worth
 (time of its last reset, offset) and the greater one wins, on both sides: offsets never go back by being copied, and a
@@ -21,6 +22,8 @@ from rmqkit.wire.bodies import ConsumerOffsetTable, DataVersion
 SEPARATOR = "@"
 #: (topic, group) pairs kept at most; a commit beyond it is refused
 PAIRS_MAX = 1_000_000
+#: the duty that writes the file
+DUTY = "save-offsets"
 
 
 class OffsetTable:
@@ -50,6 +53,11 @@ class OffsetTable:
             self.table.update(loaded.offset_table)
             self.version = loaded.data_version or self.version
             self.reset_ms.update(_numbered(loaded.reset_table or {}))
+
+    @property
+    def is_dirty(self) -> bool:
+        """Whether something changed since the last save."""
+        return self._dirty
 
     def save(self, then: Callable[[], None] | None = None) -> None:
         """Write when something changed since the last save; `then` is called in either case."""

@@ -66,6 +66,45 @@ def test_what_changes_at_the_master_is_at_the_slave_within_a_second(group):
     assert slave.topics.version == group.master.topics.version
 
 
+def writes_of(group: Group, changes: int, each_ms: int) -> int:
+    """How often the slave writes its offsets while the master's change."""
+    kept, count = group.slave.offsets._file, 0
+    save = kept.save
+
+    def counted(make, then=None) -> None:
+        nonlocal count
+        count += 1
+        save(make, then)
+
+    kept.save = counted
+    for number in range(changes):
+        group.world.call("broker-0", lambda broker, at=number: broker.offsets.commit("CG", "T", 0, at))
+        group.world.run_for(each_ms)
+    kept.save = save
+    return count
+
+
+def test_a_slave_that_is_killed_after_a_second_knows_when_it_starts_alone(group):
+    """Seed 945 of the family `acting`: its master has ended in good order meanwhile, and there is nobody to ask."""
+    pump(group, 9)
+    group.world.run_for(5000)  # the next write by the clock is far away
+    commit(group, 7)
+    group.world.run_for(WITHIN_A_SECOND)
+    for node in ("broker-1", "broker-0"):
+        group.world.kill(node)
+    group.world.restart("broker-1")
+    group.until(lambda: group.slave.serving)
+    assert offset(group, "broker-1") == 7
+
+
+def test_copies_are_written_a_few_times_a_second_and_large_tables_less_often(group):
+    assert 8 <= writes_of(group, 100, 50) <= 21
+    for number in range(8000):
+        group.master.offsets.commit(f"group-{number}", "T", 0, 1)
+    group.until(lambda: len(group.slave.offsets.table) > 8000)
+    assert 1 <= writes_of(group, 100, 50) <= 4
+
+
 def test_versions_agree_afterwards_and_nothing_is_fetched_again(group):
     """Apache's slave counts its own version up after taking the master's, so that the two never match."""
     group.world.run_for(1000)

@@ -13,6 +13,9 @@ never; the copy then has the master's version, so that the two agree until the n
 one (`OffsetTable.merge`); delay offsets never backwards, and only once this log has what was delivered, or a takeover would
 leave messages out. What takes something away, and delay offsets, only from a broker whose log is known to be this one.
 
+When it is on disk: soon, however rarely the master writes (`COPY_SAVE_MS`; a large table less often, as all of it is written).
+A slave that is killed may be all that is left of the group when it starts again.
+
 What is given back: offsets that this slave has and its master does not, because they were committed here while the master
 was away, or because the master died before it saved them. They go with the next question to a master of ours whose log is
 this one: numbers of other messages mean nothing. An Apache master asks for them itself (pre-online), with a plain 43.
@@ -24,6 +27,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from rmqkit.broker.offsets import DUTY as OFFSETS_DUTY
 from rmqkit.broker.replication.metadata_modes import RequestModes
 from rmqkit.broker.replication.metadata_pages import GROUPS, TOPICS, Pages
 from rmqkit.broker.replication.metadata_told import ENTRIES_MAX, HOLD_MS, Told
@@ -52,6 +56,10 @@ RETRY_MS = 500
 TIMEOUT_MS = 3000
 #: by then the name servers know of a master that has come back, or it has not
 SUMMONED_MS = 3000
+#: from a copied change to the file: with `HOLD_MS` before it well under a second
+COPY_SAVE_MS = 250
+#: and no sooner than a millisecond for each so many pairs of the table
+COPY_SAVE_PAIRS = 4
 #: Apache's slaves ask for topics at the port P - 2
 VIP_PORT_GAP = 2
 
@@ -301,6 +309,7 @@ class Metadata:
         if belongs:
             offsets.remove_pairs(table.removed or ())
         offsets.follow_version(table.data_version)
+        self._save_soon()
         if self._seen is not None:
             self._seen.update(table.offset_table)
             untold.update(dict.fromkeys(ahead))
@@ -346,6 +355,7 @@ class Metadata:
         offsets = self._broker.offsets
         offsets.merge(table)
         offsets.follow_version(table.data_version)
+        self._save_soon()
         self._known, self._more, self._is_of_master = "", False, True
         # It asks for what it lacks itself; what was committed here stays until then.
         (offsets.untold or {}).clear()
@@ -371,6 +381,13 @@ class Metadata:
         else:
             self._save_delay_offsets()
             self._ended("", wait_ms)
+
+    def _save_soon(self) -> None:
+        """Changes that come until then are written with this one."""
+        offsets = self._broker.offsets
+        if offsets.is_dirty:
+            wait_ms = max(COPY_SAVE_MS, len(offsets.table) // COPY_SAVE_PAIRS)
+            self._broker.duties.wake(OFFSETS_DUTY, self._broker.clock.mono_ms + wait_ms)
 
     def _save_delay_offsets(self) -> None:
         """Where delayed messages are delivered their delivery sees to it, here nobody else does."""
