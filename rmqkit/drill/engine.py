@@ -20,7 +20,7 @@ from rmqkit.drill.contract import DrillError, DrillNode, Driver, Fault
 from rmqkit.drill.history import OK
 from rmqkit.drill.plan import Flush
 from rmqkit.drill.promises.contract import Promise
-from rmqkit.drill.timeline import derive
+from rmqkit.drill.timeline import derive, taken_over
 from rmqkit.drill.verdict import Checked, Verdict, verdict_of
 
 #: until all that was answered can be read, with transientStorePoolEnable (twice commitIntervalCommitLog and more)
@@ -128,6 +128,8 @@ class Engine:
         self._event(names.FAULT_BITES, self._proof)
         self._tell(f"it bites: {self._proof}")
         driver.wait(max(0, plan.fault_ms - (driver.now_ms() - began_ms)))
+        if plan.hold_ms and not driver.wait(plan.hold_ms, lambda: taken_over(driver.history, node)):
+            self._tell(f"nobody has taken everything over after {plan.hold_ms} ms more")
 
     def _recover(self) -> None:
         driver, plan, node = self._driver, self._plan, self._node

@@ -161,6 +161,9 @@ class Plan:
     #: how long a fault may take to show, and how long it lasts (0: `LASTS_MS`, or until a slave has acted for a while)
     bite_max_ms: int = 5_000
     fault_ms: int = 6_000
+    #: how much longer it lasts, at most, where who acts has not granted a lock and released a delayed message by then: a
+    #: machine that is busy with other things takes its time
+    hold_ms: int = 0
     #: how long after its end everything must work again
     recover_max_ms: int = 30_000
     settle_ms: int = 1_500

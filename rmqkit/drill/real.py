@@ -36,6 +36,8 @@ VOTES_MAX_MS = 70_000
 SCAN_MS = 5_000
 #: how long a slave is to act, at least
 ACTS_MS = 4_000
+#: such a fault waits so much longer for who takes over (`Plan.hold_ms`)
+HOLD_MS = 10_000
 
 
 class RealDriver:
@@ -335,4 +337,10 @@ def plan_of(cluster: Cluster, plan: Plan) -> Plan:
     # A name server looks each so often, and a fault that it does not see at once has to outlast its patience.
     scan_ms = int(description.settings.get("scanNotActiveBrokerInterval", SCAN_MS))
     is_seen = plan.fault == "kill" or not plan.acting or plan.target != "master"
-    return plan.changed(fault_ms=LASTS_MS if is_seen else plan.not_active_ms + scan_ms + ACTS_MS)
+    escapes = (
+        plan.acting and plan.groups > 1 and plan.target == "master" and plan.word("enableRemoteEscape").lower() == "true"
+    )
+    return plan.changed(
+        fault_ms=LASTS_MS if is_seen else plan.not_active_ms + scan_ms + ACTS_MS,
+        hold_ms=HOLD_MS if escapes and not is_seen else 0,
+    )

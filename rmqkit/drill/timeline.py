@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from rmqkit.drill import history as names
+from rmqkit.drill.contract import DrillNode
 from rmqkit.drill.history import OK, History, Row
 from rmqkit.drill.workload import LATE
 
@@ -48,6 +49,15 @@ def derive(history: History) -> None:
     if served is not None:
         history.add("event", key=names.SLAVE_READ, invoke_ms=served.complete_ms, value=str(served.extra.get("node", "")))
     _stages(history, rows)
+
+
+def taken_over(history: History, node: DrillNode) -> bool:
+    """Whether others have done what only a master may, since its harm began: lent a lock, released a delayed message."""
+    rows = list(history.rows)
+    begin_ms = _first(rows, names.FAULT_BEGINS)
+    since = [row for row in rows if begin_ms is not None and row.complete_ms >= begin_ms and row.outcome == OK]
+    lent = any(row.kind == "lock" and row.extra.get("node") != node.name for row in since)
+    return lent and any(row.kind == "due" and row.extra.get("escaped_by") for row in since)
 
 
 def _stages(history: History, rows: Sequence[Row]) -> None:

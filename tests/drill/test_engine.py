@@ -131,6 +131,30 @@ def test_a_broken_promise_outweighs_one_without_facts():
     assert Engine(Lab(), Kill(), []).run().verdict.exit_code == 4
 
 
+@pytest.mark.parametrize("after_ms", [9_000, None])
+def test_a_fault_lasts_until_others_have_taken_over_but_not_for_ever(after_ms):
+    driver = Lab()
+    driver.plan = driver.plan.changed(fault_ms=6_000, hold_ms=10_000)
+    wait, told = driver.wait, []
+
+    def waiting(most_ms, until=None):
+        def then():
+            begun = driver.history.event_ms(names.FAULT_BEGINS)
+            if after_ms and begun is not None and driver.now_ms() >= begun + after_ms and not told:
+                told.append("taken over")
+                driver.history.add("lock", complete_ms=driver.now_ms(), outcome="ok", node="broker-a-1")
+                driver.history.add("due", complete_ms=driver.now_ms(), outcome="ok", escaped_by="broker-a:1")
+            return until is not None and until()
+
+        return wait(most_ms, then)
+
+    driver.wait = waiting
+    Engine(driver, Kill(), [Seen()], told.append).run()
+    lasted_ms = driver.history.event_ms(names.FAULT_ENDS) - driver.history.event_ms(names.FAULT_BEGINS)
+    assert 6_000 < lasted_ms <= (after_ms or 16_000) + 100
+    assert ("nobody has taken everything over after 10000 ms more" in told) == (after_ms is None)
+
+
 def test_whatever_is_raised_the_fault_is_taken_back():
     driver = Lab()
 
