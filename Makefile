@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+# with PySpark and a Java for it, half a gigabyte: what demo and lint do not wait for
+SPARK_STAMP := $(VENV)/.installed-spark
 
 .PHONY: demo test lint types crash drills simulate interop bench-first bench-apache bench-replicas bench-failover clean
 
@@ -11,20 +13,24 @@ $(STAMP): pyproject.toml $(wildcard plugins/*/pyproject.toml)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[dev,compression,report]" $(foreach p,$(wildcard plugins/*/pyproject.toml),-e $(dir $(p)))
 	touch $@
 
+$(SPARK_STAMP): $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[spark]"
+	touch $@
+
 demo: $(STAMP)
 	$(BIN)/python examples/demo.py
 
 # A worker a processor (tests/helpers/workers.py). Compiled modules are kept whatever the environment says: the tests start
 # hundreds of interpreters.
 test: export PYTHONDONTWRITEBYTECODE =
-test: $(STAMP)
+test: $(SPARK_STAMP)
 	$(BIN)/python -m pytest -q -n logical --maxprocesses 4 --dist loadgroup --no-loadscope-reorder
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
-types: $(STAMP)
+types: $(SPARK_STAMP)
 	$(BIN)/mypy
 
 # every disk image a power loss can leave (`make test` looks at a sample), then kill -9 in a loop under load, 20 rounds a flush mode
@@ -41,7 +47,7 @@ simulate: $(STAMP)
 	$(BIN)/python -m rmqkit.drill.simulated --seeds 2000 $(ARGS)
 
 # Apache's Java client and servers, pinned; wants Java 17 and Maven
-interop: $(STAMP)
+interop: $(SPARK_STAMP)
 	RMQKIT_INTEROP=1 $(BIN)/python -m pytest -q tests/interop
 
 # Apache's benchmark producer against this broker and against a bare loop

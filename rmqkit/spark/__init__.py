@@ -1,0 +1,31 @@
+"""RocketMQ topics for Spark: data sources `rocketmq` and `rocketmq-store`, pipelines, the audit of drills; extra `[spark]`.
+
+Nothing of Spark is imported before it is asked for: workers import this package for each task's reader.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rmqkit.spark.java import JavaMissing
+    from rmqkit.spark.session import session
+
+#: name -> module that has it
+_HOMES = {"JavaMissing": "rmqkit.spark.java", "session": "rmqkit.spark.session"}
+
+__all__ = ["JavaMissing", "session"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'rmqkit.spark' has no attribute {name!r}")
+    found = getattr(import_module(_HOMES[name]), name)
+    # `import_module` has bound the module of the same name here; the function is what users mean.
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

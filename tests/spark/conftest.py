@@ -1,0 +1,31 @@
+"""One Spark session for all tests of this folder that want one (fixture `spark`): a JVM takes seconds to start.
+
+`tests/helpers/workers.py` puts them on one worker. What a test leaves in the session (temporary views, queries that run) is
+its own to take away.
+"""
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory):
+    """A session on two threads, small and without a UI; its folders are temporary."""
+    from rmqkit.spark import session
+
+    folder = tmp_path_factory.mktemp("spark")
+    made = session(
+        "tests",
+        master="local[2]",
+        conf={
+            "spark.driver.memory": "1g",
+            "spark.local.dir": str(folder / "local"),
+            "spark.sql.warehouse.dir": str(folder / "warehouse"),
+            "spark.sql.shuffle.partitions": "2",
+            "spark.sql.streaming.metricsEnabled": "false",
+        },
+        pushdown=True,
+    )
+    yield made
+    for query in made.streams.active:
+        query.stop()
+    made.stop()
