@@ -4,7 +4,12 @@
 its own to take away.
 """
 
+import os
+
 import pytest
+
+#: short-lived JVMs: their code is not worth a second compiler, nor their heap a second collector
+SHORT = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
 @pytest.fixture(scope="session")
@@ -13,11 +18,13 @@ def spark(tmp_path_factory):
     from rmqkit.spark import session
 
     folder = tmp_path_factory.mktemp("spark")
+    os.environ["SPARK_LAUNCHER_OPTS"] = SHORT
     made = session(
         "tests",
         master="local[2]",
         conf={
             "spark.driver.memory": "1g",
+            "spark.driver.extraJavaOptions": SHORT,
             "spark.local.dir": str(folder / "local"),
             "spark.sql.warehouse.dir": str(folder / "warehouse"),
             "spark.sql.shuffle.partitions": "2",
