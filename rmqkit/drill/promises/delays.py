@@ -121,7 +121,7 @@ def _lost(history: History, plan: Plan, there: set[str]) -> tuple[list[Broken], 
 
 def _again(history: History, plan: Plan, copies: Mapping[str, Mapping[Place, Row]]) -> tuple[dict[str, int], list[Broken]]:
     """Messages that were released more than once: by what, and those that nothing explains."""
-    allowed = _allowed(history, plan)
+    allowed = allowed_again(history, plan)
     counts: dict[str, int] = {}
     broken = []
     for key, places in copies.items():
@@ -145,7 +145,7 @@ def _stored_ms(row: Row) -> int:
     return int(row.extra.get("stored_ms", row.complete_ms))
 
 
-def _allowed(history: History, plan: Plan) -> list[tuple[int, int]]:
+def allowed_again(history: History, plan: Plan) -> list[tuple[int, int]]:
     """Stretches of time: what was released then may be released again."""
     back_ms = (GIVEN_BACK_MS if plan.replicas > 1 else _flush_ms(plan)) + MARGIN_MS
     faults = [row for row in history.events if row.key == FAULT_BEGINS]

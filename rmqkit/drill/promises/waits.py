@@ -69,7 +69,7 @@ class Recovers:
             if row.outcome == OK and row.complete_ms >= ended_ms:
                 first.setdefault(row.client, row)
         writers = sorted({row.client for row in history.sends})
-        refused = _refusing(history, plan)
+        refused = refusing(history, plan)
         broken = []
         slowest = 0
         for writer in writers:
@@ -104,7 +104,7 @@ def _not_following(history: History, plan: Plan) -> list[Broken]:
     return broken
 
 
-def _refusing(history: History, plan: Plan) -> list[str]:
+def refusing(history: History, plan: Plan) -> list[str]:
     """Slaves whose absence makes a quorum refuse puts, as it should: they are ahead, and people have to decide."""
     ahead = allowed_ahead(history, plan)
     settings = {**plan.settings, **plan.seen}
