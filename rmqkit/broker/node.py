@@ -158,7 +158,7 @@ class Broker(BaseNode):
         self.store: StorageEngine = parts.engine(EngineParts(ports, self.duties, config, ports.memory_size, self._bit_map))
         self.arrived = Arrived(self.store)
         self.schedule = Schedule(self, CONFIG_FOLDER)
-        self.roles = Roles(self)
+        self.roles = Roles(self, CONFIG_FOLDER)
         self.liveness = self.roles.liveness
         self.remoting = self._remoting(Handlers(HANDLERS, *parts.handlers))
         self.remoting.unavailable = "the broker is starting"

@@ -13,8 +13,8 @@ never; the copy then has the master's version, so that the two agree until the n
 one (`OffsetTable.merge`); delay offsets never backwards, and only once this log has what was delivered, or a takeover would
 leave messages out. What takes something away, and delay offsets, only from a broker whose log is known to be this one.
 
-When it is on disk: soon, however rarely the master writes (`COPY_SAVE_MS`; a large table less often, as all of it is written).
-A slave that is killed may be all that is left of the group when it starts again.
+When it is on disk: soon, however rarely the master writes (`COPY_SAVE_MS`; a large table less often, as all of it is
+written). A slave that is killed may be all that is left of the group when it starts again.
 
 What is given back: offsets that this slave has and its master does not, because they were committed here while the master
 was away, or because the master died before it saved them. They go with the next question to a master of ours whose log is
@@ -155,7 +155,7 @@ class Metadata:
         master, roles = broker.replication.master_address, broker.roles
         if roles.is_enabled and self._summoned_ms < 0:
             own_id = broker.config.identity.broker_id
-            others = {each: address for each, address in roles.members.items() if each != own_id}
+            others = roles.others
             if others and 0 not in others:
                 head = min(others)
                 is_head = own_id in roles.members and own_id < head

@@ -4,6 +4,7 @@
     members     who of the group is alive, as the name servers tell it
     liveness    signs of life, and noticing that there were none
     acting      when a slave acts for its master
+    remembered  whom it has known, where name servers list nobody
     nameservers what their routes show of it
     pre_online  what a broker does before it is online
     shown       what it says about itself
@@ -29,6 +30,7 @@ from rmqkit.broker.roles.liveness import Liveness
 from rmqkit.broker.roles.members import Members
 from rmqkit.broker.roles.nameservers import Nameservers
 from rmqkit.broker.roles.pre_online import PreOnline
+from rmqkit.broker.roles.remembered import Remembered
 from rmqkit.broker.roles.reverse import GiveWay
 from rmqkit.broker.roles.role import CLIENT_CODES, MASTER_ID, Duty, Online, Role, does
 from rmqkit.config import BrokerRole
@@ -43,7 +45,7 @@ WHY_STARTED = "it has started, and does not know who else of its group is alive"
 
 
 class Roles:
-    def __init__(self, broker: "Broker") -> None:
+    def __init__(self, broker: "Broker", folder: str) -> None:
         config = broker.config
         self.broker = broker
         self.broker_id = config.identity.broker_id
@@ -60,14 +62,17 @@ class Roles:
         #: called after each change of role, online or head
         self.on_change: list[Callable[[], None]] = []
         self.is_running = False
-        #: whom a master knew when it was isolated: a name server that is new, or stood still as well, lists nobody yet
-        self.known_before: Mapping[int, Address] = {}
+        #: members that answered themselves while no name server lists anybody
+        self.known_before: dict[int, Address] = {}
+        #: and those that did not
+        self._silent: list[int] = []
         self.liveness = Liveness(self)
         self.acting = Acting(self)
         self.nameservers = Nameservers(self)
         self.pre_online = PreOnline(broker)
         #: an acting master whose master comes back delivers no more
         self.give_way = GiveWay(broker, self._apply)
+        self.remembered = Remembered(broker, folder)
         self._members = Members(broker, self._members_changed, self.isolate)
         self._known: tuple[Mapping[int, Address], tuple[int, Address] | None] = ({}, None)
         #: counts the times that it was isolated: what ends an earlier time is not listened to
@@ -93,6 +98,13 @@ class Roles:
     def members(self) -> Mapping[int, Address]:
         """Alive members of the group by id, in the order of ids; this broker included once it is registered."""
         return self._members.alive
+
+    @property
+    def others(self) -> Mapping[int, Address]:
+        """The members but this broker; while the name servers list nobody, those that answered themselves."""
+        own = self.broker.address
+        alive = {each: address for each, address in self.members.items() if each != self.broker_id and address != own}
+        return alive or self.known_before
 
     @property
     def head(self) -> tuple[int, Address] | None:
@@ -143,10 +155,13 @@ class Roles:
         if not self.is_enabled:
             self._apply()
             return
+        self.remembered.load()
         self._members.start()
         self.liveness.start()
         self.acting.start()
         if self.online is Online.ISOLATED:
+            # Members of its group are answered from now on: they may be looking for whom they knew, too.
+            self.broker.derive_blocked()
             self._seek()
         else:
             self._apply()
@@ -155,6 +170,7 @@ class Roles:
         self.is_running = False
         self._members.stop()
         self.liveness.stop()
+        self.remembered.stop()
         self.pre_online.stop()
 
     def stalled(self) -> None:
@@ -174,8 +190,6 @@ class Roles:
         if not self.is_running or not self.is_enabled:
             return
         self.pre_online.stop()
-        if self.role is Role.MASTER:
-            self.known_before = self._others() or self.known_before
         self._change(Role.SLAVE if self.role is Role.ACTING else self.role, Online.ISOLATED, why)
         self._seek()
 
@@ -184,13 +198,27 @@ class Roles:
 
     def _seek(self) -> None:
         self._round += 1
-        self._members.seek(self._begin_pre_online)
+        self.remembered.stop()
+        self.known_before, self._silent = {}, []
+        self._members.seek(self._sought)
+
+    def _sought(self) -> None:
+        """The name servers have told who is there, or are silent."""
+        if self.others or not self.remembered.by_id or self.broker.config.acting.skip_pre_online:
+            self._begin_pre_online()
+        else:
+            self.remembered.ask(self._asked_directly)
+
+    def _asked_directly(self, found: dict[int, Address]) -> None:
+        self.known_before = found
+        self._silent = sorted(self.remembered.by_id.keys() - found.keys())
+        self._begin_pre_online()
 
     def _begin_pre_online(self) -> None:
-        if self.is_cut_off:
-            self._is_online(f"no name server has said who else is alive: {self._members.failures()}")
-        elif not (self._others() or self.known_before):
-            self._is_online("nobody else of its group is alive")
+        if not self.others:
+            silent = f"no name server has said who else is alive: {self._members.failures()}"
+            how = silent if self.is_cut_off else "nobody else of its group is alive"
+            self._is_online("; ".join([how] + [f"member {each} gives no answer" for each in self._silent]))
         elif self.broker.config.acting.skip_pre_online:
             self._is_online("skipPreOnline")
         else:
@@ -203,9 +231,6 @@ class Roles:
 
             self.pre_online.start(ended)
 
-    def _others(self) -> Mapping[int, Address]:
-        return {broker_id: address for broker_id, address in self.members.items() if broker_id != self.broker_id}
-
     def _is_online(self, how: str) -> None:
         self.known_before = {}
         self._change(self.role, Online.ONLINE, how)
@@ -214,6 +239,9 @@ class Roles:
         """Members, or what is known of this broker's own place among them."""
         (members_before, head_before), self._known = self._known, (self.members, self.head)
         if self.members != members_before:
+            self.remembered.note(self.members)
+            if self.others:
+                self.remembered.enough()
             self.broker.log.info("members", alive={str(key): str(address) for key, address in self.members.items()})
             if MASTER_ID in self.members and MASTER_ID not in members_before and self.broker_id != MASTER_ID:
                 # The answer to a registration tells where its log is to be had.

@@ -10,12 +10,13 @@
                           sent to what has no messages of the group
 
 Every other wait is bounded; what was not reached is told, and the broker is online without it. A member that the name
-servers list no more is waited for no longer; one that appears meanwhile is asked as well. Nothing is given up on the way:
-what is taken only ever moves progress forward, and whoever told it keeps it, so a broker that dies at any step begins anew.
+servers list no more (or, if they list nobody, that answers no more) is waited for no longer; one that appears meanwhile is
+asked as well. Nothing is given up on the way: what is taken only ever moves progress forward, and whoever told it keeps it,
+so a broker that dies at any step begins anew.
 
-`start` is called when `Online` has become PRE_ONLINE, with at least one of `other_members`; `then` is
-called once, with a sentence about how it went ("" is all well), and the broker is online. `stop` ends it without a word:
-the broker stops, or isolates itself anew and will start it again.
+`start` is called when `Online` has become PRE_ONLINE, with at least one of `roles.others`; `then` is called once, with a
+sentence about how it went ("" is all well), and the broker is online. `stop` ends it without a word: the broker stops, or
+isolates itself anew and will start it again.
 
 Source: `broker/.../BrokerPreOnlineService.java`.
 """
@@ -80,14 +81,6 @@ class PreOnline:
         return None
 
 
-def other_members(broker: "Broker") -> dict[int, Address]:
-    """Those that are alive; while the name servers list nobody, those that a master knew before it was isolated."""
-    own_id = broker.config.identity.broker_id
-    members = broker.roles.members.items()
-    alive = {broker_id: address for broker_id, address in members if broker_id != own_id and address != broker.address}
-    return alive or dict(broker.roles.known_before)
-
-
 class MasterWay:
     """How a master comes back."""
 
@@ -109,7 +102,7 @@ class MasterWay:
                 return None
             self._until_ms = now_ms + IN_STEP_MS
         told = self._broker.replication.metadata.told
-        alive = other_members(self._broker)
+        alive = self._broker.roles.others
         untold = sorted(broker_id for broker_id in told.waited_for if broker_id in alive)
         if untold and now_ms < self._until_ms:
             self.stage = "waiting until members have told what they know better: " + ", ".join(map(str, untold))
@@ -117,7 +110,7 @@ class MasterWay:
         return self._end(untold)
 
     def _ask(self, now_ms: int) -> None:
-        alive = other_members(self._broker)
+        alive = self._broker.roles.others
         for broker_id, address in sorted(alive.items()):
             member = self._members.get(broker_id)
             if member is None or member.address != address:
@@ -161,7 +154,7 @@ class SlaveWay:
     def look(self, now_ms: int) -> str | None:
         """How it went, once it is over."""
         broker = self._broker
-        follow, members = broker.replication.follow, other_members(broker)
+        follow, members = broker.replication.follow, broker.roles.others
         no_copy = why_no_copy(broker) or self._why_empty(members, now_ms)
         if no_copy:
             self.stage = ASKING if no_copy is ASKING else f"kept away from clients: {no_copy}"
@@ -205,6 +198,7 @@ class SlaveWay:
     def _ask_end(self, broker_id: int, address: Address) -> None:
         def answered(outcome: Outcome) -> None:
             if isinstance(outcome, CallFailed):
+                self._broker.roles.known_before.pop(broker_id, None)
                 return
             try:
                 self._ends[broker_id] = outcome.read(ExchangeHAInfoResponse).log_end or 0 if outcome.is_ok else 0
@@ -216,6 +210,8 @@ class SlaveWay:
 
     def _ask(self, master: Address) -> None:
         def answered(outcome: Outcome) -> None:
+            if isinstance(outcome, CallFailed):
+                self._broker.roles.known_before.pop(MASTER_ID, None)
             if isinstance(outcome, CallFailed) or not outcome.is_ok:
                 self._ask_ms = self._broker.clock.mono_ms + 5 * LOOK_MS
                 return
