@@ -1,0 +1,78 @@
+"""Commit-log files made by hand: their bytes, and where each record stands."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from random import Random
+from typing import NamedTuple
+
+from rmqkit.spark.store_scan import Bytes, Filler, Gap, Records, Scan
+from rmqkit.wire.hosts import pack_host
+from rmqkit.wire.record import encode_blank, encode_record
+
+HOST_V4, HOST_V6 = pack_host("127.0.0.1", 10911), pack_host("::1", 10911)
+BORN_MS = 1_700_000_000_000
+
+
+class Place(NamedTuple):
+    """One record of a log: byte of its file, bytes, its queue offset and body."""
+
+    at: int
+    size: int
+    offset: int
+    body: bytes
+
+
+def log_file(base: int, size: int, bodies: Sequence[bytes], *, blank: bool, **fields) -> tuple[bytearray, list[Place]]:
+    """A file of records with these bodies, of `size` bytes in all; `blank` ends it as a full one ends."""
+    data, places = bytearray(), []
+    for number, body in enumerate(bodies):
+        record = encode_record(
+            **{
+                "topic": "T",
+                "queue_id": number % 4,
+                "flag": 0,
+                "queue_offset": number,
+                "phy_offset": base + len(data),
+                "sys_flag": 0,
+                "born_ms": BORN_MS,
+                "born_host": HOST_V6 if number % 5 == 4 else HOST_V4,
+                "store_ms": BORN_MS + 1000 * number,
+                "store_host": HOST_V6 if number % 7 == 6 else HOST_V4,
+                "reconsume_times": number % 3,
+                "prepared_offset": 0,
+                "body": body,
+                "properties": b"KEYS\x01k%d\x02TAGS\x01t%d\x02" % (number, number % 2),
+                **fields,
+            }
+        )
+        places.append(Place(len(data), len(record), number, body))
+        data += record
+    assert len(data) + 8 <= size
+    if blank:
+        data += encode_blank(size - len(data))
+    return data.ljust(size, b"\0"), places
+
+
+def bodies_of(random: Random, count: int, size_max: int = 300) -> list[bytes]:
+    return [random.randbytes(random.choice((0, random.randrange(size_max)))) for _ in range(count)]
+
+
+def pieces_of(path: Path, base: int, *, window_size: int = 4096, **settings) -> list[Records | Gap | Filler]:
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        size = os.fstat(fd).st_size
+        return list(Scan(Bytes(fd, size, window_size), base, **{"full_size": size, **settings}).pieces())
+    finally:
+        os.close(fd)
+
+
+def record_places(pieces: Sequence[Records | Gap | Filler]) -> dict[int, int]:
+    """The sound records of a scan: byte of the file → size. A record that comes twice is an error."""
+    found: dict[int, int] = {}
+    for piece in pieces:
+        if isinstance(piece, Records) and not piece.damage:
+            for start, size in zip(piece.starts.tolist(), piece.sizes.tolist(), strict=True):
+                assert piece.at + start not in found
+                found[piece.at + start] = size
+    return found
