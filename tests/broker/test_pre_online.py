@@ -13,7 +13,7 @@ from rmqkit.broker.roles.pre_online import IN_STEP_MS, SLAVE_MS
 from rmqkit.broker.roles.reverse import MEMBER_MS
 from rmqkit.broker.schedule.rewrite import due
 from rmqkit.store.contract import PutStatus
-from rmqkit.wire.bodies import ConsumerOffsetTable, TopicConfig
+from rmqkit.wire.bodies import ConsumerOffsetTable, DelayOffsetTable, TopicConfig
 from rmqkit.wire.codes import RequestCode, ResponseCode
 from rmqkit.wire.properties import remove
 from rmqkit.wire.record import decode_record
@@ -312,6 +312,22 @@ def test_what_the_acting_master_released_the_master_does_not(group):
     assert group.master.schedule.offsets.by_level[2] == 3
     group.world.run_for(6000)
     assert delivered(group) == 0
+
+
+def test_a_late_answer_takes_nothing_back_of_what_the_master_has_told(group):
+    messages(group, 1, topic="Later", properties="DELAY\x012\x02")
+    group.world.kill(M)
+    acting(group)
+    escaped = Escaped(group, wait_ms=3000)
+    group.until(lambda: len(escaped.origins) == 1)
+
+    def told(broker) -> None:
+        broker.schedule.stop()
+        broker.schedule.offsets.merge(DelayOffsetTable(offset_table={2: 7}))
+
+    group.world.call(S1, told)
+    group.world.run_for(4000)
+    assert group.node(S1).schedule.offsets.by_level[2] == 7
 
 
 def test_what_the_master_delivered_in_its_last_moment_does_not_come_again(group):

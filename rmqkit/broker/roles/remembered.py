@@ -36,7 +36,7 @@ DUTY = "roles-remembered"
 #: how long members are asked, in all
 ASK_MS = 3000
 #: until the next try of one that is starting
-RETRY_MS = 100
+RETRY_MS = 50
 KEPT_MAX = 32
 BUSY = (ResponseCode.SERVICE_NOT_AVAILABLE, ResponseCode.SYSTEM_BUSY)
 

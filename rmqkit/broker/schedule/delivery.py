@@ -307,6 +307,8 @@ class Schedule:
 
     def _count(self, level: Level, count: int) -> None:
         broker = self._broker
+        if not self.is_on and level.offset <= self.offsets.by_level.get(level.number, -1):
+            return  # a late answer: who delivers now has told that it is further
         self.offsets.update(level.number, level.offset, count)
         save_ms = broker.config.delay.flush_delay_offset_interval_ms
         if broker.roles.is_acting:
