@@ -34,8 +34,8 @@ class LogFile(NamedTuple):
     """One file of a commit log.
 
     `base` is the physical offset of its first byte (-1 for a file without one), `full_size` the size that files of this log
-    have, `is_followed` whether a later file holds anything. With a `problem` there is nothing to be scanned: the `size` bytes
-    of it are missing or do not belong there.
+    have, `is_followed` whether a later file holds anything. With a `problem` there is nothing to be scanned: its `size`
+    bytes are missing or do not belong there.
     """
 
     path: str
@@ -52,7 +52,9 @@ def log_folders(path: str) -> list[Path]:
     for part in path.split(","):
         named = Path(part.strip().removeprefix("file://"))
         if not part.strip() or not named.is_dir():
-            raise ConfigError(f"path: {part.strip() or path!r} is no folder; name a store folder, or one of commit-log files")
+            raise ConfigError(
+                f"path: {part.strip() or path!r} is no folder; name a store folder, or one of commit-log files"
+            )
         inner = named / LOG_FOLDER
         folder = inner if inner.is_dir() else named
         if folder is named and not any(_is_name(name) for name in os.listdir(folder)):

@@ -13,8 +13,8 @@ The plain case costs one small loop a record (sizes, CRC); everything else is ch
 numpy. Bytes come by `pread` in bounded windows, not through a mapping: a bad sector or a file that gets shorter would end
 the process there, here it is a reason. A sector that cannot be read counts as zeroes and as damage.
 
-Source: `store/.../CommitLog.java` (`checkMessageAndReturnSize`); stricter in one point, as `rmqkit.store.scan` is: a record's
-own physical offset must be right.
+Source: `store/.../CommitLog.java` (`checkMessageAndReturnSize`); stricter in one point, as `rmqkit.store.scan` is:
+a record's own physical offset must be right.
 """
 
 from __future__ import annotations
@@ -24,12 +24,13 @@ import re
 from collections.abc import Iterator
 from functools import cached_property
 from struct import Struct
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 from zlib import crc32
 
 import numpy as np
 from numpy.typing import NDArray
 
+from rmqkit.spark.slices import Ints, gather
 from rmqkit.wire.record import MAGIC_BLANK, MAGIC_V1, MAGIC_V2, PROPERTY_CRC_SIZE, property_crc_is_right
 
 #: bytes of a file that are held at once, unless a record is larger
@@ -45,12 +46,11 @@ _V6_MORE = 12
 _HEAD_MAX = _BODY_SIZE_AT + 2 * _V6_MORE + 4
 _TOPIC_SIZE_MAX = 32767
 _SIZE_MAGIC = Struct(">ii")
+_I16, _I32, _I64 = np.dtype(">i2"), np.dtype(">i4"), np.dtype(">i8")
 _MARKS = re.compile(rb"\xda\xa3\x20[\xa7\xab]|\xcb\xd4\x31\x94")
 #: no text has so many in a row: a page that never came to the platter
 _HOLE = bytes(16)
 _CRC_NAME = b"__CRC32#\x01"
-
-Ints: TypeAlias = "NDArray[np.int64]"
 
 
 class Records(NamedTuple):
@@ -77,7 +77,7 @@ class Gap(NamedTuple):
 
 
 class Filler(NamedTuple):
-    """`size` bytes from byte `at` that hold nothing by rights. `kind`: "blank", "zeroes", or "tail" while a broker writes."""
+    """`size` bytes from byte `at` that hold nothing by rights. `kind`: blank, zeroes, or tail while a broker writes."""
 
     at: int
     size: int
@@ -378,28 +378,23 @@ class Scan:
 def _parts(data: NDArray[np.uint8], starts: Ints, ends: Ints, base: int) -> tuple[Ints, Ints, Ints, NDArray[np.bool_]]:
     """Where bodies, topics and properties begin, and which records' parts add up and say the right place."""
     last = len(data) - 8
-    flags = _number(data, starts + 36, 4)
+    flags = gather(data, starts + 36, _I32)
     bodies = starts + _BODY_SIZE_AT + _V6_MORE * ((flags >> 4 & 1) + (flags >> 5 & 1)) + 4
     ok = bodies + 3 <= ends
-    body_sizes = _number(data, np.minimum(bodies - 4, last), 4)
-    is_v1 = _number(data, starts + 4, 4) == MAGIC_V1
+    body_sizes = gather(data, np.minimum(bodies - 4, last), _I32)
+    is_v1 = gather(data, starts + 4, _I32) == MAGIC_V1
     body_ends = bodies + body_sizes
     ok &= (body_sizes >= 0) & (body_ends + 4 <= ends + is_v1)
     body_ends = np.where(ok, body_ends, starts)
-    topic_sizes = np.where(is_v1, data[body_ends].astype(np.int64), _number(data, np.minimum(body_ends, last), 2))
+    topic_sizes = np.where(is_v1, data[body_ends].astype(np.int64), gather(data, np.minimum(body_ends, last), _I16))
     topics = body_ends + np.where(is_v1, 1, 2)
     properties = topics + topic_sizes + 2
     ok &= (topic_sizes >= 0) & (~is_v1 | (topic_sizes <= 127)) & (properties <= ends)
-    sizes = _number(data, np.where(ok, properties - 2, starts), 2)
+    sizes = gather(data, np.where(ok, properties - 2, starts), _I16)
     ok &= sizes == ends - properties
-    ok &= _number(data, starts + 28, 8) == base + starts
-    ok &= (_number(data, starts + 12, 4) >= 0) & (_number(data, starts + 20, 8) >= 0)
+    ok &= gather(data, starts + 28, _I64) == base + starts
+    ok &= (gather(data, starts + 12, _I32) >= 0) & (gather(data, starts + 20, _I64) >= 0)
     return bodies, topics, properties, ok
-
-
-def _number(data: NDArray[np.uint8], places: Ints, size: int) -> Ints:
-    """The big-endian signed numbers of `size` bytes at these places."""
-    return data[places[:, None] + np.arange(size)].view(f">i{size}")[:, 0].astype(np.int64)
 
 
 def _is_text(topic: bytes) -> bool:

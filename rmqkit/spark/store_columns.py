@@ -1,0 +1,31 @@
+"""The columns of `rocketmq-store`: those of a message, but for what only a running broker tells, and where each row stands.
+
+A row is a message, or bytes in which none can be read: then the columns of the message are null and `damage` says why.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from rmqkit.spark.columns import COLUMNS, Column
+
+_ONLY_OF_BROKERS = ("broker", "read_from")
+_TABLE = (
+    Column("flag", "int", pa.int32(), "the user's flag"),
+    Column("prepared_offset", "bigint", pa.int64(), "of a transaction's outcome: the physical offset of its half message"),
+    Column("file", "string", pa.string(), "path of the commit-log file"),
+    Column("physical_offset", "bigint", pa.int64(), "where the row's bytes begin in the whole log"),
+    Column("size", "bigint", pa.int64(), "how many bytes they are"),
+    Column(
+        "body_crc_ok", "boolean", pa.bool_(), "whether the body is the one that was stored; null where none can be read"
+    ),
+    Column("damage", "string", pa.string(), "what is wrong with these bytes; null for a sound message"),
+)
+STORE_COLUMNS: dict[str, Column] = {
+    **{name: column for name, column in COLUMNS.items() if name not in _ONLY_OF_BROKERS},
+    **{column.name: column for column in _TABLE},
+}
+"""By name, in the order in which a query sees them."""
+
+#: of the table, what is read out of records; the rest is said of rows without one, too
+OF_PLACES = ("file", "physical_offset", "size", "body_crc_ok", "damage")
