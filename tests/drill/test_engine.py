@@ -135,13 +135,13 @@ def test_a_broken_promise_outweighs_one_without_facts():
 def test_a_fault_lasts_until_others_have_taken_over_but_not_for_ever(after_ms):
     driver = Lab()
     driver.plan = driver.plan.changed(fault_ms=6_000, hold_ms=10_000)
-    wait, told = driver.wait, []
+    wait, done, told = driver.wait, [], []
 
     def waiting(most_ms, until=None):
         def then():
             begun = driver.history.event_ms(names.FAULT_BEGINS)
-            if after_ms and begun is not None and driver.now_ms() >= begun + after_ms and not told:
-                told.append("taken over")
+            if after_ms and begun is not None and driver.now_ms() >= begun + after_ms and not done:
+                done.append(True)
                 driver.history.add("lock", complete_ms=driver.now_ms(), outcome="ok", node="broker-a-1")
                 driver.history.add("due", complete_ms=driver.now_ms(), outcome="ok", escaped_by="broker-a:1")
             return until is not None and until()
