@@ -6,7 +6,7 @@ of the same DDL (time zone UTC), since Spark compares a batch's schema with its 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from typing import NamedTuple
 
@@ -51,17 +51,17 @@ COLUMNS: dict[str, Column] = {column.name: column for column in _TABLE}
 """By name, in the order in which a query sees them."""
 
 
-def checked(names: Iterable[str]) -> tuple[str, ...]:
-    """The names in the order of the table. Raises ConfigError for one that is no column or stands twice."""
+def checked(names: Iterable[str], table: Mapping[str, Column] = COLUMNS) -> tuple[str, ...]:
+    """The names in the order of their table. Raises ConfigError for one that is no column or stands twice."""
     wanted = list(names)
     for name in wanted:
-        if name not in COLUMNS:
-            near = get_close_matches(name, COLUMNS, 1)
-            hint = f", did you mean {near[0]}?" if near else f"; choose from {', '.join(COLUMNS)}"
+        if name not in table:
+            near = get_close_matches(name, table, 1)
+            hint = f", did you mean {near[0]}?" if near else f"; choose from {', '.join(table)}"
             raise ConfigError(f"{name!r} is no column of a message{hint}")
         if wanted.count(name) > 1:
             raise ConfigError(f"the column {name} is named twice")
-    return tuple(name for name in COLUMNS if name in wanted)
+    return tuple(name for name in table if name in wanted)
 
 
 def arrow_schema(names: Iterable[str]) -> pa.Schema:

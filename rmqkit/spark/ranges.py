@@ -6,7 +6,7 @@ name cannot begin so): `@clusters` holds the names of the clusters that the offs
 
 A queue enters the offsets with the offset it begins at, in a batch that reads nothing of it, and is read from the next
 batch on. So two neighbouring offsets alone say what a batch reads, also when it is planned again after a restart. A queue
-never leaves the offsets and never goes back.
+never leaves the offsets, and goes back only where loss is allowed (`failOnDataLoss=false`).
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -82,16 +82,16 @@ def topics(offsets: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(sorted(topic for topic in offsets if not topic.startswith("@")))
 
 
-def between(start: Mapping[str, Any], end: Mapping[str, Any]) -> list[QueueRange]:
+def between(start: Mapping[str, Any], end: Mapping[str, Any], *, may_go_back: bool = False) -> list[QueueRange]:
     """What a batch from `start` to `end` reads: of every queue that both have, if it has grown.
 
-    Raises ValueError for a queue that went back or is gone.
+    Raises ValueError for a queue that is gone, or that went back and may not (it reads nothing then).
     """
     begins, ends = flat(start), flat(end)
     for key, begin in begins.items():
         if key not in ends:
             raise ValueError(f"queue {key} is in the offsets that a batch begins at, not in those that it ends at")
-        if ends[key] < begin:
+        if ends[key] < begin and not may_go_back:
             raise ValueError(f"queue {key} would go back from offset {begin} to {ends[key]}")
     return [QueueRange(*key, begins[key], end) for key, end in ends.items() if end > begins.get(key, end)]
 

@@ -1,0 +1,453 @@
+"""The options of the data sources `rocketmq` (batch, stream, sink) and `rocketmq-store` (store): one table for all of them.
+
+`parse` turns what Spark hands over (texts; names without regard to case) into an `Options`, whose attributes are the names
+in snake_case. `docs/spark.md` is made from the table. Names and meanings are those of Spark's Kafka source where it has
+them; its other names get an error that says what they are called here.
+
+An option of a stream is taken in a batch and does nothing there, and the other way round, so that one set of options serves
+both; one that belongs to neither is an error.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from difflib import get_close_matches
+from typing import Any, NamedTuple
+
+from rmqkit.errors import ClientError, ConfigError
+from rmqkit.spark.option_kinds import KINDS
+from rmqkit.spark.ranges import Ends
+
+PLACES = ("batch", "stream", "sink", "store")
+BATCH, STREAM = frozenset({"batch"}), frozenset({"stream"})
+READ = BATCH | STREAM
+SINK, STORE = frozenset({"sink"}), frozenset({"store"})
+#: what Spark hands over by itself: of `load(path)`, of tables, of streams that are written
+SPARKS_OWN = frozenset({"path", "checkpointlocation", "queryname", "outputmode"})
+#: names of Kafka's source, and of the old rocketmq-spark, that are called otherwise here
+OTHERS = {
+    "kafka.bootstrap.servers": "namesrv",
+    "maxoffsetspertrigger": "maxMessagesPerTrigger",
+    "minoffsetspertrigger": "minMessagesPerTrigger",
+    "maxrecordsperpartition": "maxMessagesPerPartition",
+    "maxtriggerbytes": "maxBytesPerTrigger",
+    "startingoffsetsbytimestamp": "startingTimestamp",
+    "endingoffsetsbytimestamp": "endingTimestamp",
+    "kafka.group.id": "commitGroup",
+    "groupidprefix": "commitGroup",
+    "consumergroup": "commitGroup",
+    "group.id": "commitGroup",
+    "nameserver": "namesrv",
+    "nameserveraddress": "namesrv",
+    "namesrvaddr": "namesrv",
+    "topics": "subscribe",
+}
+
+
+class Option(NamedTuple):
+    """A row of the table. `default` is a text as a user would give it, "" for none; `where` has some of PLACES."""
+
+    name: str
+    kind: str
+    default: str
+    where: frozenset[str]
+    doc: str
+    #: of kind `choice`
+    values: tuple[str, ...] = ()
+    #: what an unset option is where it differs from `default`
+    default_of: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def attribute(self) -> str:
+        return re.sub(r"[A-Z]", lambda found: "_" + found[0].lower(), self.name)
+
+    def default_in(self, where: str) -> str:
+        return dict(self.default_of).get(where, self.default)
+
+
+_TABLE = (
+    Option(
+        "namesrv",
+        "text",
+        "",
+        READ | SINK,
+        "Name servers as `host:port;host:port`. By default NAMESRV_ADDR of the driver's environment, else "
+        "`127.0.0.1:9876`.",
+    ),
+    Option(
+        "subscribe",
+        "list",
+        "",
+        READ | STORE,
+        "Topics to read, with commas between them. A missing one is an error at the start.",
+    ),
+    Option(
+        "subscribePattern",
+        "pattern",
+        "",
+        READ | STORE,
+        "Regular expression (Python's) that the whole name of a topic must match. Topics of the system are never meant; "
+        "`%RETRY%` and `%DLQ%` topics are when the expression begins with `%`. Topics that come later are read from "
+        "their earliest message on.",
+    ),
+    Option(
+        "assign",
+        "assignment",
+        "",
+        READ,
+        'Exactly these queues: `{"T": {"broker-a": [0, 1]}}`. One of `subscribe`, `subscribePattern`, `assign` is needed.',
+    ),
+    Option(
+        "startingOffsets",
+        "start",
+        "latest",
+        READ,
+        'Where to begin: `earliest`, `latest`, `group` (where the group of `group` stands) or JSON `{"T": {"broker-a": '
+        '{"0": 23, "1": -2}}}` with -2 for earliest, -1 for latest; queues that are not named begin at their earliest. A '
+        "stream uses it once: afterwards the checkpoint says where it goes on.",
+        default_of=(("batch", "earliest"),),
+    ),
+    Option(
+        "endingOffsets",
+        "end",
+        "latest",
+        READ,
+        "Where to end (exclusive): `latest` or JSON as above without -2; queues that are not named end at their latest. A "
+        "stream with JSON here reads up to there and then idles (or ends, with AvailableNow); `latest` is no end to it.",
+    ),
+    Option(
+        "startingTimestamp",
+        "time",
+        "",
+        READ | STORE,
+        "Begin with the first message of each queue that was stored at this time or later: Unix ms, or ISO "
+        "8601 with a zone. "
+        "Goes before `startingOffsets`.",
+    ),
+    Option(
+        "endingTimestamp",
+        "time",
+        "",
+        READ | STORE,
+        "End before the first message of each queue that was stored at this time or later. Goes before "
+        "`endingOffsets`. It may "
+        "lie ahead: a batch then ends at the latest, a stream when it is reached.",
+    ),
+    Option(
+        "startingOffsetsByTimestampStrategy",
+        "choice",
+        "error",
+        READ,
+        "What `startingTimestamp` means for a queue without a message stored then or later: `error`, or "
+        "`latest` (begin with "
+        "what comes next).",
+        ("error", "latest"),
+    ),
+    Option(
+        "group",
+        "group",
+        "",
+        READ,
+        "The consumer group for `startingOffsets=group`; by default that of `commitGroup`. A queue it never "
+        "consumed begins at "
+        "its earliest message.",
+    ),
+    Option(
+        "maxMessagesPerTrigger",
+        "count",
+        "",
+        STREAM,
+        "At most so many messages a batch, shared out over the queues in proportion to what waits; no queue starves.",
+    ),
+    Option(
+        "maxBytesPerTrigger",
+        "size",
+        "",
+        STREAM,
+        "About so many bytes a batch (`64m` is 64 MiB), at least one message. An estimate: up to 32 messages "
+        "from where each "
+        "queue goes on are measured as stored, before each batch that has more waiting.",
+    ),
+    Option(
+        "minMessagesPerTrigger",
+        "count",
+        "",
+        STREAM,
+        "Wait with a batch until so many messages wait, or `maxTriggerDelay` is over. Not with AvailableNow, and not for "
+        "the first batch.",
+    ),
+    Option(
+        "maxTriggerDelay",
+        "duration",
+        "15m",
+        STREAM,
+        "How long `minMessagesPerTrigger` may hold a batch back: `30s`, `15m`, `1h`, or ms.",
+    ),
+    Option(
+        "minPartitions",
+        "count",
+        "",
+        READ,
+        "At least so many Spark partitions: large queues are cut. One a queue otherwise.",
+    ),
+    Option("maxMessagesPerPartition", "count", "", READ, "At most so many messages a Spark partition."),
+    Option(
+        "failOnDataLoss",
+        "bool",
+        "true",
+        READ,
+        "Fail when messages that should be read are gone (deleted by retention, a queue cut short or made "
+        "anew). With `false` "
+        "the query goes on with what is there, and warns.",
+    ),
+    Option(
+        "whenDown",
+        "choice",
+        "wait",
+        READ,
+        "When no broker of a group answers, not even a slave: `wait` (a stream goes on with the other groups, and never "
+        "passes over anything; what must be read now is waited for up to `maxWaitForBroker`) or `fail`.",
+        ("wait", "fail"),
+    ),
+    Option(
+        "maxWaitForBroker",
+        "duration",
+        "2m",
+        READ | SINK,
+        "How long a query that cannot go on waits for a broker group before it fails.",
+    ),
+    Option("requestTimeout", "duration", "5s", READ | SINK, "How long an executor waits for one answer of a broker."),
+    Option(
+        "columns",
+        "list",
+        "",
+        READ | STORE,
+        "Only these columns, with commas between them: what is not asked for is not decoded. Spark prunes "
+        "nothing by itself.",
+    ),
+    Option("includeBody", "bool", "true", READ | STORE, "`false` leaves the column `body` out."),
+    Option(
+        "decode",
+        "choice",
+        "none",
+        READ,
+        "`json`: bodies are JSON objects, whose fields become columns behind the others; what does not "
+        "decode is in `_corrupt`.",
+        ("none", "json"),
+    ),
+    Option(
+        "decodeSchema",
+        "text",
+        "",
+        READ,
+        "The fields of `decode=json`, as DDL: `id bigint, name string`. Instead of it `.schema(...)` may "
+        "name them beside the "
+        "message's columns.",
+    ),
+    Option(
+        "tags",
+        "text",
+        "*",
+        READ,
+        "Only messages with one of these tags: `TagA || TagB`. Brokers leave the others out.",
+    ),
+    Option(
+        "commitGroup",
+        "group",
+        "",
+        STREAM,
+        "A consumer group that is told how far the query is, so that RocketMQ's own tools show its lag. "
+        "Spark goes on by its "
+        "checkpoint, not by this.",
+    ),
+    Option(
+        "pushdown",
+        "bool",
+        "false",
+        BATCH,
+        "Filters of the query on topic, broker, queue, offset, store_time and tags narrow what is read. Wants "
+        "`spark.sql.python.filterPushdown.enabled=true` (`rmqkit.spark.session(pushdown=True)`).",
+    ),
+    Option("topic", "text", "", SINK, "Where to send rows that have no `topic` of their own."),
+    Option(
+        "requiredStatus",
+        "choice",
+        "send_ok",
+        SINK,
+        "`SEND_OK`: any other answer (FLUSH_DISK_TIMEOUT, FLUSH_SLAVE_TIMEOUT, SLAVE_NOT_AVAILABLE: stored, but not yet as "
+        "safe as the broker was told to make it) is sent again, and fails the task the third time. `any`: "
+        "they are counted.",
+        ("send_ok", "any"),
+    ),
+    Option(
+        "runId",
+        "text",
+        "",
+        SINK,
+        "The first part of the property `DEDUP_KEY` (`<run id>/<batch id>/<partition>/<row>`); by default "
+        "the query's id, of a "
+        "batch a random one. Give a batch that is run again the id that it had.",
+    ),
+    Option("producerGroup", "group", "rmqkit-spark", SINK, "The producer group of the workers' producers."),
+    Option(
+        "files",
+        "list",
+        "",
+        STORE,
+        "Only commit-log files whose names match one of these patterns (`*`, `?`), with commas between them.",
+    ),
+    Option(
+        "allowRunning",
+        "bool",
+        "false",
+        STORE,
+        "Read a folder that a broker has open: rows end where it stood when each file was looked at.",
+    ),
+)
+OPTIONS: dict[str, Option] = {option.name: option for option in _TABLE}
+"""By name, in the order of the documentation."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """What was given, with the defaults of its place. Counts and sizes are 0, times None, texts "" where nothing was."""
+
+    where: str
+    namesrv: tuple[str, ...] = ()
+    subscribe: tuple[str, ...] = ()
+    subscribe_pattern: str = ""
+    #: topic -> broker -> queues
+    assign: Mapping[str, Mapping[str, tuple[int, ...]]]
+    #: `earliest`, `latest`, `group`, or offsets with LATEST and EARLIEST among them
+    starting_offsets: str | Ends
+    ending_offsets: str | Ends
+    starting_timestamp: int | None = None
+    ending_timestamp: int | None = None
+    starting_offsets_by_timestamp_strategy: str = "error"
+    group: str = ""
+    max_messages_per_trigger: int = 0
+    max_bytes_per_trigger: int = 0
+    min_messages_per_trigger: int = 0
+    max_trigger_delay: int
+    min_partitions: int = 0
+    max_messages_per_partition: int = 0
+    fail_on_data_loss: bool = True
+    when_down: str = "wait"
+    max_wait_for_broker: int
+    request_timeout: int
+    #: in the order of the table of columns, the body left out when it is not wanted
+    columns: tuple[str, ...] = ()
+    include_body: bool = True
+    decode: str = "none"
+    decode_schema: str = ""
+    tags: str = "*"
+    commit_group: str = ""
+    pushdown: bool = False
+    files: tuple[str, ...] = ()
+    allow_running: bool = False
+    topic: str = ""
+    required_status: str = "send_ok"
+    run_id: str = ""
+    producer_group: str = ""
+
+
+def parse(given: Mapping[str, str], where: str) -> Options:
+    """Options for one of PLACES. Raises ConfigError that names the option, and for an unknown one the nearest there is."""
+    texts: dict[str, str] = {}
+    by_lower = {name.lower(): name for name in OPTIONS}
+    for key, value in given.items():
+        name = by_lower.get(key.lower())
+        if name is not None:
+            _check_place(OPTIONS[name], where)
+            texts[name] = value
+        elif key.lower() not in SPARKS_OWN:
+            raise ConfigError(_unknown(key, where))
+    values: dict[str, Any] = {}
+    known = {each.name for each in fields(Options)}
+    for name, option in OPTIONS.items():
+        if option.attribute in known:
+            values[option.attribute] = _value(option, texts.get(name, option.default_in(where)))
+    if "namesrv" in values:
+        values["namesrv"] = _name_servers(values["namesrv"])
+    values["columns"] = _columns(values, where)
+    parsed = Options(where=where, **values)
+    if where in READ:
+        _check_read(parsed, texts)
+    return parsed
+
+
+def _check_place(option: Option, where: str) -> None:
+    # Options of a stream and of a batch go together.
+    if where not in option.where and not (where in READ and option.where & READ):
+        places = " and ".join(place for place in PLACES if place in option.where)
+        raise ConfigError(f"option {option.name} is one of the {places}, not of the {where}")
+
+
+def _unknown(key: str, where: str) -> str:
+    lower = key.lower()
+    if lower == "topic" and where in READ:
+        return "option topic is the sink's; a query reads the topics of subscribe"
+    if lower in OTHERS:
+        return f"option {key} is called {OTHERS[lower]} here"
+    if lower.startswith("kafka."):
+        return f"option {key} is Kafka's; options of clients here are namesrv and requestTimeout"
+    names = {option.name.lower(): option.name for option in OPTIONS.values() if where in option.where}
+    near = get_close_matches(lower, names, 1)
+    hint = f", did you mean {names[near[0]]}?" if near else f"; options of the {where}: {', '.join(names.values())}"
+    return f"option {key} is not known{hint}"
+
+
+def _value(option: Option, text: str) -> Any:
+    try:
+        return KINDS[option.kind](text.strip(), option.values)
+    except ValueError as error:
+        raise ConfigError(f"option {option.name}: {error}") from None
+
+
+def _check_read(options: Options, texts: Mapping[str, str]) -> None:
+    chosen = [name for name in ("subscribe", "subscribePattern", "assign") if texts.get(name, "").strip()]
+    if len(chosen) > 1:
+        raise ConfigError(f"options {' and '.join(chosen)} exclude each other: choose one")
+    if not chosen:
+        raise ConfigError("option subscribe is missing: say which topics (or subscribePattern, or assign)")
+    if options.starting_offsets == "group" and not (options.group or options.commit_group):
+        raise ConfigError("option startingOffsets=group wants the name of a group in option group")
+    begin, end = options.starting_timestamp, options.ending_timestamp
+    if begin is not None and end is not None and begin > end:
+        raise ConfigError(f"option startingTimestamp ({begin}) lies after endingTimestamp ({end})")
+    if options.decode_schema and options.decode == "none":
+        raise ConfigError("option decodeSchema wants decode=json")
+    limit = options.max_messages_per_trigger
+    if limit and options.min_messages_per_trigger > limit:
+        raise ConfigError(f"option minMessagesPerTrigger is above maxMessagesPerTrigger ({limit})")
+
+
+def _name_servers(text: str) -> tuple[str, ...]:
+    from rmqkit.api.identity import name_servers
+
+    try:
+        return tuple(str(address) for address in name_servers(text or None))
+    except ClientError as error:
+        raise ConfigError(f"option namesrv: {error}") from None
+
+
+def _columns(values: Mapping[str, Any], where: str) -> tuple[str, ...]:
+    """Names of columns in the order of their table; none for the sink."""
+    if where == "sink":
+        return ()
+    from rmqkit.spark.columns import COLUMNS, checked
+
+    table: Mapping[str, Any] = COLUMNS
+    if where == "store":
+        from rmqkit.spark.store_columns import STORE_COLUMNS as table
+    try:
+        names = checked(values["columns"], table)
+    except ConfigError as error:
+        raise ConfigError(f"option columns: {error}") from None
+    if values["include_body"]:
+        return names or tuple(table)
+    if "body" in names:
+        raise ConfigError("option columns names body, and includeBody is false")
+    return names or tuple(name for name in table if name != "body")

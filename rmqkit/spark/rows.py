@@ -1,0 +1,91 @@
+"""The rows of a query: which columns they have, and the batches of `reading.py` brought into the shape that Spark wants.
+
+A query has the columns of `columns` and, with `decode=json`, behind them the fields of the JSON bodies and `_corrupt`. A
+schema that the user gives (`.schema(...)`) has names of message columns and JSON fields in any order; types must fit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+from rmqkit.errors import ConfigError
+from rmqkit.spark.columns import COLUMNS, CORRUPT, ddl
+from rmqkit.spark.options import Options
+from rmqkit.spark.ranges import QueueRange
+from rmqkit.spark.reading import ReadSettings, read_range
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+CORRUPT_DDL = f"`{CORRUPT}` string"
+
+
+class Rows(NamedTuple):
+    """How ranges become rows. Goes to the workers pickled."""
+
+    settings: ReadSettings
+    #: what Spark was told, to the letter
+    schema: pa.Schema
+
+    def read(self, queue_range: QueueRange | None) -> Iterator[pa.RecordBatch]:
+        """Of nothing for None: Spark reads one partition of an empty batch too."""
+        if queue_range is None:
+            return
+        for batch in read_range(queue_range, self.settings):
+            yield batch if batch.schema.equals(self.schema) else self._shaped(batch)
+
+    def _shaped(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Columns in the order of the schema, and what it says of nulls."""
+        import pyarrow
+
+        return pyarrow.RecordBatch.from_arrays([batch.column(name) for name in self.schema.names], schema=self.schema)
+
+
+def schema_ddl(options: Options) -> str:
+    """The schema of a query whose user gives none."""
+    parts = [ddl(options.columns)]
+    if options.decode == "json":
+        if not options.decode_schema:
+            raise ConfigError("option decode=json wants the fields of the bodies in decodeSchema, or a .schema(...)")
+        parts += [options.decode_schema, CORRUPT_DDL]
+    return ", ".join(part for part in parts if part)
+
+
+def rows_of(options: Options, schema: StructType, *, tags: str = "") -> Rows:
+    """Rows with this schema. Raises ConfigError for a column that a message does not have, or of another type."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+    from pyspark.sql.types import StructType
+
+    names = [field.name for field in schema.fields]
+    twice = [name for name in names if names.count(name) > 1]
+    if twice:
+        raise ConfigError(f"the column {twice[0]} comes twice: leave the message's own out with option columns")
+    wanted = to_arrow_schema(schema, timezone="UTC")
+    others = []
+    for field in schema.fields:
+        if field.name not in COLUMNS:
+            others.append(field)
+        elif not wanted.field(field.name).type.equals(COLUMNS[field.name].arrow_type):
+            raise ConfigError(
+                f"the column {field.name} is {COLUMNS[field.name].ddl}, not {field.dataType.simpleString()}: "
+                "cast it in the query"
+            )
+    fields = [field for field in others if field.name != CORRUPT]
+    if options.decode == "none" and others:
+        known = ", ".join(COLUMNS)
+        raise ConfigError(f"{others[0].name} is no column of a message; there are {known}, and fields with decode=json")
+    if options.decode == "json" and not fields:
+        raise ConfigError("option decode=json wants the fields of the bodies in decodeSchema, or in .schema(...)")
+    settings = ReadSettings(
+        namesrv=options.namesrv,
+        columns=tuple(name for name in COLUMNS if name in names),
+        tags=tags or options.tags,
+        fail_on_data_loss=options.fail_on_data_loss,
+        when_down=options.when_down,
+        wait_ms=options.max_wait_for_broker,
+        request_timeout_ms=options.request_timeout,
+        decode_json_schema=StructType(fields).json() if options.decode == "json" else "",
+    )
+    return Rows(settings, wanted)

@@ -1,0 +1,63 @@
+"""The data source `rocketmq`: what Spark makes for each query; readers and writers are loaded when they are asked for.
+
+Spark imports this module in a process that looks for data sources, and unpickles the class in those that plan and read, so
+it imports nothing but Spark's own interface.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+    from rmqkit.spark.options import Options
+
+FORMAT = "rocketmq"
+
+
+class RocketMQSource(DataSource):
+    """`spark.read.format("rocketmq")`; options in `docs/spark.md`."""
+
+    @classmethod
+    def name(cls) -> str:
+        return FORMAT
+
+    def schema(self) -> str:
+        from rmqkit.spark import rows
+
+        # Spark does not say which of the two it will be.
+        return rows.schema_ddl(self._options("batch"))
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        from rmqkit.spark import batch
+
+        return batch.reader(self._options("batch"), schema)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        from rmqkit.spark import stream
+
+        return stream.StreamReader(self._options("stream"), schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        from rmqkit.spark import sink
+
+        return sink.writer(self.options, schema, overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        from rmqkit.spark import sink
+
+        return sink.stream_writer(self.options, schema, overwrite)
+
+    def _options(self, where: str) -> Options:
+        from rmqkit.spark.options import parse
+
+        return parse(self.options, where)
