@@ -139,8 +139,13 @@ def _records(body: bytes, offset: int) -> list[Record]:
     records = list(iter_records(body))
     if any(record.sys_flag & _WRAPPED == _WRAPPED for record in records):
         # An offset within a batch gets all of it.
-        records = [each for record in records for each in _unwrapped(record) if each.queue_offset >= offset]
+        records = [each for each in unwrapped_records(body) if each.queue_offset >= offset]
     return records
+
+
+def unwrapped_records(body: bytes) -> list[Record]:
+    """The records of a pull answer, those of inner batches one by one. Raises CorruptRecord."""
+    return [each for record in iter_records(body) for each in _unwrapped(record)]
 
 
 def _unwrapped(record: Record) -> Iterator[Record]:

@@ -13,7 +13,7 @@ understands than none that anybody hears of.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -42,6 +42,8 @@ from rmqkit.wire.record import (
 
 #: bodies of one batch; Arrow's offsets end at 2 GiB
 BATCH_BYTES_MAX = 64 * 1024 * 1024
+#: columns for which nothing behind the head is read
+_HEAD_ONLY = COLUMNS.keys() - {"topic", "message_id", "keys", "tags", "body", "properties"}
 _V6_MORE = HOST_V6_SIZE - HOST_V4_SIZE
 _V6_BITS = MessageSysFlag.BORN_HOST_V6 | MessageSysFlag.STORE_HOST_V6
 _TIME_MS_MAX = (2**63 - 1) // 1000
@@ -66,7 +68,13 @@ def record_batches(
     buffer: Any, starts: Ints, names: Sequence[str], constants: Mapping[str, str], bytes_max: int = BATCH_BYTES_MAX
 ) -> Iterator[pa.RecordBatch]:
     """The same, in more than one batch where bodies that are inflated would make one too large."""
-    records = Records(buffer, starts)
+    yield from batches_of(Records(buffer, starts), names, constants, bytes_max)
+
+
+def batches_of(
+    records: Records, names: Sequence[str], constants: Mapping[str, str], bytes_max: int = BATCH_BYTES_MAX
+) -> Iterator[pa.RecordBatch]:
+    """As `record_batches`, of records that were looked at before."""
     if "body" not in names or not records.are_compressed.any():
         yield _batch(records, names, constants)
         return
@@ -79,15 +87,11 @@ def record_batches(
         row_size = len(inflated[row]) if row in inflated else int(sizes[row])
         if size + row_size > bytes_max and row > begin:
             kept = inflated.pop(row, None)
-            yield _batch(Records(buffer, starts[begin:row], _shifted(inflated, begin)), names, constants)
+            yield _batch(records.part(begin, row, inflated), names, constants)
             inflated = {} if kept is None else {row: kept}
             begin, size = row, 0
         size += row_size
-    yield _batch(Records(buffer, starts[begin:], _shifted(inflated, begin)), names, constants)
-
-
-def _shifted(inflated: Mapping[int, bytes], begin: int) -> dict[int, bytes]:
-    return {row - begin: body for row, body in inflated.items()}
+    yield _batch(records.part(begin, records.count, inflated), names, constants)
 
 
 def _batch(records: Records, names: Sequence[str], constants: Mapping[str, str]) -> pa.RecordBatch:
@@ -116,6 +120,16 @@ class Records:
     def _at(self, positions: Ints, dtype: np.dtype[Any]) -> NDArray[Any]:
         return gather(self.data, positions, dtype) if self.count else np.empty(0, dtype.newbyteorder("="))
 
+    def part(self, begin: int, end: int, inflated: Mapping[int, bytes]) -> Records:
+        """Those from `begin` to `end`; `inflated` has their compressed bodies by their rows here."""
+        of_part = {row - begin: body for row, body in inflated.items()}
+        return Records(self.data, self.starts[begin:end], of_part)
+
+    def check(self, names: Collection[str]) -> None:
+        """Raises CorruptRecord when a record has no parts to make these columns of."""
+        if not _HEAD_ONLY.issuperset(names):
+            _ = self._properties
+
     # --- before the hosts
 
     @cached_property
@@ -140,7 +154,8 @@ class Records:
 
     @cached_property
     def are_compressed(self) -> NDArray[np.bool_]:
-        return np.not_equal(self.sys_flags & MessageSysFlag.COMPRESSED, 0)
+        are: NDArray[np.bool_] = (self.sys_flags & MessageSysFlag.COMPRESSED) != 0
+        return are
 
     @cached_property
     def has_v6(self) -> bool:
@@ -202,7 +217,8 @@ class Records:
 
     @cached_property
     def _ends(self) -> Ints:
-        return np.add(self.starts, self._at(self.starts, _I32))
+        ends: Ints = self.starts + self._at(self.starts, _I32)
+        return ends
 
     @cached_property
     def _topics(self) -> tuple[Ints, Ints]:

@@ -1,0 +1,239 @@
+"""A connection of a Spark worker to one node: requests go out without waiting, answers stay where they were received.
+
+Bytes are received into one buffer that grows as needed. An answer is told as positions within it, so that the records of
+many answers are turned into columns without having been copied before. `forget` takes what has been read out of the buffer
+and moves what follows to its front; positions from before are void then.
+
+A worker process keeps one connection an address, for the ranges it reads one after the other (`take`, `give`); while one is
+taken, who asks for the same address gets a connection of its own. No thread watches them: those that were idle for
+`IDLE_S` are closed when the next is given back, and one that the peer has closed is found by looking before it is used. A
+forked process starts with none.
+
+Source: `remoting/.../netty/NettyRemotingClient.java` for what a connection carries.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+import time
+from struct import Struct
+from typing import Any, NamedTuple
+
+import msgspec
+
+from rmqkit.errors import PeerUnreachable, RemoteProtocolError
+from rmqkit.runtime.connection import Address
+from rmqkit.wire.frames import CODEC_JSON, Frame, frame
+from rmqkit.wire.headers import FLAG_RESPONSE, decode_head, encode_request
+from rmqkit.wire.schema import Ext, to_ext
+
+IDLE_S = 60.0
+BUFFER_SIZE = 1024 * 1024
+#: a larger buffer does not stay with a connection that is not in use
+BUFFER_KEPT_MAX = 16 * 1024 * 1024
+#: room that a receive finds at least
+READ_SIZE_MIN = 256 * 1024
+#: a broker's pull answer ends at 128 MiB (`DefaultMessageStore.MAX_PULL_MSG_SIZE`) and one message
+ANSWER_SIZE_MAX = 256 * 1024 * 1024
+
+_HEAD = Struct(">iI").unpack_from
+
+
+class Answer(NamedTuple):
+    """An answer; its body is `buffer[begin:end]` of the link."""
+
+    opaque: int
+    code: int
+    remark: str
+    fields: dict[str, Any]
+    begin: int
+    end: int
+
+
+class _JsonHead(msgspec.Struct, gc=False):
+    code: int
+    flag: int = 0
+    opaque: int = 0
+    remark: str | None = None
+    extFields: dict[str, str] | None = None
+
+
+_read_head = msgspec.json.Decoder(_JsonHead).decode
+
+
+class Link:
+    """One connection. Every method raises PeerUnreachable or RemoteProtocolError; the link is of no use then."""
+
+    def __init__(self, address: Address, timeout_s: float) -> None:
+        self.address = address
+        self.pid = os.getpid()
+        #: since when nobody uses it (monotonic)
+        self.idle_since_s = 0.0
+        #: requests whose answers have not come
+        self.waiting = 0
+        self.buffer = bytearray(BUFFER_SIZE)
+        self._opaque = 0
+        self._timeout_s = timeout_s
+        self._at = self._filled = 0
+        try:
+            self._socket = socket.create_connection(address, timeout=timeout_s)
+            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        except OSError as error:
+            raise PeerUnreachable(
+                f"cannot connect to {address}: {error.strerror or error}", kind="connect", address=str(address)
+            ) from None
+
+    def close(self) -> None:
+        self._socket.close()
+        self.buffer = bytearray()
+
+    def allow(self, timeout_s: float) -> None:
+        """How long an answer may let itself be waited for without a byte."""
+        self._timeout_s = timeout_s
+        self._socket.settimeout(timeout_s)
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether the peer has neither closed it nor said anything unasked."""
+        try:
+            return not select.select([self._socket], [], [], 0)[0]
+        except (OSError, ValueError):
+            return False
+
+    @property
+    def held(self) -> int:
+        """Bytes in the buffer."""
+        return self._filled
+
+    def opaque(self) -> int:
+        """A number for the next request."""
+        self._opaque = self._opaque % 0x7FFFFFFF + 1
+        return self._opaque
+
+    def send(self, requests: bytes, count: int) -> None:
+        """Whole frames, `count` of them."""
+        try:
+            self._socket.sendall(requests)
+        except OSError as error:
+            raise self._lost(error) from None
+        self.waiting += count
+
+    def receive(self) -> Answer:
+        """The next answer, whosever it is."""
+        while True:
+            found = self._cut()
+            if found is not None:
+                self.waiting -= 1
+                return found
+            self._read()
+
+    def ask(self, code: int, ext: Ext) -> tuple[Answer, bytes]:
+        """One request and its answer, whatever its code; answers to others are dropped."""
+        opaque = self.opaque()
+        self.send(frame(encode_request(code, opaque, to_ext(ext))), 1)
+        while (answer := self.receive()).opaque != opaque:
+            pass
+        body = bytes(self.buffer[answer.begin : answer.end])
+        self.forget()
+        return answer, body
+
+    def forget(self) -> None:
+        """Give up the bytes of all answers that were received."""
+        rest = self._filled - self._at
+        self.buffer[:rest] = self.buffer[self._at : self._filled]
+        self._at, self._filled = 0, rest
+
+    def shrink(self) -> None:
+        if len(self.buffer) > BUFFER_KEPT_MAX and self._filled <= BUFFER_SIZE:
+            smaller = bytearray(BUFFER_SIZE)
+            smaller[: self._filled] = self.buffer[: self._filled]
+            self.buffer = smaller
+
+    def _cut(self) -> Answer | None:
+        at, filled = self._at, self._filled
+        if filled - at < 8:
+            return None
+        length, mark = _HEAD(self.buffer, at)
+        header_size = mark & 0xFFFFFF
+        if not 4 + header_size <= length <= ANSWER_SIZE_MAX:
+            raise RemoteProtocolError(f"{self.address} sent a frame of {length} bytes with a header of {header_size}")
+        end = at + 4 + length
+        if end > filled:
+            self._make_room(end)
+            return None
+        self._at = end
+        begin = at + 8 + header_size
+        header = bytes(self.buffer[at + 8 : begin])
+        if mark >> 24 == CODEC_JSON:
+            try:
+                read = _read_head(header)
+                if read.flag & FLAG_RESPONSE:
+                    return Answer(read.opaque, read.code, read.remark or "", read.extFields or {}, begin, end)
+            except msgspec.MsgspecError:
+                pass
+        head = decode_head(Frame(mark >> 24, header, b""))
+        if not head.flag & FLAG_RESPONSE:
+            return self._cut()  # a notice to clients that heartbeat: we do not
+        return Answer(head.opaque, head.code, head.remark or "", head.ext_fields or {}, begin, end)
+
+    def _read(self) -> None:
+        if len(self.buffer) - self._filled < READ_SIZE_MIN:
+            self._make_room(self._filled + READ_SIZE_MIN)
+        try:
+            with memoryview(self.buffer) as every, every[self._filled :] as room:
+                size = self._socket.recv_into(room)
+        except OSError as error:
+            raise self._lost(error) from None
+        if not size:
+            raise PeerUnreachable(f"{self.address} closed the connection", kind="lost", address=str(self.address))
+        self._filled += size
+
+    def _make_room(self, size: int) -> None:
+        """A buffer of at least this size, twice as large as before or more."""
+        if len(self.buffer) < size:
+            larger = bytearray(max(size, 2 * len(self.buffer)))
+            larger[: self._filled] = self.buffer[: self._filled]
+            self.buffer = larger
+
+    def _lost(self, error: OSError) -> PeerUnreachable:
+        if isinstance(error, TimeoutError):
+            text, kind = f"no answer from {self.address} within {self._timeout_s:g} s", "timeout"
+        else:
+            text, kind = f"the connection to {self.address} is lost: {error.strerror or error}", "lost"
+        return PeerUnreachable(text, kind=kind, address=str(self.address))
+
+
+_idle: dict[Address, Link] = {}
+
+
+def take(address: Address, timeout_s: float) -> Link:
+    """The connection to that address that nobody uses, or a new one. Raises PeerUnreachable."""
+    link = _idle.pop(address, None)
+    if link is not None:
+        if link.pid == os.getpid() and link.is_usable:
+            link.allow(timeout_s)
+            return link
+        link.close()
+    return Link(address, timeout_s)
+
+
+def give(link: Link) -> None:
+    """Keep a connection for the next who wants one to its address; one that still waits for answers is closed."""
+    now_s = time.monotonic()
+    for address in [address for address, each in _idle.items() if now_s - each.idle_since_s > IDLE_S]:
+        _idle.pop(address).close()
+    if link.waiting or link.pid != os.getpid() or link.address in _idle:
+        link.close()
+        return
+    link.forget()
+    link.shrink()
+    link.idle_since_s = now_s
+    _idle[link.address] = link
+
+
+def close_idle() -> None:
+    """Close every connection that nobody uses."""
+    while _idle:
+        _idle.popitem()[1].close()
