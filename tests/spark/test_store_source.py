@@ -6,7 +6,9 @@ from random import Random
 
 import pyarrow as pa
 import pytest
+from pyspark.sql.types import StructType
 
+from rmqkit.errors import ConfigError
 from rmqkit.spark.store_columns import STORE_COLUMNS
 from rmqkit.spark.store_files import log_files, log_folders
 from rmqkit.spark.store_reading import StoreSettings, read_file
@@ -180,3 +182,60 @@ def test_whatever_the_damage_every_byte_is_accounted_for(tmp_path, seed):
             assert offset == at + 16_384 - at % 16_384
         at = offset + sizes[offset]
     assert len(sound) > 60
+
+
+# --- as Spark sees it
+
+
+def test_spark_reads_a_store(tmp_path, spark):
+    starts = our_store(tmp_path)
+    path = tmp_path / "commitlog" / f"{16_384:020d}"
+    data = bytearray(path.read_bytes())
+    data[starts[50] - 16_384 + 4] = 0
+    path.write_bytes(data)
+    rows = spark.read.format("rocketmq-store").load(str(tmp_path))
+    assert rows.columns == list(STORE_COLUMNS)
+    assert rows.rdd.getNumPartitions() == 3
+    assert rows.where("damage is null").count() == len(starts) - 1
+    (broken,) = rows.where("damage is not null").collect()
+    assert (broken.physical_offset, broken.topic) == (starts[50], None)
+    found = (
+        spark.read.format("rocketmq-store")
+        .options(
+            subscribe="Payments",
+            startingTimestamp=BORN_MS + 12_000,
+            columns="topic,offset,damage,properties",
+            files="*16384",
+        )
+        .load(str(tmp_path))
+        .orderBy("offset")
+        .collect()
+    )
+    assert [(row.topic, row.offset) for row in found] == [(None, None), *(("Payments", offset) for offset in range(12, 40))]
+    assert found[1].properties["KEYS"] == "k12"
+    spark.sql(f"create temporary view damaged_store using `rocketmq-store` options (path '{tmp_path}', includeBody false)")
+    try:
+        assert spark.sql("select count(*), sum(size) from damaged_store where topic = 'Orders'").first()[0] == 80
+    finally:
+        spark.catalog.dropTempView("damaged_store")
+    empty = tmp_path / "empty" / "commitlog"
+    empty.mkdir(parents=True)
+    assert spark.read.format("rocketmq-store").load(str(empty.parent)).count() == 0
+
+
+def test_what_spark_asks_for_in_vain_is_said(tmp_path):
+    from rmqkit.spark.store_source import StoreDataSource
+
+    def problem(**options: str) -> str:
+        source = StoreDataSource(options)
+        with pytest.raises(ConfigError) as raised:
+            source.reader(StructType.fromDDL(source.schema())).partitions()
+        return str(raised.value)
+
+    assert problem() == 'rocketmq-store wants a path: .load("/data/store")'
+    assert "is no folder" in problem(path=str(tmp_path / "x"))
+    assert "namesrv" in problem(path=str(tmp_path), namesrv="127.0.0.1:9876")
+    assert "did you mean files?" in problem(path=str(tmp_path), file="*")
+    assert "physical_offset" in problem(path=str(tmp_path), columns="physicaloffset")
+    with pytest.raises(ConfigError, match="'read_from' of the schema is no column of rocketmq-store"):
+        StoreDataSource({"path": str(tmp_path)}).reader(StructType.fromDDL("read_from string"))
