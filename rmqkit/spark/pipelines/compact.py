@@ -1,0 +1,167 @@
+"""Compaction: the many small files of closed hours become few large ones, with the same rows.
+
+    compact(spark, "/data/orders")            # every hour that has ended an hour ago
+
+New files are written beside the old ones; one entry of the log swaps all hours at once. A reader has listed either
+the old or the new ones, and the rows are the same. Whoever dies before the entry has left files that nobody sees. An
+ingest that goes on adds files: they stand beside what was swapped, and a later compaction takes them in. Two
+compactions of one hour: the second finds its files replaced, throws its own away and leaves the hour as it is.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from rmqkit.spark.pipelines import lake
+from rmqkit.spark.pipelines.folders import Folder, open_folder
+from rmqkit.spark.pipelines.log import Compaction, DataFile, LakeError, LakeMissing, Log, State, merged_schema
+from rmqkit.spark.pipelines.progress import Progress
+from rmqkit.spark.pipelines.writing import ORDER, attempt_folder, write
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+FILE_BYTES = 128 * 1024 * 1024
+#: offsets that stay together when an hour has rows for more than one file
+BLOCK = 65_536
+OF = "compaction"
+
+Hours = dict[tuple[str, str], list[DataFile]]
+
+
+class Compacted(msgspec.Struct, frozen=True):
+    """`hours` of how many topics' hours were swapped, the files before and after, and what `vacuum` removed of older
+    ones."""
+
+    path: str
+    hours: int
+    rows: int
+    files_before: int
+    files_after: int
+    bytes_before: int
+    bytes_after: int
+    vacuumed: lake.Vacuumed
+
+
+def compact(
+    spark: SparkSession,
+    path: str | os.PathLike[str],
+    *,
+    before_hour: str | lake.Time | None = None,
+    topics: Iterable[str] | None = None,
+    file_bytes: int = FILE_BYTES,
+    grace_ms: int = lake.GRACE_MS,
+    now_ms: int | None = None,
+    on_progress: Callable[[Progress], None] | None = None,
+) -> Compacted:
+    """Swap the files of hours before `before_hour` (`2026-11-22-13`, or a time; by default those that ended an hour
+    ago), of hours with more than one file that could be fewer, and remove what was replaced longer than `grace_ms`
+    ago.
+
+    Raises LakeMissing, LakeDamaged.
+    """
+    now_ms = lake.wall_ms() if now_ms is None else now_ms
+    folder = open_folder(path, spark)
+    log = Log(folder)
+    state = log.state()
+    if not state.number:
+        raise LakeMissing(f"there is no lake at {folder.uri}")
+    hours = _hours(state, _before(before_hour, now_ms), topics, file_bytes)
+    old = [file for files in hours.values() for file in files]
+    new: list[DataFile] = []
+    if hours:
+        new = _swap(spark, log, state, hours, file_bytes, now_ms)
+        if on_progress and new:
+            on_progress(Progress(rows=sum(file.rows for file in new)))
+    if not new:
+        hours, old = {}, []
+    return Compacted(
+        path=folder.uri,
+        hours=len(hours),
+        rows=sum(file.rows for file in new),
+        files_before=len(old),
+        files_after=len(new),
+        bytes_before=sum(file.size for file in old),
+        bytes_after=sum(file.size for file in new),
+        vacuumed=lake.vacuum(path, spark, grace_ms=grace_ms, now_ms=now_ms),
+    )
+
+
+def _before(before_hour: str | lake.Time | None, now_ms: int) -> str:
+    if before_hour is None:
+        return lake.hour_name(now_ms - lake.HOUR_MS)
+    return before_hour if isinstance(before_hour, str) else lake.hour_name(lake.millis(before_hour))
+
+
+def _hours(state: State, before: str, topics: Iterable[str] | None, file_bytes: int) -> Hours:
+    """Files by topic and hour, where there are more of them than there need be."""
+    hours: Hours = {}
+    for file in state.chosen(topics):
+        if file.hour < before:
+            hours.setdefault((file.topic, file.hour), []).append(file)
+    return {place: files for place, files in sorted(hours.items()) if len(files) > _files_for(files, file_bytes)}
+
+
+def _files_for(files: Iterable[DataFile], file_bytes: int) -> int:
+    return max(1, -(-sum(file.size for file in files) // file_bytes))
+
+
+def _swap(spark: SparkSession, log: Log, state: State, hours: Hours, file_bytes: int, now_ms: int) -> list[DataFile]:
+    """The new files; none if another compaction was first."""
+    folder = log.folder
+    rows = _rows(spark, folder, state, hours, file_bytes)
+    name = attempt_folder(OF, state.number)
+    new = write(rows, folder, name)
+    _check_rows(hours, new)
+    replaces = [file.path for files in hours.values() for file in files]
+    made: list[Compaction] = []
+
+    def entry(now: State) -> Compaction | None:
+        made.clear()
+        if not now.files.keys() >= set(replaces):
+            return None
+        made.append(Compaction(replaces=replaces, files=new, written_ms=now_ms))
+        return made[0]
+
+    log.commit(entry, now_ms)
+    if made:
+        return new
+    folder.remove(name)
+    return []
+
+
+def _rows(spark: SparkSession, folder: Folder, state: State, hours: Hours, file_bytes: int) -> DataFrame:
+    """The rows of these hours, those of one file to be in one partition."""
+    from pyspark.sql import functions as F
+    from pyspark.sql.types import StructType
+
+    names = [f"{folder.uri}/{file.path}" for files in hours.values() for file in files]
+    rows = spark.read.schema(StructType.fromJson(merged_schema(state.schemas))).parquet(*names)
+    counts = [(topic, hour, _files_for(files, file_bytes)) for (topic, hour), files in hours.items()]
+    total = sum(count for _, _, count in counts)
+    topic, hour, parts, part = (f"_{uuid.uuid4().hex[:6]}_{name}" for name in ("topic", "hour", "parts", "part"))
+    wanted = spark.createDataFrame(counts, f"`{topic}` string, `{hour}` string, `{parts}` int")
+    here = (F.col("topic") == F.col(topic)) & (lake.hour_column(F.col("store_time")) == F.col(hour))
+    block = F.xxhash64(*ORDER[:-1], F.floor(F.col(ORDER[-1]) / BLOCK))
+    # A left join: a row that is in a file of another hour by mistake must show in the count, not vanish.
+    placed = rows.join(F.broadcast(wanted), here, "left").withColumn(part, F.pmod(block, F.col(parts)))
+    return placed.repartition(total, topic, hour, part).drop(topic, hour, parts, part)
+
+
+def _check_rows(hours: Hours, new: Iterable[DataFile]) -> None:
+    """The swap must not change what readers see. Raises LakeError."""
+    before = {place: sum(file.rows for file in files) for place, files in hours.items()}
+    after: dict[tuple[str, str], int] = {}
+    for file in new:
+        after[file.topic, file.hour] = after.get((file.topic, file.hour), 0) + file.rows
+    if before != after:
+        place = next(place for place in sorted({*before, *after}) if before.get(place) != after.get(place))
+        raise LakeError(
+            f"compaction of {place[0]} {place[1]} would turn {before.get(place, 0)} rows into {after.get(place, 0)}: "
+            "nothing was changed; are its files as they were written?"
+        )

@@ -1,0 +1,105 @@
+"""Progress of a pipeline, and how a streaming query is waited for.
+
+Spark's progress of a query is asked for a few times a second; each micro-batch is told of once.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from rmqkit.spark import ranges
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
+
+#: Spark takes whole seconds by its types, and parts of them in fact
+LOOK_S: Any = 0.25
+
+
+class Progress(msgspec.Struct, frozen=True):
+    """How far a pipeline is. `rows` so far and `rows_per_s` of the last batch; `lag`: messages that the brokers have
+    and the query has not read; `offsets` (topic, broker, queue) are read next."""
+
+    rows: int = 0
+    rows_per_s: float = 0.0
+    lag: int | None = None
+    batch: int | None = None
+    batch_rows: int = 0
+    offsets: dict[str, Any] = {}
+
+
+class Watch:
+    """Turns Spark's progress of one query into `Progress`, each micro-batch once."""
+
+    def __init__(self, query: StreamingQuery) -> None:
+        self._query = query
+        self._batch = -1
+        self._rows = 0
+
+    def new(self) -> Iterator[Progress]:
+        for progress in self._query.recentProgress:
+            told = json.loads(progress.json)
+            batch = int(told["batchId"])
+            # An idle trigger is told under the number of the batch that comes next.
+            if batch <= self._batch or not _has_run(told):
+                continue
+            self._batch = batch
+            self._rows += int(told["numInputRows"])
+            yield of_query(told, self._rows)
+
+
+def _has_run(told: Mapping[str, Any]) -> bool:
+    return "addBatch" in told.get("durationMs", {})
+
+
+def of_query(told: Mapping[str, Any], rows: int) -> Progress:
+    """Spark's progress of a micro-batch (`StreamingQueryProgress.json`); `rows` in all."""
+    source = (told.get("sources") or [{}])[0]
+    offsets, latest = _offsets(source.get("endOffset")), _offsets(source.get("latestOffset"))
+    return Progress(
+        rows=rows,
+        rows_per_s=float(told.get("processedRowsPerSecond") or 0.0),
+        lag=ranges.count(ranges.waiting(ranges.flat(offsets), ranges.flat(latest))) if latest else None,
+        batch=int(told["batchId"]),
+        batch_rows=int(told["numInputRows"]),
+        offsets=offsets,
+    )
+
+
+def _offsets(told: Any) -> dict[str, Any]:
+    """Spark tells them as JSON, or as JSON in a string."""
+    if isinstance(told, str):
+        told = json.loads(told)
+    return told if isinstance(told, dict) else {}
+
+
+def wait(
+    query: StreamingQuery,
+    on_progress: Callable[[Progress], None] | None = None,
+    stop: Callable[[], bool] | None = None,
+    *,
+    endless: bool = False,
+) -> None:
+    """Until the query ends, or `stop` says so, or Ctrl-C: then it is stopped, between two batches or within one (which runs
+    again the next time). Raises what the query raised; of an endless one Ctrl-C is the end that is meant.
+    """
+    watch = Watch(query)
+    try:
+        ended = False
+        while not ended:
+            ended = bool(query.awaitTermination(LOOK_S))
+            for progress in watch.new():
+                if on_progress:
+                    on_progress(progress)
+            if not ended and stop is not None and stop():
+                break
+    except KeyboardInterrupt:
+        if not endless:
+            raise
+    finally:
+        if query.isActive:
+            query.stop()

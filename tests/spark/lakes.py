@@ -1,0 +1,72 @@
+"""Rows and batches for the tests of lakes: messages as the data source gives them, without a broker."""
+
+from datetime import UTC, datetime, timedelta
+
+from rmqkit.spark import ranges
+from rmqkit.spark.columns import COLUMNS, ddl
+from rmqkit.spark.pipelines.batches import Offsets
+from rmqkit.spark.ranges import QueueRange
+
+NOON = datetime(2026, 11, 22, 12, 0, tzinfo=UTC)
+NOON_MS = int(NOON.timestamp() * 1000)
+HOUR_MS = 3_600_000
+SCHEMA = ddl(COLUMNS)
+QUERY = "3c1d4b0e-0000-4000-8000-000000000001"
+
+
+def message(topic, queue, offset, *, at=NOON, epoch="a"):
+    """Row of one message; `epoch` tells apart messages that have one place in different lives of a topic."""
+    return (
+        topic,
+        "broker-a",
+        queue,
+        offset,
+        f"{epoch}-{topic}-{queue}-{offset}",
+        f"key-{offset % 3}",
+        "tag",
+        f"body {offset}".encode(),
+        {"KEYS": f"key-{offset % 3}", "UNIQ_KEY": "x", "user": "u"},
+        at - timedelta(milliseconds=offset + 1),
+        at,
+        "127.0.0.1:1",
+        "127.0.0.1:2",
+        0,
+        0,
+        "master",
+    )
+
+
+def rows(spark, messages):
+    return spark.createDataFrame(list(messages), SCHEMA)
+
+
+def queue_rows(spark, *parts, at=NOON, epoch="a"):
+    """All messages of `QueueRange`s."""
+    return rows(
+        spark, [message(each.topic, each.queue, offset, at=at, epoch=epoch) for each in parts for offset in offsets(each)]
+    )
+
+
+def offsets(part):
+    return range(part.begin, part.end)
+
+
+def part(topic, queue, begin, end):
+    return QueueRange(topic, "broker-a", queue, begin, end)
+
+
+def batch_offsets(*parts, clusters=()):
+    """What Spark's checkpoint says of a batch of these parts."""
+    return Offsets(
+        ranges.nested({each.key: each.begin for each in parts}, clusters),
+        ranges.nested({each.key: each.end for each in parts}, clusters),
+    )
+
+
+def places(frame):
+    """(topic, queue, offset) of all rows, sorted."""
+    return sorted(tuple(row) for row in frame.select("topic", "queue", "offset").collect())
+
+
+def expected(*parts):
+    return sorted((each.topic, each.queue, offset) for each in parts for offset in offsets(each))
