@@ -142,8 +142,8 @@ def test_a_fault_lasts_until_others_have_taken_over_but_not_for_ever(after_ms):
             begun = driver.history.event_ms(names.FAULT_BEGINS)
             if after_ms and begun is not None and driver.now_ms() >= begun + after_ms and not done:
                 done.append(True)
-                driver.history.add("lock", complete_ms=driver.now_ms(), outcome="ok", node="broker-a-1")
-                driver.history.add("due", complete_ms=driver.now_ms(), outcome="ok", escaped_by="broker-a:1")
+                driver.history.add("lock", invoke_ms=driver.now_ms(), outcome="ok", node="broker-a-1")
+                driver.history.add("due", invoke_ms=driver.now_ms(), outcome="ok", escaped_by="broker-a:1")
             return until is not None and until()
 
         return wait(most_ms, then)
