@@ -8,6 +8,12 @@ import os
 
 import pytest
 
+from rmqkit.testing import factories
+
+#: two broker groups, so that one may be lost
+pair = factories.cluster(groups=2, replicas=1, nameservers=1)
+own = factories.clean("pair")
+
 #: short-lived JVMs: their code is not worth a second compiler, nor their heap a second collector
 SHORT = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
