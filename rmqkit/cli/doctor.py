@@ -1,6 +1,7 @@
 """`rmqkit doctor`: what would keep a cluster from running well on this machine, and what to do about each.
 
-A check gives a `Finding`: `ok`, `warn` (works, with a drawback) or `bad` (does not work). Any `bad` makes the exit code 1.
+A check gives a `Finding`: `ok`, `note` (not there, and not needed), `warn` (works, with a drawback) or `bad` (does not
+work). Any `bad` makes the exit code 1.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Annotated
 
 import typer
 
@@ -29,6 +31,7 @@ MEMORY_MIN = 512 << 20
 YEAR_MIN = 2025
 FUTURE_S = 5.0
 TIME_ERROR = 5
+SPARK_S = 120.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,6 +225,42 @@ def broker_groups() -> Iterator[Finding]:
         yield Finding("groups", state, text, advice)
 
 
+def spark() -> Iterator[Finding]:
+    """A real query, where the extra is installed."""
+    import json
+    import subprocess
+
+    from rmqkit.spark.session import SparkMissing, check_installed
+
+    try:
+        check_installed()
+    except SparkMissing as error:
+        yield Finding("spark", "note", f"no data pipeline: {error}")
+        return
+    try:
+        words = [sys.executable, "-m", "rmqkit.spark.probe"]
+        done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=SPARK_S)
+        answer = json.loads(done.stdout.splitlines()[-1])
+    except subprocess.TimeoutExpired:
+        yield Finding(
+            "spark", "bad", f"a query did not end within {SPARK_S:.0f} s", "look at `python -m rmqkit.spark.probe`"
+        )
+        return
+    except (IndexError, ValueError):
+        last = (done.stderr.splitlines() or ["nothing"])[-1]
+        yield Finding("spark", "bad", f"a query did not run, it said: {last}", "look at `python -m rmqkit.spark.probe`")
+        return
+    if "error" in answer:
+        yield Finding("spark", "bad", answer["error"], "")
+        return
+    text = f"PySpark {answer['spark']} on Java {answer['java']} ({answer['from']}) ran a query"
+    if not answer["is_found"]:
+        advice = f"install rmqkit for it, or set PYSPARK_PYTHON to {sys.executable}"
+        yield Finding("spark", "bad", f'{text}, and its workers ({answer["python"]}) find no format("rocketmq")', advice)
+    else:
+        yield Finding("spark", "ok", text)
+
+
 CHECKS: tuple[Callable[[], Iterator[Finding]], ...] = (
     python_version,
     home_folder,
@@ -237,9 +276,14 @@ NOT_ON_WINDOWS = (limits, ports, leftovers)
 
 
 @app.command()
-def doctor(json: Json = False) -> None:
-    """Look for what would keep a cluster from running well here, and say what to do."""
+def doctor(
+    run_spark: Annotated[bool, typer.Option("--spark/--no-spark", help="Run a query, which takes seconds.")] = True,
+    json: Json = False,
+) -> None:
+    """Look for what would keep a cluster, or the data pipeline, from running well here, and say what to do."""
     checks = [check for check in CHECKS if sys.platform != "win32" or check not in NOT_ON_WINDOWS]
+    if run_spark:
+        checks.append(spark)
     findings = [finding for check in checks for finding in check()]
     is_well = all(finding.state != "bad" for finding in findings)
     if json:

@@ -338,7 +338,7 @@ def test_a_cluster_that_does_not_answer_in_time_is_taken_back(shell):
 def test_everything_that_was_killed_behind_its_back_comes_up_again(shell):
     status = shell.json("cluster", "up", "--any-port", "--base-port", free_base(), *ALONE, *SMALL)
     crash(status["nodes"])
-    assert "ns-0, broker-a-0 should run and does not" in shell.run("doctor", code=None).stdout
+    assert "ns-0, broker-a-0 should run and does not" in shell.run("doctor", "--no-spark", code=None).stdout
     assert {node["state"] for node in shell.json("cluster", "up")["nodes"]} == {"up"}
 
 

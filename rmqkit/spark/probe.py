@@ -1,0 +1,96 @@
+"""Whether Spark works here: a session of its own process runs a real query over a small data source in Python.
+
+    python -m rmqkit.spark.probe
+
+prints one JSON object: `{"spark": "4.3.0", "java": "17.0.15", "from": "PATH", ...}`, or `{"error": ...}`, and ends with 0
+or 1. `rmqkit doctor` runs it.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+
+from rmqkit.errors import RmqkitError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+ROWS = 1000
+PARTITIONS = 2
+
+
+class Numbers(DataSource):
+    """Numbers from a worker, with its Python and whether it would find `format("rocketmq")`."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "rmqkit_probe"
+
+    def schema(self) -> str:
+        return "python string, is_found boolean, number bigint"
+
+    def reader(self, schema: StructType) -> NumbersReader:
+        return NumbersReader()
+
+
+class NumbersReader(DataSourceReader):
+    def partitions(self) -> list[InputPartition]:
+        return [InputPartition(number) for number in range(PARTITIONS)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        from importlib.util import find_spec
+
+        import pyarrow as pa
+
+        is_found = find_spec("pyspark_rmqkit") is not None
+        columns = [[sys.executable] * ROWS, [is_found] * ROWS, list(range(ROWS))]
+        yield pa.record_batch([pa.array(column) for column in columns], names=["python", "is_found", "number"])
+
+
+def probe() -> Mapping[str, Any]:
+    """Raises RmqkitError in one line, or what Spark raises."""
+    from rmqkit.spark import session
+    from rmqkit.spark.java import find_java
+
+    java = find_java()
+    spark = session("rmqkit doctor", master="local[1]", conf={"spark.driver.memory": "512m"})
+    try:
+        spark.dataSource.register(Numbers)
+        rows = spark.read.format(Numbers.name()).load()
+        found = rows.groupBy("python", "is_found").agg({"number": "sum"}).collect()
+        (python, is_found, total) = found[0]
+        if len(found) != 1 or total != PARTITIONS * sum(range(ROWS)):
+            raise RmqkitError(f"a query gave {total} instead of {PARTITIONS * sum(range(ROWS))}")
+        jvm: Any = spark.sparkContext._jvm
+        return {
+            "spark": spark.version,
+            "java": jvm.java.lang.System.getProperty("java.version"),
+            "from": java.source,
+            "home": str(java.home),
+            "python": python,
+            "is_found": is_found,
+        }
+    finally:
+        spark.stop()
+
+
+def main() -> int:
+    try:
+        answer, code = dict(probe()), 0
+    except Exception as error:
+        answer, code = {"error": " ".join(str(error).split())[:500] or type(error).__name__}, 1
+    print(json.dumps(answer))
+    return code
+
+
+if __name__ == "__main__":
+    # Classes that workers unpickle must belong to the module by its name, which they can import.
+    from rmqkit.spark import probe as module
+
+    sys.exit(module.main())
