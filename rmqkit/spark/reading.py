@@ -203,7 +203,7 @@ class _Reader:
         requests = []
         for pull in due:
             pull.opaque = link.opaque()
-            requests.append(frame(self._header % (pull.count, pull.begin, pull.opaque)))
+            requests.append(frame(self._header % (pull.begin, pull.count, pull.opaque)))
         link.send(b"".join(requests), len(due))
 
     def _receive(self, link: Link) -> None:
@@ -411,10 +411,10 @@ class _Later(Exception):
 
 
 def _header(request: PullMessageRequest) -> bytes:
-    """The request's header with places for the count, the offset and the opaque."""
+    """The request's header with places for the offset, the count and the opaque."""
     ext = to_ext(request) | {"maxMsgNums": "<count>", "queueOffset": "<offset>"}
     text = encode_request(RequestCode.PULL_MESSAGE, 0, ext).replace(b"%", b"%%")
-    # Both stand before everything that a user may have chosen but the topic and the tags, which are sorted behind them.
+    # Written in the schema's order: before the offset stands no text with quotes in it, the tags stand behind both.
     text = text.replace(b'"<count>"', b'"%d"', 1).replace(b'"<offset>"', b'"%d"', 1)
     before, _, after = text.rpartition(b'"opaque":0')
     return before + b'"opaque":%d' + after
