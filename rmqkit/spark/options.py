@@ -381,14 +381,14 @@ def parse(given: Mapping[str, str], where: str) -> Options:
 def _check_place(option: Option, where: str) -> None:
     # Options of a stream and of a batch go together.
     if where not in option.where and not (where in READ and option.where & READ):
+        if option.name == "topic":
+            raise ConfigError("option topic is the sink's; a query reads the topics of subscribe")
         places = " and ".join(place for place in PLACES if place in option.where)
         raise ConfigError(f"option {option.name} is one of the {places}, not of the {where}")
 
 
 def _unknown(key: str, where: str) -> str:
     lower = key.lower()
-    if lower == "topic" and where in READ:
-        return "option topic is the sink's; a query reads the topics of subscribe"
     if lower in OTHERS:
         return f"option {key} is called {OTHERS[lower]} here"
     if lower.startswith("kafka."):

@@ -217,11 +217,7 @@ class StreamPlan:
                 continue
             ends[key] = offset
             if seen.closed.get(key, 0) > offset:
-                self._lose(
-                    DataLoss(
-                        *key, offset, seen.closed[key], "the topic has fewer read queues now; raise readQueueNums again"
-                    )
-                )
+                self._lose(where.QueueClosed(*key, offset, seen.closed[key], where.FEWER))
         for key, cap in self._end_caps(seen).items():
             if key in begins:
                 ends[key] = min(ends[key], max(cap, begins[key]))
