@@ -2,9 +2,9 @@
 
 Each body is read on its own by a decoder made for the schema, since in one text of many bodies a body with a line break in
 it, an empty one or one with two values would move all rows behind it. A body is the JSON object of its row, or it does
-not decode: then all columns of the schema are null and `_corrupt` has the body. That happens for text that is no JSON, for
-anything but an object, and for a value that does not fit its column; fields that the schema does not have are ignored,
-those that a body does not have are null.
+not decode: then all columns of the schema are null and `_corrupt` has the body as text (`body` has its bytes). That
+happens for text that is no JSON, for anything but an object, and for a value that does not fit its column; fields that the
+schema does not have are ignored, those that a body does not have are null.
 
     string                       a JSON string
     byte, short, int, long       a number without fraction, in range
@@ -84,7 +84,10 @@ class JsonBodies:
             made = pa.concat_arrays(
                 [self._one(row, text, place, corrupt) for place, (row, text) in enumerate(zip(rows, texts, strict=True))]
             )
-        return [*made.flatten(), pa.array(corrupt, pa.binary())]
+        return [
+            *made.flatten(),
+            pa.array([text if text is None else text.decode("utf-8", "replace") for text in corrupt], pa.string()),
+        ]
 
     def _one(self, row: dict[str, Any] | None, text: bytes, place: int, corrupt: list[bytes | None]) -> pa.Array:
         try:
@@ -109,7 +112,7 @@ def _made(schema_json: str) -> tuple[pa.Schema, Any]:
             raise ConfigError(f"the schema of decode=json has a column {name!r}, which a message has already: rename it")
     kind, arrow = _struct(fields, "")
     decoder = msgspec.json.Decoder(kind, dec_hook=None)
-    return pa.schema([*arrow, pa.field(CORRUPT, pa.binary())]), decoder.decode
+    return pa.schema([*arrow, pa.field(CORRUPT, pa.string())]), decoder.decode
 
 
 def _struct(fields: Sequence[dict[str, Any]], path: str) -> tuple[Any, list[pa.Field]]:
