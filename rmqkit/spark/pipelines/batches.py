@@ -57,12 +57,16 @@ def query_id(checkpoint: Folder) -> str | None:
     return None if content is None else str(json.loads(content)["id"])
 
 
-def offsets_of(checkpoint: Folder, batch: int) -> Offsets:
-    """What Spark wrote down of a batch before it ran it. Raises LakeDamaged when the checkpoint does not have it."""
+def offsets_of(checkpoint: Folder, batch: int, starts: ranges.Ends | None = None) -> Offsets:
+    """What Spark wrote down of a batch before it ran it; where the first one begins it does not write: at `starts`, as far
+    as that is known. Raises LakeDamaged when the checkpoint does not have it."""
     end = _written(checkpoint, batch)
     if end is None:
         raise LakeDamaged(f"{checkpoint.uri}/offsets/{batch} is not there: the checkpoint is not that of a running query")
-    return Offsets((_written(checkpoint, batch - 1) or {}) if batch else {}, end)
+    if batch:
+        return Offsets(_written(checkpoint, batch - 1) or {}, end)
+    ends = ranges.flat(end)
+    return Offsets(ranges.nested({key: min(at, ends[key]) for key, at in (starts or {}).items() if key in ends}), end)
 
 
 def _written(checkpoint: Folder, batch: int) -> dict[str, Any] | None:
@@ -86,10 +90,12 @@ def add(log: Log, rows: DataFrame, *, query: str, batch: int, offsets: Offsets, 
     check_columns(rows)
     _check_cluster(state, offsets.end)
     merged_schema([*state.schemas, rows.schema.json()])
-    known = ranges.between(_narrowed(offsets.end, offsets.begin), offsets.end)
-    repeated = coverage.common(state.covered, known)
+    begins, ends = ranges.flat(offsets.begin), ranges.flat(offsets.end)
+    asked = [ranges.QueueRange(*key, begins.get(key, 0), end) for key, end in ends.items()]
+    repeated = coverage.common(state.covered, asked)
+    left_out = 0
     if repeated:
-        rows = _without(rows, log.folder, state, repeated)
+        rows, left_out = _without(rows, log.folder, state, repeated)
     name = attempt_folder(query, batch)
     files = write(rows, log.folder, name)
     begin = _begins(rows, log.folder, files, offsets)
@@ -119,7 +125,7 @@ def add(log: Log, rows: DataFrame, *, query: str, batch: int, offsets: Offsets, 
     if not made:
         return NOTHING
     size = sum(file.size for file in files)
-    return Added(entry.rows, len(files), size, ranges.count(repeated), is_new=True)
+    return Added(entry.rows, len(files), size, left_out, is_new=True)
 
 
 def _plain_schema(rows: DataFrame) -> str:
@@ -138,16 +144,12 @@ def _check_cluster(state: State, end: Mapping[str, Any]) -> None:
             )
 
 
-def _narrowed(end: Mapping[str, Any], begin: Mapping[str, Any]) -> dict[str, Any]:
-    """The begins; of a queue that has none, its end: nothing is known of where it began."""
-    return ranges.nested({**ranges.flat(end), **ranges.flat(begin)})
-
-
 def _begins(rows: DataFrame, folder: Folder, files: Sequence[DataFile], offsets: Offsets) -> dict[str, Any]:
     """Where each queue of a batch begins. One without a begin (the first batch of a source that does not begin empty)
     begins at its first row, or where it ends."""
-    begins = ranges.flat(_narrowed(offsets.end, offsets.begin))
-    unknown = [key for key in begins if key not in ranges.flat(offsets.begin)]
+    known = ranges.flat(offsets.begin)
+    begins = {**ranges.flat(offsets.end), **known}
+    unknown = [key for key in begins if key not in known]
     if unknown and files:
         from pyspark.sql import functions as F
 
@@ -169,9 +171,9 @@ def _check_fresh(now: State, fresh: Sequence[QueueRange], repeated: Sequence[Que
             )
 
 
-def _without(rows: DataFrame, folder: Folder, state: State, repeated: Sequence[QueueRange]) -> DataFrame:
-    """The rows but for those that the lake has. Raises LakeConflict when one of them is not there, or is another
-    message."""
+def _without(rows: DataFrame, folder: Folder, state: State, repeated: Sequence[QueueRange]) -> tuple[DataFrame, int]:
+    """The rows but for those that the lake has, and how many those are. Raises LakeConflict when one of them is not there,
+    or is another message."""
     from pyspark.sql import functions as F
     from pyspark.sql.types import StructType
 
@@ -182,15 +184,17 @@ def _without(rows: DataFrame, folder: Folder, state: State, repeated: Sequence[Q
     there = session.read.schema(schema).parquet(*names) if names else session.createDataFrame([], schema)
     place = list(IDENTITY[:-1])
     old = there.where(_within(repeated)).select(*place, F.col("message_id").alias("there"))
-    wrong = again.join(old, place, "left").where(~F.col("message_id").eqNullSafe(F.col("there"))).take(1)
-    if wrong:
-        topic, broker, queue, offset, message_id, other = wrong[0]
+    is_wrong = ~F.col("message_id").eqNullSafe(F.col("there"))
+    first_wrong = F.min(F.when(is_wrong, F.struct(*IDENTITY, "there")))
+    looked = again.join(old, place, "left").agg(F.count("*"), first_wrong).collect()[0]
+    if looked[1] is not None:
+        topic, broker, queue, offset, message_id, other = looked[1]
         has = "has no such row, though it has read there with other options" if other is None else f"has {other} there"
         raise LakeConflict(
             f"{topic} {broker}:{queue} {offset} is message {message_id}, the lake {has}: the topic was made anew, it is "
             "another cluster's, or was ingested with a filter; give it another path"
         )
-    return rows.where(~_within(repeated))
+    return rows.where(~_within(repeated)), int(looked[0])
 
 
 def _within(parts: Sequence[QueueRange]) -> Column:

@@ -18,10 +18,12 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from rmqkit.errors import ConfigError
+from rmqkit.spark.options import parse
 from rmqkit.spark.pipelines import batches, formats, lake
 from rmqkit.spark.pipelines.folders import Folder, open_folder
 from rmqkit.spark.pipelines.log import Log
 from rmqkit.spark.pipelines.progress import Progress, wait
+from rmqkit.spark.ranges import Ends
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -75,10 +77,11 @@ def ingest(
     place = open_folder(checkpoint or f"{folder.uri}/{default_checkpoint(names)}", spark)
     log = Log(folder)
     given = _source_options(names, namesrv, options, log, place, format_)
+    starts = _starts(given)
     rows = spark.readStream.format(SOURCE).options(**given).load()
     done = Ingested(path=folder.uri, checkpoint=place.uri, query="")
     errors: list[Exception] = []
-    query = _start(rows, _sink(log, place, done, errors, format_, folder), place, None if not follow else trigger)
+    query = _start(rows, _sink(log, place, starts, done, errors, format_), place, trigger if follow else None)
     done.query = str(query.id)
 
     def told(progress: Progress) -> None:
@@ -120,13 +123,19 @@ def _source_options(
     return given
 
 
+def _starts(given: Mapping[str, str]) -> Ends:
+    """Where the query begins, of the queues whose offsets are named. Raises ConfigError for options that are wrong."""
+    chosen = parse(given, "stream").starting_offsets
+    return {} if isinstance(chosen, str) else {key: offset for key, offset in chosen.items() if offset >= 0}
+
+
 def _sink(
     log: Log,
     checkpoint: Folder,
+    starts: Ends,
     done: Ingested,
     errors: list[Exception],
     format_: formats.LakeFormat | None,
-    folder: Folder,
 ) -> Callable[[DataFrame, int], None]:
     """What Spark calls with each micro-batch."""
 
@@ -135,10 +144,10 @@ def _sink(
         if query is None:
             raise ConfigError(f"{checkpoint.uri} has no checkpoint any more: it was removed while the query ran")
         if format_:
-            format_.write(rows, folder.uri, query, batch)
+            format_.write(rows, log.folder.uri, query, batch)
             done.batches += 1
             return
-        offsets = batches.offsets_of(checkpoint, batch)
+        offsets = batches.offsets_of(checkpoint, batch, starts)
         added = batches.add(log, rows, query=query, batch=batch, offsets=offsets, now_ms=lake.wall_ms())
         done.batches += added.is_new
         done.rows += added.rows
