@@ -25,7 +25,7 @@ BATCH, STREAM = frozenset({"batch"}), frozenset({"stream"})
 READ = BATCH | STREAM
 SINK, STORE = frozenset({"sink"}), frozenset({"store"})
 #: what Spark hands over by itself: of `load(path)`, of tables, of streams that are written
-SPARKS_OWN = frozenset({"path", "checkpointlocation", "queryname", "outputmode"})
+SPARKS_OWN = frozenset({"path", "provider", "serialization.format", "checkpointlocation", "queryname", "outputmode"})
 #: names of Kafka's source, and of the old rocketmq-spark, that are called otherwise here
 OTHERS = {
     "kafka.bootstrap.servers": "namesrv",
@@ -290,6 +290,14 @@ _TABLE = (
         "the query's id, of a "
         "batch a random one. Give a batch that is run again the id that it had.",
     ),
+    Option(
+        "messagesPerSecond",
+        "count",
+        "",
+        SINK,
+        "The pace of each task: no more rows a second than this. What is written in all is that of as many tasks as run "
+        "at the same time.",
+    ),
     Option("producerGroup", "group", "rmqkit-spark", SINK, "The producer group of the workers' producers."),
     Option(
         "files",
@@ -349,6 +357,7 @@ class Options:
     allow_running: bool = False
     topic: str = ""
     required_status: str = "send_ok"
+    messages_per_second: int = 0
     run_id: str = ""
     producer_group: str = ""
 
