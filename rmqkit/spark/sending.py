@@ -41,6 +41,8 @@ BATCH_BYTES = 512 * 1024
 #: rows and bytes that wait for answers before the task reads on
 WINDOW_ROWS = 8192
 WINDOW_BYTES = 16 * 1024 * 1024
+#: of a pace
+CATCH_UP_S = 0.1
 REST_S = 0.2
 REST_MAX_S = 2.0
 #: a status that is not as safe as asked is stored all the same: sending it again makes another copy
@@ -57,13 +59,15 @@ PASSING_CODES = frozenset(
 
 
 class SendSettings(NamedTuple):
-    """What a task has to know. `is_ok_required`: a status other than SEND_OK is a failure. Times in ms."""
+    """What a task has to know. `is_ok_required`: a status other than SEND_OK is a failure. Times in ms. `per_second`: rows
+    at most, 0 for no limit."""
 
     namesrv: tuple[str, ...]
     group: str
     is_ok_required: bool
     wait_ms: int
     timeout_ms: int
+    per_second: int = 0
 
 
 class WriteFailed(RmqkitError):
@@ -141,6 +145,20 @@ def _joins(row: _Row) -> bool:
     return not row.message.delay_level and len(row.message.body) < COMPRESS_OVER
 
 
+class Pace:
+    """When the next row may go: a steady pace, and after a stop no more than CATCH_UP_S of it at once."""
+
+    def __init__(self, per_second: int) -> None:
+        self._step_s = 1 / per_second
+        self._due_s: float | None = None
+
+    def pause_s(self, now_s: float) -> float:
+        """How long a row that comes now has to wait; it goes then."""
+        due_s = now_s if self._due_s is None else max(self._due_s, now_s - CATCH_UP_S)
+        self._due_s = due_s + self._step_s
+        return max(0.0, due_s - now_s)
+
+
 class Sending:
     """The sends of one task. `place` names it in errors: `partition 3`."""
 
@@ -152,6 +170,7 @@ class Sending:
         self._lanes: dict[tuple[str, MessageQueue | int], Lane] = {}
         self._resting: list[Lane] = []
         self._queues: dict[str, list[MessageQueue]] = {}
+        self._pace = Pace(settings.per_second) if settings.per_second else None
         self._ended: queues.SimpleQueue[tuple[Lane, Future[SendResult]]] = queues.SimpleQueue()
         self._held = 0
         self._held_bytes = 0
@@ -174,7 +193,10 @@ class Sending:
         broker: str | None = None,
         ordering_key: str | None = None,
     ) -> None:
-        """Send a row, soon. Waits while the window is full. Raises WriteFailed, for this row or an earlier one."""
+        """Send a row, soon. Waits while the window is full, or for its turn. Raises WriteFailed, for this row or an earlier
+        one."""
+        if self._pace is not None and (pause_s := self._pace.pause_s(time.monotonic())) > 0:
+            self._idle(pause_s)
         try:
             target = self._target(message.topic, queue, broker, ordering_key)
         except ClientError as error:
@@ -190,6 +212,13 @@ class Sending:
             self._settle()
         while not self._ended.empty():
             self._settle()
+
+    def _idle(self, pause_s: float) -> None:
+        """Let time go by, and work on what is answered meanwhile."""
+        until_s = time.monotonic() + pause_s
+        while self._held and (left_s := until_s - time.monotonic()) > 0:
+            self._settle(left_s)
+        time.sleep(max(0.0, until_s - time.monotonic()))
 
     def finish(self) -> None:
         """Wait for all answers. Raises WriteFailed."""
@@ -247,12 +276,14 @@ class Sending:
             raise self._failed(rows[0].number, lane.topic, str(error)) from None
         future.add_done_callback(lambda done: self._ended.put((lane, done)))
 
-    def _settle(self) -> None:
-        """Work on one answer, or on lanes that have rested; waits for the first of them."""
+    def _settle(self, limit_s: float | None = None) -> None:
+        """Work on one answer, or on lanes that have rested; waits for the first of them, no longer than the limit."""
         now_s = time.monotonic()
-        due_s = min((lane.due_s for lane in self._resting if lane.due_s is not None), default=None)
+        waits_s = [max(0.0, lane.due_s - now_s) for lane in self._resting if lane.due_s is not None]
+        if limit_s is not None:
+            waits_s.append(limit_s)
         try:
-            lane, future = self._ended.get(timeout=None if due_s is None else max(0.0, due_s - now_s))
+            lane, future = self._ended.get(timeout=min(waits_s, default=None))
         except queues.Empty:
             self._go_on()
             return

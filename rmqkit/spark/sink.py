@@ -130,6 +130,7 @@ def _plan(options: Options, schema: StructType) -> _Plan:
         is_ok_required=options.required_status == "send_ok",
         wait_ms=options.max_wait_for_broker,
         timeout_ms=options.request_timeout,
+        per_second=options.messages_per_second,
     )
     return _Plan(settings, options.topic, tuple(schema.fieldNames()))
 

@@ -6,8 +6,8 @@ import pytest
 
 from rmqkit.client.message import Message, SendResult, SendStatus
 from rmqkit.errors import InvalidMessage, NoRoute, PeerUnreachable, SendFailed
-from rmqkit.spark import sending
-from rmqkit.spark.sending import BATCH_BYTES, BATCH_MESSAGES, Kept, Sending, SendSettings, WriteFailed
+from rmqkit.spark import sending, sink
+from rmqkit.spark.sending import BATCH_BYTES, BATCH_MESSAGES, Kept, Pace, Sending, SendSettings, WriteFailed
 from rmqkit.wire.codes import ResponseCode
 from rmqkit.wire.fastjson import MessageQueue
 
@@ -224,3 +224,49 @@ def test_where_a_row_goes():
         work.put(4, message(4), queue=4)
     with pytest.raises(WriteFailed, match="row 5 to U: no name server knows topic U"):
         work.put(5, Message("U", b"5"), ordering_key="a")
+
+
+class TestPace:
+    def test_rows_go_at_a_steady_pace(self):
+        pace = Pace(100)
+        assert [round(pace.pause_s(5.0), 3) for _ in range(4)] == [0, 0.01, 0.02, 0.03]
+        assert round(pace.pause_s(5.02), 3) == 0.02
+
+    def test_the_option_is_the_pace_of_each_task(self):
+        from pyspark.sql.types import StringType, StructField, StructType
+
+        rows = StructType([StructField("body", StringType())])
+        made = sink.writer({"topic": "T", "messagesPerSecond": "50"}, rows, False)
+        assert made.plan.settings.per_second == 50
+
+    def test_a_stop_is_not_caught_up_for_long(self):
+        pace = Pace(100)
+        pace.pause_s(5.0)
+        pauses = [pace.pause_s(60.0) for _ in range(200)]
+        assert sum(not pause for pause in pauses) == 11
+        assert round(pauses[-1], 3) == 1.89
+
+    def test_answers_are_worked_on_meanwhile(self, monkeypatch):
+        """What is in the way of a lane is answered while the next row waits for its turn."""
+        clock = Clock()
+        monkeypatch.setattr(sending, "time", clock)
+        producer = Scripted()
+        work = Sending(Kept(producer, set()), SETTINGS._replace(per_second=2), "partition 0")
+        for number in range(3):
+            work.put(number, Message("T", b"%d" % number), queue=0)
+        work.finish()
+        assert [bodies for _, bodies in producer.requests] == [[b"0"], [b"1"], [b"2"]]
+        assert (work.acknowledged, clock.now_s) == (3, 1.0)
+
+
+class Clock:
+    """Time that passes only when somebody sleeps."""
+
+    def __init__(self):
+        self.now_s = 0.0
+
+    def monotonic(self):
+        return self.now_s
+
+    def sleep(self, pause_s):
+        self.now_s += pause_s
