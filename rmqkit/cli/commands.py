@@ -50,6 +50,7 @@ TABLE: dict[str, Lazy] = {
         "rmqkit.cli.drills", "Break a master on purpose; prove per message what survived.", "fail_master_app"
     ),
     "drill": Lazy("rmqkit.cli.drills", "Drills: faults, defects, seeds; run, show, replay, compare."),
+    "pipeline": Lazy("rmqkit.cli.pipeline", "Spark jobs: topics to files and back, figures, audits of drills."),
     "bench": Lazy("rmqkit.cli.bench", "How fast a cluster is: sends, reads, end to end, with percentiles."),
     "plugin": Lazy("rmqkit.cli.plugin", "Plug-ins: what is installed and what it adds."),
     "explain": Lazy("rmqkit.cli.explain", "What a code, a text of a log, or a node of the cluster means."),

@@ -230,7 +230,7 @@ def spark() -> Iterator[Finding]:
     import json
     import subprocess
 
-    from rmqkit.spark.session import SparkMissing, check_installed
+    from rmqkit.spark.sessions import SparkMissing, check_installed
 
     try:
         check_installed()

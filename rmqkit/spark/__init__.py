@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rmqkit.spark.java import JavaMissing
-    from rmqkit.spark.session import session
+    from rmqkit.spark.sessions import session
 
 #: name -> module that has it
-_HOMES = {"JavaMissing": "rmqkit.spark.java", "session": "rmqkit.spark.session"}
+_HOMES = {"JavaMissing": "rmqkit.spark.java", "session": "rmqkit.spark.sessions"}
 
 __all__ = ["JavaMissing", "session"]
 
@@ -21,10 +21,7 @@ __all__ = ["JavaMissing", "session"]
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'rmqkit.spark' has no attribute {name!r}")
-    found = getattr(import_module(_HOMES[name]), name)
-    # `import_module` has bound the module of the same name here; the function is what users mean.
-    globals()[name] = found
-    return found
+    return getattr(import_module(_HOMES[name]), name)
 
 
 def __dir__() -> list[str]:
