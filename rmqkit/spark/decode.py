@@ -23,13 +23,14 @@ from numpy.typing import NDArray
 
 from rmqkit.errors import CorruptRecord, RemoteProtocolError
 from rmqkit.spark.columns import COLUMNS, TEXT_MAP, TIME, arrow_schema
-from rmqkit.spark.slices import Bytes, Ints, PropertyTexts, gather, slices
+from rmqkit.spark.slices import Bytes, Ints, Properties, gather, properties, slices
 from rmqkit.wire import properties as props
 from rmqkit.wire.codes import MessageSysFlag
 from rmqkit.wire.hosts import HOST_V4_SIZE, HOST_V6_SIZE, unpack_host
 from rmqkit.wire.inflate import inflate_body
 from rmqkit.wire.msgid import offset_id
 from rmqkit.wire.record import (
+    MAGIC_V1,
     MAGIC_V2,
     POSITION_BORN_HOST,
     POSITION_BORN_MS,
@@ -126,7 +127,9 @@ class Records:
         return Records(self.data, self.starts[begin:end], of_part)
 
     def check(self, names: Collection[str]) -> None:
-        """Raises CorruptRecord when a record has no parts to make these columns of."""
+        """Raises CorruptRecord when a record is none, or has no parts to make these columns of."""
+        magics = self._at(self.starts + POSITION_MAGIC, _I32)
+        self._refuse((magics != MAGIC_V1) & (magics != MAGIC_V2))
         if not _HEAD_ONLY.issuperset(names):
             _ = self._properties
 
@@ -248,8 +251,8 @@ class Records:
             )
 
     @cached_property
-    def texts(self) -> PropertyTexts:
-        return PropertyTexts(self.data, *self._properties)
+    def properties(self) -> Properties:
+        return properties(self.data, *self._properties)
 
     def topics(self) -> pa.Array:
         encoded = slices(self.data, *self._topics, pa.binary()).dictionary_encode()
@@ -263,7 +266,7 @@ class Records:
         return self._property(props.PROPERTY_TAGS)
 
     def _property(self, name: str) -> pa.Array:
-        return self.texts.values(self.texts.pairs_named(name.encode()))
+        return self.properties.named(name.encode())
 
     def message_ids(self) -> pa.Array:
         ids = self._property(props.PROPERTY_UNIQ_KEY)
@@ -299,7 +302,7 @@ class Records:
             return body
 
     def property_maps(self) -> pa.Array:
-        return self.texts.maps(TEXT_MAP)
+        return self.properties.maps(TEXT_MAP)
 
 
 def _times(times_ms: Ints) -> pa.Array:

@@ -25,8 +25,8 @@ import msgspec
 
 from rmqkit.errors import PeerUnreachable, RemoteProtocolError
 from rmqkit.runtime.connection import Address
-from rmqkit.wire.frames import CODEC_JSON, Frame, frame
-from rmqkit.wire.headers import FLAG_RESPONSE, decode_head, encode_request
+from rmqkit.wire.frames import CODEC_JSON, CODEC_ROCKETMQ, Frame, frame
+from rmqkit.wire.headers import FLAG_RESPONSE, Head, decode_head, encode_request
 from rmqkit.wire.schema import Ext, to_ext
 
 IDLE_S = 60.0
@@ -42,25 +42,50 @@ _HEAD = Struct(">iI").unpack_from
 
 
 class Answer(NamedTuple):
-    """An answer; its body is `buffer[begin:end]` of the link."""
+    """An answer; its body is `buffer[begin:end]` of the link. Its header is read whole when it is asked for."""
 
     opaque: int
     code: int
-    remark: str
-    fields: dict[str, Any]
     begin: int
     end: int
+    codec: int
+    header: bytes
+
+    @property
+    def head(self) -> Head:
+        """Raises RemoteProtocolError."""
+        return decode_head(Frame(self.codec, self.header, b""))
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        return self.head.ext_fields or {}
+
+    @property
+    def remark(self) -> str:
+        return self.head.remark or ""
 
 
 class _JsonHead(msgspec.Struct, gc=False):
     code: int
     flag: int = 0
     opaque: int = 0
-    remark: str | None = None
-    extFields: dict[str, str] | None = None
 
 
-_read_head = msgspec.json.Decoder(_JsonHead).decode
+_read_json = msgspec.json.Decoder(_JsonHead).decode
+_binary_marks = Struct(">h3xii").unpack_from
+#: with no remark and no fields
+_BINARY_MIN = 21
+
+
+def _marks(codec: int, header: bytes) -> tuple[int, int, int]:
+    """Code, opaque and flag. Raises RemoteProtocolError."""
+    if codec == CODEC_ROCKETMQ and len(header) >= _BINARY_MIN:
+        return _binary_marks(header)
+    try:
+        read = _read_json(header) if codec == CODEC_JSON else decode_head(Frame(codec, header, b""))
+    except msgspec.MsgspecError:
+        read = decode_head(Frame(codec, header, b""))
+    return read.code, read.opaque, read.flag
 
 
 class Link:
@@ -166,17 +191,11 @@ class Link:
         self._at = end
         begin = at + 8 + header_size
         header = bytes(self.buffer[at + 8 : begin])
-        if mark >> 24 == CODEC_JSON:
-            try:
-                read = _read_head(header)
-                if read.flag & FLAG_RESPONSE:
-                    return Answer(read.opaque, read.code, read.remark or "", read.extFields or {}, begin, end)
-            except msgspec.MsgspecError:
-                pass
-        head = decode_head(Frame(mark >> 24, header, b""))
-        if not head.flag & FLAG_RESPONSE:
+        codec = mark >> 24
+        code, opaque, flag = _marks(codec, header)
+        if not flag & FLAG_RESPONSE:
             return self._cut()  # a notice to clients that heartbeat: we do not
-        return Answer(head.opaque, head.code, head.remark or "", head.ext_fields or {}, begin, end)
+        return Answer(opaque, code, begin, end, codec, header)
 
     def _read(self) -> None:
         if len(self.buffer) - self._filled < READ_SIZE_MIN:

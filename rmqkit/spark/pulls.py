@@ -19,8 +19,10 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Generic, TypeVar
 
-#: pulls in flight
-DEPTH = 4
+#: pulls in flight; half as many are asked for at a time, which costs both sides one system call
+DEPTH = 16
+#: answers that are larger than usual are fewer
+BYTES_AHEAD = 2 * 1024 * 1024
 COUNT_FIRST = 1024
 COUNT_MAX = 4096
 PROBE_EVERY = 16
@@ -50,7 +52,7 @@ class Pulls(Generic[T]):
         self.end = end
         self.count = COUNT_FIRST
         self._is_filtered = is_filtered
-        self._depth = 1 if is_filtered else depth
+        self._depth_max = self._depth = 1 if is_filtered else depth
         self._ahead = begin
         self._flying: deque[Pull[T]] = deque()
         self._unsent: list[Pull[T]] = []
@@ -72,7 +74,7 @@ class Pulls(Generic[T]):
         """The pulls to send now."""
         due, self._unsent = self._unsent, []
         depth = 1 if self._is_alone else self._depth
-        if self._is_held or not self.is_whole:
+        if self._is_held or not self.is_whole or len(self._flying) > depth // 2:
             return due
         while len(self._flying) < depth and self._ahead < self.end:
             is_probe = not self._is_filtered and self._whole >= PROBE_EVERY and self.count < COUNT_MAX
@@ -90,13 +92,14 @@ class Pulls(Generic[T]):
         """The pull that an answer belongs to; None for one that is not wanted any more."""
         return next((pull for pull in self._flying if pull.opaque == opaque and pull.brought is None), None)
 
-    def brought(self, pull: Pull[T], brought: T, end: int, *, is_telling: bool = True) -> None:
-        """The pull was answered up to `end`: what is left of it becomes a pull of its own.
+    def brought(self, pull: Pull[T], brought: T, end: int, *, size: int = 0, is_telling: bool = True) -> None:
+        """The pull was answered up to `end` with `size` bytes: what is left of it becomes a pull of its own.
 
-        `is_telling`: the answer's size tells how many messages the broker gives at once.
+        `is_telling`: the answer tells how many messages the broker gives at once.
         """
         if is_telling and not self._is_filtered:
             self._learn(pull, end - pull.begin)
+            self._depth = max(1, min(self._depth_max, BYTES_AHEAD // max(1, size)))
         if end < pull.end:
             rest: Pull[T] = Pull(end, pull.end, min(pull.count, pull.end - end))
             pull.end = end

@@ -40,14 +40,11 @@ from rmqkit.errors import BrokerError, CorruptRecord, PeerUnreachable, RemotePro
 from rmqkit.spark.decode import BATCH_BYTES_MAX, Records, batches_of
 from rmqkit.spark.link import Answer, Link
 from rmqkit.spark.loss import DataLoss, queue_name
+from rmqkit.spark.pull_requests import PullRequests
 from rmqkit.spark.pulls import Pull, Pulls
 from rmqkit.spark.replicas import Replicas
-from rmqkit.wire.codes import MessageSysFlag, PullSysFlag, RequestCode, ResponseCode
-from rmqkit.wire.frames import frame
-from rmqkit.wire.headers import encode_request
+from rmqkit.wire.codes import MessageSysFlag, PullSysFlag, ResponseCode
 from rmqkit.wire.record import (
-    MAGIC_V1,
-    MAGIC_V2,
     POSITION_QUEUE_OFFSET,
     POSITION_SYS_FLAG,
     Buffer,
@@ -55,7 +52,7 @@ from rmqkit.wire.record import (
     decode_record,
     encode_record,
 )
-from rmqkit.wire.schema import from_ext, to_ext
+from rmqkit.wire.schema import from_ext
 from rmqkit.wire.schemas.pull import PullMessageRequest, PullMessageResponse
 
 if TYPE_CHECKING:
@@ -84,7 +81,6 @@ _FINAL = {
         ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
     )
 }
-_size_magic = Struct(">ii").unpack_from
 _i32 = Struct(">i").unpack_from
 _i64 = Struct(">q").unpack_from
 
@@ -159,7 +155,7 @@ class _Reader:
             expression_type="TAG",
             max_msg_bytes=ANSWER_BYTES_MAX,
         )
-        self._header = _header(request)
+        self._requests = PullRequests(request)
         #: records that are no batch yet
         self._chunks: list[Chunk] = []
         self._rows = 0
@@ -203,7 +199,7 @@ class _Reader:
         requests = []
         for pull in due:
             pull.opaque = link.opaque()
-            requests.append(frame(self._header % (pull.begin, pull.count, pull.opaque)))
+            requests.append(self._requests.frame(pull.opaque, pull.begin, pull.count))
         link.send(b"".join(requests), len(due))
 
     def _receive(self, link: Link) -> None:
@@ -241,7 +237,7 @@ class _Reader:
             and _i64(buffer, starts[0] + POSITION_QUEUE_OFFSET)[0] == pull.begin
             and _i64(buffer, starts[-1] + POSITION_QUEUE_OFFSET)[0] == upto - 1
         ):
-            self.pulls.brought(pull, Chunk(None, starts), upto)
+            self.pulls.brought(pull, Chunk(None, starts), upto, size=answer.end - answer.begin)
         else:
             self._sort_out(link, pull, answer, starts)
 
@@ -410,25 +406,19 @@ class _Later(Exception):
     """Ask again in a moment."""
 
 
-def _header(request: PullMessageRequest) -> bytes:
-    """The request's header with places for the offset, the count and the opaque."""
-    ext = to_ext(request) | {"maxMsgNums": "<count>", "queueOffset": "<offset>"}
-    text = encode_request(RequestCode.PULL_MESSAGE, 0, ext).replace(b"%", b"%%")
-    # Written in the schema's order: before the offset stands no text with quotes in it, the tags stand behind both.
-    text = text.replace(b'"<count>"', b'"%d"', 1).replace(b'"<offset>"', b'"%d"', 1)
-    before, _, after = text.rpartition(b'"opaque":0')
-    return before + b'"opaque":%d' + after
-
-
 def record_starts(buffer: Buffer, begin: int, end: int) -> list[int]:
     """Where the records between `begin` and `end` of `buffer` start. Raises CorruptRecord unless they fill it."""
-    starts = []
-    while begin < end:
-        size, magic = _size_magic(buffer, begin) if end - begin >= RECORD_SIZE_MIN else (0, 0)
-        if size < RECORD_SIZE_MIN or (magic != MAGIC_V1 and magic != MAGIC_V2) or begin + size > end:
-            raise CorruptRecord("what a broker gave as messages are no records end to end")
-        starts.append(begin)
-        begin += size
+    starts: list[int] = []
+    add, size_at, at = starts.append, _i32, begin
+    last = end - RECORD_SIZE_MIN
+    while at <= last:
+        add(at)
+        (size,) = size_at(buffer, at)
+        if size < RECORD_SIZE_MIN:
+            break
+        at += size
+    if at != end:
+        raise CorruptRecord("what a broker gave as messages are no records end to end")
     return starts
 
 

@@ -10,9 +10,9 @@ by one look at all bytes; what lies between two `\\x02` is a pair when it has a 
 
 from __future__ import annotations
 
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import pairwise
-from typing import Any, TypeAlias
+from typing import Any, Protocol, Self, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -57,24 +57,100 @@ def slices(data: Bytes, begins: Ints, ends: Ints, kind: pa.DataType) -> pa.Array
     return taken.cast(kind) if is_large else taken
 
 
-class PropertyTexts:
-    """The properties of many records: pairs of name and value in the order of the records.
+class Properties(Protocol):
+    """The properties of many records."""
 
-    `data` holds all texts; pair `i` is `data[name_begins[i]:name_ends[i]]` and `data[value_begins[i]:value_ends[i]]`.
-    The pairs of record `r` are those from `firsts[r]` to `firsts[r + 1]`.
+    def named(self, name: bytes) -> pa.Array:
+        """Of each record the last value of that name (of 1, 2, 4 or 8 bytes) as text; null without one."""
+        ...
+
+    def maps(self, kind: pa.MapType) -> pa.Array:
+        """A map of each record's pairs; of two with one name the last value wins, in the place of the first."""
+        ...
+
+
+def properties(data: Bytes, begins: Ints, ends: Ints) -> Properties:
+    """Of the texts `data[begin:end]`; the byte before each is not looked at and must be there."""
+    texts, offsets = _joined(data, begins, ends)
+    separators = np.flatnonzero((texts - np.uint8(1)) < 2)
+    return AlikeProperties.of(texts, offsets, separators) or MixedProperties(texts, offsets, separators)
+
+
+class AlikeProperties:
+    """Records that all have the same names in the same order, as those of one producer have: nothing is looked for twice.
+
+    `separators` has a line a record. In column `2 * i` stands what ends pair `i - 1` and in `2 * i + 1` what ends the name
+    of pair `i`; one column more stands for the ends of the last values.
     """
 
-    def __init__(self, data: Bytes, begins: Ints, ends: Ints) -> None:
-        """Of the texts `data[begin:end]`; the byte before each is not looked at and must be there."""
-        self.count = len(begins)
-        texts, offsets = _joined(data, begins, ends)
-        self.data = texts
-        found = np.flatnonzero((texts - np.uint8(1)) < 2)
+    def __init__(self, texts: Bytes, separators: Ints, names: list[bytes]) -> None:
+        self._texts = texts
+        self._separators = separators
+        self._names = names
+
+    @classmethod
+    def of(cls, texts: Bytes, offsets: Ints, separators: Ints) -> Self | None:
+        count = len(offsets) - 1
+        width, rest = divmod(len(separators), count) if count else (0, 1)
+        if rest or width < 2:
+            return None
+        lines = separators.reshape(count, width)
+        kinds = texts[separators].reshape(count, width)
+        first = kinds[0].tolist()
+        if first != ([2, 1] * width)[:width] or not (kinds == kinds[0]).all() or (lines[:, 0] != offsets[:-1]).any():
+            return None
+        if first[-1] == 1:
+            lines = np.column_stack((lines, offsets[1:]))
+        elif (lines[:, -1] != offsets[1:] - 1).any():
+            return None
+        names = []
+        for place in range(0, lines.shape[1] - 1, 2):
+            begins, ends = lines[:, place] + 1, lines[:, place + 1]
+            size = int(ends[0] - begins[0])
+            name = texts[begins[0] : ends[0]].tobytes()
+            if not size or (ends - begins != size).any() or (lines[:, place + 2] - ends < 2).any():
+                return None
+            if (gather(texts, begins, np.dtype(f"S{size}")) != name.rstrip(b"\0")).any():
+                return None
+            names.append(name)
+        return cls(texts, lines, names) if len(set(names)) == len(names) else None
+
+    def named(self, name: bytes) -> pa.Array:
+        lines = self._separators
+        if name not in self._names:
+            return pa.nulls(len(lines), pa.string())
+        place = 2 * self._names.index(name)
+        return slices(self._texts, lines[:, place + 1] + 1, lines[:, place + 2], pa.string())
+
+    def maps(self, kind: pa.MapType) -> pa.Array:
+        lines = self._separators
+        count, width = len(lines), len(self._names)
+        values = slices(self._texts, (lines[:, 1::2] + 1).ravel(), lines[:, 2::2].ravel(), pa.string())
+        firsts = pa.array(np.arange(0, count * width + 1, width, dtype=np.int32))
+        return pa.MapArray.from_arrays(firsts, _repeated(tuple(self._names), count), values, type=kind)
+
+
+@lru_cache(maxsize=4)
+def _repeated(names: tuple[bytes, ...], count: int) -> pa.Array:
+    every = pa.array([name.decode() for name in names], pa.string())
+    return every.take(pa.array(np.tile(np.arange(len(names)), count)))
+
+
+class MixedProperties:
+    """Records with any pairs.
+
+    Pair `i` is `texts[name_begins[i]:name_ends[i]]` and `texts[value_begins[i]:value_ends[i]]`; the pairs of record `r` are
+    those from `firsts[r]` to `firsts[r + 1]`.
+    """
+
+    def __init__(self, texts: Bytes, offsets: Ints, separators: Ints) -> None:
+        self.texts = texts
+        self.count = len(offsets) - 1
         is_lead = np.zeros(texts.size, np.bool_)
         is_lead[offsets[:-1]] = True
         # One separator more behind the end, so that every pair has an end.
-        at = np.append(found, texts.size)
-        kinds = np.append(texts[found], np.uint8(2))
+        at = np.append(separators, texts.size)
+        kinds = np.append(texts[separators], np.uint8(2))
         outer = np.flatnonzero(kinds == 2)
         before, after = outer[:-1], outer[1:]
         name_begins, name_ends, value_ends = at[before] + 1, at[before + 1], at[after]
@@ -92,32 +168,26 @@ class PropertyTexts:
         """The record of each pair."""
         return np.repeat(np.arange(self.count, dtype=np.int64), np.diff(self.firsts))
 
-    def pairs_named(self, name: bytes) -> Ints:
-        """For each record the last pair of that name (of 1, 2, 4 or 8 bytes), -1 without one."""
+    def named(self, name: bytes) -> pa.Array:
         sizes = self.name_ends - self.name_begins
-        of_size = np.flatnonzero(sizes == len(name))
+        found = np.flatnonzero(sizes == len(name))
         number = _AS_NUMBER[len(name)]
-        if of_size.size:
+        if found.size:
             wanted = np.frombuffer(name, number)[0]
-            of_size = of_size[gather(self.data, self.name_begins[of_size], number) == wanted]
+            found = found[gather(self.texts, self.name_begins[found], number) == wanted]
         pairs = np.full(self.count, -1, np.int64)
-        pairs[self.rows[of_size]] = of_size
-        return pairs
-
-    def values(self, pairs: Ints) -> pa.Array:
-        """The values of these pairs as text, null for -1."""
+        pairs[self.rows[found]] = found
         there = pairs >= 0
         if not there.any():
-            return pa.nulls(len(pairs), pa.string())
+            return pa.nulls(self.count, pa.string())
         found = pairs[there]
-        texts = slices(self.data, self.value_begins[found], self.value_ends[found], pa.string())
-        if len(found) == len(pairs):
-            return texts
-        return texts.take(pa.array(np.cumsum(there) - 1, mask=~there))
+        values = slices(self.texts, self.value_begins[found], self.value_ends[found], pa.string())
+        if len(found) == self.count:
+            return values
+        return values.take(pa.array(np.cumsum(there) - 1, mask=~there))
 
     def maps(self, kind: pa.MapType) -> pa.Array:
-        """A map of each record's pairs; of two with one name the last value wins, in the place of the first."""
-        names = slices(self.data, self.name_begins, self.name_ends, pa.string())
+        names = slices(self.texts, self.name_begins, self.name_ends, pa.string())
         values, firsts = np.arange(len(names), dtype=np.int64), self.firsts
         kept = _kept(self.rows, names, self.count)
         if kept is not None:
@@ -125,7 +195,7 @@ class PropertyTexts:
             names = names.filter(pa.array(is_kept))
             firsts = np.append(0, np.cumsum(is_kept))[firsts]
             values = values[is_kept]
-        texts = slices(self.data, self.value_begins[values], self.value_ends[values], pa.string())
+        texts = slices(self.texts, self.value_begins[values], self.value_ends[values], pa.string())
         return pa.MapArray.from_arrays(pa.array(firsts.astype(np.int32)), names, texts, type=kind)
 
 

@@ -77,7 +77,8 @@ class Node:
                         return
                     if given is not None:
                         code, ext, body = given
-                        connection.sendall(frame(encode_response(code, head.opaque, ext, "as the test says"), body))
+                        header = encode_response(code, head.opaque, ext, "as the test says", codec=each.codec)
+                        connection.sendall(frame(header, body, each.codec))
 
     def close(self) -> None:
         for each in (self._server, *self._sockets):

@@ -114,6 +114,26 @@ def test_columns_are_what_the_reader_of_single_records_says(made, gap, random):
         assert batch.column(name).to_pylist() == [row[name] for row in expected], name
 
 
+@settings(max_examples=150, deadline=None)
+@given(
+    st.lists(st.sampled_from(["KEYS", "TAGS", "UNIQ_KEY", "a", "ab", "ü", "z\0"]), max_size=5),
+    st.lists(st.lists(values.filter(lambda text: "\x02" not in text), min_size=5, max_size=5), min_size=1, max_size=8),
+    st.sampled_from(["\x02", ""]),
+    st.sampled_from([None, 0, -1]),
+)
+def test_messages_of_one_producer_are_alike(some, texts, end, other):
+    """Most batches take this way; one that is different among them must not."""
+    made = ["\x02".join(f"{name}\x01{value}" for name, value in zip(some, each, strict=False)) + end for each in texts]
+    if other is not None:
+        made[other] = made[other].replace("TAGS", "TAGX").replace("ab", "a")
+    encoded = [plain(properties=text.encode()) for text in made]
+    batch = record_batch(*laid_out(encoded), ["properties", "keys", "tags", "message_id"], {})
+    batch.validate(full=True)
+    for row, record in zip(batch.to_pylist(), encoded, strict=True):
+        expected = row_of(record)
+        assert row == {name: expected[name] for name in row}
+
+
 @settings(max_examples=30, deadline=None)
 @given(st.lists(records(), min_size=1, max_size=6), st.sets(st.sampled_from(list(COLUMNS)), min_size=1))
 def test_a_choice_of_columns_is_the_same_columns(made, wanted):

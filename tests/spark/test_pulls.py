@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmqkit.spark.pulls import COUNT_FIRST, Pulls
+from rmqkit.spark.pulls import BYTES_AHEAD, COUNT_FIRST, Pulls
 
 
 @given(
@@ -47,6 +47,29 @@ def test_the_first_pull_is_alone_and_its_answer_tells_the_count():
     pulls.brought(first, "first", 32)
     assert list(pulls.done()) == ["first"]
     assert [(pull.begin, pull.end) for pull in pulls.due()] == [(32, 64), (64, 96), (96, 128)]
+
+
+def test_half_of_what_may_be_in_flight_is_asked_for_at_once():
+    pulls: Pulls[str] = Pulls(0, 10_000, depth=4)
+    (first,) = pulls.due()
+    pulls.brought(first, "", 32)
+    list(pulls.done())
+    flying = pulls.due()
+    assert len(flying) == 4
+    asked = []
+    for pull in flying:
+        pulls.brought(pull, "", pull.end)
+        list(pulls.done())
+        asked.append(len(pulls.due()))
+    assert asked == [0, 2, 0, 2]
+
+
+def test_large_answers_are_fewer():
+    pulls: Pulls[str] = Pulls(0, 10_000, depth=16)
+    (first,) = pulls.due()
+    pulls.brought(first, "", 1, size=BYTES_AHEAD // 3)
+    list(pulls.done())
+    assert len(pulls.due()) == 3
 
 
 def test_a_hole_is_asked_for_before_anything_new():
