@@ -70,3 +70,17 @@ def places(frame):
 
 def expected(*parts):
     return sorted((each.topic, each.queue, offset) for each in parts for offset in offsets(each))
+
+
+def stored(own, topic):
+    """All messages that brokers have of a topic, by queue and offset."""
+    reader = own.closes(own.pull_consumer(consume_from="first"))
+    queues = reader.queues(topic)
+    reader.assign(queues)
+    wanted = sum(reader.offset_max(queue) - reader.offset_min(queue) for queue in queues)
+    found = []
+    for _ in range(100):
+        if len(found) >= wanted:
+            break
+        found += reader.poll(100, 1000)
+    return sorted(found, key=lambda message: (message.queue.broker_name, message.queue.queue_id, message.queue_offset))

@@ -145,6 +145,16 @@ class TestBatches:
         assert places(lake.read(spark, log.folder.uri)) == expected(part("T", 0, 0, 10))
         assert self.data(log) == set(log.state().files)
 
+    def test_a_checkpoint_that_was_put_back(self, spark, log):
+        """Batch 1 comes again and is another one: more messages were there when it was planned anew."""
+        self.bring(spark, log, 0, part("T", 0, 0, 10))
+        self.bring(spark, log, 1, part("T", 0, 10, 15))
+        added = self.bring(spark, log, 1, part("T", 0, 10, 20))
+        assert (added.rows, added.repeated, added.is_new) == (5, 5, True)
+        assert self.bring(spark, log, 1, part("T", 0, 10, 20)) == NOTHING
+        assert places(lake.read(spark, log.folder.uri)) == expected(part("T", 0, 0, 20))
+        assert self.data(log) == set(Log(log.folder).state().files)
+
     def test_killed_between_files_and_entry(self, spark, log, monkeypatch):
         self.bring(spark, log, 0, part("T", 0, 0, 10))
 
@@ -304,9 +314,10 @@ class TestIngest:
         assert (done.rows, done.repeated) == (10, 0)
         # An old checkpoint has not seen what came later.
         shutil.copytree(kept, path / "_lake" / "checkpoints", dirs_exist_ok=True)
+        send(own, topic, 50, 55)
         done = ingest(spark, topic, path, namesrv=own.namesrv)
-        assert (done.rows, done.repeated) == (0, 15)
-        assert numbers(lake.read(spark, path)) == list(range(50))
+        assert (done.rows, done.repeated) == (5, 15)
+        assert numbers(lake.read(spark, path)) == list(range(55))
         assert lake.describe(path).gaps == []
 
     def test_killed_between_files_and_entry(self, spark, own, tmp_path, monkeypatch):

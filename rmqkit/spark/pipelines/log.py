@@ -148,9 +148,7 @@ class State:
         """Raises LakeDamaged for an entry that does not fit what was there before it."""
         match entry:
             case Batch():
-                if self.has(entry.query, entry.batch):
-                    raise LakeDamaged(f"entry {number} brings batch {entry.batch} of query {entry.query} once more")
-                self.batches[entry.query] = entry.batch
+                self.batches[entry.query] = max(entry.batch, self.batches.get(entry.query, -1))
                 self.covered = coverage.added(self.covered, entry.ranges())
                 for topic, names in entry.clusters.items():
                     self.clusters[topic] = sorted({*self.clusters.get(topic, []), *names})

@@ -6,7 +6,9 @@ Spark's progress of a query is asked for a few times a second; each micro-batch 
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -14,6 +16,7 @@ import msgspec
 from rmqkit.spark import ranges
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
 #: Spark takes whole seconds by its types, and parts of them in fact
@@ -30,6 +33,9 @@ class Progress(msgspec.Struct, frozen=True):
     batch: int | None = None
     batch_rows: int = 0
     offsets: dict[str, Any] = {}
+    #: of a job that is no stream: tasks of the stages that run now
+    tasks_done: int = 0
+    tasks: int = 0
 
 
 class Watch:
@@ -103,3 +109,33 @@ def wait(
     finally:
         if query.isActive:
             query.stop()
+
+
+@contextmanager
+def jobs(spark: SparkSession, on_progress: Callable[[Progress], None] | None) -> Iterator[None]:
+    """Tell of the tasks of what runs meanwhile in the session, from a thread of its own."""
+    if on_progress is None:
+        yield
+        return
+    ended = threading.Event()
+    told = Progress()
+
+    def look() -> None:
+        nonlocal told
+        tracker = spark.sparkContext.statusTracker()
+        while not ended.wait(LOOK_S):
+            stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
+            done = sum(stage.numCompletedTasks for stage in stages if stage)
+            tasks = sum(stage.numTasks for stage in stages if stage)
+            now = Progress(tasks_done=done, tasks=tasks)
+            if tasks and now != told:
+                told = now
+                on_progress(now)
+
+    thread = threading.Thread(target=look, name="spark-progress", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()

@@ -1,0 +1,148 @@
+"""Copies of a topic in another topic, of the same cluster or another one: what is there now, or everything as it comes.
+
+    copy(spark, "orders", "orders", namesrv="east:9876", to_namesrv="west:9876")
+    copy(spark, "orders", "orders", …, follow=True, checkpoint="/data/copies/orders")
+
+A streaming query reads, and sends each micro-batch in the order that `forwarding` describes; batches follow each
+other, so the order of a queue (or key) holds across them. At least once: a batch that runs again is sent again with
+the same DEDUP_KEY, `<query id>/<batch>//<task>/<row>`. With a checkpoint the next copy goes on where the last one
+ended; without one a copy begins at the earliest message.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from rmqkit.errors import ConfigError
+from rmqkit.spark import ranges
+from rmqkit.spark.options import parse
+from rmqkit.spark.pipelines import batches, forwarding
+from rmqkit.spark.pipelines.folders import Folder, open_folder
+from rmqkit.spark.pipelines.progress import Progress, wait
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+TRIGGER = "5 seconds"
+SOURCE = "rocketmq"
+
+
+class Copied(msgspec.Struct, kw_only=True):
+    """What a copy did. `offsets` (topic, broker, queue) are read next, None when no batch ended."""
+
+    topic: str
+    to_topic: str
+    checkpoint: str | None
+    rows: int = 0
+    batches: int = 0
+    offsets: dict[str, Any] | None = None
+
+
+def copy(
+    spark: SparkSession,
+    topic: str,
+    to_topic: str,
+    *,
+    namesrv: str | None = None,
+    to_namesrv: str | None = None,
+    follow: bool = False,
+    checkpoint: str | os.PathLike[str] | None = None,
+    order: str = "queue",
+    rate: int | None = None,
+    options: Mapping[str, str] | None = None,
+    sink_options: Mapping[str, str] | None = None,
+    trigger: str = TRIGGER,
+    on_progress: Callable[[Progress], None] | None = None,
+    stop: Callable[[], bool] | None = None,
+) -> Copied:
+    """Send what `topic` has to `to_topic`; with `follow` also what comes, every `trigger`, until `stop` says so or Ctrl-C.
+
+    `to_namesrv` is `namesrv` unless it is another cluster. `options` are the source's, `sink_options` the sink's
+    (docs/spark.md); `rate` messages a second in all. Raises ConfigError, NoRoute, and what the query raised.
+    """
+    if follow and checkpoint is None:
+        raise ConfigError("a copy that follows wants a checkpoint: a folder that says how far it is")
+    given = {"startingOffsets": "earliest"} | {key: str(value) for key, value in (options or {}).items()}
+    given |= {"subscribe": topic} | ({"namesrv": namesrv} if namesrv else {})
+    servers = parse(given, "stream").namesrv
+    to_servers = parse({"topic": to_topic, "namesrv": to_namesrv or ";".join(servers)}, "sink").namesrv
+    if topic == to_topic and servers == to_servers:
+        raise ConfigError(f"{topic} cannot be copied into itself: each copy would be copied again")
+    temporary = tempfile.mkdtemp(prefix="rmqkit-copy-") if checkpoint is None else None
+    place = open_folder(checkpoint or temporary or "", spark)
+    done = Copied(topic=topic, to_topic=to_topic, checkpoint=None if temporary else place.uri)
+    sending = _Sending(place, done, ";".join(to_servers), order, rate, sink_options)
+
+    def told(progress: Progress) -> None:
+        done.offsets = progress.offsets
+        if on_progress:
+            on_progress(progress)
+
+    try:
+        rows = spark.readStream.format(SOURCE).options(**given).load()
+        forwarding.check(rows, order)
+        writer = rows.writeStream.foreachBatch(sending).option("checkpointLocation", place.uri)
+        writer = writer.trigger(processingTime=trigger) if follow else writer.trigger(availableNow=True)
+        wait(writer.start(), told, stop, endless=follow)
+    except Exception:
+        # Spark wraps what a batch raised in its own words and a JVM's stack.
+        if sending.error is not None:
+            raise sending.error from None
+        raise
+    finally:
+        if temporary:
+            shutil.rmtree(temporary, ignore_errors=True)
+    return done
+
+
+class _Sending:
+    """What Spark calls with each micro-batch."""
+
+    def __init__(
+        self,
+        checkpoint: Folder,
+        done: Copied,
+        namesrv: str,
+        order: str,
+        rate: int | None,
+        options: Mapping[str, str] | None,
+    ) -> None:
+        self._checkpoint = checkpoint
+        self._done = done
+        self._namesrv = namesrv
+        self._order = order
+        self._rate = rate
+        self._options = options
+        self.error: Exception | None = None
+
+    def __call__(self, rows: DataFrame, batch: int) -> None:
+        try:
+            self._send(rows, batch)
+        except Exception as error:
+            self.error = error
+            raise
+
+    def _send(self, rows: DataFrame, batch: int) -> None:
+        query = batches.query_id(self._checkpoint)
+        queues = list(ranges.flat(batches.offsets_of(self._checkpoint, batch).end))
+        tasks, per_task = forwarding.tasks_of(rows, len(queues), self._rate)
+        if self._order == "queue":
+            targets = forwarding.target_queues(self._done.to_topic, self._namesrv)
+            messages = forwarding.in_queue_order(rows, forwarding.placed(queues, targets), tasks)
+        else:
+            messages = forwarding.in_key_order(rows, tasks)
+        self._done.rows += forwarding.write(
+            messages,
+            self._done.to_topic,
+            self._namesrv,
+            run_id=f"{query}/{batch}",
+            per_task=per_task,
+            options=self._options,
+        )
+        self._done.batches += 1

@@ -1,0 +1,230 @@
+"""Figures of a topic's messages by the hour: how many, how large, how late, and which keys are hot.
+
+    found = stats(spark, "orders", namesrv="127.0.0.1:9876", plot="orders.svg")
+    found = stats(spark, path="/data/orders", since=…)
+
+Hours are those of store time, in UTC. Latency is store time minus born time: the way from the sender to the log, and of a
+message that was delayed or sent back also that. The two times are of two clocks: `before_born` counts messages that seem to
+have been stored before they were made. Percentiles of more than ACCURACY values are Spark's approximate ones.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from rmqkit.errors import ConfigError
+from rmqkit.spark.pipelines import lake
+from rmqkit.spark.pipelines.progress import Progress, jobs
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+ACCURACY = 10_000
+SHARES = (0.5, 0.95, 0.99)
+SOURCE = "rocketmq"
+NEEDED = ("topic", "keys", "body", "born_time", "store_time")
+#: kinds of files that a plot can be
+PLOT_TYPES = (".svg", ".png", ".pdf")
+
+
+class Spread(msgspec.Struct, frozen=True):
+    """Percentiles of many values."""
+
+    p50: float
+    p95: float
+    p99: float
+    max: float
+
+
+class Hour(msgspec.Struct, frozen=True):
+    """One hour of one topic: `per_s` is the mean over the whole hour, `peak_per_s` the most in one second; sizes of
+    bodies in bytes; latency in ms."""
+
+    topic: str
+    hour: str
+    messages: int
+    bytes: int
+    per_s: float
+    peak_per_s: int
+    size: Spread
+    latency_ms: Spread
+    before_born: int
+
+
+class HotKey(msgspec.Struct, frozen=True):
+    """A key and its part of the messages of an hour."""
+
+    topic: str
+    hour: str
+    key: str
+    messages: int
+    share: float
+
+
+class Stats(msgspec.Struct, frozen=True):
+    """`hours` by topic and hour, `keys` the hottest of each, most messages first."""
+
+    hours: list[Hour]
+    keys: list[HotKey]
+    plot: str | None = None
+
+    @property
+    def messages(self) -> int:
+        return sum(hour.messages for hour in self.hours)
+
+
+def stats(
+    spark: SparkSession,
+    topic: str | Sequence[str] | None = None,
+    *,
+    namesrv: str | None = None,
+    path: str | os.PathLike[str] | None = None,
+    since: lake.Time | None = None,
+    until: lake.Time | None = None,
+    hot_keys: int = 5,
+    plot: str | os.PathLike[str] | None = None,
+    options: Mapping[str, str] | None = None,
+    on_progress: Callable[[Progress], None] | None = None,
+) -> Stats:
+    """Of a topic (or several), or of a lake at `path`; stored in [since, until).
+
+    `options` are the data source's (docs/spark.md). `plot` is a file to draw (SVG, PNG or PDF; wants matplotlib). Raises
+    ConfigError, LakeMissing, LakeDamaged, and what the query raised.
+    """
+    if plot is not None:
+        _check_plot(Path(plot))
+    topics = [topic] if isinstance(topic, str) else topic
+    with jobs(spark, on_progress):
+        found = stats_of(_rows(spark, topics, namesrv, path, since, until, options), hot_keys=hot_keys)
+    if plot is None:
+        return found
+    from rmqkit.spark.pipelines.stats_plot import draw
+
+    draw(found, Path(plot))
+    return msgspec.structs.replace(found, plot=os.fspath(plot))
+
+
+def _check_plot(path: Path) -> None:
+    from importlib.util import find_spec
+
+    if path.suffix.lower() not in PLOT_TYPES:
+        raise ConfigError(f"{path}: a plot is one of {', '.join(PLOT_TYPES)}")
+    if find_spec("matplotlib") is None:
+        raise ConfigError("a plot wants matplotlib: pip install 'rmqkit[report]'")
+
+
+def _rows(
+    spark: SparkSession,
+    topics: Sequence[str] | None,
+    namesrv: str | None,
+    path: str | os.PathLike[str] | None,
+    since: lake.Time | None,
+    until: lake.Time | None,
+    options: Mapping[str, str] | None,
+) -> DataFrame:
+    if path is not None:
+        return lake.read(spark, path, topics=topics, since=since, until=until)
+    if not topics:
+        raise ConfigError("name a topic, or the path of a lake")
+    given = {key: str(value) for key, value in (options or {}).items()}
+    given |= {"subscribe": ",".join(topics), "columns": ",".join(NEEDED)} | ({"namesrv": namesrv} if namesrv else {})
+    if since is not None:
+        given |= {"startingTimestamp": str(lake.millis(since)), "startingOffsetsByTimestampStrategy": "latest"}
+    if until is not None:
+        given["endingTimestamp"] = str(lake.millis(until))
+    rows = spark.read.format(SOURCE).options(**given).load()
+    return rows.where(lake.stored(since, until)) if since is not None or until is not None else rows
+
+
+def stats_of(rows: DataFrame, *, hot_keys: int = 5) -> Stats:
+    """Of any messages with the columns NEEDED."""
+    from pyspark.sql import functions as F
+
+    slim = rows.select(
+        "topic",
+        lake.hour_column(F.col("store_time")).alias("hour"),
+        F.floor(F.unix_millis("store_time") / 1000).alias("second"),
+        F.octet_length("body").alias("size"),
+        (F.unix_millis("store_time") - F.unix_millis("born_time")).alias("latency_ms"),
+        "keys",
+    ).persist()
+    try:
+        peaks = {(row[0], row[1]): row[2] for row in _peaks(slim).collect()}
+        hours = [_hour(row.asDict(), peaks) for row in _hours(slim).collect()]
+        counts = {(hour.topic, hour.hour): hour.messages for hour in hours}
+        keys = [
+            HotKey(topic, hour, key, messages, messages / counts[topic, hour])
+            for topic, hour, key, messages in _hot(slim, hot_keys).collect()
+        ]
+    finally:
+        slim.unpersist()
+    return Stats(hours, keys)
+
+
+def _hours(slim: DataFrame) -> DataFrame:
+    from pyspark.sql import functions as F
+
+    return (
+        slim.groupBy("topic", "hour")
+        .agg(
+            F.count("*").alias("messages"),
+            F.coalesce(F.sum("size"), F.lit(0)).alias("bytes"),
+            *_spread("size"),
+            *_spread("latency_ms"),
+            F.count_if(F.col("latency_ms") < 0).alias("before_born"),
+        )
+        .orderBy("topic", "hour")
+    )
+
+
+def _spread(name: str) -> Iterable[Column]:
+    from pyspark.sql import functions as F
+
+    return (
+        F.percentile_approx(name, list(SHARES), ACCURACY).alias(f"{name}_shares"),
+        F.max(name).alias(f"{name}_max"),
+    )
+
+
+def _peaks(slim: DataFrame) -> DataFrame:
+    from pyspark.sql import functions as F
+
+    seconds = slim.groupBy("topic", "hour", "second").agg(F.count("*").alias("messages"))
+    return seconds.groupBy("topic", "hour").agg(F.max("messages"))
+
+
+def _hot(slim: DataFrame, count: int) -> DataFrame:
+    """The most frequent keys of each hour; a message with several keys counts for each."""
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F
+
+    each = slim.select("topic", "hour", F.explode(F.split("keys", " ")).alias("key")).where("key <> ''")
+    counted = each.groupBy("topic", "hour", "key").agg(F.count("*").alias("messages"))
+    place = Window.partitionBy("topic", "hour").orderBy(F.desc("messages"), "key")
+    ranked = counted.withColumn("place", F.row_number().over(place)).where(F.col("place") <= count)
+    return ranked.orderBy("topic", "hour", "place").select("topic", "hour", "key", "messages")
+
+
+def _hour(row: Mapping[str, Any], peaks: Mapping[tuple[str, str], int]) -> Hour:
+    return Hour(
+        topic=row["topic"],
+        hour=row["hour"],
+        messages=row["messages"],
+        bytes=row["bytes"],
+        per_s=row["messages"] / 3600,
+        peak_per_s=peaks[row["topic"], row["hour"]],
+        size=_of(row, "size"),
+        latency_ms=_of(row, "latency_ms"),
+        before_born=row["before_born"],
+    )
+
+
+def _of(row: Mapping[str, Any], name: str) -> Spread:
+    """Zeros where no message had a value."""
+    values = [*(row[f"{name}_shares"] or [0, 0, 0]), row[f"{name}_max"] or 0]
+    return Spread(*map(float, values))

@@ -1,0 +1,57 @@
+"""The picture of `stats`: messages, sizes and latencies by the hour, a colour for each topic."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rmqkit.spark.pipelines.stats import Hour, Stats
+
+WIDTH_IN, HEIGHT_IN = 11.6, 8.0
+#: topics with a line of their own: those with the most messages
+TOPICS_MAX = 8
+LABELS_MAX = 24
+
+
+def draw(found: Stats, path: Path) -> None:
+    """Write the picture; its suffix says what kind. Raises ImportError without matplotlib."""
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+
+    names = sorted({hour.hour for hour in found.hours})
+    with mpl.rc_context({"svg.fonttype": "none", "font.size": 9}):
+        figure = Figure(figsize=(WIDTH_IN, HEIGHT_IN), layout="constrained")
+        rates, sizes, latencies = figure.subplots(3, 1, sharex=True)
+        for topic, hours in _by_topic(found).items():
+            places = [names.index(hour.hour) for hour in hours]
+            [line] = rates.plot(places, [hour.per_s for hour in hours], marker="o", markersize=3, label=topic)
+            colour = line.get_color()
+            rates.plot(places, [hour.peak_per_s for hour in hours], ":", color=colour)
+            _spread(sizes, places, hours, "size", colour)
+            _spread(latencies, places, hours, "latency_ms", colour)
+        rates.set_ylabel("messages a second\n(mean, dotted: peak)")
+        sizes.set_ylabel("bytes of a body\n(p50, dashed p95, dotted p99)")
+        latencies.set_ylabel("ms from born to stored\n(p50, dashed p95, dotted p99)")
+        for axes in (rates, sizes, latencies):
+            axes.set_ylim(bottom=0)
+            axes.grid(True, alpha=0.3)
+        if found.hours:
+            rates.legend(loc="upper left", ncols=4)
+        step = max(1, -(-len(names) // LABELS_MAX))
+        latencies.set_xticks(range(0, len(names), step), names[::step], rotation=60, ha="right")
+        latencies.set_xlabel("hour of store time (UTC)")
+        figure.savefig(path)
+
+
+def _by_topic(found: Stats) -> dict[str, list[Hour]]:
+    topics: dict[str, list[Hour]] = {}
+    for hour in found.hours:
+        topics.setdefault(hour.topic, []).append(hour)
+    largest = sorted(topics, key=lambda topic: -sum(hour.messages for hour in topics[topic]))[:TOPICS_MAX]
+    return {topic: topics[topic] for topic in largest}
+
+
+def _spread(axes: Any, places: list[int], hours: list[Hour], name: str, colour: str) -> None:
+    for share, style in (("p50", "-"), ("p95", "--"), ("p99", ":")):
+        axes.plot(places, [getattr(getattr(hour, name), share) for hour in hours], style, color=colour)
