@@ -1,0 +1,254 @@
+"""The audit: every promise of every run, asked in one Spark query that is keyed by run.
+
+    run folders, histories → rows → tables → contexts, leases (Python, a run or a queue at a time)
+        → 13 promises, each a query for its facts and one for what breaks it → findings
+
+The answer is that of the in-process checkers (`rmqkit.drill.promises`): the same judgement of each promise, the same number of
+facts, the same violations in the same words, with the rows of the history they are about. How many runs and rows there are is
+Spark's affair: nothing here loops over runs but the reading of their plans, and nothing comes to the driver but findings.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from rmqkit.drill.history import History
+from rmqkit.drill.plan import Plan, Replication
+from rmqkit.drill.promises import PROMISES, Judgement, commits, roles, waits
+from rmqkit.drill.promises.contract import TOLD_MAX
+from rmqkit.drill.verdict import EXIT_CODES
+from rmqkit.spark.audit import of_messages, of_nodes, of_takeovers, steps, tables, views
+from rmqkit.spark.audit.tables import AuditError, Run
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+#: by name, in the order of reports
+QUERIES = {query.name: query for query in (*of_messages.QUERIES, *of_nodes.QUERIES, *of_takeovers.QUERIES)}
+#: a promise of a plug-in, which is a function over a whole history and no query
+NOT_A_QUERY = "this promise has no query: only `rmqkit drill` checks it"
+Given = Path | str | Run | tuple[str, History] | tuple[str, History, Plan]
+
+
+class Violation(NamedTuple):
+    """One fact that breaks a promise: the rows of the history that show it, the message's key ("" of no single one), in words."""
+
+    ops: tuple[int, ...]
+    key: str
+    what: str
+
+
+class Audited(NamedTuple):
+    """One promise of one run. Of `broken` violations the first `TOLD_MAX` are told."""
+
+    run: str
+    promise: str
+    judgement: Judgement
+    violations: tuple[Violation, ...]
+    facts: int
+    broken: int = 0
+    #: why it is inconclusive
+    why: str = ""
+
+
+def audit(spark: SparkSession, runs: Iterable[Given], *, to: Path | str | None = None) -> list[Audited]:
+    """Every promise of these runs: folders of drills, or (name, history, plan) in memory.
+
+    In the order of the runs, and of the promises in reports; a run whose drill itself proved nothing has one line without a
+    promise. `to` is a folder that is given the tables (`tables.TABLES`) and `findings` as Parquet: anything that Spark can write
+    to. Without it they are in a temporary one of this machine, for a local master. Raises AuditError, PlanError.
+    """
+    known = tables.found(runs)
+    to_judge = [run for run in known if not run.why]
+    found: dict[str, list[Audited]] = {run.name: [] for run in known}
+    for run in known:
+        if run.why:
+            found[run.name].append(Audited(run.name, "", Judgement.INCONCLUSIVE, (), 0, why=run.why))
+    for run, name in asked(to_judge):
+        if name not in QUERIES:
+            found[run].append(Audited(run, name, Judgement.INCONCLUSIVE, (), 0, why=NOT_A_QUERY))
+    if to_judge:
+        with prepared(spark, to_judge, to) as session:
+            for name in QUERIES:
+                for row in findings(session, name).collect():
+                    found[row.run].append(_audited(row))
+            if to is not None:
+                tables.write(session, to)
+    made = [each for name in found for each in sorted(found[name], key=_place)]
+    if to is not None:
+        _write_findings(spark, made, to)
+    return made
+
+
+def _place(found: Audited) -> int:
+    names = list(PROMISES)
+    return names.index(found.promise) if found.promise in names else len(names)
+
+
+def _audited(row: Any) -> Audited:
+    told = tuple(Violation(tuple(each.ops), each.key, each.what) for each in row.told or ())
+    if row.broken:
+        return Audited(row.run, row.promise, Judgement.BROKEN, told, row.facts, row.broken)
+    if row.lacking or not row.facts:
+        why = row.lacking or "nothing was seen to judge it by"
+        return Audited(row.run, row.promise, Judgement.INCONCLUSIVE, (), row.facts, why=why)
+    return Audited(row.run, row.promise, Judgement.VALID, (), row.facts)
+
+
+# --- what the queries stand on
+
+
+@contextlib.contextmanager
+def prepared(spark: SparkSession, runs: Sequence[Run], to: Path | str | None = None) -> Iterator[SparkSession]:
+    """A session of its own, over the same Spark, with all tables and views of these runs.
+
+    What several queries ask is computed once and lies in Parquet files: under `to`, else in a folder that goes at the end.
+    """
+    session = spark.newSession()
+    # A group of a step is a row with all that the step reads.
+    session.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "100")
+    with _scratch(spark, to) as folder:
+
+        def keep(name: str, frame: DataFrame, *by: str) -> None:
+            frame.write.mode("overwrite").partitionBy(*by).parquet(f"{folder}/{name}")
+            session.read.parquet(f"{folder}/{name}").createOrReplaceTempView(name)
+
+        keep("rows", tables.rows(session, runs), "kind")
+        tables.make(session)
+        session.createDataFrame([_plan_row(run) for run in runs], _PLAN).createOrReplaceTempView("plans")
+        session.createDataFrame(asked(runs), "run string, promise string").createOrReplaceTempView("asked")
+        keep("totals", session.sql(views.TOTALS))
+        for name, kinds, keys, step, schema in _STEPS:
+            keep(name, _stepped(session, kinds, keys, step, schema))
+        keep("runs", session.sql(views.RUNS))
+        for name, query in views.VIEWS.items():
+            if name in views.KEPT:
+                keep(name, session.sql(query))
+            else:
+                session.sql(query).createOrReplaceTempView(name)
+        yield session
+
+
+@contextlib.contextmanager
+def _scratch(spark: SparkSession, to: Path | str | None) -> Iterator[str]:
+    if to is not None:
+        yield f"{to}/kept"
+    elif not spark.sparkContext.master.startswith("local"):
+        raise AuditError("where should the tables be? give a folder that the whole cluster reaches (--to)")
+    else:
+        with tempfile.TemporaryDirectory(prefix="rmqkit-audit-") as folder:
+            yield Path(folder).as_uri()
+
+
+_STEPS: Sequence[tuple[str, Sequence[str], Sequence[str], Any, str]] = (
+    ("contexts", ("event", "role", "node", "end", steps.LAST), ("run",), steps.context, steps.CONTEXT),
+    ("leases", ("lock", "unlock"), ("run", "key", "broker", "queue"), steps.leases, steps.LEASES),
+)
+
+
+def _stepped(session: SparkSession, kinds: Sequence[str], keys: Sequence[str], step: Any, schema: str) -> DataFrame:
+    """What a step in Python says of the rows of these kinds, group by group."""
+    from pyspark.sql.functions import arrow_udf
+
+    # The grouped calls of PySpark (applyInArrow) want pandas, whatever they are given.
+    session.udf.register("step", arrow_udf(step, f"array<struct<{schema}>>"))
+    names = [column.split()[0] for column in tables.COLUMNS.split(", ")]
+    wanted = ", ".join(f"'{kind}'" for kind in kinds)
+    return session.sql(f"""
+        SELECT inline(step(run, plan, last_ms, rows)) FROM (
+          SELECT r.run, any_value(p.plan) AS plan, any_value(coalesce(t.last_ms, 0L)) AS last_ms,
+            collect_list(struct({", ".join(f"r.{name}" for name in names)})) AS rows
+          FROM (SELECT run, {", ".join(names)} FROM rows UNION ALL {_LAST_ROWS}) r
+          JOIN plans p ON r.run = p.run LEFT JOIN totals t ON r.run = t.run
+          WHERE r.kind IN ({wanted}) GROUP BY {", ".join(f"r.{key}" for key in keys)})
+    """)
+
+
+#: one row of each run, so that one without any other has a context
+_LAST_ROWS = f"SELECT run, -1L, '', '{steps.LAST}', '', '', 0L, 0L, 'ok', '', -1, -1L, '{{}}' FROM plans"
+
+_PLAN = (
+    "run string, plan string, replicas int, is_quorum boolean, is_strict boolean, saved_ms bigint, send_timeout_ms bigint, "
+    "recover_max_ms bigint, slave_timeout_ms bigint, flush_timeout_ms bigint, at_once_max_ms bigint"
+)
+
+
+def _plan_row(run: Run) -> tuple[Any, ...]:
+    plan = run.plan
+    return (
+        run.name,
+        plan.dumps(),
+        plan.replicas,
+        plan.mode.replication is Replication.QUORUM,
+        plan.strict_locks,
+        plan.setting("flushConsumerOffsetInterval", commits.FLUSH_CONSUMER_OFFSET_MS) + commits.MARGIN_MS,
+        plan.send_timeout_ms,
+        plan.recover_max_ms,
+        plan.setting("slaveTimeout", waits.SLAVE_TIMEOUT_MS),
+        plan.setting("syncFlushTimeout", waits.SYNC_FLUSH_TIMEOUT_MS),
+        2 * plan.member_sync_ms + roles.MARGIN_MS,
+    )
+
+
+def asked(runs: Sequence[Run]) -> list[tuple[str, str]]:
+    """(run, promise): what each run's plan asks, as the engine does."""
+    made = {name: make() for name, make in PROMISES.items()}
+    found = []
+    for run in runs:
+        names = run.plan.promises or tuple(made)
+        found += [(run.name, name) for name in names if name not in made or made[name].applies(run.plan)]
+    return found
+
+
+# --- findings
+
+
+def findings(session: SparkSession, name: str) -> DataFrame:
+    """Of one promise, for every run that makes it: run, promise, facts, lacking, broken (how many), told (the first of them: ops,
+    key, what); over the views of `prepared`."""
+    query = QUERIES[name]
+    return session.sql(f"""
+        WITH facts AS ({query.facts}), broken AS ({query.broken}), ranked AS (
+          SELECT *, row_number() OVER (PARTITION BY run ORDER BY ops, key, what) AS number,
+            count(*) OVER (PARTITION BY run) AS all FROM broken
+        ), told AS (
+          SELECT run, any_value(all) AS broken,
+            transform(array_sort(collect_list(struct(number, ops, key, what))), t -> struct(t.ops, t.key, t.what)) AS told
+          FROM ranked WHERE number <= {TOLD_MAX} GROUP BY run
+        )
+        SELECT a.run, a.promise, coalesce(f.facts, 0) AS facts, coalesce(f.lacking, '') AS lacking,
+          coalesce(t.broken, 0) AS broken, t.told
+        FROM asked a LEFT JOIN facts f ON a.run = f.run LEFT JOIN told t ON a.run = t.run
+        WHERE a.promise = '{name}'
+    """)
+
+
+def _write_findings(spark: SparkSession, found: Sequence[Audited], to: Path | str) -> None:
+    rows = [(*each[:2], str(each.judgement), *each[4:], [tuple(v) for v in each.violations]) for each in found]
+    schema = (
+        "run string, promise string, judgement string, facts bigint, broken bigint, why string, "
+        "violations array<struct<ops: array<bigint>, key: string, what: string>>"
+    )
+    spark.createDataFrame(rows, schema).write.mode("overwrite").parquet(f"{to}/findings")
+
+
+# --- verdicts
+
+
+def judgements(found: Iterable[Audited]) -> Mapping[str, Judgement]:
+    """By run, as a drill's verdict: broken before inconclusive before valid."""
+    order = (Judgement.VALID, Judgement.INCONCLUSIVE, Judgement.BROKEN)
+    made: dict[str, Judgement] = {}
+    for each in found:
+        made[each.run] = max(made.get(each.run, Judgement.VALID), each.judgement, key=order.index)
+    return made
+
+
+def exit_code(found: Iterable[Audited]) -> int:
+    """0 every promise of every run was kept, 1 one is broken, 4 none is but one could not be judged."""
+    codes = {EXIT_CODES[judgement] for judgement in judgements(found).values()}
+    return 1 if 1 in codes else max(codes, default=4)

@@ -1,0 +1,196 @@
+"""What is told by a state machine: done in Python with the very functions of the in-process checkers, a run or a queue at a time.
+
+`context` goes over the events, roles and last looks of one run, of which there are few however much was sent (a row a change
+of state): the fault, who served a group of brokers when, which stretches of time excuse what. `leases` goes over the calls
+for the lock of one queue. Everything that there is a row a message of is asked in SQL.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from rmqkit.drill import history as names
+from rmqkit.drill.history import OK, History, Row
+from rmqkit.drill.plan import Plan
+from rmqkit.drill.promises.delays import CLOCK_JUMPS, allowed_again
+from rmqkit.drill.promises.facts import allowed_ahead, fault_of, nodes_of, unfinished
+from rmqkit.drill.promises.heads import broken_times, fault_windows, heads
+from rmqkit.drill.promises.locks import Lease
+from rmqkit.drill.promises.locks import leases as leases_of
+from rmqkit.drill.promises.progress import changes_of
+from rmqkit.drill.promises.roles import SILENT
+from rmqkit.drill.promises.table import AS_ALONE, AS_UNSYNCED, cell
+from rmqkit.drill.promises.waits import refusing
+
+#: a row that stands for all that are not looked at: a history ends with its last row, whatever kind it is
+LAST = "last"
+
+CONTEXT = (
+    "run string, has_fault boolean, harm string, fault_node string, fault_broker string, hits_master boolean, fault_ms bigint, "
+    "where_plain string, where_alone string, where_unsynced string, where_both string, bites_ms bigint, ended_ms bigint, "
+    "load_ends_ms bigint, jumped_ms bigint, is_silent boolean, masters array<string>, slaves array<string>, unread string, "
+    "ahead array<string>, refusing array<string>, served array<string>, "
+    "windows array<struct<since_ms: bigint, until_ms: bigint>>, "
+    "allowed array<struct<since_ms: bigint, until_ms: bigint>>, "
+    "broken array<struct<node: string, since_ms: bigint, until_ms: bigint>>, "
+    "changes array<struct<number: int, broker: string, before: string, before_end_ms: bigint, after: string, "
+    "begin_ms: bigint, sure_ms: bigint, what: string>>"
+)
+_STRETCH = pa.struct([("since_ms", pa.int64()), ("until_ms", pa.int64())])
+_SCALARS = {"string": pa.string(), "boolean": pa.bool_(), "bigint": pa.int64(), "array<string>": pa.list_(pa.string())}
+_NESTED = {
+    "windows": pa.list_(_STRETCH),
+    "allowed": pa.list_(_STRETCH),
+    "broken": pa.list_(pa.struct([("node", pa.string()), *_STRETCH])),
+    "changes": pa.list_(
+        pa.struct(
+            [
+                ("number", pa.int32()),
+                ("broker", pa.string()),
+                ("before", pa.string()),
+                ("before_end_ms", pa.int64()),
+                ("after", pa.string()),
+                ("begin_ms", pa.int64()),
+                ("sure_ms", pa.int64()),
+                ("what", pa.string()),
+            ]
+        )
+    ),
+}
+
+
+def _context_schema() -> pa.Schema:
+    plain = [part.split() for part in CONTEXT.partition("windows")[0].rstrip(", ").split(", ")]
+    return pa.schema([*((name, _SCALARS[kind]) for name, kind in plain), *_NESTED.items()])
+
+
+def _history(rows: Sequence[Mapping[str, Any]], last_ms: int) -> History:
+    """Rows as Spark gives them: without an order, `extra` as text. The whole history, of which they are a part, ends at `last_ms`."""
+    made = []
+    for each in rows:
+        extra = json.loads(each["extra"] or "{}")
+        made.append(Row(**{name: each[name] for name in Row._fields if name != "extra"}, extra=extra))
+    made.sort(key=lambda row: row.op)
+    return History([*made, Row(-1, "", LAST, "", "", last_ms, last_ms)])
+
+
+def context(run: pa.Array, plan: pa.Array, last_ms: pa.Array, rows: pa.Array) -> pa.Array:
+    """Of each run of a batch a list with one context."""
+    made = []
+    for name, text, end_ms, given in _groups(run, plan, last_ms, rows):
+        made.append([{"run": name, **_told(_history(given, end_ms), Plan.from_json(json.loads(text)))}])
+    return pa.array(made, pa.list_(pa.struct(_context_schema())))
+
+
+def _groups(*columns: pa.Array) -> Iterator[tuple[Any, ...]]:
+    return zip(*(column.to_pylist() for column in columns), strict=True)
+
+
+def _told(history: History, plan: Plan) -> dict[str, Any]:
+    fault = fault_of(history)
+    masters, slaves = nodes_of(history)
+    served = heads(history)
+    broken = broken_times(history)
+    begins = [row for row in history.events if row.key == names.FAULT_BEGINS]
+    told: dict[str, Any] = {
+        "has_fault": fault is not None,
+        "bites_ms": history.event_ms(names.FAULT_BITES),
+        "ended_ms": history.event_ms(names.FAULT_ENDS),
+        "load_ends_ms": history.event_ms(names.LOAD_ENDS),
+        "jumped_ms": history.event_ms(CLOCK_JUMPS),
+        "is_silent": fault is not None and len(begins) == 1 and fault.hits_master and fault.harm in SILENT,
+        "masters": masters,
+        "slaves": slaves,
+        "unread": unfinished(history, masters) if masters else "no master was read",
+        "ahead": allowed_ahead(history, plan),
+        "refusing": refusing(history, plan),
+        "served": [head.node for found in served.values() for head in found],
+        "windows": _stretches(fault_windows(history)),
+        "allowed": _stretches(allowed_again(history, plan)),
+        "broken": [{"node": node, **each} for node, found in broken.items() for each in _stretches(found)],
+        "changes": [
+            {
+                "number": number,
+                "broker": each.broker,
+                "before": each.before.node,
+                "before_end_ms": each.before.end_ms,
+                "after": each.after.node,
+                "begin_ms": each.after.begin_ms,
+                "sure_ms": each.sure_ms(broken),
+                "what": each.what,
+            }
+            for number, each in enumerate(changes_of(served))
+        ],
+    }
+    if fault is not None:
+        told |= {
+            "harm": str(fault.harm),
+            "fault_node": fault.node,
+            "fault_broker": fault.broker,
+            "hits_master": fault.hits_master,
+            "fault_ms": fault.begin_ms,
+            "where_plain": str(cell(plan.mode, fault.harm).where),
+            "where_alone": str(cell(plan.mode, fault.harm, AS_ALONE[0]).where),
+            "where_unsynced": str(cell(plan.mode, fault.harm, AS_UNSYNCED[0]).where),
+            "where_both": str(cell(plan.mode, fault.harm, AS_UNSYNCED[0], copies=1).where),
+        }
+    return told
+
+
+def _stretches(found: Iterable[tuple[int, int]]) -> list[dict[str, int]]:
+    return [{"since_ms": since_ms, "until_ms": until_ms} for since_ms, until_ms in found]
+
+
+# --- locks
+
+LEASES = (
+    "run string, group_name string, broker string, queue int, number int, op bigint, client string, node string, "
+    "begin_ms bigint, end_ms bigint"
+)
+_LEASES = pa.schema(
+    [
+        ("run", pa.string()),
+        ("group_name", pa.string()),
+        ("broker", pa.string()),
+        ("queue", pa.int32()),
+        ("number", pa.int32()),
+        ("op", pa.int64()),
+        ("client", pa.string()),
+        ("node", pa.string()),
+        ("begin_ms", pa.int64()),
+        ("end_ms", pa.int64()),
+    ]
+)
+
+
+def leases(run: pa.Array, plan: pa.Array, last_ms: pa.Array, rows: pa.Array) -> pa.Array:
+    """Of each queue of a batch what members certainly held of it, in the order of the begins.
+
+    `op` is that of the answer with which a lease began.
+    """
+    made = []
+    for name, _plan, end_ms, given in _groups(run, plan, last_ms, rows):
+        history = _history(given, end_ms)
+        grants = {(row.client, row.complete_ms): row.op for row in history.rows if row.kind == "lock" and row.outcome == OK}
+        made.append([_lease(name, number, lease, grants) for number, lease in enumerate(leases_of(history))])
+    return pa.array(made, pa.list_(pa.struct(_LEASES)))
+
+
+def _lease(run: str, number: int, lease: Lease, grants: Mapping[tuple[str, int], int]) -> dict[str, Any]:
+    group_name, broker, queue = lease.place
+    return {
+        "run": run,
+        "group_name": group_name,
+        "broker": broker,
+        "queue": queue,
+        "number": number,
+        "op": grants[lease.client, lease.begin_ms],
+        "client": lease.client,
+        "node": lease.node,
+        "begin_ms": lease.begin_ms,
+        "end_ms": lease.end_ms,
+    }

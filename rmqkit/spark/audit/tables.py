@@ -1,0 +1,224 @@
+"""The tables: histories of many runs as rows that Spark can ask, keyed by `run`; and what each kind of row tells as columns.
+
+    run folders, histories in memory → rows(run, op, kind, …, extra, x) → sends, deliveries, reads, ends, …
+
+The order within a run is that of `op`, which is the order in which rows were completed. `x` has the fields of `extra` that are
+looked at, with their types; the text of `extra` is kept where a step in Python reads it (`STEP_KINDS`). A table is a view: a
+`SELECT` over `rows` with one kind (`TABLES`). The same views are what `write` puts into Parquet files, a folder a table.
+
+A row that is none ends the audit: `AuditError` says in which file.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pyarrow as pa
+
+from rmqkit.drill import runs as folders
+from rmqkit.drill.history import OK, History
+from rmqkit.drill.plan import Plan, PlanError
+from rmqkit.errors import RmqkitError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+class AuditError(RmqkitError):
+    """A run that cannot be read, or two of one name. One line."""
+
+    exit_code = 2
+
+
+class Run(NamedTuple):
+    """One run to be audited: its history in memory, or in a file."""
+
+    name: str
+    plan: Plan
+    history: History | None = None
+    path: Path | None = None
+    #: why the drill itself proved nothing, "" when it did: then there is nothing to judge
+    why: str = ""
+
+
+#: the fields of `extra` that are looked at
+EXTRA = (
+    "status string, error string, timeout_ms bigint, `group` string, any_order boolean, ordered boolean, boot string, disk int, "
+    "by_member boolean, final boolean, `each` boolean, role string, state string, in_sync int, start string, why string, "
+    "node string, granted_until bigint, offset_min bigint, size bigint, level int, delay_ms bigint, due_ms bigint, "
+    "stored_ms bigint, escaped_from string, escaped_by string, members array<int>, broker_id int, since bigint, harm string"
+)
+COLUMNS = (
+    "op bigint, client string, kind string, key string, value string, invoke_ms bigint, complete_ms bigint, outcome string, "
+    "broker string, queue int, offset bigint, extra string"
+)
+#: kinds that Python reads itself (`steps.py`)
+STEP_KINDS = ("event", "role", "node", "end", "lock", "unlock")
+
+_PLACE = "broker, queue, offset"
+_TIMES = "invoke_ms, complete_ms"
+
+#: by table: its kind (or kinds), and its columns behind `run, op`
+TABLES: Mapping[str, tuple[str, str]] = {
+    "sends": (
+        "send",
+        f"client, key, value, {_TIMES}, outcome, {_PLACE}, coalesce(x.status, '') AS status, x.timeout_ms, x.error",
+    ),
+    "deliveries": (
+        "deliver",
+        f"client, key, value, {_TIMES}, outcome, {_PLACE}, coalesce(x.`group`, '') AS group_name,"
+        " coalesce(x.any_order, false) AS any_order, coalesce(x.ordered, false) AS ordered",
+    ),
+    "reads": ("read", f"client, key, value, complete_ms, outcome, {_PLACE}"),
+    "ends": (
+        "end",
+        f"client, outcome, {_PLACE}, coalesce(x.offset_min, 0) AS offset_min, coalesce(x.role, 'master') AS role, x.error",
+    ),
+    "committed": (
+        "committed",
+        f"client, key AS group_name, complete_ms, outcome, {_PLACE}, x.boot, coalesce(x.disk, 0) AS disk,"
+        " coalesce(x.by_member, false) AS by_member, coalesce(x.final, false) AS final, coalesce(x.`each`, false) AS each_look",
+    ),
+    "looks": (
+        "node",
+        "client, complete_ms, outcome, broker, x.role, x.state, x.in_sync, coalesce(x.final, false) AS final, x.start, x.why",
+    ),
+    "logs": ("log", "client, value, outcome, broker, offset, x.size, coalesce(x.role, 'master') AS role, x.error"),
+    "delays": (
+        "delay",
+        f"client, key, value, {_TIMES}, outcome, broker, coalesce(x.status, '') AS status, x.level, x.delay_ms, x.due_ms",
+    ),
+    "dues": (
+        "due",
+        f"client, key, value, complete_ms, {_PLACE}, x.`group` AS group_name,"
+        " coalesce(x.stored_ms, complete_ms) AS stored_ms, x.escaped_from, x.escaped_by",
+    ),
+    "locks": (
+        "lock unlock",
+        f"kind, client, key AS group_name, {_TIMES}, outcome, broker, queue, x.node, x.granted_until",
+    ),
+    "roles": (
+        "role",
+        f"client, value, {_TIMES}, outcome, broker, x.members, coalesce(x.broker_id, 0) AS broker_id, x.boot, x.since",
+    ),
+    "routes": ("route", "client, key, value, complete_ms, broker"),
+    "probes": ("probe", f"client, key, {_TIMES}, outcome, broker, queue, x.node, x.broker_id"),
+    "events": ("event", "key, value, invoke_ms, broker, x.harm, x.node, x.role"),
+}
+
+
+def found(runs: Iterable[Path | str | Run | tuple[str, History] | tuple[str, History, Plan]]) -> list[Run]:
+    """Runs of folders and of memory, by name. A history without a plan is judged by a plan of defaults.
+
+    Raises AuditError, PlanError.
+    """
+    made = [_run(each) for each in runs]
+    names: dict[str, Run] = {}
+    for run in made:
+        if run.name in names:
+            raise AuditError(f"two runs are called {run.name!r}; give one of them another name")
+        names[run.name] = run
+    return made
+
+
+def _run(given: Any) -> Run:
+    if isinstance(given, Run):
+        return given
+    if not isinstance(given, str | Path):
+        name, history, *plan = given
+        return Run(name, plan[0] if plan else Plan(), history)
+    folder = Path(given)
+    plan = folders.load_plan(folder)
+    path = next((folder / name for name in (folders.PARQUET, folders.LINES) if (folder / name).is_file()), None)
+    if path is None:
+        raise AuditError(f"{folder} has no {folders.LINES}: the drill runs, or was ended before its end")
+    why = ""
+    if (folder / folders.VERDICT).exists():
+        verdict = folders.load_verdict(folder)
+        why = verdict.why if not verdict.promises else ""
+    return Run(folder.resolve().name, plan, path=path, why=why)
+
+
+# --- rows
+
+
+def rows(spark: SparkSession, runs: Sequence[Run]) -> DataFrame:
+    """All rows of all runs: `run`, the columns of a history, and `x`."""
+    from pyspark.sql import functions as F
+
+    parts = [part for part in (_in_memory(spark, runs), _of_files(spark, runs)) if part is not None]
+    if not parts:
+        raise AuditError("there is no run to audit")
+    read = parts[0] if len(parts) == 1 else parts[0].unionByName(parts[1])
+    keeps_text = F.col("kind").isin(*STEP_KINDS)
+    return read.withColumn("x", F.from_json("extra", EXTRA)).withColumn("extra", F.when(keeps_text, F.col("extra")))
+
+
+def _in_memory(spark: SparkSession, runs: Sequence[Run]) -> DataFrame | None:
+    tables = [arrow(run.name, run.history) for run in runs if run.history is not None]
+    return spark.createDataFrame(pa.concat_tables(tables)) if tables else None
+
+
+def arrow(name: str, history: History) -> pa.Table:
+    """A history as an Arrow table of `rows`, `extra` as JSON text."""
+    rows = history.rows
+    made: dict[str, Any] = {"run": pa.array([name] * len(rows), pa.string())}
+    kinds = {"bigint": pa.int64(), "int": pa.int32(), "string": pa.string()}
+    for column in COLUMNS.split(", "):
+        field, kind = column.split()
+        values = [getattr(row, field) for row in rows]
+        if field == "extra":
+            values = [json.dumps(dict(value), ensure_ascii=False) for value in values]
+        made[field] = pa.array(values, kinds[kind])
+    return pa.table(made)
+
+
+def _of_files(spark: SparkSession, runs: Sequence[Run]) -> DataFrame | None:
+    """JSON lines and Parquet, each read by one scan. Which run a row is of stands in the name of its file."""
+    from pyspark.sql import functions as F
+
+    names = {str(run.path.resolve()): run.name for run in runs if run.path is not None}
+    if not names:
+        return None
+    parts = []
+    for ending in (".jsonl", ".parquet"):
+        paths = [path for path in names if path.endswith(ending)]
+        if not paths:
+            continue
+        reader = spark.read.schema(COLUMNS)
+        uris = [Path(path).as_uri() for path in paths]
+        part = reader.option("mode", "FAILFAST").json(uris) if ending == ".jsonl" else reader.parquet(*uris)
+        # Names of files come as URIs.
+        file = F.expr("url_decode(replace(_metadata.file_path, '+', '%2B'))")
+        part = part.withColumn("path", F.regexp_replace(file, "^file:/+", "/"))
+        parts.append(part)
+    read = parts[0] if len(parts) == 1 else parts[0].unionByName(parts[1])
+    of_path = spark.createDataFrame(list(names.items()), "path string, run string")
+    known = F.coalesce("run", F.raise_error(F.concat(F.lit("no run is known of "), "path")))
+    read = read.join(F.broadcast(of_path), "path", "left").withColumn("run", known)
+    defaults = {"outcome": OK, "broker": "", "queue": -1, "offset": -1, "extra": "{}"}
+    return read.fillna(defaults).select("run", *(column.split()[0] for column in COLUMNS.split(", ")))
+
+
+# --- tables
+
+
+def make(spark: SparkSession) -> None:
+    """Each table as a temporary view over the view `rows`."""
+    for name, (kinds, columns) in TABLES.items():
+        wanted = ", ".join(f"'{kind}'" for kind in kinds.split())
+        spark.sql(
+            f"CREATE OR REPLACE TEMPORARY VIEW {name} AS SELECT run, op, {columns} FROM rows WHERE kind IN ({wanted})"
+        )
+
+
+def write(spark: SparkSession, path: Path | str, names: Iterable[str] = tuple(TABLES)) -> None:
+    """Parquet files, a folder a table; what is there of the same name is written over."""
+    for name in names:
+        spark.table(name).write.mode("overwrite").parquet(f"{path}/{name}")
+
+
+__all__ = ["TABLES", "AuditError", "PlanError", "Run", "found", "make", "rows", "write"]

@@ -1,0 +1,120 @@
+"""What several promises ask, as views over the tables: what is where, what the mode promised of each send, what is gone.
+
+    runs         a row a run: its plan, its fault, who served when (`steps.context`), how many rows it has of what
+    asked        (run, promise): which promises a run's cluster makes
+    there        (run, key): whether the last reading found it at a master, at a slave
+    insync       (run, broker): from when to when the master looked at who is in sync, and the stretches in which it was alone
+    promised     a row a send or delayed message that was not refused: where the mode says that it survives
+    gone         (run, key): what a master came back without, where the mode lets it
+    unanswered   (run, key, broker, queue, offset): given to readers before a power cut, and never answered
+
+Those in `KEPT` are computed once and kept, since several promises ask them.
+"""
+
+from __future__ import annotations
+
+from rmqkit.drill.promises.table import AS_ALONE, AS_UNSYNCED, Harm
+
+TOTALS = """
+SELECT run, max(complete_ms) AS last_ms,
+  count_if(kind = 'send') AS sends, count_if(kind = 'send' AND outcome = 'ok') AS acknowledged,
+  count_if(kind = 'deliver') AS deliveries, count_if(kind = 'read') AS reads,
+  count_if(kind = 'end' AND outcome = 'ok') AS ends,
+  count_if(kind = 'committed' AND outcome = 'ok') AS committed, count_if(kind = 'due') AS dues,
+  count_if(kind = 'lock') AS locks, count_if(kind = 'lock' AND outcome = 'ok') AS granted
+FROM rows GROUP BY run
+"""
+
+RUNS = """
+SELECT p.*, c.* EXCEPT (run), coalesce(t.sends, 0) AS sends, coalesce(t.acknowledged, 0) AS acknowledged,
+  coalesce(t.deliveries, 0) AS deliveries, coalesce(t.reads, 0) AS reads, coalesce(t.ends, 0) AS ends,
+  coalesce(t.committed, 0) AS committed, coalesce(t.dues, 0) AS dues, coalesce(t.locks, 0) AS locks,
+  coalesce(t.granted, 0) AS granted
+FROM plans p JOIN contexts c ON p.run = c.run LEFT JOIN totals t ON p.run = t.run
+"""
+
+THERE = """
+WITH asked_nodes AS (
+  SELECT run, explode(masters) AS client, true AS is_master FROM runs
+  UNION ALL SELECT run, explode(slaves), false FROM runs
+)
+SELECT r.run, r.key, bool_or(n.is_master) AS at_master, bool_or(NOT n.is_master) AS at_slave
+FROM reads r JOIN asked_nodes n ON r.run = n.run AND r.client = n.client
+WHERE r.outcome = 'ok' GROUP BY r.run, r.key
+"""
+
+# A stretch of looks, one after the other, that saw fewer than two: the look before it and the one behind it say which sends
+# it is of.
+INSYNC = """
+WITH ordered AS (
+  SELECT run, broker, op, complete_ms AS at_ms, in_sync < 2 AS is_alone,
+    lag(in_sync < 2, 1, false) OVER w AS was_alone, lag(complete_ms) OVER w AS before_ms, lead(complete_ms) OVER w AS next_ms
+  FROM looks WHERE outcome = 'ok' AND role = 'master' AND in_sync IS NOT NULL
+  WINDOW w AS (PARTITION BY run, broker ORDER BY complete_ms, op)
+), numbered AS (
+  SELECT *, count_if(is_alone AND NOT was_alone) OVER (PARTITION BY run, broker ORDER BY at_ms, op) AS number FROM ordered
+), stretches AS (
+  SELECT run, broker, is_alone, number, min(at_ms) AS first_ms, max(at_ms) AS last_ms,
+    min_by(before_ms, struct(at_ms, op)) AS before_ms, max_by(next_ms, struct(at_ms, op)) AS next_ms
+  FROM numbered GROUP BY run, broker, is_alone, number
+)
+SELECT run, broker, min(first_ms) AS first_ms, max(last_ms) AS last_ms,
+  collect_list(CASE WHEN is_alone THEN struct(before_ms, first_ms, next_ms) END) AS alone
+FROM stretches GROUP BY run, broker
+"""
+
+# As `facts.Copies.during`: a look that is missing on one side counts as alone, but not after the fault for what was answered
+# before it.
+_SHRUNK = """
+  c.run IS NULL OR s.invoke_ms < c.first_ms OR (s.complete_ms > c.last_ms AND s.complete_ms >= r.fault_ms)
+  OR exists(c.alone, a -> (a.next_ms IS NULL OR a.next_ms > s.invoke_ms)
+    AND (a.before_ms IS NULL OR a.before_ms < s.complete_ms OR a.first_ms <= s.invoke_ms)
+    AND NOT (a.first_ms > s.invoke_ms AND a.first_ms >= s.complete_ms AND a.first_ms >= r.fault_ms
+      AND s.complete_ms < r.fault_ms))
+"""
+
+
+def _words(names: tuple[str, ...]) -> str:
+    return ", ".join(f"'{name}'" for name in names)
+
+
+PROMISED = f"""
+WITH answers AS (
+  SELECT run, 'send' AS kind, op, key, outcome, status, broker, invoke_ms, complete_ms FROM sends WHERE outcome <> 'fail'
+  UNION ALL SELECT run, 'delay', op, key, outcome, status, broker, invoke_ms, complete_ms FROM delays WHERE outcome = 'ok'
+), told AS (
+  SELECT s.*, r.where_plain, r.where_alone, r.where_unsynced, r.where_both,
+    r.hits_master AND (r.fault_broker = '' OR r.fault_broker = s.broker) AS is_hit,
+    s.status IN ({_words(AS_UNSYNCED)}) AS is_unsynced,
+    s.status IN ({_words(AS_ALONE)}) OR r.replicas < 2 OR (r.is_quorum AND ({_SHRUNK})) AS is_alone
+  FROM answers s JOIN runs r ON s.run = r.run AND r.has_fault LEFT JOIN insync c ON s.run = c.run AND s.broker = c.broker
+)
+SELECT run, kind, op, key, outcome, status, complete_ms,
+  CASE WHEN NOT is_hit THEN 'master' WHEN is_alone AND is_unsynced THEN where_both WHEN is_alone THEN where_alone
+    WHEN is_unsynced THEN where_unsynced ELSE where_plain END AS where_kept
+FROM told
+"""
+
+GONE = """
+SELECT DISTINCT p.run, p.key
+FROM promised p LEFT ANTI JOIN (SELECT run, key FROM there WHERE at_master) t ON p.run = t.run AND p.key = t.key
+WHERE p.kind = 'send' AND p.where_kept <> 'master'
+"""
+
+UNANSWERED = f"""
+WITH cut AS (SELECT run, masters FROM runs WHERE has_fault AND hits_master AND harm = '{Harm.POWER_CUT}'), seen AS (
+  SELECT s.run, key, broker, queue, offset FROM deliveries s JOIN cut c ON s.run = c.run
+  UNION SELECT s.run, key, broker, queue, offset FROM reads s JOIN cut c ON s.run = c.run
+), certain AS (
+  SELECT s.run, key, broker, queue, offset FROM sends s JOIN cut c ON s.run = c.run WHERE outcome = 'ok'
+  UNION ALL
+  SELECT s.run, key, broker, queue, offset FROM reads s JOIN cut c ON s.run = c.run
+  WHERE outcome = 'ok' AND array_contains(c.masters, s.client)
+)
+SELECT s.* FROM seen s LEFT ANTI JOIN certain c
+ON s.run = c.run AND s.key = c.key AND s.broker = c.broker AND s.queue = c.queue AND s.offset = c.offset
+"""
+
+#: in the order in which they need one another
+VIEWS = {"there": THERE, "insync": INSYNC, "promised": PROMISED, "gone": GONE, "unanswered": UNANSWERED}
+KEPT = ("there", "insync", "gone", "unanswered")
