@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 # with PySpark and a Java for it, half a gigabyte: what demo and lint do not wait for
 SPARK_STAMP := $(VENV)/.installed-spark
 
-.PHONY: demo test lint types crash drills simulate interop bench-first bench-apache bench-replicas bench-failover clean
+.PHONY: demo test lint types crash drills simulate interop bench-first bench-apache bench-replicas bench-failover bench-spark clean
 
 $(STAMP): pyproject.toml $(wildcard plugins/*/pyproject.toml)
 	$(PYTHON) -m venv $(VENV)
@@ -64,6 +64,10 @@ bench-replicas: $(STAMP)
 
 bench-failover: $(STAMP)
 	$(BIN)/python -m tests.bench.failover $(ARGS)
+
+# its section on Spark: a topic read as record batches, as tuples, by a consumer, and Parquet; about 6 minutes
+bench-spark: $(SPARK_STAMP)
+	$(BIN)/python -m tests.bench.spark_read $(ARGS)
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache

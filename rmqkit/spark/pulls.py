@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from typing import Generic, TypeVar
 
 #: pulls in flight; half as many are asked for at a time, which costs both sides one system call
-DEPTH = 16
+DEPTH = 32
 #: answers that are larger than usual are fewer
 BYTES_AHEAD = 2 * 1024 * 1024
 COUNT_FIRST = 1024

@@ -1,0 +1,299 @@
+"""How fast Spark reads a topic, beside the ways it might be done otherwise: `make bench-spark ARGS="..."`.
+
+    python -m tests.bench.spark_read [--rows 1k 64] [--rounds 5] [--scale 0.1] [--write]
+
+One name server, one broker and one Spark session on `local[2]`, all on the same cores. A topic of 8 queues is filled, then
+every contender reads all of it, in turns: a round is one read each, and the ratios are those within a round. Nothing is
+kept (`format("noop")`), all columns are asked for; a first round that does not count warms up JVM, workers and page cache.
+
+    arrow      spark.read.format("rocketmq"): record batches
+    tuples     the same reader, the same pulls, a Python tuple a message (`spark_tuples`)
+    consumer   no Spark: one PullConsumer, polled until it has seen every message
+    parquet    Spark's own scan of the same rows in uncompressed Parquet files
+    tuned      as arrow, from a broker that may give more messages an answer than by default
+
+Each reads as many rows as there are messages, or the run fails. Without `--write` the figures are printed alone.
+"""
+
+import argparse
+import datetime
+import os
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import psutil
+
+from rmqkit import Message
+from rmqkit.api import Admin, Producer, PullConsumer
+from tests.bench import figures as kept
+from tests.bench.against_apache import DOCS, FIGURES, PAGE, machine
+from tests.bench.brokers import Running, ours
+
+KEPT = DOCS / "performance" / "spark.json"
+SECTION = DOCS / "performance" / "spark.md"
+QUEUES = 8
+BATCH = 128
+#: what an operator would set on a cluster that feeds a lake
+TUNED = {"maxTransferCountOnMessageInMemory": "1024", "maxTransferBytesOnMessageInMemory": str(2 * 1024 * 1024)}
+BASE = "arrow"
+CONTENDERS = (BASE, "tuples", "consumer", "parquet", "tuned")
+#: what arrow is to be, as a multiple of that contender
+GOALS = {"tuples": 1.5, "parquet": 0.6}
+
+
+class Row(NamedTuple):
+    title: str
+    body_size: int
+    messages: int
+
+
+ROWS = {"1k": Row("1 KiB", 1024, 400_000), "64": Row("64 B", 64, 1_000_000)}
+TITLES = {
+    "arrow": "`rocketmq`, Arrow batches",
+    "tuples": "the same, a tuple a message",
+    "consumer": "`PullConsumer` loop, no Spark",
+    "parquet": "Parquet, uncompressed",
+    "tuned": "`rocketmq`, broker tuned",
+}
+
+
+class Bench(NamedTuple):
+    """What the contenders of one row read."""
+
+    spark: Any
+    plain: Running
+    tuned: Running
+    topic: str
+    messages: int
+    parquet: str
+
+
+def fill(running: Running, topic: str, row: Row, messages: int) -> None:
+    """Messages as an application would send them: a key, a tag, a body that does not compress."""
+    body = os.urandom(row.body_size)
+    with Admin(namesrv=running.namesrv) as admin, Producer("bench", namesrv=running.namesrv) as producer:
+        admin.create_topic(topic, queue_nums=QUEUES)
+        queues = producer.queues(topic)
+        sent = []
+        for number, begin in enumerate(range(0, messages, BATCH)):
+            batch = [
+                Message(topic, body, keys=f"order-{at}", tags="paid", properties={"region": "north"})
+                for at in range(begin, min(begin + BATCH, messages))
+            ]
+            sent.append(producer.send_batch_async(batch, queue=queues[number % QUEUES]))
+            if len(sent) > 64:
+                sent.pop(0).result(60)
+        for each in sent:
+            each.result(60)
+
+
+def rocketmq(bench: Bench, running: Running, name: str = "rocketmq") -> Any:
+    return (
+        bench.spark.read.format(name)
+        .option("namesrv", running.namesrv)
+        .option("subscribe", bench.topic)
+        .option("startingOffsets", "earliest")
+        .option("endingOffsets", "latest")
+        .load()
+    )
+
+
+def drain(frame: Any) -> int:
+    """Have Spark make every row and keep none; how many there were."""
+    observed = _observation()
+    frame.observe(observed, _count()).write.format("noop").mode("overwrite").save()
+    return int(observed.get["rows"])
+
+
+def _observation() -> Any:
+    from pyspark.sql import Observation
+
+    return Observation()
+
+
+def _count() -> Any:
+    from pyspark.sql import functions
+
+    return functions.count(functions.lit(1)).alias("rows")
+
+
+def poll_all(bench: Bench) -> int:
+    seen = 0
+    with PullConsumer(namesrv=bench.plain.namesrv) as consumer:
+        queues = consumer.queues(bench.topic)
+        consumer.assign(queues)
+        for queue in queues:
+            consumer.seek(queue, 0)
+        while seen < bench.messages:
+            messages = consumer.poll(timeout_ms=10_000)
+            if not messages:
+                break
+            seen += sum(1 for message in messages if message.body)
+    return seen
+
+
+READS: Mapping[str, Callable[[Bench], int]] = {
+    "arrow": lambda bench: drain(rocketmq(bench, bench.plain)),
+    "tuples": lambda bench: drain(rocketmq(bench, bench.plain, "rocketmq-tuples")),
+    "consumer": poll_all,
+    "parquet": lambda bench: drain(bench.spark.read.parquet(bench.parquet)),
+    "tuned": lambda bench: drain(rocketmq(bench, bench.tuned)),
+}
+
+
+def timed(name: str, bench: Bench) -> dict[str, float]:
+    """One read: rows a second, and µs of CPU a row of the broker and of all that read."""
+    broker = bench.tuned if name == "tuned" else bench.plain
+    cpu_s, own_s, began_s = broker.cpu_s(), _own_cpu_s(), time.monotonic()
+    rows = READS[name](bench)
+    took_s = time.monotonic() - began_s
+    if rows != bench.messages:
+        raise RuntimeError(f"{name} read {rows} rows of {bench.messages}")
+    return {
+        "perSecond": rows / took_s,
+        "brokerMicros": (broker.cpu_s() - cpu_s) * 1e6 / rows,
+        "readerMicros": (_own_cpu_s() - own_s) * 1e6 / rows,
+    }
+
+
+def _own_cpu_s() -> float:
+    """CPU time of this process, the JVM and the workers; nodes of clusters are no children."""
+    total = 0.0
+    this = psutil.Process()
+    for process in (this, *this.children(recursive=True)):
+        try:
+            if "rmqkit.shell" in " ".join(process.cmdline()) or "rmqkit.node" in " ".join(process.cmdline()):
+                continue
+            times = process.cpu_times()
+            total += times.user + times.system
+        except psutil.NoSuchProcess:
+            continue
+    return total
+
+
+@contextmanager
+def session(folder: str) -> Iterator[Any]:
+    from rmqkit.spark import session as make
+    from tests.bench.spark_tuples import TupleSource
+
+    root = str(Path(__file__).parents[2])
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
+    spark = make("bench", master="local[2]", conf={"spark.driver.memory": "2g", "spark.local.dir": folder})
+    try:
+        spark.dataSource.register(TupleSource)
+        yield spark
+    finally:
+        spark.stop()
+
+
+def measure(chosen: argparse.Namespace) -> dict[str, list[dict[str, dict[str, float]]]]:
+    """row -> rounds -> contender -> figures."""
+    known: dict[str, list[dict[str, dict[str, float]]]] = {}
+    with (
+        tempfile.TemporaryDirectory(prefix="bench-") as folder,
+        ours({}) as plain,
+        ours(TUNED) as tuned,
+        session(folder) as spark,
+    ):
+        for name in chosen.rows:
+            messages = max(QUEUES, int(ROWS[name].messages * chosen.scale))
+            bench = Bench(spark, plain, tuned, f"bench-{name}", messages, f"{folder}/{name}.parquet")
+            for running in (plain, tuned):
+                fill(running, bench.topic, ROWS[name], messages)
+            rocketmq(bench, plain).write.option("compression", "uncompressed").parquet(bench.parquet)
+            known[name] = []
+            for number in range(chosen.rounds + 1):
+                order = chosen.contenders if number % 2 == 0 else chosen.contenders[::-1]
+                figures = {contender: timed(contender, bench) for contender in order}
+                told = ", ".join(f"{each} {figures[each]['perSecond']:,.0f}" for each in chosen.contenders)
+                print(f"{name} {'warm-up' if not number else f'round {number}'}: {told}", file=sys.stderr)
+                if number:
+                    known[name].append(figures)
+    return known
+
+
+_TEXT = """## Spark: reading a topic
+
+{table}
+
+{machine}
+
+`make bench-spark`: one broker, one Spark session (`local[2]`), topics of {queues} queues with a key, a tag and a property a
+message; all columns, `format("noop")`, all on the same cores. Every contender reads every message once a round, in turns;
+medians of {rounds} rounds after one that does not count, and the ratio of the Arrow reader's rate to the contender's, of
+the same round, with the smallest and the largest. MB are those of bodies. CPU is µs a row: of the broker, and of all that
+reads (JVM and workers, or the consumer's process).
+
+*Tuples* is the same reader with the same pulls, giving Spark a Python tuple a message. *Parquet* is Spark's own scan of the
+same rows and columns: no broker, no Python. *Tuned* is a broker with {tuned}; by
+default an answer holds 32 messages or 256 KiB.
+"""
+
+
+def line(name: str, contender: str, rounds: Sequence[Mapping[str, Mapping[str, float]]]) -> str:
+    row = ROWS[name]
+    rate = _median(rounds, contender, "perSecond")
+    found = [each[BASE]["perSecond"] / each[contender]["perSecond"] for each in rounds]
+    goal = GOALS.get(contender)
+    ratio = "–" if contender == BASE else f"{statistics.median(found):.2f} [{min(found):.2f}–{max(found):.2f}]"
+    reached = "–" if goal is None else "yes" if statistics.median(found) >= goal else "**no**"
+    cpu = " / ".join(f"{_median(rounds, contender, value):.1f}" for value in ("brokerMicros", "readerMicros"))
+    wanted = f"≥ {goal:g}" if goal is not None else "–"
+    megabytes = rate * row.body_size / 1e6
+    return (
+        f"| {row.title} | {TITLES[contender]} | {rate:,.0f} | {megabytes:,.0f} | {ratio} | {wanted} | {reached} | {cpu} |"
+    )
+
+
+def _median(rounds: Sequence[Mapping[str, Mapping[str, float]]], contender: str, value: str) -> float:
+    return statistics.median(each[contender][value] for each in rounds)
+
+
+def table(known: Mapping[str, Sequence[Mapping[str, Mapping[str, float]]]]) -> str:
+    lines = [
+        "| body | read by | rows/s | MB/s | Arrow is | goal | reached | CPU broker / reader |",
+        "|---|---|---:|---:|---:|---:|---|---:|",
+    ]
+    for name, rounds in known.items():
+        lines += [line(name, contender, rounds) for contender in CONTENDERS if contender in rounds[0]]
+    return "\n".join(lines)
+
+
+def section(figures: Mapping[str, Any]) -> str:
+    """The section of the page; what is said of its figures stands in `spark_profile.md`."""
+    return _TEXT.format(
+        table=table(figures["rows"]),
+        machine=f"{figures['machine']} {figures['at'][:10]}.",
+        queues=QUEUES,
+        rounds=max(len(rounds) for rounds in figures["rows"].values()),
+        tuned=" and ".join(f"`{key}={value}`" for key, value in TUNED.items()),
+    )
+
+
+def main(arguments: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(prog="make bench-spark", description="How fast Spark reads a topic.")
+    parser.add_argument("--rows", nargs="+", choices=list(ROWS), default=list(ROWS))
+    parser.add_argument("--contenders", nargs="+", choices=CONTENDERS, default=list(CONTENDERS))
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--scale", type=float, default=1.0, help="part of the messages, for a trial (1)")
+    parser.add_argument("--write", action="store_true", help="keep the figures and make the page again")
+    chosen = parser.parse_args(arguments)
+    known = measure(chosen)
+    if chosen.write:
+        now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+        figures = {"machine": machine(), "at": now, "rows": known}
+        kept.save(KEPT, figures)
+        SECTION.write_text(section(figures))
+        PAGE.write_text(kept.render(kept.load(FIGURES), FIGURES.parent))
+    print(table(known))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,67 @@
+"""What the Arrow reader is compared with: the same pulls, a Python tuple a message."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+from rmqkit.client.message import MessageExt
+from rmqkit.spark.batch import BatchReader
+from rmqkit.spark.decode import Records
+from rmqkit.spark.ranges import QueueRange
+from rmqkit.spark.reading import ReadSettings, _Reader
+from rmqkit.spark.source import RocketMQSource
+from rmqkit.wire.record import Record, decode_record
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class TupleSource(RocketMQSource):
+    @classmethod
+    def name(cls) -> str:
+        return "rocketmq-tuples"
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        return TupleReader(self._options("batch"), schema)
+
+
+class TupleReader(BatchReader):
+    def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
+        return tuples(partition.value, self._rows.settings)
+
+
+def tuples(queue_range: QueueRange, settings: ReadSettings) -> Iterator[tuple[Any, ...]]:
+    """All columns of each message, in the table's order."""
+    return _TupleReader(queue_range, settings).batches()  # type: ignore[return-value]
+
+
+class _TupleReader(_Reader):
+    def _columns(self, records: Records) -> Iterator[Any]:
+        broker, read_from = self.range.broker, self.replicas.read_from
+        view = records.data.data
+        for start in records.starts.tolist():
+            record = decode_record(view, start, check_crc=False)
+            assert isinstance(record, Record)
+            message = MessageExt(record, broker)
+            yield (
+                record.topic,
+                broker,
+                record.queue_id,
+                record.queue_offset,
+                message.msg_id,
+                message.keys,
+                message.tags,
+                message.body,
+                message.properties,
+                EPOCH + timedelta(milliseconds=record.born_ms),
+                EPOCH + timedelta(milliseconds=record.store_ms),
+                message.born_host,
+                message.store_host,
+                record.sys_flag,
+                record.reconsume_times,
+                read_from,
+            )
