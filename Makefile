@@ -50,6 +50,11 @@ simulate: $(STAMP)
 interop: $(SPARK_STAMP)
 	RMQKIT_INTEROP=1 $(BIN)/python -m pytest -q tests/interop
 
+# the pipeline with 2 million messages of 1 KiB: driver and master killed, AvailableNow, --follow; every offset exactly once.
+# ARGS="--messages 100000 --only follow" for less, ARGS=--write keeps the findings in docs/spark/soak.json
+soak: $(SPARK_STAMP)
+	$(BIN)/python -m tests.soak $(ARGS)
+
 # Apache's benchmark producer against this broker and against a bare loop
 bench-first: $(STAMP)
 	$(BIN)/python -m tests.bench.first_figures $(ARGS)

@@ -1,0 +1,56 @@
+"""Sends many messages quickly: several processes, each with batches of about half a MiB.
+
+A body says which message it is and carries its own checksum, so that rows can be judged by themselves:
+
+    16 digits of the number · 8 of the CRC-32 of what follows, all hexadecimal · random bytes
+
+`python -m tests.soak.filling NAMESRV TOPIC FIRST COUNT SIZE` is one of the processes.
+"""
+
+import subprocess
+import sys
+from random import Random
+from zlib import crc32
+
+from rmqkit import Message, Producer
+
+HEAD_SIZE = 24
+BATCH_SIZE = 524_288
+#: more than a message needs at the front of a batch, less than the broker's own limit of messages
+MESSAGES_MAX = 1000
+_SOURCE_SIZE = 1 << 20
+
+
+def body(number: int, payload: bytes) -> bytes:
+    return b"%016x%08x%s" % (number, crc32(payload), payload)
+
+
+def send(namesrv: str, topic: str, first: int, count: int, size: int) -> None:
+    """Messages `first` to `first + count` of `size` bytes. Raises ClientError when one is not acknowledged."""
+    source = Random(first).randbytes(_SOURCE_SIZE + size)
+    at_once = max(1, min(MESSAGES_MAX, BATCH_SIZE // size))
+    with Producer("soak", namesrv=namesrv, send_msg_timeout_ms=20_000) as producer:
+        for begin in range(first, first + count, at_once):
+            messages = []
+            for number in range(begin, min(begin + at_once, first + count)):
+                at = number * 7919 % _SOURCE_SIZE
+                messages.append(Message(topic, body(number, source[at : at + size - HEAD_SIZE]), tags="soak"))
+            producer.send_batch(messages)
+
+
+def fill(namesrv: str, topic: str, count: int, size: int, *, first: int = 0, processes: int = 2) -> None:
+    """The same by several processes. Raises RuntimeError with what the first of them said that failed."""
+    share = -(-count // processes)
+    started = []
+    for begin in range(first, first + count, share):
+        arguments = [namesrv, topic, str(begin), str(min(share, first + count - begin)), str(size)]
+        command = [sys.executable, "-m", "tests.soak.filling", *arguments]
+        started.append(subprocess.Popen(command, stderr=subprocess.PIPE, text=True))
+    said = [(process.communicate()[1], process.returncode) for process in started]
+    failed = [text for text, code in said if code]
+    if failed:
+        raise RuntimeError(f"messages could not be sent: {failed[0][-2000:]}")
+
+
+if __name__ == "__main__":
+    send(sys.argv[1], sys.argv[2], *map(int, sys.argv[3:6]))

@@ -1,0 +1,128 @@
+"""Two ways to run the same ingest: the command in a process of its own, which can be killed, and a session of this process.
+
+Both tell of each micro-batch (`on_batch`, with the rows so far) and ask `stop` between two of them.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from pyspark.sql import SparkSession
+
+RMQKIT = str(Path(sys.executable).with_name("rmqkit"))
+
+
+class Ingest(Protocol):
+    def __call__(
+        self,
+        topic: str,
+        path: Path,
+        *,
+        follow: bool,
+        options: Mapping[str, str],
+        on_batch: Callable[[int], None],
+        stop: Callable[[], bool],
+    ) -> None: ...
+
+
+def by_session(spark: SparkSession, namesrv: str, trigger: str) -> Ingest:
+    """In this process. `trigger` is how often `follow` looks."""
+
+    def run(topic: str, path: Path, *, follow, options, on_batch, stop) -> None:
+        from rmqkit.spark.pipelines.ingest import ingest
+
+        ingest(
+            spark,
+            topic,
+            path,
+            namesrv=namesrv,
+            follow=follow,
+            options=options,
+            trigger=trigger,
+            on_progress=lambda progress: on_batch(progress.rows),
+            stop=stop if follow else None,
+        )
+
+    return run
+
+
+class Command:
+    """`rmqkit pipeline ingest` as a process, its JVM and workers in one process group with it."""
+
+    def __init__(
+        self, topic: str, path: Path, *, namesrv: str, follow: bool, options: Mapping[str, str], conf: Mapping[str, str]
+    ) -> None:
+        command = [RMQKIT, "pipeline", "ingest", topic, "--to", str(path), "--namesrv", namesrv, "--json"]
+        command += ["--follow"] if follow else []
+        for key, value in options.items():
+            command += ["--option", f"{key}={value}"]
+        for key, value in conf.items():
+            command += ["--conf", f"{key}={value}"]
+        self._log = path.with_suffix(".log").open("a+")
+        self._process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=self._log, text=True, start_new_session=True
+        )
+
+    def __enter__(self) -> "Command":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+        for file in (self._process.stdout, self._log):
+            if file is not None:
+                file.close()
+
+    def progress(self):
+        """The documents it prints, each as it comes; ends with the process."""
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            yield json.loads(line)
+
+    def interrupt(self) -> None:
+        self._process.send_signal(signal.SIGINT)
+
+    def kill(self, *, alone: bool = False) -> None:
+        """SIGKILL to the driver; unless `alone` to its JVM and workers in the same moment."""
+        if alone:
+            self._process.kill()
+        else:
+            try:
+                os.killpg(self._process.pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+        self._process.wait()
+
+    def wait(self) -> None:
+        """Raises RuntimeError with the end of what it wrote when it failed."""
+        code = self._process.wait()
+        if code:
+            self._log.seek(0)
+            raise RuntimeError(f"ingest ended with {code}: {self._log.read()[-3000:]}")
+
+
+def by_command(namesrv: str, conf: Mapping[str, str]) -> Ingest:
+    """A process of its own for each ingest."""
+
+    def run(topic: str, path: Path, *, follow, options, on_batch, stop) -> None:
+        with Command(topic, path, namesrv=namesrv, follow=follow, options=options, conf=conf) as command:
+            is_told = False
+            for told in command.progress():
+                rows = rows_of(told)
+                if rows is not None:
+                    on_batch(rows)
+                    if follow and not is_told and stop():
+                        is_told = True
+                        command.interrupt()
+            command.wait()
+
+    return run
+
+
+def rows_of(told: Any) -> int | None:
+    """The rows so far, of a document that tells of a micro-batch."""
+    return int(told["progress"]["rows"]) if "progress" in told else None
