@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 # with PySpark and a Java for it, half a gigabyte: what demo and lint do not wait for
 SPARK_STAMP := $(VENV)/.installed-spark
 
-.PHONY: demo test lint types crash drills simulate interop bench-first bench-apache bench-replicas bench-failover bench-spark clean
+.PHONY: demo test lint types crash drills simulate interop bench-first bench-apache bench-replicas bench-failover bench-spark soak clean
 
 $(STAMP): pyproject.toml $(wildcard plugins/*/pyproject.toml)
 	$(PYTHON) -m venv $(VENV)
