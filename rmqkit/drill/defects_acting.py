@@ -188,16 +188,17 @@ def _delay_progress_not_saved(broker: Broker) -> None:
 @_acting(
     "delay-progress-not-saved-at-stop",
     DELAY,
-    "the progress of the delay levels is not written when the broker is asked to end",
+    "the progress of the delay levels is not written when the broker is asked to end, nor ever by a slave",
     needs="a whole group that is restarted in good order",
     issues=("#3473", "#2259"),
 )
 def _not_saved_at_stop(broker: Broker) -> None:
+    # A slave's copy, which its master takes over at the start, would be a second one.
     offsets = broker.schedule.offsets
     save = offsets.save
 
     def saved(then: Callable[[], None] | None = None) -> None:
-        if not broker.stopping:
+        if not broker.stopping and not broker.replication.is_slave:
             save(then)
         elif then is not None:
             then()
