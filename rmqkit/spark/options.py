@@ -17,6 +17,7 @@ from difflib import get_close_matches
 from typing import Any, NamedTuple
 
 from rmqkit.errors import ClientError, ConfigError
+from rmqkit.spark import tables
 from rmqkit.spark.option_kinds import KINDS
 from rmqkit.spark.ranges import Ends
 
@@ -24,8 +25,9 @@ PLACES = ("batch", "stream", "sink", "store")
 BATCH, STREAM = frozenset({"batch"}), frozenset({"stream"})
 READ = BATCH | STREAM
 SINK, STORE = frozenset({"sink"}), frozenset({"store"})
-#: what Spark hands over by itself: of `load(path)`, of tables, of streams that are written
-SPARKS_OWN = frozenset({"path", "provider", "serialization.format", "checkpointlocation", "queryname", "outputmode"})
+#: what Spark hands over by itself: of `load(path)`, of streams that are written, of tables (`TableCatalog.PROP_*`)
+SPARKS_OWN = frozenset({"path", "checkpointlocation", "queryname", "outputmode", "serialization.format"})
+SPARKS_OWN |= {"provider", "location", "owner", "comment", "collation", "external", "table_type", "is_managed_location"}
 #: names of Kafka's source, and of the old rocketmq-spark, that are called otherwise here
 OTHERS = {
     "kafka.bootstrap.servers": "namesrv",
@@ -371,7 +373,7 @@ def parse(given: Mapping[str, str], where: str) -> Options:
         if name is not None:
             _check_place(OPTIONS[name], where)
             texts[name] = value
-        elif key.lower() not in SPARKS_OWN:
+        elif key.lower() not in SPARKS_OWN and not key.lower().startswith(tables.PREFIX):
             raise ConfigError(_unknown(key, where))
     values: dict[str, Any] = {}
     known = {each.name for each in fields(Options)}
@@ -420,7 +422,8 @@ def _check_read(options: Options, texts: Mapping[str, str]) -> None:
     if len(chosen) > 1:
         raise ConfigError(f"options {' and '.join(chosen)} exclude each other: choose one")
     if not chosen:
-        raise ConfigError("option subscribe is missing: say which topics (or subscribePattern, or assign)")
+        hint = "" if texts else f". {tables.NOT_KEPT}"
+        raise ConfigError(f"option subscribe is missing: say which topics (or subscribePattern, or assign){hint}")
     if options.starting_offsets == "group" and not (options.group or options.commit_group):
         raise ConfigError("option startingOffsets=group wants the name of a group in option group")
     begin, end = options.starting_timestamp, options.ending_timestamp

@@ -32,20 +32,21 @@ class RocketMQSource(DataSource):
         return FORMAT
 
     def schema(self) -> str:
-        from rmqkit.spark import rows
+        from rmqkit.spark import rows, tables
+        from rmqkit.spark.options import parse
 
-        # Spark does not say which of the two it will be.
-        return rows.schema_ddl(self._options("batch"))
+        # Spark does not say yet which kind of query it will be.
+        return tables.kept(rows.schema_ddl(parse(self.options, "batch")), self.options)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         from rmqkit.spark import batch
 
-        return batch.reader(self._options("batch"), schema)
+        return batch.reader(self._parsed("batch", schema), schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         from rmqkit.spark import stream
 
-        return stream.StreamReader(self._options("stream"), schema)
+        return stream.StreamReader(self._parsed("stream", schema), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         from rmqkit.spark import sink
@@ -57,7 +58,7 @@ class RocketMQSource(DataSource):
 
         return sink.stream_writer(self.options, schema, overwrite)
 
-    def _options(self, where: str) -> Options:
-        from rmqkit.spark.options import parse
+    def _parsed(self, where: str, schema: StructType) -> Options:
+        from rmqkit.spark import options, tables
 
-        return parse(self.options, where)
+        return options.parse(tables.options_of(self.options, schema), where)

@@ -83,7 +83,8 @@ def test_an_option_of_another_place_is_refused_and_of_the_other_kind_of_read_is_
     with pytest.raises(ConfigError, match="option columns is one of the batch and stream and store, not of the sink"):
         parse({"columns": "topic"}, "sink")
     assert batch(maxMessagesPerTrigger="5").max_messages_per_trigger == 5
-    assert parse({"path": "/x", "subscribe": "T"}, "batch").subscribe == ("T",)
+    of_a_table = {"provider": "rocketmq", "path": "/x", "option.subscribe": "T", "subscribe": "T"}
+    assert parse(of_a_table, "batch").subscribe == ("T",)
 
 
 def test_topics_are_chosen_in_one_way():
@@ -91,6 +92,8 @@ def test_topics_are_chosen_in_one_way():
     assert refused(subscribePattern="T.*") == "options subscribe and subscribePattern exclude each other: choose one"
     assert refused(assign='{"T": {"a": [0]}}').startswith("options subscribe and assign exclude each other")
     with pytest.raises(ConfigError, match="option subscribe is missing"):
+        parse({"columns": "queue"}, "batch")
+    with pytest.raises(ConfigError, match=r"option subscribe is missing.* make a temporary view"):
         parse({}, "batch")
     assigned = parse({"assign": '{"T": {"a": [1, 0]}}'}, "batch").assign
     assert assigned == {"T": {"a": (0, 1)}}
