@@ -6,10 +6,12 @@ The rest of the page is written by hand; what lies between the marks is replaced
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
-from rmqkit.spark.columns import COLUMNS
+from rmqkit.spark.columns import COLUMNS, Column
 from rmqkit.spark.options import OPTIONS, PLACES, Option
+from rmqkit.spark.store_columns import STORE_COLUMNS
 
 BEGIN, END = "<!-- {name}: made by rmqkit.spark.docs -->", "<!-- end of {name} -->"
 
@@ -20,15 +22,20 @@ def options_table() -> str:
     return "\n".join(lines)
 
 
-def columns_table() -> str:
+def columns_table(columns: Iterable[Column] = COLUMNS.values()) -> str:
     lines = ["| column | type | |", "|---|---|---|"]
-    lines += [f"| `{each.name}` | `{each.ddl}` | {_cell(each.doc)} |" for each in COLUMNS.values()]
+    lines += [f"| `{each.name}` | `{each.ddl}` | {_cell(each.doc)} |" for each in columns]
     return "\n".join(lines)
+
+
+def store_columns_table() -> str:
+    return columns_table(column for name, column in STORE_COLUMNS.items() if name not in COLUMNS)
 
 
 def with_table(page: str) -> str:
     """The page with its tables as they are now. Raises ValueError for a page without the marks."""
-    for name, table in (("options", options_table()), ("columns", columns_table())):
+    tables = {"options": options_table(), "columns": columns_table(), "store columns": store_columns_table()}
+    for name, table in tables.items():
         begin, end = BEGIN.format(name=name), END.format(name=name)
         head, found, rest = page.partition(begin)
         _, closed, tail = rest.partition(end)
