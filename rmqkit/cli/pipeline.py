@@ -6,47 +6,40 @@ be known without Spark (the cluster, the topic, times, files) is looked at befor
 
 from __future__ import annotations
 
-import time
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
-from rmqkit.cli import output
-from rmqkit.cli.asking import admin_of, check_brokers, known_topic
+from rmqkit.cli import output, pipeline_figures
 from rmqkit.cli.commands import group
 from rmqkit.cli.complete import topics as complete_topics
-from rmqkit.cli.finding import Json, Namesrv, find_namesrv
-from rmqkit.cli.pipeline_run import (
+from rmqkit.cli.finding import Json, Namesrv
+from rmqkit.cli.pipeline_given import (
     Conf,
-    Ending,
     Master,
     Options,
     ProgressJson,
-    Shown,
-    builtins,
-    count_text,
+    Since,
+    Topic,
+    Until,
+    bounds,
+    known,
+    moment,
+    package_settings,
     pairs,
-    running,
 )
-from rmqkit.cli.times import parse_time
+from rmqkit.cli.pipeline_run import Ending, Shown, builtins, count_text, running, size
 from rmqkit.cli.usage import UsageError
-
-if TYPE_CHECKING:
-    from rmqkit.spark.audit import Audited
 
 app = group("Spark jobs: topics to files and back, figures, audits of drills.")
 
-Topic = Annotated[str, typer.Argument(metavar="TOPIC", autocompletion=complete_topics)]
 Lake = Annotated[str, typer.Argument(metavar="PATH", help="The lake: a folder, or a URI that Spark knows.")]
-Since = Annotated[
-    str | None, typer.Option("--since", metavar="TIME", help="Only what was stored then or later.", show_default=False)
+Rate = Annotated[
+    int | None, typer.Option("--rate", min=1, metavar="N", help="So many messages a second in all.", show_default=False)
 ]
-Until = Annotated[
-    str | None, typer.Option("--until", metavar="TIME", help="Only what was stored before.", show_default=False)
+Order = Annotated[
+    str, typer.Option("--order", help="What stays in order: queue (each queue) or key (each sharding key, or key).")
 ]
-TIME_WORDS = "such as 2026-01-31, 2026-01-31T12:30, 10m (ago), or Unix time in ms"
-TOLD_MAX = 5
 
 
 @app.callback()
@@ -86,9 +79,9 @@ def ingest(
     """
     given = pairs(options, "--option")
     if since is not None:
-        given["startingTimestamp"] = str(_time(since, "--since"))
-    addresses = _known(topics, namesrv)
-    more = _packages(packages)
+        given["startingTimestamp"] = str(moment(since, "--since"))
+    addresses = known(topics, namesrv)
+    more = package_settings(packages)
     from rmqkit.spark.pipelines.ingest import ingest as run
 
     shown = Shown(f"ingest {', '.join(topics)}", json=json)
@@ -109,7 +102,7 @@ def ingest(
     if json:
         output.line({"done": builtins(done)})
     else:
-        files = f" in {count_text(done.files, 'file')}, {_size(done.bytes)}" if done.files else ""
+        files = f" in {count_text(done.files, 'file')}, {size(done.bytes)}" if done.files else ""
         print(f"{count_text(done.rows, 'message')}{files} → {done.path}")
     ending.check(endless=follow)
 
@@ -135,7 +128,7 @@ def compact(
     if before is not None:
         from rmqkit.spark.pipelines.lake import hour_name
 
-        before_hour = hour_name(_time(before, "--before"))
+        before_hour = hour_name(moment(before, "--before"))
     with running("rmqkit compact", master, conf) as spark:
         from rmqkit.spark.pipelines.compact import compact as run
 
@@ -143,94 +136,119 @@ def compact(
     if json:
         output.document(builtins(done))
     elif done.hours:
-        files = f"{count_text(done.files_before, 'file')} ({_size(done.bytes_before)})"
-        print(f"{count_text(done.hours, 'hour')}: {files} are now {done.files_after} ({_size(done.bytes_after)})")
+        files = f"{count_text(done.files_before, 'file')} ({size(done.bytes_before)})"
+        print(f"{count_text(done.hours, 'hour')}: {files} are now {done.files_after} ({size(done.bytes_after)})")
     else:
         print("nothing to do: every closed hour has as few files as it can")
 
 
 @app.command()
-def audit(
-    runs: Annotated[list[str], typer.Argument(metavar="RUN...", help="Names of runs, their folders, or last.")],
-    to: Annotated[
-        Path | None,
-        typer.Option("--to", metavar="FOLDER", help="Write the tables and findings there as Parquet.", show_default=False),
+def replay(
+    path: Annotated[str, typer.Argument(metavar="PATH", help="A lake, or Parquet files with a message's columns.")],
+    to: Annotated[str, typer.Option("--to", metavar="TOPIC", help="Where to send.", autocompletion=complete_topics)],
+    since: Since = None,
+    until: Until = None,
+    topics: Annotated[
+        list[str] | None, typer.Option("--topic", help="Only what was in this topic (repeatable).", show_default=False)
     ] = None,
+    rate: Rate = None,
+    order: Order = "queue",
+    run_id: Annotated[
+        str | None, typer.Option("--run-id", help="That of a replay that failed: its keys again.", show_default=False)
+    ] = None,
+    options: Options = None,
+    namesrv: Namesrv = None,
     master: Master = None,
     conf: Conf = None,
-    json: Json = False,
+    json: ProgressJson = False,
 ) -> None:
-    """Judge the promises of drills from their histories, as Spark SQL over all of them at once.
+    """Send messages of a lake to a topic again, in their order.
 
-    Exit code: 0 every promise was kept, 1 one is broken, 4 inconclusive.
+    At least once: each message carries DEDUP_KEY (docs/spark.md), and where it came from in REPLAY_OF.
     """
-    from rmqkit.cluster.home import home_folder
-    from rmqkit.drill import runs as folders
+    given = pairs(options, "--option")
+    since_ms, until_ms = bounds(since, until)
+    addresses = known([to], namesrv)
+    shown = Shown(f"replay to {to}", json=json)
+    with running("rmqkit replay", master, conf) as spark, shown as tell:
+        from rmqkit.spark.pipelines.replay import replay as run
 
-    found = [folders.find(home_folder(), run) for run in dict.fromkeys(runs)]
-    with running("rmqkit audit", master, conf) as spark:
-        from rmqkit.spark import audit as audits
-
-        audited = audits.audit(spark, found, to=to)
+        done = run(
+            spark,
+            path,
+            to,
+            namesrv=addresses,
+            rate=rate,
+            since=since_ms,
+            until=until_ms,
+            topics=topics,
+            order=order,
+            run_id=run_id,
+            options=given,
+            on_progress=tell,
+        )
     if json:
-        output.document([_audited(each) for each in audited])
+        output.line({"done": builtins(done)})
     else:
-        _print_audited(audited)
-    raise typer.Exit(audits.exit_code(audited))
+        print(f"{count_text(done.rows, 'message')} of {count_text(done.queues, 'queue')} → {to} (run id {done.run_id})")
 
 
-def _audited(each: Audited) -> dict[str, Any]:
-    return {
-        "run": each.run,
-        "promise": each.promise,
-        "judgement": str(each.judgement),
-        "facts": each.facts,
-        "broken": each.broken,
-        "why": each.why,
-        "violations": [violation._asdict() for violation in each.violations],
-    }
+@app.command()
+def copy(
+    topic: Topic,
+    to: Annotated[str, typer.Option("--to", metavar="TOPIC", help="The other topic; it may have the same name.")],
+    to_namesrv: Annotated[
+        str | None,
+        typer.Option("--to-namesrv", metavar="HOST:PORT[;...]", help="Its cluster: the same one.", show_default=False),
+    ] = None,
+    follow: Annotated[bool, typer.Option("--follow", help="Go on with what comes, until Ctrl-C.")] = False,
+    trigger: Annotated[str, typer.Option("--trigger", help="How often --follow copies.")] = "5 seconds",
+    checkpoint: Annotated[
+        str | None,
+        typer.Option("--checkpoint", metavar="PATH", help="Where it is kept how far the copy is.", show_default=False),
+    ] = None,
+    rate: Rate = None,
+    order: Order = "queue",
+    options: Options = None,
+    namesrv: Namesrv = None,
+    master: Master = None,
+    conf: Conf = None,
+    json: ProgressJson = False,
+) -> None:
+    """Copy a topic to another one, of this cluster or another, in its order; what is there now, or as it comes.
+
+    With --checkpoint the next copy goes on where this one ends; --follow wants one.
+    """
+    given = pairs(options, "--option")
+    if follow and checkpoint is None:
+        raise UsageError("--follow wants --checkpoint: a folder in which it is kept how far the copy is")
+    addresses = known([topic], namesrv)
+    to_addresses = known([to], to_namesrv if to_namesrv is not None else addresses)
+    from rmqkit.spark.pipelines.copying import copy as run
+
+    shown = Shown(f"copy {topic} to {to}", json=json)
+    with running("rmqkit copy", master, conf) as spark, Ending() as ending, shown as tell:
+        done = run(
+            spark,
+            topic,
+            to,
+            namesrv=addresses,
+            to_namesrv=to_addresses,
+            follow=follow,
+            checkpoint=checkpoint,
+            order=order,
+            rate=rate,
+            options=given,
+            trigger=trigger,
+            on_progress=tell,
+            stop=ending,
+        )
+    if json:
+        output.line({"done": builtins(done)})
+    else:
+        print(f"{count_text(done.rows, 'message')} of {topic} → {to}")
+    ending.check(endless=follow)
 
 
-def _print_audited(audited: list[Audited]) -> None:
-    rows = [(each.run, each.promise or "-", str(each.judgement), each.facts, each.broken, each.why) for each in audited]
-    output.table(("run", "promise", "judgement", "facts", "broken", "why"), rows)
-    for each in audited:
-        for violation in each.violations[:TOLD_MAX]:
-            print(f"{each.run} {each.promise}: {violation.what}")
-        if each.broken > TOLD_MAX:
-            print(f"{each.run} {each.promise}: and {each.broken - TOLD_MAX} more")
-
-
-# --- before Spark starts
-
-
-def _known(topics: list[str], namesrv: str | None) -> str:
-    """The name servers, where each topic is known. Raises Unreachable, Failed with the nearest topic."""
-    from rmqkit.spark.sessions import check_installed
-
-    check_installed()
-    with admin_of(namesrv) as admin:
-        check_brokers(admin)
-        for topic in topics:
-            with known_topic(admin, topic):
-                admin.topic_stats(topic)
-    return find_namesrv(namesrv)
-
-
-def _packages(packages: str | None) -> dict[str, str]:
-    from rmqkit.spark.pipelines import formats
-
-    return formats.conf(packages)
-
-
-def _time(text: str, flag: str) -> int:
-    found = parse_time(text, round(time.time() * 1000))
-    if found is None:
-        raise UsageError(f"{flag} {text}: must be a time, {TIME_WORDS}")
-    return found
-
-
-def _size(count: int) -> str:
-    from rmqkit.cli.brokers import bytes_text
-
-    return bytes_text(str(count))
+app.command()(pipeline_figures.stats)
+app.command()(pipeline_figures.audit)

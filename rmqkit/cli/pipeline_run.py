@@ -16,54 +16,23 @@ import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import import_module
 from types import FrameType
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from rmqkit.cli import output
-from rmqkit.cli.usage import Failed, Interrupted, UsageError, exit_code_of
+from rmqkit.cli.pipeline_given import pairs
+from rmqkit.cli.usage import Failed, Interrupted, exit_code_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from rmqkit.spark.pipelines.progress import Progress
 
-Master = Annotated[
-    str | None,
-    typer.Option(
-        "--master",
-        metavar="URL",
-        help="The Spark cluster: spark://HOST:PORT, yarn, k8s://…, or local[2] for two threads here. All threads else.",
-        show_default=False,
-    ),
-]
-Conf = Annotated[
-    list[str] | None,
-    typer.Option("--conf", metavar="KEY=VALUE", help="A setting of Spark (spark.executor.memory=2g)."),
-]
-Options = Annotated[
-    list[str] | None,
-    typer.Option("--option", metavar="KEY=VALUE", help="An option of the data source: see docs/spark.md."),
-]
-ProgressJson = Annotated[
-    bool, typer.Option("--json", help="Print JSON: an object a line as Spark goes on, the last one says what was done.")
-]
-
 #: a line of a traceback that names an error of ours: its class, what it says
 OURS = re.compile(r"^\s*(?:pyspark\.[\w.]+: )?(rmqkit(?:\.\w+)+): (.+)$", re.MULTILINE)
+#: what py4j puts before an error of the JVM
+CALLING = "An error occurred while calling"
 #: Spark's own first line: [CLASS_OF_ERROR] text. SQLSTATE: 12345
 SQLSTATE = re.compile(r" SQLSTATE: \w+")
-
-
-def pairs(given: Sequence[str] | None, flag: str) -> dict[str, str]:
-    """`KEY=VALUE` words. Raises UsageError."""
-    found = {}
-    for word in given or ():
-        key, equals, value = word.partition("=")
-        if not equals or not key.strip():
-            raise UsageError(f"{flag} {word}: must be KEY=VALUE")
-        found[key.strip()] = value
-    return found
 
 
 @contextlib.contextmanager
@@ -75,6 +44,7 @@ def running(
 
     settings = {**(more or {}), **pairs(conf, "--conf")}
     check_installed()
+    from py4j.protocol import Py4JJavaError
     from pyspark.core.context import SparkContext
     from pyspark.errors import PySparkException
 
@@ -90,7 +60,7 @@ def running(
         waiting.clear()
     try:
         yield spark
-    except PySparkException as error:
+    except (PySparkException, Py4JJavaError) as error:
         raise plain(error) from None
     finally:
         if not was_running:
@@ -109,8 +79,9 @@ def plain(error: Exception) -> SparkFailed:
         failed = SparkFailed(ours[-1][1].strip())
         failed.exit_code = _exit_code(ours[-1][0])
         return failed
-    first = next((line for line in text.splitlines() if line.strip()), type(error).__name__)
-    return SparkFailed(SQLSTATE.sub("", first).strip())
+    lines = [line for line in text.splitlines() if line.strip() and not line.startswith(CALLING)]
+    first = lines[0] if lines else type(error).__name__
+    return SparkFailed(SQLSTATE.sub("", first).lstrip(": ").strip())
 
 
 def _exit_code(path: str) -> int:
@@ -162,7 +133,7 @@ class Ending:
 class Shown:
     """Progress: a bar on a terminal's stderr, an object a line with --json, silent elsewhere."""
 
-    def __init__(self, what: str, *, json: bool) -> None:
+    def __init__(self, what: str, *, json: bool = False) -> None:
         self._json = json
         self._what = what
         self._bar: Any = None
@@ -195,11 +166,16 @@ class Shown:
     def _tell(self, progress: Progress) -> None:
         if self._json:
             output.line({"progress": builtins(progress)})
-        if self._bar is not None:
-            behind = f", {progress.lag} to go" if progress.lag is not None else ""
-            total = None if progress.lag is None else progress.rows + progress.lag
-            told = f"{progress.rows} rows, {progress.rows_per_s:.0f}/s{behind}"
-            self._bar.update(self._task, completed=progress.rows, total=total, told=told)
+        if self._bar is None:
+            return
+        if progress.tasks:
+            told = f"{progress.tasks_done} of {count_text(progress.tasks, 'task')}"
+            self._bar.update(self._task, completed=progress.tasks_done, total=progress.tasks, told=told)
+            return
+        behind = f", {progress.lag} to go" if progress.lag is not None else ""
+        total = None if progress.lag is None else progress.rows + progress.lag
+        told = f"{progress.rows} rows, {progress.rows_per_s:.0f}/s{behind}"
+        self._bar.update(self._task, completed=progress.rows, total=total, told=told)
 
 
 def builtins(value: Any) -> Any:
@@ -211,3 +187,9 @@ def builtins(value: Any) -> Any:
 
 def count_text(count: int, what: str) -> str:
     return f"{count} {what}" if count == 1 else f"{count} {what}s"
+
+
+def size(count: int) -> str:
+    from rmqkit.cli.brokers import bytes_text
+
+    return bytes_text(str(count))

