@@ -19,69 +19,44 @@ def send(own, topic, begin, end):
 
 
 def bodies(own, topic):
-    """By queue, in their order there."""
-    found = {}
+    """By queue, in their order there; of messages that came twice, by their DEDUP_KEY, the first."""
+    found, seen = {}, set()
     for message in stored(own, topic):
-        found.setdefault((message.queue.broker_name, message.queue.queue_id), []).append(message.body)
+        key = message.properties.get("DEDUP_KEY", message.msg_id)
+        if key not in seen:
+            seen.add(key)
+            found.setdefault((message.queue.broker_name, message.queue.queue_id), []).append(message.body)
     return found
 
 
-def test_a_copy_goes_on(spark, own, tmp_path):
-    """Every queue has its messages in their order, on the same broker and under the same number."""
+def test_a_copy_goes_on(spark, own, tmp_path, monkeypatch):
+    """It dies after its second batch was sent, and goes on with the same keys; every queue has its messages in their order,
+    on the same broker and under the same number."""
     topic, to_topic = own.topic("from"), own.topic("to")
     send(own, topic, 0, 20)
-    told = []
-    done = copy(
-        spark,
-        topic,
-        to_topic,
-        namesrv=own.namesrv,
-        checkpoint=tmp_path,
-        options={"maxMessagesPerTrigger": "15"},
-        on_progress=told.append,
-    )
-    assert (done.rows, done.batches, told[-1].lag) == (20, 2, 0)
-    assert sum(ranges.flat(done.offsets).values()) == 20
-    assert bodies(own, to_topic) == bodies(own, topic)
+    write, calls, told = forwarding.write, [], []
+
+    def dies(*args, **named):
+        calls.append(write(*args, **named))
+        if len(calls) == 2:
+            raise RuntimeError("killed after it has sent")
+        return calls[-1]
+
+    monkeypatch.setattr(forwarding, "write", dies)
+    given = {"namesrv": own.namesrv, "checkpoint": tmp_path, "on_progress": told.append}
+    with pytest.raises(RuntimeError, match="killed after it has sent"):
+        copy(spark, topic, to_topic, options={"maxMessagesPerTrigger": "15"}, **given)
+    assert (calls, [each.rows for each in told]) == ([15, 5], [15])
     send(own, topic, 20, 30)
 
     def stop():
-        return told[-1].rows == 10
+        return told[-1].offsets != told[0].offsets and told[-1].lag == 0
 
-    done = copy(
-        spark,
-        topic,
-        to_topic,
-        namesrv=own.namesrv,
-        checkpoint=tmp_path,
-        follow=True,
-        trigger="200 milliseconds",
-        on_progress=told.append,
-        stop=stop,
-    )
-    assert done.rows == 10
+    done = copy(spark, topic, to_topic, follow=True, trigger="200 milliseconds", stop=stop, **given)
+    assert done.rows == 15
+    assert sum(ranges.flat(done.offsets).values()) == 30
+    assert len(stored(own, to_topic)) == 35
     assert bodies(own, to_topic) == bodies(own, topic)
-    keys = [message.properties["DEDUP_KEY"] for message in stored(own, to_topic)]
-    assert len(set(keys)) == 30
-
-
-def test_a_batch_that_failed_is_sent_again_with_the_same_keys(spark, own, tmp_path, monkeypatch):
-    topic, to_topic = own.topic("from"), own.topic("to")
-    send(own, topic, 0, 6)
-    write = forwarding.write
-
-    def dies(*args, **named):
-        write(*args, **named)
-        raise RuntimeError("killed after it has sent")
-
-    monkeypatch.setattr(forwarding, "write", dies)
-    with pytest.raises(RuntimeError, match="killed after it has sent"):
-        copy(spark, topic, to_topic, namesrv=own.namesrv, checkpoint=tmp_path, order="key")
-    monkeypatch.undo()
-    assert copy(spark, topic, to_topic, namesrv=own.namesrv, checkpoint=tmp_path, order="key").rows == 6
-    found = stored(own, to_topic)
-    assert len(found) == 12
-    assert len({(message.body, message.properties["DEDUP_KEY"]) for message in found}) == 6
 
 
 def test_what_cannot_be(spark, own):

@@ -43,7 +43,7 @@ class TestPlaces:
 
     @pytest.mark.parametrize(
         ("queues", "rate", "expected"),
-        [(8, None, (8, 0)), (8, 100, (2, 50)), (1, 100, (1, 100)), (8, 1, (1, 1)), (0, 7, (1, 7))],
+        [(8, None, (4, 0)), (8, 100, (2, 50)), (1, 100, (1, 100)), (8, 1, (1, 1)), (0, 7, (1, 7))],
     )
     def test_paces_add_up_to_the_rate(self, spark, queues, rate, expected):
         assert tasks_of(spark.range(1), queues, rate) == expected

@@ -1,7 +1,8 @@
 """Every file under `examples/` is run as its reader would run it, and must end well.
 
-A script runs against the session's cluster, which NAMESRV_ADDR names; a folder is a pytest project and is run as one. What
-is neither is a file that nobody runs: it fails the first test.
+A script runs against the session's cluster, which NAMESRV_ADDR names; a folder is a pytest project and is run as one; those
+that want Spark are called by tests/spark/test_examples.py, in the session that all tests of Spark share. What is none of it
+is a file that nobody runs: it fails the first test.
 """
 
 import signal
@@ -15,7 +16,8 @@ ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples"
 LIMIT_S = 90
 
-SCRIPTS = sorted(path for path in EXAMPLES.glob("*.py"))
+OF_SPARK = sorted(EXAMPLES.glob("spark_*.py"))
+SCRIPTS = sorted(path for path in EXAMPLES.glob("*.py") if path not in OF_SPARK)
 PROJECTS = sorted(path for path in EXAMPLES.iterdir() if path.is_dir() and any(path.glob("test_*.py")))
 
 
@@ -24,7 +26,8 @@ def files(folder: Path) -> list[Path]:
 
 
 def test_every_example_is_run():
-    left = [path for path in files(EXAMPLES) if path not in SCRIPTS and not any(path.is_relative_to(p) for p in PROJECTS)]
+    scripts = [*SCRIPTS, *OF_SPARK]
+    left = [path for path in files(EXAMPLES) if path not in scripts and not any(path.is_relative_to(p) for p in PROJECTS)]
     assert not left, f"nothing runs {left}"
     for project in PROJECTS:
         names = {

@@ -71,7 +71,9 @@ def copy(
     given = {"startingOffsets": "earliest"} | {key: str(value) for key, value in (options or {}).items()}
     given |= {"subscribe": topic} | ({"namesrv": namesrv} if namesrv else {})
     servers = parse(given, "stream").namesrv
-    to_servers = parse({"topic": to_topic, "namesrv": to_namesrv or ";".join(servers)}, "sink").namesrv
+    given["namesrv"] = ";".join(servers)
+    given_to = {"topic": to_topic, "namesrv": to_namesrv or ";".join(servers)}
+    to_servers = parse({**(sink_options or {}), **given_to}, "sink").namesrv
     if topic == to_topic and servers == to_servers:
         raise ConfigError(f"{topic} cannot be copied into itself: each copy would be copied again")
     temporary = tempfile.mkdtemp(prefix="rmqkit-copy-") if checkpoint is None else None

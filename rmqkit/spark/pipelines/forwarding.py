@@ -31,6 +31,8 @@ NEEDED = (*SOURCE, "offset", "body")
 #: columns of the way between
 TIME, TO_BROKER, TO_QUEUE, KEY = "_time", "_to_broker", "_to_queue", "_key"
 SINK = "rocketmq"
+#: queues differ in size: some more tasks than run at once even that out
+TASKS_A_CORE = 2
 
 
 def check(rows: DataFrame, order: str) -> None:
@@ -146,10 +148,10 @@ def tasks_of(rows: DataFrame, queues: int, rate: int | None) -> tuple[int, int]:
 
     With a rate there are only as many tasks as run at the same time, so that their paces add up to it.
     """
-    most = max(1, queues)
+    at_once = rows.sparkSession.sparkContext.defaultParallelism
     if rate is None:
-        return most, 0
+        return max(1, min(queues, TASKS_A_CORE * at_once)), 0
     if rate < 1:
         raise ConfigError(f"rate {rate}: must be 1 message a second or more")
-    tasks = max(1, min(most, rows.sparkSession.sparkContext.defaultParallelism, rate))
+    tasks = max(1, min(queues, at_once, rate))
     return tasks, rate // tasks

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from rmqkit.errors import ConfigError
-from rmqkit.spark.options import parse
+from rmqkit.spark.options import Options, parse
 from rmqkit.spark.pipelines import batches, formats, lake
 from rmqkit.spark.pipelines.folders import Folder, open_folder
 from rmqkit.spark.pipelines.log import Log
@@ -76,8 +76,11 @@ def ingest(
     folder = open_folder(path, spark)
     place = open_folder(checkpoint or f"{folder.uri}/{default_checkpoint(names)}", spark)
     log = Log(folder)
-    given = _source_options(names, namesrv, options, log, place, format_)
-    starts = _starts(given)
+    given = _source_options(names, namesrv, options, log, format_)
+    parsed = parse(given, "stream")
+    # Not what the environment of Spark's own processes says.
+    given["namesrv"] = ";".join(parsed.namesrv)
+    starts = _starts(parsed)
     rows = spark.readStream.format(SOURCE).options(**given).load()
     done = Ingested(path=folder.uri, checkpoint=place.uri, query="")
     errors: list[Exception] = []
@@ -110,7 +113,6 @@ def _source_options(
     namesrv: str | None,
     options: Mapping[str, str] | None,
     log: Log,
-    checkpoint: Folder,
     format_: formats.LakeFormat | None,
 ) -> dict[str, str]:
     given = {key: str(value) for key, value in (options or {}).items()}
@@ -123,9 +125,9 @@ def _source_options(
     return given
 
 
-def _starts(given: Mapping[str, str]) -> Ends:
-    """Where the query begins, of the queues whose offsets are named. Raises ConfigError for options that are wrong."""
-    chosen = parse(given, "stream").starting_offsets
+def _starts(options: Options) -> Ends:
+    """Where the query begins, of the queues whose offsets are named."""
+    chosen = options.starting_offsets
     return {} if isinstance(chosen, str) else {key: offset for key, offset in chosen.items() if offset >= 0}
 
 

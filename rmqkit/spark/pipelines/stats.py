@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from rmqkit.errors import ConfigError
+from rmqkit.spark.options import parse
 from rmqkit.spark.pipelines import lake
 from rmqkit.spark.pipelines.progress import Progress, jobs
 
@@ -137,6 +138,8 @@ def _rows(
         given |= {"startingTimestamp": str(lake.millis(since)), "startingOffsetsByTimestampStrategy": "latest"}
     if until is not None:
         given["endingTimestamp"] = str(lake.millis(until))
+    # Not what the environment of Spark's own processes says.
+    given["namesrv"] = ";".join(parse(given, "batch").namesrv)
     rows = spark.read.format(SOURCE).options(**given).load()
     return rows.where(lake.stored(since, until)) if since is not None or until is not None else rows
 
