@@ -42,6 +42,7 @@ from rmqkit.spark.ranges import (
 from rmqkit.spark.topics import Seen, View
 
 LOOK_PAUSE_S = 0.5
+LOOK_EVERY_MS = 100
 #: of a message, where nothing can be measured
 SIZE_UNKNOWN = 1024
 #: queues that are measured for `maxBytesPerTrigger`: those with the most to read
@@ -71,7 +72,7 @@ def whole_look(
     told = False
     while True:
         seen = view.look(known)
-        absent = absences(seen, known)
+        absent = absences(options, seen, known)
         if not absent:
             return seen
         why = "; ".join(f"{name}: {reason}" for name, reason in absent.items())
@@ -85,12 +86,20 @@ def whole_look(
         sleep(LOOK_PAUSE_S)
 
 
-def absences(seen: Seen, known: Sequence[QueueKey] = ()) -> dict[str, str]:
-    """Groups that a look should have shown, by name and topic, with the reason."""
+def absences(options: Options, seen: Seen, known: Sequence[QueueKey] = ()) -> dict[str, str]:
+    """Groups that a look should have shown, by name and topic, with the reason.
+
+    A topic without any route may have been deleted; where loss is allowed, nobody waits for it.
+    """
+    routed = {key.topic for key in [*seen.ends, *seen.closed]} | {topic for topic, _ in seen.silent}
     absent = {f"broker {broker} (topic {topic})": why for (topic, broker), why in sorted(seen.silent.items())}
     for key in known:
         if key not in seen.ends and key not in seen.closed and (key.topic, key.broker) not in seen.silent:
-            absent[f"broker {key.broker} (topic {key.topic})"] = "the name servers show no such broker for this topic"
+            name = f"broker {key.broker} (topic {key.topic})"
+            if key.topic in routed:
+                absent[name] = "the name servers show no such broker for this topic"
+            elif options.fail_on_data_loss:
+                absent[name] = "no name server knows the topic (if it was deleted, set failOnDataLoss=false)"
     return absent
 
 
@@ -117,6 +126,9 @@ class StreamPlan:
         #: ends that `endingTimestamp` was found to mean
         self._caps: Ends = {}
         self._batch_ms: int | None = None
+        self._looked_ms = 0
+        #: the last look brought no batch
+        self._rests = False
         self._committed: Ends = {}
         #: what has been warned of
         self._told: dict[str, None] = {}
@@ -142,6 +154,7 @@ class StreamPlan:
         if seen is None:
             return dict(start)
         self._publish(begins)
+        self._rests = True
         ends = self._ends(begins, seen)
         ready = waiting(begins, ends)
         if limited and self._holds_back(count(ready)):
@@ -154,6 +167,7 @@ class StreamPlan:
         if ends == begins:
             return dict(start)
         self._batch_ms = self._clock()
+        self._rests = False
         return self._offsets(ends, seen, start)
 
     def latest(self) -> dict[str, Any] | None:
@@ -180,22 +194,38 @@ class StreamPlan:
         known = list(begins)
         if not self._accepted:
             check_choice(self._options, start)
-        if self._frozen:
-            seen = whole_look(self._options, self._view, known, clock=self._clock, sleep=self._sleep)
-            self._target = seen
-        else:
-            try:
-                seen = self._view.look(known)
-            except PeerUnreachable as error:
-                if needed or self._options.when_down == "fail":
-                    raise
-                self._warn(f"no name server answers, the query waits: {error}")
-                return None
+        seen = self._look(known, patient=needed or self._frozen)
+        if seen is None:
+            return None
         if not self._accepted:
             check_cluster(self._options, self._view, start, seen)
             self._accepted = True
+        if self._frozen:
+            seen = self._target = whole_look(self._options, self._view, known, clock=self._clock, sleep=self._sleep)
         self._note(seen)
         return seen
+
+    def _look(self, known: Sequence[QueueKey], *, patient: bool) -> Seen | None:
+        """None when no name server answers, or, if patient, BrokerDown when none does in time."""
+        until_ms = self._clock() + self._options.max_wait_for_broker
+        self._pause()
+        while True:
+            try:
+                return self._view.look(known)
+            except PeerUnreachable as error:
+                if self._options.when_down == "fail" or (patient and self._clock() >= until_ms):
+                    raise BrokerDown(f"no answer of the name servers: {error}") from None
+                self._warn(f"no name server answers, the query waits: {error}")
+                if not patient:
+                    return None
+            self._sleep(LOOK_PAUSE_S)
+
+    def _pause(self) -> None:
+        """Spark asks every 10 ms while there is nothing: not so often are brokers asked."""
+        passed_ms = self._clock() - self._looked_ms
+        if self._rests and passed_ms < LOOK_EVERY_MS:
+            self._sleep((LOOK_EVERY_MS - passed_ms) / 1000)
+        self._looked_ms = self._clock()
 
     def _note(self, seen: Seen) -> None:
         self._known = dict(sorted({**self._known, **seen.ends}.items()))
@@ -205,7 +235,7 @@ class StreamPlan:
 
     def _ends(self, begins: Ends, seen: Seen) -> Ends:
         """How far each queue could be read; new ones with where they begin."""
-        down = absences(seen, list(begins))
+        down = absences(self._options, seen, list(begins))
         if down and self._options.when_down == "fail":
             raise BrokerDown("; ".join(f"no answer of {name}: {why}" for name, why in down.items()))
         for name, why in down.items():

@@ -55,6 +55,7 @@ GROUP_PREFIX = "%"
 SYSTEM_SUFFIX = "_REPLY_TOPIC"
 #: no group of a user: the one that tools read in the name of
 READ_GROUP = "TOOLS_CONSUMER"
+PULL_TIMEOUT_MS = 3000
 
 
 class Seen(NamedTuple):
@@ -288,7 +289,15 @@ class Topics:
     async def _pull(self, key: QueueKey, offset: int, count: int) -> list[MessageExt]:
         every = parse_subscription(key.topic, "*")
         pulled = await pull(
-            self._client, READ_GROUP, _queue(key), offset, every, batch_size=count, suspend_ms=0, send_subscription=True
+            self._client,
+            READ_GROUP,
+            _queue(key),
+            offset,
+            every,
+            batch_size=count,
+            suspend_ms=0,
+            timeout_ms=PULL_TIMEOUT_MS,
+            send_subscription=True,
         )
         return pulled.messages
 

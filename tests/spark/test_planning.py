@@ -264,6 +264,45 @@ def test_a_route_that_is_gone_for_a_while_moves_nothing():
     assert stream.batch() == {("a", 0): (10, 11)}
 
 
+def test_a_topic_that_was_deleted_holds_a_query_up_unless_loss_is_allowed():
+    stream = Stream(FakeView(a0=(0, 10)), subscribePattern="[TU]")
+    stream.drain()
+    stream.view.queues.clear()
+    stream.view.put("U", a0=(0, 5))
+    stream.restart(maxWaitForBroker="1s")
+    stream.plan.freeze()
+    with pytest.raises(BrokerDown, match=r"no name server knows the topic \(if it was deleted, set failOnDataLoss=false"):
+        stream.batch()
+    stream.restart(failOnDataLoss="false")
+    stream.plan.freeze()
+    assert stream.drain() == [0, 5]
+    assert stream.offsets[A0] == 10
+
+
+def test_a_stream_that_rests_asks_ten_times_a_second():
+    stream = Stream(FakeView(a0=(0, 10)))
+    stream.drain()
+    before, looks = stream.now_ms, stream.view.looks
+    for _ in range(50):
+        assert stream.batch() is None
+    assert stream.view.looks - looks == 50
+    assert stream.now_ms - before >= 4900
+
+
+def test_a_restart_waits_for_name_servers():
+    view = FakeView(a0=(0, 10))
+    stream = Stream(view)
+    end = stream.spark(stream.plan.advance(stream.at))
+    looks = view.looks
+    view.on_look = lambda: setattr(view, "down", view.looks < looks + 3)
+    stream.restart()
+    assert stream.plan.ranges(stream.at, end) == [QueueRange("T", "a", 0, 0, 10)]
+    view.on_look, view.down = lambda: None, True
+    stream.restart()
+    with pytest.raises(BrokerDown, match="no answer of the name servers"):
+        stream.plan.ranges(stream.at, end)
+
+
 def test_a_restart_while_routes_are_gone_moves_nothing():
     view = FakeView(a0=(0, 10))
     stream = Stream(view)
