@@ -15,7 +15,7 @@ from rmqkit.spark.pipelines.batches import NOTHING, add, offsets_of, query_id, u
 from rmqkit.spark.pipelines.compact import compact
 from rmqkit.spark.pipelines.folders import open_folder
 from rmqkit.spark.pipelines.ingest import default_checkpoint, ingest
-from rmqkit.spark.pipelines.log import LakeConflict, LakeDamaged, Log
+from rmqkit.spark.pipelines.log import LakeConflict, LakeDamaged, LakeError, Log
 from rmqkit.spark.pipelines.progress import of_query
 from rmqkit.spark.ranges import QueueKey
 from tests.spark.lakes import NOON_MS, QUERY, batch_offsets, expected, part, places, queue_rows
@@ -259,6 +259,14 @@ class TestBatches:
         assert (added.rows, added.files, added.is_new) == (0, 0, True)
         assert log.state().has(QUERY, 0)
         assert lake.read(spark, log.folder.uri).count() == 0
+
+    def test_files_that_executors_wrote_elsewhere(self, spark, log, monkeypatch):
+        """A local path and a Spark cluster: each machine has a folder of that name."""
+        monkeypatch.setattr(log.folder, "list", lambda _under="": {})
+        with pytest.raises(LakeError, match=r"10 rows were written to .*, and 0 are there: do all executors see"):
+            self.bring(spark, log, 0, part("T", 0, 0, 10))
+        monkeypatch.undo()
+        assert log.state().number == 0
 
     def test_columns_that_a_lake_needs(self, spark, log):
         rows = queue_rows(spark, part("T", 0, 0, 1)).drop("store_time")

@@ -89,6 +89,8 @@ def ingest(
 
     def told(progress: Progress) -> None:
         done.offsets = progress.offsets
+        if format_:
+            done.rows = progress.rows
         if on_progress:
             on_progress(progress)
 

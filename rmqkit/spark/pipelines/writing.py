@@ -14,7 +14,7 @@ from urllib.parse import unquote
 from rmqkit.errors import ConfigError
 from rmqkit.spark.pipelines.folders import Folder
 from rmqkit.spark.pipelines.lake import FILES, hour_column
-from rmqkit.spark.pipelines.log import DataFile
+from rmqkit.spark.pipelines.log import DataFile, LakeError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -48,15 +48,28 @@ def check_columns(rows: DataFrame) -> None:
 
 
 def write(rows: DataFrame, folder: Folder, name: str) -> list[DataFile]:
-    """All rows as files of one topic and hour each, in the folder `name` of the lake; safe on disk, not committed."""
+    """All rows as files of one topic and hour each, in the folder `name` of the lake; safe on disk, not committed.
+
+    Raises LakeError when the files that are found do not have the rows that the tasks wrote.
+    """
+    from pyspark.sql import Observation
     from pyspark.sql import functions as F
 
+    seen = Observation()
     placed = rows.withColumns({TOPIC: F.col("topic"), HOUR: hour_column(F.col("store_time"))})
+    counted = placed.observe(seen, F.count(F.lit(1)).alias("rows"))
     # Spark would sort by the first two by itself.
-    ordered = placed.sortWithinPartitions(TOPIC, HOUR, *ORDER)
+    ordered = counted.sortWithinPartitions(TOPIC, HOUR, *ORDER)
     writer = ordered.write.mode("error").partitionBy(TOPIC, HOUR).option("compression", COMPRESSION)
     writer.option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false").parquet(f"{folder.uri}/{name}")
-    return _written(folder, name)
+    written = _written(folder, name)
+    found = sum(file.rows for file in written)
+    if found != seen.get["rows"]:
+        raise LakeError(
+            f"{seen.get['rows']} rows were written to {folder.uri}, and {found} are there: do all executors see this "
+            "folder? A path of one machine is not enough for a Spark cluster"
+        )
+    return written
 
 
 def _written(folder: Folder, name: str) -> list[DataFile]:
