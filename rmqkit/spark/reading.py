@@ -9,7 +9,7 @@ Nothing is passed over in silence. What comes next must be the next offset; wher
     the member lacks it, being behind (a slave)     the next member; then wait, `wait_ms` at most
     below the queue's first offset, at a master     DataLoss: retention
     at or behind the queue's end, at a master       asked again for a while, then DataLoss: cut, or made anew
-    an answer leaves offsets out (no filter is on)  asked again `MISSING_TRIES` times, then DataLoss: damage
+    a master leaves offsets out (no filter is on)   asked again `MISSING_TRIES` times, then DataLoss: damage
     a record whose parts do not add up              DataLoss: damage
     no member answers                               wait, or fail at once (`when_down`)
 
@@ -114,7 +114,7 @@ def read_range(queue_range: QueueRange, settings: ReadSettings) -> Iterator[pa.R
     Raises DataLoss for messages that are gone, NoRoute or PeerUnreachable when no member of the broker group gives them in
     time, BrokerError when the broker refuses, CompressionMissing for a body whose compression is not installed.
     """
-    reader = _Reader(queue_range, settings)
+    reader = RangeReader(queue_range, settings)
     try:
         yield from reader.batches()
     finally:
@@ -128,7 +128,9 @@ class Chunk(NamedTuple):
     starts: list[int]
 
 
-class _Reader:
+class RangeReader:
+    """One range on its way into batches."""
+
     def __init__(self, queue_range: QueueRange, settings: ReadSettings) -> None:
         self.range = queue_range
         self.settings = settings
@@ -309,6 +311,8 @@ class _Reader:
         self._missed = pull.begin, tries + 1 if offset == pull.begin else 1
         if self._missed[1] < MISSING_TRIES:
             raise _Later
+        if self.replicas.read_from != "master":
+            raise _Elsewhere(self._lacks(f"passes over offsets {pull.begin} to {upto - 1}"))
         cause = "the broker passes over them: their records are damaged, or retention is just deleting them"
         self._lost(min(upto, pull.end), min(upto, _offsets(answer).max_offset), cause)
 

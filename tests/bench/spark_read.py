@@ -150,7 +150,7 @@ READS: Mapping[str, Callable[[Bench], int]] = {
 def timed(name: str, bench: Bench) -> dict[str, float]:
     """One read: rows a second, and µs of CPU a row of the broker and of all that read."""
     broker = bench.tuned if name == "tuned" else bench.plain
-    cpu_s, own_s, began_s = broker.cpu_s(), _own_cpu_s(), time.monotonic()
+    cpu_s, python_s, jvm_s, began_s = broker.cpu_s(), *_own_cpu_s(), time.monotonic()
     rows = READS[name](bench)
     took_s = time.monotonic() - began_s
     if rows != bench.messages:
@@ -158,23 +158,28 @@ def timed(name: str, bench: Bench) -> dict[str, float]:
     return {
         "perSecond": rows / took_s,
         "brokerMicros": (broker.cpu_s() - cpu_s) * 1e6 / rows,
-        "readerMicros": (_own_cpu_s() - own_s) * 1e6 / rows,
+        "pythonMicros": (_own_cpu_s()[0] - python_s) * 1e6 / rows,
+        "jvmMicros": (_own_cpu_s()[1] - jvm_s) * 1e6 / rows,
     }
 
 
-def _own_cpu_s() -> float:
-    """CPU time of this process, the JVM and the workers; nodes of clusters are no children."""
-    total = 0.0
+def _own_cpu_s() -> tuple[float, float]:
+    """CPU time of this process and Spark's workers, and of the JVM; nodes of clusters do not count."""
+    python_s = jvm_s = 0.0
     this = psutil.Process()
     for process in (this, *this.children(recursive=True)):
         try:
-            if "rmqkit.shell" in " ".join(process.cmdline()) or "rmqkit.node" in " ".join(process.cmdline()):
+            words = process.cmdline()
+            if "rmqkit.node" in words:
                 continue
             times = process.cpu_times()
-            total += times.user + times.system
         except psutil.NoSuchProcess:
             continue
-    return total
+        if words and words[0].endswith("java"):
+            jvm_s += times.user + times.system
+        else:
+            python_s += times.user + times.system
+    return python_s, jvm_s
 
 
 @contextmanager
@@ -227,8 +232,8 @@ _TEXT = """## Spark: reading a topic
 `make bench-spark`: one broker, one Spark session (`local[2]`), topics of {queues} queues with a key, a tag and a property a
 message; all columns, `format("noop")`, all on the same cores. Every contender reads every message once a round, in turns;
 medians of {rounds} rounds after one that does not count, and the ratio of the Arrow reader's rate to the contender's, of
-the same round, with the smallest and the largest. MB are those of bodies. CPU is µs a row: of the broker, and of all that
-reads (JVM and workers, or the consumer's process).
+the same round, with the smallest and the largest. MB are those of bodies. CPU is µs a row: of the broker,
+of Python (Spark's workers, or the consumer's process) and of the JVM.
 
 *Tuples* is the same reader with the same pulls, giving Spark a Python tuple a message. *Parquet* is Spark's own scan of the
 same rows and columns: no broker, no Python. *Tuned* is a broker with {tuned}; by
@@ -243,7 +248,7 @@ def line(name: str, contender: str, rounds: Sequence[Mapping[str, Mapping[str, f
     goal = GOALS.get(contender)
     ratio = "–" if contender == BASE else f"{statistics.median(found):.2f} [{min(found):.2f}–{max(found):.2f}]"
     reached = "–" if goal is None else "yes" if statistics.median(found) >= goal else "**no**"
-    cpu = " / ".join(f"{_median(rounds, contender, value):.1f}" for value in ("brokerMicros", "readerMicros"))
+    cpu = " / ".join(f"{_median(rounds, contender, value):.1f}" for value in ("brokerMicros", "pythonMicros", "jvmMicros"))
     wanted = f"≥ {goal:g}" if goal is not None else "–"
     megabytes = rate * row.body_size / 1e6
     return (
@@ -257,7 +262,7 @@ def _median(rounds: Sequence[Mapping[str, Mapping[str, float]]], contender: str,
 
 def table(known: Mapping[str, Sequence[Mapping[str, Mapping[str, float]]]]) -> str:
     lines = [
-        "| body | read by | rows/s | MB/s | Arrow is | goal | reached | CPU broker / reader |",
+        "| body | read by | rows/s | MB/s | Arrow is | goal | reached | CPU broker / Python / JVM |",
         "|---|---|---:|---:|---:|---:|---|---:|",
     ]
     for name, rounds in known.items():

@@ -12,8 +12,9 @@ from pyspark.sql.types import StructType
 from rmqkit.client.message import MessageExt
 from rmqkit.spark.batch import BatchReader
 from rmqkit.spark.decode import Records
+from rmqkit.spark.options import parse
 from rmqkit.spark.ranges import QueueRange
-from rmqkit.spark.reading import ReadSettings, _Reader
+from rmqkit.spark.reading import RangeReader, ReadSettings
 from rmqkit.spark.source import RocketMQSource
 from rmqkit.wire.record import Record, decode_record
 
@@ -26,7 +27,7 @@ class TupleSource(RocketMQSource):
         return "rocketmq-tuples"
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        return TupleReader(self._options("batch"), schema)
+        return TupleReader(parse(self.options, "batch"), schema)
 
 
 class TupleReader(BatchReader):
@@ -39,7 +40,7 @@ def tuples(queue_range: QueueRange, settings: ReadSettings) -> Iterator[tuple[An
     return _TupleReader(queue_range, settings).batches()  # type: ignore[return-value]
 
 
-class _TupleReader(_Reader):
+class _TupleReader(RangeReader):
     def _columns(self, records: Records) -> Iterator[Any]:
         broker, read_from = self.range.broker, self.replicas.read_from
         view = records.data.data

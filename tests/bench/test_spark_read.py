@@ -4,7 +4,7 @@ from tests.bench.spark_read import CONTENDERS, ROWS, section, table
 
 
 def figures(rate: float) -> dict[str, float]:
-    return {"perSecond": rate, "brokerMicros": 1.25, "readerMicros": 4.0}
+    return {"perSecond": rate, "brokerMicros": 1.25, "pythonMicros": 4.0, "jvmMicros": 2.5}
 
 
 def test_a_line_for_each_contender_and_the_ratio_of_each_round():
@@ -14,7 +14,7 @@ def test_a_line_for_each_contender_and_the_ratio_of_each_round():
     known = dict.fromkeys(ROWS, rounds)
     lines = table(known).splitlines()
     assert len(lines) == 2 + len(ROWS) * len(CONTENDERS)
-    assert lines[2] == "| 1 KiB | `rocketmq`, Arrow batches | 450,000 | 461 | – | – | – | 1.2 / 4.0 |"
+    assert lines[2] == "| 1 KiB | `rocketmq`, Arrow batches | 450,000 | 461 | – | – | – | 1.2 / 4.0 / 2.5 |"
     assert lines[3].startswith("| 1 KiB | the same, a tuple a message | 300,000 | 307 | 2.00 [1.00–2.00] | ≥ 1.5 | yes |")
     assert "| Parquet, uncompressed | 900,000 | 922 | 0.50 [0.50–0.50] | ≥ 0.6 | **no** |" in lines[5]
     text = section({"machine": "2 cores.", "at": "2026-11-22T00:00:00+00:00", "rows": known})

@@ -286,6 +286,14 @@ def test_an_offset_that_stays_out_is_a_loss(brokers, caplog):
     assert "offsets 40 to 41 are gone" in caplog.text
 
 
+def test_what_a_slave_leaves_out_is_waited_for_at_its_master(brokers):
+    brokers.broker({offset: made for offset, made in queue_of(50).items() if offset != 40}, broker_id=1)
+    with pytest.raises(PeerUnreachable, match="passes over offsets 40 to 40 of queue 0"):
+        read(brokers, 0, 50, wait_ms=30, fail_on_data_loss=False)
+    brokers.broker(queue_of(50))
+    assert offsets(read(brokers, 0, 50)) == list(range(50))
+
+
 def test_a_record_whose_parts_do_not_add_up_is_a_loss(brokers, caplog):
     queue = queue_of(30)
     broken = bytearray(queue[7])
