@@ -70,7 +70,7 @@ bench-replicas: $(STAMP)
 bench-failover: $(STAMP)
 	$(BIN)/python -m tests.bench.failover $(ARGS)
 
-# its section on Spark: a topic read as record batches, as tuples, by a consumer, and Parquet; about 6 minutes
+# its section on Spark: a topic read as record batches, as tuples, by a consumer, and Parquet; about 8 minutes, ARGS="--write" to keep it
 bench-spark: $(SPARK_STAMP)
 	$(BIN)/python -m tests.bench.spark_read $(ARGS)
 

@@ -53,7 +53,7 @@ class Row(NamedTuple):
     messages: int
 
 
-ROWS = {"1k": Row("1 KiB", 1024, 400_000), "64": Row("64 B", 64, 1_000_000)}
+ROWS = {"1k": Row("1 KiB", 1024, 600_000), "64": Row("64 B", 64, 1_200_000)}
 TITLES = {
     "arrow": "`rocketmq`, Arrow batches",
     "tuples": "the same, a tuple a message",
