@@ -3,16 +3,18 @@
     run folders, histories → rows → tables → contexts, leases (Python, a run or a queue at a time)
         → 13 promises, each a query for its facts and one for what breaks it → findings
 
-The answer is that of the in-process checkers (`rmqkit.drill.promises`): the same judgement of each promise, the same number of
-facts, the same violations in the same words, with the rows of the history they are about. How many runs and rows there are is
-Spark's affair: nothing here loops over runs but the reading of their plans, and nothing comes to the driver but findings.
+The answer is that of the in-process checkers (`rmqkit.drill.promises`): the same judgement of each promise, the same number
+of facts, the same violations in the same words, with the rows of the history they are about. How many runs and rows there
+are is Spark's affair: nothing here loops over runs but the reading of their plans, and nothing comes to the driver but
+findings.
 """
 
 from __future__ import annotations
 
 import contextlib
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -20,7 +22,6 @@ from rmqkit.drill.history import History
 from rmqkit.drill.plan import Plan, Replication
 from rmqkit.drill.promises import PROMISES, Judgement, commits, roles, waits
 from rmqkit.drill.promises.contract import TOLD_MAX
-from rmqkit.drill.verdict import EXIT_CODES
 from rmqkit.spark.audit import of_messages, of_nodes, of_takeovers, steps, tables, views
 from rmqkit.spark.audit.tables import AuditError, Run
 
@@ -31,11 +32,23 @@ if TYPE_CHECKING:
 QUERIES = {query.name: query for query in (*of_messages.QUERIES, *of_nodes.QUERIES, *of_takeovers.QUERIES)}
 #: a promise of a plug-in, which is a function over a whole history and no query
 NOT_A_QUERY = "this promise has no query: only `rmqkit drill` checks it"
+#: queries that run at once: while one is planned another is worked on
+AT_ONCE = 2
+#: up to so many rows a query is one task: shuffles, and compiling code for each of their stages, cost more than the rows
+SMALL_ROWS = 500_000
+SMALL = {
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.autoBroadcastJoinThreshold": "-1",
+    "spark.sql.shuffle.partitions": "1",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
+
 Given = Path | str | Run | tuple[str, History] | tuple[str, History, Plan]
 
 
 class Violation(NamedTuple):
-    """One fact that breaks a promise: the rows of the history that show it, the message's key ("" of no single one), in words."""
+    """One fact that breaks a promise: the rows that show it, the message's key ("" of no single one), in words."""
 
     ops: tuple[int, ...]
     key: str
@@ -59,8 +72,8 @@ def audit(spark: SparkSession, runs: Iterable[Given], *, to: Path | str | None =
     """Every promise of these runs: folders of drills, or (name, history, plan) in memory.
 
     In the order of the runs, and of the promises in reports; a run whose drill itself proved nothing has one line without a
-    promise. `to` is a folder that is given the tables (`tables.TABLES`) and `findings` as Parquet: anything that Spark can write
-    to. Without it they are in a temporary one of this machine, for a local master. Raises AuditError, PlanError.
+    promise. `to` is a folder that is given the tables (`tables.TABLES`) and `findings` as Parquet: anything that Spark can
+    write to. Without it they are in a temporary one of this machine, for a local master. Raises AuditError, PlanError.
     """
     known = tables.found(runs)
     to_judge = [run for run in known if not run.why]
@@ -68,13 +81,13 @@ def audit(spark: SparkSession, runs: Iterable[Given], *, to: Path | str | None =
     for run in known:
         if run.why:
             found[run.name].append(Audited(run.name, "", Judgement.INCONCLUSIVE, (), 0, why=run.why))
-    for run, name in asked(to_judge):
+    for of_run, name in asked(to_judge):
         if name not in QUERIES:
-            found[run].append(Audited(run, name, Judgement.INCONCLUSIVE, (), 0, why=NOT_A_QUERY))
+            found[of_run].append(Audited(of_run, name, Judgement.INCONCLUSIVE, (), 0, why=NOT_A_QUERY))
     if to_judge:
-        with prepared(spark, to_judge, to) as session:
-            for name in QUERIES:
-                for row in findings(session, name).collect():
+        with prepared(spark, to_judge, to) as session, ThreadPoolExecutor(AT_ONCE) as threads:
+            for rows in threads.map(lambda name: findings(session, name).collect(), QUERIES):
+                for row in rows:
                     found[row.run].append(_audited(row))
             if to is not None:
                 tables.write(session, to)
@@ -111,16 +124,25 @@ def prepared(spark: SparkSession, runs: Sequence[Run], to: Path | str | None = N
     session = spark.newSession()
     # A group of a step is a row with all that the step reads.
     session.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "100")
+    is_small = tables.size(runs) <= SMALL_ROWS
+    if is_small:
+        for key, value in SMALL.items():
+            session.conf.set(key, value)
+
     with _scratch(spark, to) as folder:
 
+        def view(name: str, frame: DataFrame) -> None:
+            (frame.coalesce(1) if is_small else frame).createOrReplaceTempView(name)
+
         def keep(name: str, frame: DataFrame, *by: str) -> None:
-            frame.write.mode("overwrite").partitionBy(*by).parquet(f"{folder}/{name}")
-            session.read.parquet(f"{folder}/{name}").createOrReplaceTempView(name)
+            made = frame.coalesce(1) if is_small else frame
+            made.write.mode("overwrite").partitionBy(*by).parquet(f"{folder}/{name}")
+            view(name, session.read.schema(made.schema).parquet(f"{folder}/{name}"))
 
         keep("rows", tables.rows(session, runs), "kind")
         tables.make(session)
-        session.createDataFrame([_plan_row(run) for run in runs], _PLAN).createOrReplaceTempView("plans")
-        session.createDataFrame(asked(runs), "run string, promise string").createOrReplaceTempView("asked")
+        view("plans", session.createDataFrame([_plan_row(run) for run in runs], _PLAN))
+        view("asked", session.createDataFrame(asked(runs), "run string, promise string"))
         keep("totals", session.sql(views.TOTALS))
         for name, kinds, keys, step, schema in _STEPS:
             keep(name, _stepped(session, kinds, keys, step, schema))
@@ -137,7 +159,7 @@ def prepared(spark: SparkSession, runs: Sequence[Run], to: Path | str | None = N
 def _scratch(spark: SparkSession, to: Path | str | None) -> Iterator[str]:
     if to is not None:
         yield f"{to}/kept"
-    elif not spark.sparkContext.master.startswith("local"):
+    elif not (spark.sparkContext.master or "").startswith("local"):
         raise AuditError("where should the tables be? give a folder that the whole cluster reaches (--to)")
     else:
         with tempfile.TemporaryDirectory(prefix="rmqkit-audit-") as folder:
@@ -152,10 +174,10 @@ _STEPS: Sequence[tuple[str, Sequence[str], Sequence[str], Any, str]] = (
 
 def _stepped(session: SparkSession, kinds: Sequence[str], keys: Sequence[str], step: Any, schema: str) -> DataFrame:
     """What a step in Python says of the rows of these kinds, group by group."""
-    from pyspark.sql.functions import arrow_udf
+    from pyspark.sql.pandas.functions import ArrowUDFType, arrow_udf
 
     # The grouped calls of PySpark (applyInArrow) want pandas, whatever they are given.
-    session.udf.register("step", arrow_udf(step, f"array<struct<{schema}>>"))
+    session.udf.register("step", arrow_udf(step, f"array<struct<{schema}>>", ArrowUDFType.SCALAR))
     names = [column.split()[0] for column in tables.COLUMNS.split(", ")]
     wanted = ", ".join(f"'{kind}'" for kind in kinds)
     return session.sql(f"""
@@ -208,8 +230,8 @@ def asked(runs: Sequence[Run]) -> list[tuple[str, str]]:
 
 
 def findings(session: SparkSession, name: str) -> DataFrame:
-    """Of one promise, for every run that makes it: run, promise, facts, lacking, broken (how many), told (the first of them: ops,
-    key, what); over the views of `prepared`."""
+    """Of one promise, for every run that makes it: run, promise, facts, lacking, broken (how many), told (the first of
+    them: ops, key, what); over the views of `prepared`."""
     query = QUERIES[name]
     return session.sql(f"""
         WITH facts AS ({query.facts}), broken AS ({query.broken}), ranked AS (
@@ -234,21 +256,3 @@ def _write_findings(spark: SparkSession, found: Sequence[Audited], to: Path | st
         "violations array<struct<ops: array<bigint>, key: string, what: string>>"
     )
     spark.createDataFrame(rows, schema).write.mode("overwrite").parquet(f"{to}/findings")
-
-
-# --- verdicts
-
-
-def judgements(found: Iterable[Audited]) -> Mapping[str, Judgement]:
-    """By run, as a drill's verdict: broken before inconclusive before valid."""
-    order = (Judgement.VALID, Judgement.INCONCLUSIVE, Judgement.BROKEN)
-    made: dict[str, Judgement] = {}
-    for each in found:
-        made[each.run] = max(made.get(each.run, Judgement.VALID), each.judgement, key=order.index)
-    return made
-
-
-def exit_code(found: Iterable[Audited]) -> int:
-    """0 every promise of every run was kept, 1 one is broken, 4 none is but one could not be judged."""
-    codes = {EXIT_CODES[judgement] for judgement in judgements(found).values()}
-    return 1 if 1 in codes else max(codes, default=4)

@@ -1,7 +1,7 @@
 """Promises about messages as queries: anti-joins of what was sent, read and delivered, windows over each queue.
 
-Each says the same as the checker of that name in `rmqkit.drill.promises`, in the same words; the head of that module says what
-the promise is and what is excused.
+Each says the same as the checker of that name in `rmqkit.drill.promises`, in the same words; the head of that module says
+what the promise is and what is excused.
 """
 
 from __future__ import annotations
@@ -62,7 +62,8 @@ FROM runs r LEFT JOIN counted c ON r.run = c.run LEFT JOIN teams_of t ON r.run =
 """,
     f"""
 WITH {_WANTED}, missing AS (
-  SELECT w.run, t.group_name, w.key, w.op FROM wanted w JOIN teams t ON w.run = t.run JOIN runs r ON w.run = r.run AND r.unread = ''
+  SELECT w.run, t.group_name, w.key, w.op
+  FROM wanted w JOIN teams t ON w.run = t.run JOIN runs r ON w.run = r.run AND r.unread = ''
   LEFT ANTI JOIN deliveries d ON w.run = d.run AND t.group_name = d.group_name AND w.key = d.key
 ), passed AS (
   -- a group that was given a place before a power cut does not look there again
@@ -168,7 +169,8 @@ SELECT c.run, array(c.first.op, c.op) AS ops, c.key, concat(c.broker, ' queue ',
   ' is this message, ', {_HOW.format("c")}, ', and was ', c.first.key, ', ', {_HOW.format("c.first")}) AS what
 FROM compared c WHERE c.key <> c.first.key
 UNION ALL
-SELECT w.run, array(w.op), '', concat(w.client, ': queue ', w.queue, ' has nothing at ', h.ranges, ' (its end is ', w.offset, ')')
+SELECT w.run, array(w.op), '',
+  concat(w.client, ': queue ', w.queue, ' has nothing at ', h.ranges, ' (its end is ', w.offset, ')')
 FROM holes h JOIN whole w ON h.run = w.run AND h.op = w.op
 """,
 )

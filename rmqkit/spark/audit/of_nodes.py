@@ -1,4 +1,5 @@
-"""Promises about nodes as queries: offsets of groups as windows over each node's looks, logs piece by piece, waits, the way back.
+"""Promises about nodes as queries: offsets of groups as windows over each node's looks, logs piece by piece, waits, the way
+back.
 
 Each says the same as the checker of that name in `rmqkit.drill.promises`, in the same words.
 """
@@ -10,8 +11,8 @@ from rmqkit.spark.audit.query import Query
 
 _PLACE = "run, client, disk, group_name, broker, queue"
 
-# What a run held so long before its end that it must have been written: stretches in which the node was broken do not count,
-# the last one first.
+# What a run held so long before its end that it must have been written: stretches in which the node was broken do not
+# count, the last one first.
 _SINCE = """
 aggregate(reverse(array_sort(filter(r.broken, b -> b.node = l.client))), l.before.complete_ms - r.saved_ms,
   (since_ms, b) -> CASE WHEN b.until_ms > since_ms AND b.since_ms < l.before.complete_ms
@@ -92,7 +93,9 @@ SELECT run, facts, CASE WHEN why IS NOT NULL THEN why WHEN facts = 0 THEN 'no sl
   AS lacking FROM told
 """,
     f"""
-WITH {_PIECES}, begun AS (SELECT run, client, broker, min(offset) AS first FROM copied GROUP BY run, client, broker), lacked AS (
+WITH {_PIECES}, begun AS (
+  SELECT run, client, broker, min(offset) AS first FROM copied GROUP BY run, client, broker
+), lacked AS (
   SELECT DISTINCT b.run, b.client, b.broker, p.offset, p.last.op AS op
   FROM begun b JOIN pieces p ON b.run = p.run AND b.broker = p.broker AND p.offset >= b.first
   LEFT ANTI JOIN copied c ON b.run = c.run AND b.client = c.client AND b.broker = c.broker AND p.offset = c.offset
@@ -115,7 +118,8 @@ WITH timed AS (
     CASE WHEN s.status <> '' THEN s.status ELSE coalesce(s.error, s.outcome) END AS ended,
     least(
       coalesce(s.timeout_ms, r.send_timeout_ms),
-      CASE s.status WHEN 'FLUSH_SLAVE_TIMEOUT' THEN r.slave_timeout_ms WHEN 'FLUSH_DISK_TIMEOUT' THEN r.flush_timeout_ms END,
+      CASE s.status WHEN 'FLUSH_SLAVE_TIMEOUT' THEN r.slave_timeout_ms
+        WHEN 'FLUSH_DISK_TIMEOUT' THEN r.flush_timeout_ms END,
       -- a master that nobody harms answers within its own limits, however long a client would wait
       CASE WHEN r.has_fault AND NOT r.hits_master AND s.outcome = 'ok'
         THEN greatest(r.slave_timeout_ms, r.flush_timeout_ms) END
@@ -137,7 +141,8 @@ writers AS (
 _RECOVERED = f"""
 WITH {_WRITERS}, judged AS (
   SELECT w.*, r.recover_max_ms FROM writers w JOIN runs r ON w.run = r.run
-  WHERE size(r.refusing) = 0 AND CASE WHEN w.again_ms IS NULL THEN w.has_tried ELSE w.again_ms > r.ended_ms + r.recover_max_ms END
+  WHERE size(r.refusing) = 0
+    AND CASE WHEN w.again_ms IS NULL THEN w.has_tried ELSE w.again_ms > r.ended_ms + r.recover_max_ms END
 )
 SELECT run, array(last_op) AS ops, '' AS key,
   concat(client, ' was not acknowledged within ', recover_max_ms, ' ms of the fault\\'s end') AS what FROM judged
@@ -145,9 +150,10 @@ UNION ALL
 SELECT e.run, array(e.op), '', concat(e.client, ' does not serve queue ', e.queue, ': ', coalesce(e.error, ''))
 FROM ends e JOIN runs r ON e.run = r.run WHERE e.outcome <> 'ok' AND r.ended_ms IS NOT NULL
 UNION ALL
-SELECT l.run, array(l.op), '', rtrim(concat(l.client, ' does not follow its master: ', l.state, ' ', coalesce(l.why, '')))
+SELECT l.run, array(l.op), '',
+  rtrim(concat(l.client, ' does not follow its master: ', l.state, ' ', coalesce(l.why, '')))
 FROM looks l JOIN runs r ON l.run = r.run
-WHERE r.ended_ms IS NOT NULL AND l.outcome = 'ok' AND l.final AND l.role = 'slave' AND l.state <> '' AND l.state <> 'following'
+WHERE r.ended_ms IS NOT NULL AND l.outcome = 'ok' AND l.final AND l.role = 'slave' AND l.state NOT IN ('', 'following')
   AND NOT array_contains(r.ahead, l.client)
 """
 
@@ -157,7 +163,8 @@ RECOVERS = Query(
 WITH {_WRITERS}, again AS (SELECT run, count(again_ms) AS writers FROM writers GROUP BY run)
 SELECT r.run, CASE WHEN r.ended_ms IS NULL THEN 0 ELSE coalesce(a.writers, 0) + size(r.refusing) END AS facts,
   CASE WHEN r.ended_ms IS NULL THEN 'the fault never ended'
-    WHEN coalesce(a.writers, 0) = 0 AND size(r.refusing) = 0 THEN 'nobody sent anything after the fault' ELSE '' END AS lacking
+    WHEN coalesce(a.writers, 0) = 0 AND size(r.refusing) = 0 THEN 'nobody sent anything after the fault'
+    ELSE '' END AS lacking
 FROM runs r LEFT JOIN again a ON r.run = a.run
 """,
     _RECOVERED,

@@ -1,8 +1,8 @@
-"""Promises about takeovers as queries: who was what as overlapping stretches, leases of locks, copies of delayed messages, and what
-who serves knows.
+"""Promises about takeovers as queries: who was what as overlapping stretches, leases of locks, copies of delayed messages,
+and what who serves knows.
 
-Each says the same as the checker of that name in `rmqkit.drill.promises`, in the same words. Two of them rest on a state machine
-(`steps.py`): the leases of a queue, and who served a group of brokers from when to when.
+Each says the same as the checker of that name in `rmqkit.drill.promises`, in the same words. Where they rest on a state
+machine (`steps.py`) `step` says so: the leases of a queue, and who served a group of brokers from when to when.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ looked AS (
     first_value(struct(complete_ms, op)) OVER w AS node_first, first_value(broker) OVER w AS of_broker
   FROM roles WINDOW w AS (PARTITION BY run, client ORDER BY complete_ms, op)
 ), numbered AS (
-  SELECT *, count_if(before IS NULL OR NOT (state <=> before)) OVER (PARTITION BY run, client ORDER BY complete_ms, op) AS number
+  SELECT *, count_if(before IS NULL OR NOT (state <=> before))
+    OVER (PARTITION BY run, client ORDER BY complete_ms, op) AS number
   FROM looked
 ), stretches AS (
   SELECT run, client AS node, number, min(node_first) AS node_first,
@@ -48,7 +49,8 @@ WITH {_SPANS}, serving AS (
   SELECT *, role = 'acting' AS acts FROM spans WHERE role = 'acting' OR (role = 'master' AND online = 'online')
 ), both AS (
   SELECT a.run, a.op AS first_op, b.op, a.node AS first_node, b.node, a.role AS first_role, b.role, a.place AS first_place,
-    b.place, b.begin_ms, least(a.end_ms, b.end_ms) AS until_ms, a.acts OR b.acts AS is_counted, a.acts AND b.acts AS both_act
+    b.place, b.begin_ms, least(a.end_ms, b.end_ms) AS until_ms, a.acts OR b.acts AS is_counted,
+    a.acts AND b.acts AS both_act
   FROM serving a JOIN serving b ON a.run = b.run AND a.broker = b.broker AND a.node <> b.node AND a.place < b.place
     AND a.end_ms > b.begin_ms
 ), alone AS (
@@ -65,7 +67,8 @@ SELECT run, array(op) AS ops, '' AS key,
   concat(node, ' acts at ', begin_ms, ' ms, although it takes id ', array_min(members), ' for alive') AS what
 FROM spans WHERE role = 'acting' AND array_min(members) < broker_id
 UNION ALL
-SELECT run, array(first_op, op), '', concat(first_node, ' and ', node, ' both append from ', begin_ms, ' to ', until_ms, ' ms')
+SELECT run, array(first_op, op), '',
+  concat(first_node, ' and ', node, ' both append from ', begin_ms, ' to ', until_ms, ' ms')
 FROM both WHERE NOT is_counted
 UNION ALL
 SELECT run, array(first_op, op), '', concat(CASE WHEN both_act THEN concat(first_node, ' and ', node, ' both act')
@@ -85,8 +88,8 @@ LOCKS = Query(
     "SELECT run, locks AS facts, CASE granted WHEN 0 THEN 'no lock was granted' ELSE '' END AS lacking FROM runs",
     """
 SELECT a.run, array(a.op, b.op) AS ops, '' AS key,
-  concat(a.broker, ' queue ', a.queue, ', group ', a.group_name, ': ', a.client, ' (by ', a.node, ') and ', b.client, ' (by ',
-    b.node, ') both hold it from ', b.begin_ms, ' to ', least(a.end_ms, b.end_ms), ' ms') AS what
+  concat(a.broker, ' queue ', a.queue, ', group ', a.group_name, ': ', a.client, ' (by ', a.node, ') and ', b.client,
+    ' (by ', b.node, ') both hold it from ', b.begin_ms, ' to ', least(a.end_ms, b.end_ms), ' ms') AS what
 FROM leases a JOIN leases b ON a.run = b.run AND a.group_name = b.group_name AND a.broker = b.broker AND a.queue = b.queue
   AND a.client <> b.client AND a.number < b.number AND a.end_ms > b.begin_ms
 JOIN runs r ON a.run = r.run AND r.is_strict
@@ -127,8 +130,9 @@ FROM runs r LEFT JOIN sent s ON r.run = s.run
 """,
     f"""
 WITH {_DUES}
-SELECT run, array(op) AS ops, key, concat('delivered at ', complete_ms, ' ms, and ', CASE WHEN last IS NULL THEN 'nobody sent it'
-  ELSE concat('with another body (checksum ', value, ', not ', last.value, ')') END) AS what
+SELECT run, array(op) AS ops, key, concat('delivered at ', complete_ms, ' ms, and ',
+  CASE WHEN last IS NULL THEN 'nobody sent it'
+    ELSE concat('with another body (checksum ', value, ', not ', last.value, ')') END) AS what
 FROM given WHERE NOT is_sent
 UNION ALL
 SELECT g.run, array(g.last.op, g.op), g.key,
@@ -155,36 +159,27 @@ _REWINDING = ", ".join(f"'{harm}'" for harm in REWINDING)
 # `begins`: what the new one began with, by the looks just before and just after (`progress.Looks.soon`).
 _CHANGES = f"""
 changes AS (SELECT run, each.* FROM (SELECT run, explode(changes) AS each FROM runs)),
-kept AS (SELECT DISTINCT run, client, group_name, queue FROM committed WHERE outcome = 'ok'),
 pairs AS (
-  SELECT c.run, c.number, c.before, c.before_end_ms, c.after, c.begin_ms, c.sure_ms, k.group_name, k.queue
-  FROM changes c JOIN kept k ON c.run = k.run AND c.before = k.client
-), known AS (
-  SELECT p.run, p.number, p.group_name, p.queue,
-    max_by(h.offset, struct(h.complete_ms, h.op)) FILTER (WHERE h.complete_ms <= p.sure_ms) AS least,
-    max_by(h.op, struct(h.complete_ms, h.op)) FILTER (WHERE h.complete_ms <= p.sure_ms) AS least_op
-  FROM pairs p JOIN committed h ON p.run = h.run AND p.before = h.client AND p.group_name = h.group_name AND p.queue = h.queue
-  WHERE h.outcome = 'ok' GROUP BY p.run, p.number, p.group_name, p.queue
-), nearest AS (
-  SELECT p.run, p.number, p.group_name, p.queue, p.begin_ms,
-    max_by(struct(h.op, h.offset, h.boot), struct(h.complete_ms, h.op)) FILTER (WHERE h.complete_ms <= p.begin_ms) AS earlier,
+  SELECT c.run, c.number, h.group_name, h.queue, any_value(struct(c.*)) AS change,
+    max_by(struct(h.op, h.offset), struct(h.complete_ms, h.op))
+      FILTER (WHERE h.client = c.before AND h.complete_ms <= c.sure_ms) AS least,
+    max_by(struct(h.op, h.offset, h.boot), struct(h.complete_ms, h.op))
+      FILTER (WHERE h.client = c.after AND h.complete_ms <= c.begin_ms) AS earlier,
     min_by(struct(h.op, h.offset, h.boot, h.complete_ms, h.each_look), struct(h.complete_ms, h.op))
-      FILTER (WHERE h.complete_ms > p.begin_ms) AS later
-  FROM pairs p LEFT JOIN committed h ON p.run = h.run AND p.after = h.client AND p.group_name = h.group_name
-    AND p.queue = h.queue AND h.outcome = 'ok'
-  GROUP BY p.run, p.number, p.group_name, p.queue, p.begin_ms
-), in_time AS (
-  SELECT run, number, group_name, queue, earlier, CASE WHEN NOT is_late THEN later END AS later,
-    is_late AND later.each_look AS is_unknown
-  FROM (SELECT *, coalesce(later.complete_ms > begin_ms + CASE WHEN later.each_look THEN {LATE_LOOK_MS} ELSE {LOOK_MS} END, false)
-    AS is_late FROM nearest)
+      FILTER (WHERE h.client = c.after AND h.complete_ms > c.begin_ms) AS later
+  FROM changes c JOIN committed h ON c.run = h.run AND h.client IN (c.before, c.after)
+  WHERE h.outcome = 'ok' GROUP BY c.run, c.number, h.group_name, h.queue HAVING bool_or(h.client = c.before)
+), timed AS (
+  SELECT *, coalesce(later.complete_ms > change.begin_ms + CASE WHEN later.each_look THEN {LATE_LOOK_MS} ELSE {LOOK_MS} END,
+    false) AS is_late FROM pairs
+), known AS (
+  SELECT *, CASE WHEN NOT is_late THEN later END AS soon FROM timed WHERE NOT (is_late AND later.each_look)
 ), sure AS (
-  SELECT p.*, coalesce(k.least, -1L) AS least, k.least_op, coalesce(t.later.op, t.earlier.op) AS begin_op,
-    CASE WHEN t.earlier IS NOT NULL AND t.later IS NOT NULL AND NOT (t.earlier.boot <=> t.later.boot) THEN t.later.offset
-      ELSE coalesce(greatest(t.earlier.offset, t.later.offset), -1L) END AS begins
-  FROM pairs p JOIN known k ON p.run = k.run AND p.number = k.number AND p.group_name = k.group_name AND p.queue = k.queue
-  JOIN in_time t ON p.run = t.run AND p.number = t.number AND p.group_name = t.group_name AND p.queue = t.queue
-  WHERE NOT coalesce(t.is_unknown, false)
+  SELECT run, number, group_name, queue, change, least.op AS least_op, coalesce(least.offset, -1L) AS least,
+    coalesce(soon.op, earlier.op) AS begin_op,
+    CASE WHEN earlier IS NOT NULL AND soon IS NOT NULL AND NOT (earlier.boot <=> soon.boot) THEN soon.offset
+      ELSE coalesce(greatest(earlier.offset, soon.offset), -1L) END AS begins
+  FROM known
 )
 """
 
@@ -193,7 +188,8 @@ PROGRESS = Query(
     f"""
 WITH {_CHANGES}, compared AS (SELECT run, count(*) AS facts FROM sure GROUP BY run), served AS (
   SELECT s.run, count(*) AS facts FROM (SELECT run, explode(served) AS node FROM runs WHERE size(changes) = 0) s
-  JOIN kept k ON s.run = k.run AND s.node = k.client GROUP BY s.run
+  JOIN (SELECT DISTINCT run, client, group_name, queue FROM committed WHERE outcome = 'ok') k
+  ON s.run = k.run AND s.node = k.client GROUP BY s.run
 )
 SELECT r.run, coalesce(c.facts, s.facts, 0) AS facts,
   CASE WHEN coalesce(c.facts, s.facts, 0) = 0 THEN '{LACKING}' ELSE '' END AS lacking
@@ -211,9 +207,10 @@ WITH {_CHANGES}, judged AS (SELECT run FROM runs WHERE NOT has_fault OR harm NOT
   WHERE g.time > 1 GROUP BY g.run, g.op
 )
 SELECT s.run, filter(array(s.least_op, s.begin_op), op -> op IS NOT NULL) AS ops, '' AS key,
-  concat(s.after, ' begins at ', s.begin_ms, ' ms with offset ', s.begins, ' of group ', s.group_name, ', ', c.broker, ' queue ',
-    s.queue, '; ', s.before, ' held ', s.least, ' at ', s.sure_ms, ' ms (', c.what, ')') AS what
-FROM sure s LEFT SEMI JOIN judged j ON s.run = j.run JOIN changes c ON s.run = c.run AND s.number = c.number
+  concat(s.change.after, ' begins at ', s.change.begin_ms, ' ms with offset ', s.begins, ' of group ', s.group_name, ', ',
+    s.change.broker, ' queue ', s.queue, '; ', s.change.before, ' held ', s.least, ' at ', s.change.sure_ms, ' ms (',
+    s.change.what, ')') AS what
+FROM sure s LEFT SEMI JOIN judged j ON s.run = j.run
 WHERE s.begins < s.least
 UNION ALL
 SELECT a.run, filter(array(s.least_op, a.op), op -> op IS NOT NULL), a.key,

@@ -1,7 +1,8 @@
-"""What is told by a state machine: done in Python with the very functions of the in-process checkers, a run or a queue at a time.
+"""What is told by a state machine: done in Python with the very functions of the in-process checkers, a run or a queue at a
+time.
 
-`context` goes over the events, roles and last looks of one run, of which there are few however much was sent (a row a change
-of state): the fault, who served a group of brokers when, which stretches of time excuse what. `leases` goes over the calls
+`context` goes over the events, roles and looks at nodes of one run, of which there are few however much was sent: the
+fault, who served a group of brokers when, which stretches of time excuse what. `leases` goes over the calls
 for the lock of one queue. Everything that there is a row a message of is asked in SQL.
 """
 
@@ -30,8 +31,9 @@ from rmqkit.drill.promises.waits import refusing
 LAST = "last"
 
 CONTEXT = (
-    "run string, has_fault boolean, harm string, fault_node string, fault_broker string, hits_master boolean, fault_ms bigint, "
-    "where_plain string, where_alone string, where_unsynced string, where_both string, bites_ms bigint, ended_ms bigint, "
+    "run string, has_fault boolean, harm string, fault_node string, fault_broker string, hits_master boolean, "
+    "fault_ms bigint, where_plain string, where_alone string, where_unsynced string, where_both string, "
+    "bites_ms bigint, ended_ms bigint, "
     "load_ends_ms bigint, jumped_ms bigint, is_silent boolean, masters array<string>, slaves array<string>, unread string, "
     "ahead array<string>, refusing array<string>, served array<string>, "
     "windows array<struct<since_ms: bigint, until_ms: bigint>>, "
@@ -69,7 +71,7 @@ def _context_schema() -> pa.Schema:
 
 
 def _history(rows: Sequence[Mapping[str, Any]], last_ms: int) -> History:
-    """Rows as Spark gives them: without an order, `extra` as text. The whole history, of which they are a part, ends at `last_ms`."""
+    """Rows as Spark gives them: without an order, `extra` as text. The whole history they are of ends at `last_ms`."""
     made = []
     for each in rows:
         extra = json.loads(each["extra"] or "{}")

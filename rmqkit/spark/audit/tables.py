@@ -1,10 +1,11 @@
-"""The tables: histories of many runs as rows that Spark can ask, keyed by `run`; and what each kind of row tells as columns.
+"""The tables: histories of many runs as rows that Spark can ask, keyed by `run`; what each kind of row tells as columns.
 
     run folders, histories in memory → rows(run, op, kind, …, extra, x) → sends, deliveries, reads, ends, …
 
-The order within a run is that of `op`, which is the order in which rows were completed. `x` has the fields of `extra` that are
-looked at, with their types; the text of `extra` is kept where a step in Python reads it (`STEP_KINDS`). A table is a view: a
-`SELECT` over `rows` with one kind (`TABLES`). The same views are what `write` puts into Parquet files, a folder a table.
+The order within a run is that of `op`, which is the order in which rows were completed. `x` has the fields of `extra` that
+are looked at, with their types; the text of `extra` is kept where a step in Python reads it (`STEP_KINDS`). A table is a
+view: a `SELECT` over `rows` with one kind (`TABLES`). The same views are what `write` puts into Parquet files, a folder a
+table.
 
 A row that is none ends the audit: `AuditError` says in which file.
 """
@@ -46,14 +47,15 @@ class Run(NamedTuple):
 
 #: the fields of `extra` that are looked at
 EXTRA = (
-    "status string, error string, timeout_ms bigint, `group` string, any_order boolean, ordered boolean, boot string, disk int, "
-    "by_member boolean, final boolean, `each` boolean, role string, state string, in_sync int, start string, why string, "
-    "node string, granted_until bigint, offset_min bigint, size bigint, level int, delay_ms bigint, due_ms bigint, "
-    "stored_ms bigint, escaped_from string, escaped_by string, members array<int>, broker_id int, since bigint, harm string"
+    "status string, error string, timeout_ms bigint, `group` string, any_order boolean, ordered boolean, boot string, "
+    "disk int, by_member boolean, final boolean, `each` boolean, role string, state string, in_sync int, start string, "
+    "why string, node string, granted_until bigint, offset_min bigint, size bigint, level int, delay_ms bigint, "
+    "due_ms bigint, stored_ms bigint, escaped_from string, escaped_by string, members array<int>, broker_id int, "
+    "since bigint, harm string"
 )
 COLUMNS = (
-    "op bigint, client string, kind string, key string, value string, invoke_ms bigint, complete_ms bigint, outcome string, "
-    "broker string, queue int, offset bigint, extra string"
+    "op bigint, client string, kind string, key string, value string, invoke_ms bigint, complete_ms bigint, "
+    "outcome string, broker string, queue int, offset bigint, extra string"
 )
 #: kinds that Python reads itself (`steps.py`)
 STEP_KINDS = ("event", "role", "node", "end", "lock", "unlock")
@@ -80,11 +82,13 @@ TABLES: Mapping[str, tuple[str, str]] = {
     "committed": (
         "committed",
         f"client, key AS group_name, complete_ms, outcome, {_PLACE}, x.boot, coalesce(x.disk, 0) AS disk,"
-        " coalesce(x.by_member, false) AS by_member, coalesce(x.final, false) AS final, coalesce(x.`each`, false) AS each_look",
+        " coalesce(x.by_member, false) AS by_member, coalesce(x.final, false) AS final,"
+        " coalesce(x.`each`, false) AS each_look",
     ),
     "looks": (
         "node",
-        "client, complete_ms, outcome, broker, x.role, x.state, x.in_sync, coalesce(x.final, false) AS final, x.start, x.why",
+        "client, complete_ms, outcome, broker, x.role, x.state, x.in_sync, coalesce(x.final, false) AS final, x.start,"
+        " x.why",
     ),
     "logs": ("log", "client, value, outcome, broker, offset, x.size, coalesce(x.role, 'master') AS role, x.error"),
     "delays": (
@@ -144,6 +148,20 @@ def _run(given: Any) -> Run:
 
 # --- rows
 
+#: about what a row takes in a file
+LINE_SIZE, PARQUET_SIZE = 250, 10
+
+
+def size(runs: Iterable[Run]) -> int:
+    """How many rows these histories have, about."""
+    rows = 0
+    for run in runs:
+        if run.history is not None:
+            rows += len(run.history)
+        elif run.path is not None:
+            rows += run.path.stat().st_size // (PARQUET_SIZE if run.path.name == folders.PARQUET else LINE_SIZE)
+    return rows
+
 
 def rows(spark: SparkSession, runs: Sequence[Run]) -> DataFrame:
     """All rows of all runs: `run`, the columns of a history, and `x`."""
@@ -199,7 +217,7 @@ def _of_files(spark: SparkSession, runs: Sequence[Run]) -> DataFrame | None:
     of_path = spark.createDataFrame(list(names.items()), "path string, run string")
     known = F.coalesce("run", F.raise_error(F.concat(F.lit("no run is known of "), "path")))
     read = read.join(F.broadcast(of_path), "path", "left").withColumn("run", known)
-    defaults = {"outcome": OK, "broker": "", "queue": -1, "offset": -1, "extra": "{}"}
+    defaults: dict[str, bool | float | int | str] = {"outcome": OK, "broker": "", "queue": -1, "offset": -1, "extra": "{}"}
     return read.fillna(defaults).select("run", *(column.split()[0] for column in COLUMNS.split(", ")))
 
 

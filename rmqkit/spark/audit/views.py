@@ -3,7 +3,7 @@
     runs         a row a run: its plan, its fault, who served when (`steps.context`), how many rows it has of what
     asked        (run, promise): which promises a run's cluster makes
     there        (run, key): whether the last reading found it at a master, at a slave
-    insync       (run, broker): from when to when the master looked at who is in sync, and the stretches in which it was alone
+    insync       (run, broker): from when to when the master was asked who is in sync, and when it was alone
     promised     a row a send or delayed message that was not refused: where the mode says that it survives
     gone         (run, key): what a master came back without, where the mode lets it
     unanswered   (run, key, broker, queue, offset): given to readers before a power cut, and never answered
@@ -48,7 +48,8 @@ WHERE r.outcome = 'ok' GROUP BY r.run, r.key
 INSYNC = """
 WITH ordered AS (
   SELECT run, broker, op, complete_ms AS at_ms, in_sync < 2 AS is_alone,
-    lag(in_sync < 2, 1, false) OVER w AS was_alone, lag(complete_ms) OVER w AS before_ms, lead(complete_ms) OVER w AS next_ms
+    lag(in_sync < 2, 1, false) OVER w AS was_alone, lag(complete_ms) OVER w AS before_ms,
+    lead(complete_ms) OVER w AS next_ms
   FROM looks WHERE outcome = 'ok' AND role = 'master' AND in_sync IS NOT NULL
   WINDOW w AS (PARTITION BY run, broker ORDER BY complete_ms, op)
 ), numbered AS (
@@ -63,8 +64,8 @@ SELECT run, broker, min(first_ms) AS first_ms, max(last_ms) AS last_ms,
 FROM stretches GROUP BY run, broker
 """
 
-# As `facts.Copies.during`: a look that is missing on one side counts as alone, but not after the fault for what was answered
-# before it.
+# As `facts.Copies.during`: a look that is missing on one side counts as alone, but not after the fault for what was
+# answered before it.
 _SHRUNK = """
   c.run IS NULL OR s.invoke_ms < c.first_ms OR (s.complete_ms > c.last_ms AND s.complete_ms >= r.fault_ms)
   OR exists(c.alone, a -> (a.next_ms IS NULL OR a.next_ms > s.invoke_ms)

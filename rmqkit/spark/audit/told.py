@@ -1,0 +1,69 @@
+"""What people and programs are told of an audit: a line a run, the broken promises below it, an exit code."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from rmqkit.drill.promises import Judgement
+from rmqkit.drill.verdict import EXIT_CODES
+from rmqkit.spark.audit.auditing import Audited
+
+#: violations of a promise that are told on a terminal
+TOLD_LINES = 3
+
+
+class Line(NamedTuple):
+    """A row of the table that the command prints."""
+
+    run: str
+    #: "" of the line about the whole run
+    promise: str
+    judgement: Judgement
+    facts: int
+    broken: int
+    #: the first violations, or why it is inconclusive
+    what: str
+
+
+def judgements(found: Iterable[Audited]) -> Mapping[str, Judgement]:
+    """By run, as a drill's verdict: broken before inconclusive before valid."""
+    order = (Judgement.VALID, Judgement.INCONCLUSIVE, Judgement.BROKEN)
+    made: dict[str, Judgement] = {}
+    for each in found:
+        made[each.run] = max(made.get(each.run, Judgement.VALID), each.judgement, key=order.index)
+    return made
+
+
+def exit_code(found: Iterable[Audited]) -> int:
+    """0 every promise of every run was kept, 1 one is broken, 4 none is but one could not be judged, or there is no run."""
+    codes = {EXIT_CODES[judgement] for judgement in judgements(found).values()}
+    return 1 if 1 in codes else max(codes, default=4)
+
+
+def lines(found: Sequence[Audited]) -> list[Line]:
+    """Of each run one line, and one for each of its promises that is not valid."""
+    by_run: dict[str, list[Audited]] = {}
+    for each in found:
+        by_run.setdefault(each.run, []).append(each)
+    made = []
+    for run, judgement in judgements(found).items():
+        those = by_run[run]
+        kept = sum(each.judgement is Judgement.VALID for each in those)
+        what = f"{kept} of {sum(bool(each.promise) for each in those)} promises kept"
+        made.append(Line(run, "", judgement, sum(each.facts for each in those), sum(each.broken for each in those), what))
+        for each in those:
+            if each.judgement is not Judgement.VALID:
+                told = "; ".join(f"{v.key}: {v.what}" if v.key else v.what for v in each.violations[:TOLD_LINES])
+                made.append(Line(run, each.promise, each.judgement, each.facts, each.broken, told or each.why))
+    return made
+
+
+def as_json(found: Sequence[Audited]) -> dict[str, Any]:
+    """What `--json` prints: the judgement of each run, and every finding with its violations."""
+    runs = {run: str(judgement) for run, judgement in judgements(found).items()}
+    told = [
+        {**each._asdict(), "judgement": str(each.judgement), "violations": [v._asdict() for v in each.violations]}
+        for each in found
+    ]
+    return {"runs": runs, "exit_code": exit_code(found), "findings": told}
