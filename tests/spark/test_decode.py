@@ -100,7 +100,7 @@ def row_of(made: bytes) -> dict[str, object]:
     }
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(st.lists(records(), min_size=1, max_size=12), st.sampled_from([b"", b"gap", b"\x01\x02"]), st.randoms())
 def test_columns_are_what_the_reader_of_single_records_says(made, gap, random):
     buffer, starts = laid_out(made, gap)
@@ -114,7 +114,7 @@ def test_columns_are_what_the_reader_of_single_records_says(made, gap, random):
         assert batch.column(name).to_pylist() == [row[name] for row in expected], name
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(
     st.lists(st.sampled_from(["KEYS", "TAGS", "UNIQ_KEY", "a", "ab", "ü", "z\0"]), max_size=5),
     st.lists(st.lists(values.filter(lambda text: "\x02" not in text), min_size=5, max_size=5), min_size=1, max_size=8),
@@ -189,7 +189,7 @@ def test_a_choice_without_body_and_properties_does_not_look_at_them():
         record_batch(broken, np.zeros(1, np.int64), ["properties"], {})
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(records(), st.integers(8, 200), st.integers(0, 255))
 def test_damage_is_an_error_or_a_row_and_nothing_else(made, place, value):
     broken = bytearray(made)
