@@ -11,6 +11,7 @@ Columns are checked on the driver, before anything is sent. A writer is made the
 
 from __future__ import annotations
 
+import sys
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -161,14 +162,12 @@ def _unknown(name: str) -> str:
 
 
 def _aborted(messages: Sequence[WriterCommitMessage | None], what: str) -> None:
-    """Nothing can be taken back, so it is said what stays."""
+    """Nothing can be taken back, so it is said what stays. Not raised: Spark would show that instead of the row's error."""
     sent = [message for message in messages if isinstance(message, Sent)]
     rows = sum(message.rows for message in sent)
     if rows:
-        raise WriteFailed(
-            f"{what} failed after {rows} rows of {len(sent)} tasks had been sent, which stay; sent again they have "
-            f"the same {DEDUP_KEY}"
-        )
+        text = f"{what} failed after {rows} rows of {len(sent)} other tasks had been sent, which stay"
+        print(f"rmqkit: {text}; sent again they have the same {DEDUP_KEY}", file=sys.stderr, flush=True)
 
 
 # --- in the workers

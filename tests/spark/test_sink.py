@@ -82,11 +82,45 @@ def test_nothing_can_be_overwritten():
         sink.stream_writer({"topic": "T"}, schema("body string"), True)
 
 
-def test_an_abort_says_what_stays():
+def test_an_abort_says_what_stays(capsys):
     made = sink.writer({"topic": "T", "runId": "r"}, schema("body string"), False)
     made.abort([None, None])
-    with pytest.raises(WriteFailed, match="run r failed after 7 rows of 2 tasks had been sent, which stay"):
-        made.abort([sink.Sent(0, {"SEND_OK": 4}, 0), None, sink.Sent(2, {"SEND_OK": 3}, 1)])
+    assert capsys.readouterr().err == ""
+    messages = [sink.Sent(0, {"SEND_OK": 4}, 0), None, sink.Sent(2, {"SEND_OK": 3}, 1)]
+    made.abort(messages)
+    said = capsys.readouterr().err
+    assert said.endswith("sent again they have the same DEDUP_KEY\n")
+    assert said.startswith("rmqkit: run r failed after 7 rows of 2 other tasks had been sent, which stay")
+    sink.stream_writer({"topic": "T"}, schema("body string"), False).abort(messages, 8)
+    assert capsys.readouterr().err.startswith("rmqkit: batch 8 failed after 7 rows")
+
+
+def test_options_reach_the_tasks():
+    given = {"topic": "T", "namesrv": "a:1;b:2", "producerGroup": "mine", "requiredStatus": "any", "messagesPerSecond": "9"}
+    made = sink.writer({**given, "maxWaitForBroker": "3s", "requestTimeout": "500ms"}, schema("body string"), False)
+    assert made.plan.settings == sending.SendSettings(("a:1", "b:2"), "mine", False, 3000, 500, 9)
+    assert sink.writer({"topic": "T"}, schema("body string"), False).plan.settings[1:] == (
+        "rmqkit-spark",
+        True,
+        120_000,
+        5000,
+        0,
+    )
+
+
+def test_a_process_keeps_one_producer_of_its_own(own, monkeypatch):
+    settings = sending.SendSettings((own.namesrv,), "mine", True, 1000, 1000)
+    first = sending.kept(settings)
+    assert sending.kept(settings._replace(wait_ms=5)) is first
+    assert sending.kept(settings._replace(group="other")) is not first
+    # As in a fork, which takes what the module knows along.
+    monkeypatch.setattr(sending.os, "getpid", lambda: -1)
+    child = sending.kept(settings)
+    assert child is not first
+    sending.close_kept()
+    monkeypatch.undo()
+    assert sending.kept(settings) is first
+    sending.close_kept()
 
 
 def batch(*columns, names):
