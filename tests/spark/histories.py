@@ -1,0 +1,275 @@
+"""Histories for the audit's tests: some of simulated drills, and any number of them with random harm done to their rows.
+
+    python -m tests.spark.histories        # record the drills of `BASES` again
+
+The recorded drills lie in `histories.jsonl.xz`: of each a line with its plan, then its rows. A mutation is a small lie: rows
+that are missing, there twice or elsewhere, another offset, time, outcome, node. What comes of it is nonsense now and then, and
+both the checkers and the audit have to say the same of it.
+"""
+
+from __future__ import annotations
+
+import json
+import lzma
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from rmqkit.drill.history import FAULT_BEGINS, OUTCOMES, History, Row
+from rmqkit.drill.plan import Mode, Plan
+from rmqkit.drill.promises.table import Harm
+
+FILE = Path(__file__).with_name("histories.jsonl.xz")
+
+#: (family, seed, planted defect): every promise is broken by one of them, or kept
+BASES = (
+    *(("replicas", seed, "") for seed in (1, 2, 3, 4, 7, 8, 10)),
+    ("replicas", 5, "ack-before-sync"),
+    ("replicas", 23, "ack-before-replication"),
+    ("replicas", 10, "confirm-not-reset"),
+    ("replicas", 1, "lost-queue-tail"),
+    ("replicas", 1, "slave-differs"),
+    ("replicas", 1, "corrupt-body"),
+    ("replicas", 1, "phantom"),
+    ("replicas", 1, "skip-delivery"),
+    ("replicas", 2, "reorder"),
+    ("replicas", 3, "offsets-backwards"),
+    ("replicas", 47, "slow-ack"),
+    *(("acting", seed, "") for seed in (2, 3)),
+    ("acting", 1, "acts-while-master"),
+    ("acting", 2, "escape-to-the-dead"),
+    ("acting", 2, "skips-reverse-sync"),
+    ("acting", 101, "strict-lock-forgets"),
+)
+
+Recorded = tuple[str, History, Plan]
+
+
+def record() -> Iterator[Recorded]:
+    """Do the drills."""
+    from rmqkit.drill import simulated
+
+    for family, seed, defect in BASES:
+        plan = simulated.FAMILIES[family].plan_of_seed(seed, mode="", breaks=(defect,) if defect else ())
+        run = simulated.drill(plan, family=family)
+        assert run.outcome is not None, run.error
+        yield f"{family}-{seed}{'-' if defect else ''}{defect}", run.driver.history, run.plan
+
+
+def save(recorded: Iterator[Recorded]) -> None:
+    with lzma.open(FILE, "wt", encoding="utf-8", preset=9) as out:
+        for name, history, plan in recorded:
+            out.write(json.dumps({"name": name, "plan": plan.as_json()}) + "\n")
+            for row in history.rows:
+                out.write(json.dumps([*row[:-1], dict(row.extra)], separators=(",", ":")) + "\n")
+
+
+def recorded() -> list[Recorded]:
+    found: list[Recorded] = []
+    with lzma.open(FILE, "rt", encoding="utf-8") as lines:
+        for line in lines:
+            content = json.loads(line)
+            if isinstance(content, dict):
+                # Every promise, also where a drill would not ask for it: what has to agree is what is said of it.
+                found.append((content["name"], History(), Plan.from_json({**content["plan"], "promises": ()})))
+            else:
+                found[-1][1].rows.append(Row(*content))
+    return found
+
+
+# --- lies
+
+Rows = list[Row]
+Lie = Callable[[Rows, Random], None]
+
+
+def mutated(recorded: list[Recorded], count: int, seed: int) -> list[Recorded]:
+    """`count` histories: each recorded one as it is, then lies about them."""
+    made = recorded[:count]
+    for number in range(len(made), count):
+        chance = Random(f"{seed}/{number}")
+        name, history, plan = chance.choice(recorded)
+        rows = list(history.rows)
+        for lie in chance.choices(LIES, k=chance.randint(1, 6)):
+            lie(rows, chance)
+        if chance.random() < 0.2:
+            plan = _other_plan(plan, chance)
+        made.append((f"{number} {name}", History(row._replace(op=op) for op, row in enumerate(rows)), plan))
+    return made
+
+
+def _other_plan(plan: Plan, chance: Random) -> Plan:
+    mode = Mode.parse(chance.choice(("async", "sync", "sync+sync-flush", "quorum", "quorum+sync-flush", "quorum+pool")))
+    strict = {"lockMode": chance.choice(("strict", "loose"))}
+    return plan.changed(mode=mode, settings={**plan.settings, **strict}, recover_max_ms=chance.choice((500, 30_000)))
+
+
+def _some(rows: Rows, chance: Random) -> int:
+    """A row; each kind is as likely as any other."""
+    kind = chance.choice(sorted({row.kind for row in rows}))
+    return chance.choice([number for number, row in enumerate(rows) if row.kind == kind])
+
+
+def _alike(rows: Rows, row: Row, chance: Random) -> Row:
+    return chance.choice([other for other in rows if other.kind == row.kind])
+
+
+def drop(rows: Rows, chance: Random) -> None:
+    del rows[_some(rows, chance)]
+
+
+def drop_many(rows: Rows, chance: Random) -> None:
+    kind = rows[_some(rows, chance)].kind
+    share = chance.choice((0.1, 0.5, 1.0))
+    rows[:] = [row for row in rows if row.kind != kind or chance.random() >= share]
+
+
+def drop_message(rows: Rows, chance: Random) -> None:
+    """What was seen of it by one kind of look: it is lost, or was given to nobody."""
+    row = rows[_some(rows, chance)]
+    rows[:] = [other for other in rows if other.kind != row.kind or other.key != row.key]
+
+
+def repeat(rows: Rows, chance: Random) -> None:
+    rows.insert(chance.randrange(len(rows)), rows[_some(rows, chance)])
+
+
+def repeat_later(rows: Rows, chance: Random) -> None:
+    row = rows[_some(rows, chance)]
+    by_ms = chance.choice((1, 300, 2_000, 10_000))
+    place = chance.choice((0, 0, 1))
+    later = row._replace(invoke_ms=row.invoke_ms + by_ms, complete_ms=row.complete_ms + by_ms, offset=row.offset + place)
+    rows.append(later)
+
+
+def move(rows: Rows, chance: Random) -> None:
+    row = rows.pop(_some(rows, chance))
+    rows.insert(chance.randrange(len(rows) + 1), row)
+
+
+def swap(rows: Rows, chance: Random) -> None:
+    """Two rows of a kind stand in one another's place."""
+    first = _some(rows, chance)
+    second = rows.index(_alike(rows, rows[first], chance))
+    rows[first], rows[second] = rows[second], rows[first]
+
+
+def other_offset(rows: Rows, chance: Random) -> None:
+    number = _some(rows, chance)
+    row = rows[number]
+    offset = chance.choice((row.offset - 1, row.offset + 1, 0, -1, _alike(rows, row, chance).offset))
+    rows[number] = row._replace(offset=offset)
+
+
+def other_place(rows: Rows, chance: Random) -> None:
+    number = _some(rows, chance)
+    other = _alike(rows, rows[number], chance)
+    rows[number] = rows[number]._replace(broker=other.broker, queue=other.queue)
+
+
+def other_outcome(rows: Rows, chance: Random) -> None:
+    number = _some(rows, chance)
+    rows[number] = rows[number]._replace(outcome=chance.choice(OUTCOMES))
+
+
+def other_time(rows: Rows, chance: Random) -> None:
+    number = _some(rows, chance)
+    row = rows[number]
+    by_ms = chance.choice((-5_000, -500, -1, 1, 500, 5_000))
+    which = chance.choice(("invoke_ms", "complete_ms", "both"))
+    if which != "complete_ms":
+        row = row._replace(invoke_ms=max(0, row.invoke_ms + by_ms))
+    if which != "invoke_ms":
+        row = row._replace(complete_ms=max(0, row.complete_ms + by_ms))
+    rows[number] = row
+
+
+def other_client(rows: Rows, chance: Random) -> None:
+    number = _some(rows, chance)
+    rows[number] = rows[number]._replace(client=_alike(rows, rows[number], chance).client)
+
+
+def other_key(rows: Rows, chance: Random) -> None:
+    number = _some(rows, chance)
+    if rows[number].kind != "event":
+        rows[number] = rows[number]._replace(key=_alike(rows, rows[number], chance).key)
+
+
+def other_value(rows: Rows, chance: Random) -> None:
+    number = _some(rows, chance)
+    rows[number] = rows[number]._replace(value=_alike(rows, rows[number], chance).value)
+
+
+def other_extra(rows: Rows, chance: Random) -> None:
+    """A field as another row of the kind has it, or with another number."""
+    number = _some(rows, chance)
+    row = rows[number]
+    if not row.extra:
+        return
+    field = chance.choice(sorted(row.extra))
+    rows[number] = row._replace(extra={**row.extra, field: _other(field, row.extra[field], rows, row, chance)})
+
+
+def _other(field: str, value: Any, rows: Rows, row: Row, chance: Random) -> Any:
+    if field == "harm":
+        return str(chance.choice(list(Harm)))
+    if isinstance(value, bool):
+        return not value
+    if isinstance(value, int) and field not in ("disk", "broker_id"):
+        return value + chance.choice((-3_000, -1, 1, 3_000))
+    values = [other.extra[field] for other in rows if other.kind == row.kind and other.extra.get(field) is not None]
+    return chance.choice(values or [value])
+
+
+def less_in_sync(rows: Rows, chance: Random) -> None:
+    """For a time nobody was."""
+    looks = [number for number, row in enumerate(rows) if row.kind == "node" and row.extra.get("in_sync") is not None]
+    if looks:
+        first = chance.randrange(len(looks))
+        for number in looks[first : first + chance.randint(1, 30)]:
+            rows[number] = rows[number]._replace(extra={**rows[number].extra, "in_sync": chance.choice((0, 1, 2))})
+
+
+def another_fault(rows: Rows, chance: Random) -> None:
+    faults = [number for number, row in enumerate(rows) if row.key == FAULT_BEGINS]
+    if faults:
+        number = chance.choice(faults)
+        harm, role = str(chance.choice(list(Harm))), chance.choice(("master", "master", "slave"))
+        rows[number] = rows[number]._replace(extra={**rows[number].extra, "harm": harm, "role": role})
+
+
+def slower(rows: Rows, chance: Random) -> None:
+    """A send, or a call for a lock, that took long."""
+    numbers = [number for number, row in enumerate(rows) if row.kind in ("send", "lock", "unlock")]
+    if numbers:
+        number = chance.choice(numbers)
+        took_ms = chance.choice((1_999, 4_000, 9_000))
+        rows[number] = rows[number]._replace(complete_ms=rows[number].invoke_ms + took_ms)
+
+
+LIES: tuple[Lie, ...] = (
+    drop,
+    drop_many,
+    drop_message,
+    repeat,
+    repeat_later,
+    move,
+    swap,
+    other_offset,
+    other_place,
+    other_outcome,
+    other_time,
+    other_client,
+    other_key,
+    other_value,
+    other_extra,
+    less_in_sync,
+    another_fault,
+    slower,
+)
+
+
+if __name__ == "__main__":
+    save(record())
+    print(f"{len(BASES)} drills, {FILE.stat().st_size} bytes")
