@@ -87,7 +87,7 @@ def test_what_nodes_load_is_light(module: Module):
         assert name.split(".")[0] not in HEAVY, f"{module.path}:{line} imports {name}"
 
 
-@pytest.mark.parametrize("module", modules(), ids=str)
+@pytest.mark.parametrize("module", [m for m in modules() if m.package not in FREE], ids=str)
 def test_only_spark_needs_what_its_extra_brings(module: Module):
     for name, line in module.imports:
         homes = OF_SPARK.get(name.split(".")[0])
