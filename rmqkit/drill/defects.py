@@ -206,6 +206,7 @@ def _lost_queue_tail(broker: Broker) -> None:
     needs="a slave that is ahead, haTruncateAhead, and its restart",
     plan=None,
     issues=("#10666",),
+    settings={"haTruncateAhead": "true"},
 )
 def _truncate_in_memory(broker: Broker) -> None:
     store: Any = broker.store

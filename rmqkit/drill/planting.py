@@ -26,6 +26,8 @@ class Defect(NamedTuple):
     plant: Callable[[Broker], None]
     #: of simulated drills: where it is looked for
     family: str = "replicas"
+    #: settings without which it does nothing: those of the plans in which it is looked for
+    settings: Mapping[str, str] = {}
 
 
 DEFECTS: dict[str, Defect] = {}
@@ -44,9 +46,10 @@ def defect(
     plan: Mapping[str, Any] | None = KILL,
     needs: str = "",
     issues: tuple[str, ...] = (),
+    settings: Mapping[str, str] | None = None,
 ) -> Callable[[Plant], Plant]:
     def made(plant: Plant) -> Plant:
-        DEFECTS[name] = Defect(name, promise, text, issues, needs, plan, plant)
+        DEFECTS[name] = Defect(name, promise, text, issues, needs, plan, plant, settings=settings or {})
         return plant
 
     return made

@@ -114,7 +114,10 @@ def drill(plan: Plan, *, family: str = REPLICAS, keep_trace: bool = False) -> Ru
 def simulate(seed: int, mode: str = "", breaks: Sequence[str] = (), family: str = REPLICAS) -> Simulated:
     """One seed."""
     began_s = time.process_time()
-    run = drill(FAMILIES[family].plan_of_seed(seed, mode=mode, breaks=breaks), family=family)
+    plan = FAMILIES[family].plan_of_seed(seed, mode=mode, breaks=breaks)
+    planted = [defects.DEFECTS[each] for each in breaks if each in defects.DEFECTS]
+    needed = {key: value for each in planted for key, value in each.settings.items()}
+    run = drill(plan.changed(settings={**plan.settings, **needed}), family=family)
     broken: tuple[str, ...] = (CRASHED,)
     judgement, why, story = Judgement.BROKEN, "", run.error
     if run.outcome is not None:
