@@ -109,13 +109,13 @@ def column_widths(columns: Sequence[str], rows: Sequence[Sequence[object]], room
 
 
 class Waiting:
-    """The line that says what a command waits for, on a terminal, once that has taken a second."""
+    """The line that says what a command waits for, on a terminal, once that has taken `after_s`."""
 
     AFTER_S = 1.0
 
-    def __init__(self) -> None:
+    def __init__(self, after_s: float = AFTER_S) -> None:
         self._live = sys.stderr.isatty()
-        self._show_s = time.monotonic() + self.AFTER_S
+        self._show_s = time.monotonic() + after_s
         self._drawn = False
 
     def tell(self, text: str) -> None:

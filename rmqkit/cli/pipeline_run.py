@@ -51,8 +51,7 @@ def running(
     # It logs what is raised anyway, with a stack.
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     was_running = SparkContext._active_spark_context is not None
-    waiting = output.Waiting()
-    waiting.AFTER_S = 0.0
+    waiting = output.Waiting(after_s=0.0)
     waiting.tell("starting Spark")
     try:
         spark = session(app, master=master, conf=settings)

@@ -357,6 +357,18 @@ def test_progress_on_a_terminal_is_a_bar(monkeypatch, capsys):
     assert "1 of 4 tasks" in told.err
 
 
+def test_the_start_of_spark_is_told_at_once(monkeypatch, capsys):
+    def fails(*_given, **_named):
+        raise sessions.SparkMissing("it did not start")
+
+    monkeypatch.setattr(sessions, "session", fails)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    monkeypatch.setattr(os, "get_terminal_size", lambda _descriptor: os.terminal_size((80, 24)))
+    with pytest.raises(sessions.SparkMissing), pipeline_run.running("app", None, None):
+        pass
+    assert "starting Spark" in capsys.readouterr().err
+
+
 # --- with Spark
 
 
