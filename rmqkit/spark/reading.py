@@ -13,6 +13,8 @@ Nothing is passed over in silence. What comes next must be the next offset; wher
     a record whose parts do not add up              DataLoss: damage
     no member answers                               wait, or fail at once (`when_down`)
 
+Who is master is asked of the name servers again before anything is a loss: brokers change places within a range.
+
 With `fail_on_data_loss` off a DataLoss is a warning in the log, and reading goes on behind what is gone. A wait that ends
 is an error either way: what cannot be reached is not gone.
 
@@ -236,6 +238,7 @@ class RangeReader:
             starts
             and not self.tags
             and upto <= pull.end
+            and not _is_wrapped(buffer, starts[-1])
             and _i64(buffer, starts[0] + POSITION_QUEUE_OFFSET)[0] == pull.begin
             and _i64(buffer, starts[-1] + POSITION_QUEUE_OFFSET)[0] == upto - 1
         ):
@@ -302,7 +305,7 @@ class RangeReader:
             raise error
         if answer.code == ResponseCode.TOPIC_NOT_EXIST and self.replicas.read_from == "master":
             self._wait_for_the_end()
-            self._lost(pull.end, 0, "the topic was deleted")
+            self._lost(pull.end, 0, "the topic was deleted", or_is_forgotten=True)
             return
         raise _Elsewhere(error)
 
@@ -320,8 +323,10 @@ class RangeReader:
         if self.replicas.stuck_s() < CUT_WAIT_MS / 1000:
             raise _Later
 
-    def _lost(self, upto: int, smallest: int, cause: str) -> None:
-        """What begins at the position is gone up to `upto`."""
+    def _lost(self, upto: int, smallest: int, cause: str, *, or_is_forgotten: bool = False) -> None:
+        """What begins at the position is gone up to `upto`, says the master; if it is still that."""
+        if not self.replicas.is_master_now(or_is_forgotten=or_is_forgotten):
+            raise _Elsewhere(self._lacks("was master, which the name servers do not say now; it has not all"))
         wanted = self.pulls.position
         if self.settings.fail_on_data_loss:
             raise DataLoss(self.range.topic, self.range.broker, self.range.queue, wanted, smallest, cause)
@@ -360,6 +365,8 @@ class RangeReader:
             records.check((*names, "tags") if self.tags else names)
         except CorruptRecord:
             records = self._sound(records)
+        if ((records.sys_flags & _WRAPPED) == _WRAPPED).any():
+            records = _apart(records)
         wanted = self._wanted(records)
         if wanted is not None:
             records = Records(records.data, records.starts[wanted])
@@ -428,12 +435,29 @@ def record_starts(buffer: Buffer, begin: int, end: int) -> list[int]:
 
 def _unwrapped(buffer: bytearray, answer: Answer, starts: list[int]) -> bytes | None:
     """The answer with the messages of inner batches as records of their own; None when it has no inner batch."""
-    if not any(_i32(buffer, start + POSITION_SYS_FLAG)[0] & _WRAPPED == _WRAPPED for start in starts):
+    if not any(_is_wrapped(buffer, start) for start in starts):
         return None
+    return _records_apart(bytes(buffer[answer.begin : answer.end]))
+
+
+def _is_wrapped(buffer: Buffer, start: int) -> bool:
+    flags: int = _i32(buffer, start + POSITION_SYS_FLAG)[0]
+    return flags & _WRAPPED == _WRAPPED
+
+
+def _apart(records: Records) -> Records:
+    """The same with inner batches taken apart. Those of one message are not seen before, as they move no offset."""
+    view = records.data.data
+    ends = (records.starts + [_i32(view, start)[0] for start in records.starts.tolist()]).tolist()
+    whole = b"".join(bytes(view[begin:end]) for begin, end in zip(records.starts.tolist(), ends, strict=True))
+    buffer = _records_apart(whole)
+    return Records(buffer, np.array(record_starts(buffer, 0, len(buffer)), np.int64))
+
+
+def _records_apart(body: bytes) -> bytes:
     from rmqkit.client.pulling import unwrapped_records
 
-    records = unwrapped_records(bytes(buffer[answer.begin : answer.end]))
-    return b"".join(encode_record(**_fields(record)) for record in records)
+    return b"".join(encode_record(**_fields(record)) for record in unwrapped_records(body))
 
 
 def _fields(record: Record) -> dict[str, Any]:

@@ -4,7 +4,7 @@ The members are those of the topic's route, asked of the name servers when a ran
 tries each member once, master first; members that did not answer lately come last, so that a broker that is stopped costs
 one timeout a worker and not one a range. When a whole round has brought nothing the reader waits, each time longer, up to
 `wait_ms` since the last progress, or gives up at once if it is told to fail. It never decides that messages are gone: that
-is `reading`'s, by what members answered.
+is `reading`'s, by what members answered, and `is_master_now`, as a connection may outlive the rank of who is behind it.
 
 A slave that acts for its master is shown under the master's id 0, in a route without write permission.
 
@@ -128,6 +128,25 @@ class Replicas:
     @property
     def read_from(self) -> str:
         return "master" if self.member is not None and self.member.is_master else "slave"
+
+    def is_master_now(self, *, or_is_forgotten: bool = False) -> bool:
+        """Whether the member is the group's master by what the name servers say at this moment; not if they do not answer.
+
+        If it is not, the others are asked next, as they are now. `or_is_forgotten`: yes too when no name server knows the
+        topic any more.
+        """
+        if self.member is None or not self.member.is_master:
+            return False
+        try:
+            members = members_of(self._namesrv, self._topic, self._broker, self._timeout_s)
+        except NoRoute as error:
+            return or_is_forgotten and error.code == ResponseCode.TOPIC_NOT_EXIST
+        except PeerUnreachable:
+            return False
+        if any(each.is_master and each.address == self.member.address for each in members):
+            return True
+        self._left = [each for each in members if each.address != self.member.address]
+        return False
 
     def stuck_s(self) -> float:
         """How long nothing has gone on; the first call after `progressed` starts the count."""

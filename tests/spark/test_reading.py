@@ -233,6 +233,29 @@ def test_retention_at_a_slave_waits_for_the_master(brokers):
         read(brokers, 10, 100, wait_ms=20, fail_on_data_loss=False)
 
 
+@pytest.mark.parametrize("records", [queue_of(10), queue_of(10, first=15)])
+@pytest.mark.parametrize("may_lose", [False, True])
+def test_a_master_that_is_none_any_more_makes_nothing_a_loss(brokers, caplog, records, may_lose):
+    """Its connection outlives its rank: what it lacks its successor has."""
+    former = brokers.broker(records)
+
+    def takeover(offset):
+        if len(brokers.nameserver.members) == 1:
+            brokers.broker(queue_of(25))
+            brokers.nameserver.members[1] = former.address
+
+    former.on_pull = takeover
+    assert offsets(read(brokers, 5, 25, fail_on_data_loss=not may_lose)) == list(range(5, 25))
+    assert not caplog.records
+
+
+def test_no_loss_while_nobody_can_tell_who_is_master(brokers):
+    master = brokers.broker(queue_of(10))
+    master.on_pull = lambda offset: brokers.nameserver.members.clear()
+    with pytest.raises(NoRoute):
+        read(brokers, 5, 20, wait_ms=60)
+
+
 @pytest.mark.parametrize(("begin", "words"), [(10, "ends at 10 now: its end was cut off"), (15, "deleted and made anew")])
 def test_a_queue_that_ends_too_early(brokers, caplog, begin, words):
     brokers.broker(queue_of(10))
@@ -373,17 +396,19 @@ def test_compressed_bodies(brokers, name):
     assert batch.column("body").to_pylist() == [b"0", body, b"2"]
 
 
-def test_inner_batches_come_out_one_by_one(brokers):
-    def batch_of(first: int, count: int, compressed: bool = False) -> bytes:
-        body = encode_batch(
-            BatchMessage(0, b"%d" % offset, b"KEYS\x01k%d\x02" % offset) for offset in range(first, first + count)
-        )
-        sys_flag = MessageSysFlag.INNER_BATCH | MessageSysFlag.NEED_UNWRAP
-        if compressed:
-            packing = compression("zlib")
-            body, sys_flag = packing.compress(body, 5), sys_flag | packing.sys_flag
-        return record(first, body=body, sys_flag=sys_flag)
+def batch_of(first: int, count: int, compressed: bool = False) -> bytes:
+    """An inner batch: one record of several messages."""
+    body = encode_batch(
+        BatchMessage(0, b"%d" % offset, b"KEYS\x01k%d\x02" % offset) for offset in range(first, first + count)
+    )
+    sys_flag = MessageSysFlag.INNER_BATCH | MessageSysFlag.NEED_UNWRAP
+    if compressed:
+        packing = compression("zlib")
+        body, sys_flag = packing.compress(body, 5), sys_flag | packing.sys_flag
+    return record(first, body=body, sys_flag=sys_flag)
 
+
+def test_inner_batches_come_out_one_by_one(brokers):
     broker = brokers.broker({0: record(0), 1: batch_of(1, 4), 5: batch_of(5, 3, compressed=True), 8: record(8)})
     whole = broker.records
 
@@ -398,6 +423,25 @@ def test_inner_batches_come_out_one_by_one(brokers):
     rows = [row for batch in batches for row in batch.to_pylist()]
     assert [row["body"] for row in rows] == [b"%d" % offset for offset in range(2, 9)]
     assert [row["keys"] for row in rows] == [f"k{offset}" for offset in range(2, 8)] + [None]
+
+
+def bodies(batches) -> list[tuple[int, bytes]]:
+    return [(row["offset"], row["body"]) for batch in batches for row in batch.to_pylist()]
+
+
+def test_an_answer_that_ends_with_an_inner_batch_is_no_row_of_plain_messages(brokers):
+    """Offsets alone do not tell: the batch has the offset that a single message would have."""
+    broker = brokers.broker({0: record(0), 1: batch_of(1, 4)})
+    broker.end = 5
+    assert bodies(read(brokers, 0, 5)) == [(offset, b"%d" % offset) for offset in range(5)]
+
+
+def test_inner_batches_of_one_message(brokers):
+    brokers.broker({0: record(0), 1: batch_of(1, 1), 2: batch_of(2, 1, compressed=True), 3: record(3)})
+    batches = read(brokers, 0, 4, columns=("offset", "body", "keys", "sys_flag"))
+    assert bodies(batches) == [(offset, b"%d" % offset) for offset in range(4)]
+    rows = [row for batch in batches for row in batch.to_pylist()]
+    assert [(row["keys"], row["sys_flag"]) for row in rows] == [(None, 0), ("k1", 0), ("k2", 0), (None, 0)]
 
 
 def test_bodies_of_megabytes_make_small_batches(brokers, monkeypatch):
