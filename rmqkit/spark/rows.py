@@ -1,13 +1,14 @@
 """The rows of a query: which columns they have, and the batches of `reading.py` brought into the shape that Spark wants.
 
 A query has the columns of `columns` and, with `decode=json`, behind them the fields of the JSON bodies and `_corrupt`. A
-schema that the user gives (`.schema(...)`) has names of message columns and JSON fields in any order; types must fit.
+schema that the user gives (`.schema(...)`) has names of message columns and JSON fields in any order; types must fit, and
+what may be null must not be NOT NULL, which Spark believes without looking.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmqkit.errors import ConfigError
 from rmqkit.spark.columns import COLUMNS, CORRUPT, ddl
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
+#: columns that not every message has; times may be beyond what a timestamp holds
+NULLABLE = frozenset({"keys", "tags", "born_time", "store_time"})
 CORRUPT_DDL = f"`{CORRUPT}` string"
 
 
@@ -65,6 +68,8 @@ def rows_of(options: Options, schema: StructType, *, tags: str = "") -> Rows:
     wanted = to_arrow_schema(schema, timezone="UTC")
     others = []
     for field in schema.fields:
+        if (field.name in NULLABLE or field.name not in COLUMNS) and _is_strict(field.jsonValue()):
+            raise ConfigError(f"the column {field.name} may be null: leave NOT NULL out of the schema")
         if field.name not in COLUMNS:
             others.append(field)
         elif not wanted.field(field.name).type.equals(COLUMNS[field.name].arrow_type):
@@ -89,3 +94,13 @@ def rows_of(options: Options, schema: StructType, *, tags: str = "") -> Rows:
         decode_json_schema=StructType(fields).json() if options.decode == "json" else "",
     )
     return Rows(settings, wanted)
+
+
+def _is_strict(kind: Any) -> bool:
+    """Whether a type, or a part of it, in the form of Spark's JSON allows no nulls."""
+    if not isinstance(kind, dict):
+        return False
+    if not all(kind.get(mark, True) for mark in ("nullable", "containsNull", "valueContainsNull")):
+        return True
+    parts = [kind.get("type"), kind.get("elementType"), kind.get("valueType"), *kind.get("fields", ())]
+    return any(_is_strict(part) for part in parts)

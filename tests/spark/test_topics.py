@@ -218,6 +218,41 @@ def test_columns_that_may_not_be_null_are_taken(own, topic):
     assert batch(own, topic, strict)[0] == (topic,)
 
 
+NAME = types.StringType()
+
+
+@pytest.mark.parametrize(
+    ("column", "kind", "decode"),
+    [
+        ("keys", NAME, "none"),
+        ("tags", NAME, "none"),
+        ("id", types.LongType(), "json"),
+        ("_corrupt", NAME, "json"),
+    ],
+)
+def test_columns_that_may_be_null_are_not_promised_to_be_none(column, kind, decode):
+    """Spark takes nulls there for zeroes, and drops what asks for nulls."""
+    fields = [types.StructField("x", NAME), types.StructField(column, kind, nullable=False)]
+    asked = types.StructType(fields if decode == "json" else fields[1:])
+    with pytest.raises(ConfigError, match=f"the column {column} may be null: leave NOT NULL out"):
+        rows_of(parse({"subscribe": "T", "decode": decode}, "batch"), asked)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        types.ArrayType(NAME, containsNull=False),
+        types.MapType(NAME, NAME, valueContainsNull=False),
+        types.StructType([types.StructField("a", NAME, nullable=False)]),
+        types.ArrayType(types.StructType([types.StructField("a", NAME, nullable=False)])),
+    ],
+)
+def test_nor_are_parts_of_json_columns(kind):
+    asked = types.StructType([types.StructField("id", kind)])
+    with pytest.raises(ConfigError, match="the column id may be null: leave NOT NULL out"):
+        rows_of(parse({"subscribe": "T", "decode": "json"}, "batch"), asked)
+
+
 # --- streams
 
 
