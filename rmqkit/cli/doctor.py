@@ -31,7 +31,7 @@ MEMORY_MIN = 512 << 20
 YEAR_MIN = 2025
 FUTURE_S = 5.0
 TIME_ERROR = 5
-SPARK_S = 120.0
+SPARK_S = 300.0
 
 
 @dataclass(frozen=True, slots=True)

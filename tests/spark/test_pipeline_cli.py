@@ -268,7 +268,7 @@ ANSWER = {"spark": "4.3.0", "java": "17.0.1", "from": "PATH", "python": "/p", "i
         ),
         ({"error": "Spark needs Java 17 to 21"}, "bad", "Spark needs Java 17 to 21"),
         ("what", "bad", "it said: nothing"),
-        (subprocess.TimeoutExpired("x", 1), "bad", "did not end within 120 s"),
+        (subprocess.TimeoutExpired("x", 1), "bad", "did not end within 300 s"),
     ],
 )
 def test_doctor_tells_of_a_query(answer, state, text, monkeypatch):
