@@ -6,6 +6,7 @@ unless its setting is on, and the process that plans cannot see the setting.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 
+log = logging.getLogger("rmqkit.spark")
+
+
 def reader(options: Options, schema: StructType) -> DataSourceReader:
     return FilteringReader(options, schema) if options.pushdown else BatchReader(options, schema)
 
@@ -32,6 +36,10 @@ def plan(options: Options, view: View, narrowing: Narrowing = EVERYTHING) -> lis
     """The ranges of a batch, cut into Spark's partitions. Raises NoRoute, ConfigError, DataLoss, BrokerDown."""
     seen = whole_look(options, view)
     where.check_topics(options, seen, view)
+    for topic, broker in sorted({(key.topic, key.broker) for key in seen.ends} - seen.by_master):
+        log.warning(
+            "the batch ends where a slave of broker %s (topic %s) does, which may be behind its master", broker, topic
+        )
     begins = where.begins_of(options, view, seen)
     ends = where.ends_of(options, view, seen, begins)
     begins, ends = narrowed(narrowing, begins, ends, lambda time_ms: where.found_by_time(view, seen, time_ms))

@@ -274,8 +274,13 @@ class StreamPlan:
                 for key, newest in seen.newest_ms.items()
                 if newest >= options.ending_timestamp and key not in self._caps
             }
-            if reached:
-                self._caps |= self._view.at_time(reached, options.ending_timestamp)
+            try:
+                self._caps |= self._view.at_time(reached, options.ending_timestamp) if reached else {}
+            except PeerUnreachable as error:
+                if options.when_down == "fail" or self._frozen:
+                    raise BrokerDown(f"endingTimestamp cannot be looked up: {error}") from None
+                self._warn(f"endingTimestamp cannot be looked up now, its queues wait: {error}")
+                return self._caps | dict.fromkeys(reached, 0)
             return self._caps
         if isinstance(options.ending_offsets, str):
             return {}

@@ -79,7 +79,7 @@ def begins_of(options: Options, view: View, seen: Seen) -> Ends:
     _check_known("startingOffsets", where, seen)
     for key, offset in where.items():
         if key in seen.ends:
-            if offset > seen.ends[key]:
+            if offset > seen.ends[key] and (key.topic, key.broker) in seen.by_master:
                 raise ConfigError(
                     f"option startingOffsets: {queue_name(*key)} ends at offset {seen.ends[key]}, before {offset}"
                 )
@@ -135,10 +135,12 @@ def _is_older(seen: Seen, key: QueueKey, time_ms: int) -> bool:
 
 
 def _kept(options: Options, seen: Seen, key: QueueKey, offset: int) -> int:
-    """An offset within its queue. Raises DataLoss, or takes the nearest end."""
+    """An offset within its queue. Raises DataLoss, or takes the nearest end; what a slave lacks its master may have."""
     first, last = seen.begins[key], seen.ends[key]
     if offset == EARLIEST:
         return first
+    if (key.topic, key.broker) not in seen.by_master:
+        return offset
     if options.fail_on_data_loss:
         if offset < first:
             raise DataLoss(*key, offset, first, GONE)

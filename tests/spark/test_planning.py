@@ -391,6 +391,25 @@ def test_a_stream_until_a_time_that_is_still_to_come():
     assert stream.batch() is None
 
 
+def test_an_end_that_nobody_can_look_up_now_holds_its_queues():
+    """A broker may go away between a look and the search by time."""
+    stream = Stream(FakeView(a0=(0, 40), b0=(0, 10)), endingTimestamp="1150")
+    search = stream.view.at_time
+
+    def away(keys, time_ms):
+        raise PeerUnreachable("gone", kind="connect", address="")
+
+    stream.view.at_time = away
+    assert stream.batch() == {("b", 0): (0, 10)}
+    assert stream.batch() is None
+    stream.view.at_time = search
+    assert stream.batch() == {("a", 0): (0, 15)}
+    stream.restart(whenDown="fail")
+    stream.view.at_time = away
+    with pytest.raises(BrokerDown, match="endingTimestamp"):
+        stream.batch()
+
+
 def test_partitions_of_a_stream_are_cut_as_in_a_batch():
     stream = Stream(FakeView(a0=(0, 10)), maxMessagesPerPartition="4")
     stream.batch()

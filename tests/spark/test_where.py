@@ -100,6 +100,28 @@ def test_a_group():
     assert begins(cluster=cluster, startingOffsets="group", group="g", failOnDataLoss="false")[A0] == 110
 
 
+@pytest.mark.parametrize("may_lose", ["true", "false"])
+def test_what_a_slave_lacks_is_no_loss(may_lose):
+    """It may be behind, and has a retention of its own: where a query begins stays what it was told."""
+    cluster = view()
+    cluster.by_slave = {("T", "a")}
+    cluster.groups["g"] = {A0: 115, A1: 39}
+    found = begins(cluster=cluster, startingOffsets="group", group="g", failOnDataLoss=may_lose)
+    assert found == {A0: 115, A1: 39, B0: 5}
+    asked = '{"T": {"a": {"0": 3, "1": 41}}}'
+    assert begins(cluster=cluster, startingOffsets=asked, failOnDataLoss=may_lose) == {A0: 3, A1: 41, B0: 5}
+    assert planned(cluster, startingOffsets=asked, failOnDataLoss=may_lose) == [("a", 0, 3, 110)]
+
+
+def test_a_batch_that_ends_where_slaves_do_says_so(caplog):
+    cluster = view()
+    planned(cluster)
+    assert not caplog.records
+    cluster.by_slave = {("T", "a")}
+    planned(cluster)
+    assert "ends where a slave of broker a (topic T) does, which may be behind" in caplog.text
+
+
 def test_a_batch_is_what_lies_between():
     assert planned() == [("a", 0, 10, 110), ("a", 1, 0, 40)]
     assert planned(startingTimestamp="1205", endingTimestamp="1300") == [("a", 0, 21, 30), ("a", 1, 21, 30)]
