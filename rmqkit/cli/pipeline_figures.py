@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -11,14 +11,11 @@ from rmqkit.cli import output
 from rmqkit.cli.complete import topics as complete_topics
 from rmqkit.cli.finding import Json, Namesrv
 from rmqkit.cli.pipeline_given import Conf, Master, Options, Since, Until, bounds, known, pairs
-from rmqkit.cli.pipeline_run import Shown, builtins, running, size
+from rmqkit.cli.pipeline_run import Shown, builtins, count_text, running, size
 from rmqkit.cli.usage import UsageError
 
 if TYPE_CHECKING:
-    from rmqkit.spark.audit import Audited
     from rmqkit.spark.pipelines.stats import Stats
-
-TOLD_MAX = 5
 
 
 def stats(
@@ -125,37 +122,18 @@ def audit(
     """
     from rmqkit.cluster.home import home_folder
     from rmqkit.drill import runs as folders
+    from rmqkit.spark.sessions import check_installed
 
-    found = [folders.find(home_folder(), run) for run in dict.fromkeys(runs)]
-    with running("rmqkit audit", master, conf) as spark:
-        from rmqkit.spark import audit as audits
+    check_installed()
+    from rmqkit.spark import audit as audits
 
-        audited = audits.audit(spark, found, to=to)
+    known_runs = audits.found(folders.find(home_folder(), run) for run in dict.fromkeys(runs))
+    with running("rmqkit audit", master, conf) as spark, Shown(f"audit of {count_text(len(known_runs), 'run')}"):
+        found = audits.audit(spark, known_runs, to=to)
     if json:
-        output.document([_audited(each) for each in audited])
+        output.document(audits.as_json(found))
     else:
-        _print_audited(audited)
-    raise typer.Exit(audits.exit_code(audited))
-
-
-def _audited(each: Audited) -> dict[str, Any]:
-    return {
-        "run": each.run,
-        "promise": each.promise,
-        "judgement": str(each.judgement),
-        "facts": each.facts,
-        "broken": each.broken,
-        "why": each.why,
-        "violations": [violation._asdict() for violation in each.violations],
-    }
-
-
-def _print_audited(audited: list[Audited]) -> None:
-    rows = [(each.run, each.promise or "-", str(each.judgement), each.facts, each.broken, each.why) for each in audited]
-    output.table(("run", "promise", "judgement", "facts", "broken", "why"), rows)
-    for each in audited:
-        told = each.violations[:TOLD_MAX]
-        for violation in told:
-            print(f"{each.run} {each.promise}: {violation.what}")
-        if each.broken > len(told):
-            print(f"{each.run} {each.promise}: and {each.broken - len(told)} more")
+        columns = ("run", "promise", "judgement", "facts", "broken", "what")
+        rows = [(each.run, each.promise, str(each.judgement), *each[3:]) for each in audits.lines(found)]
+        output.table(columns, rows)
+    raise typer.Exit(audits.exit_code(found))

@@ -68,6 +68,7 @@ def send(own, topic, bodies):
         ("stats", "name topics, or a lake with --from"),
         ("stats t --from x", "not both"),
         ("audit", "RUN"),
+        ("audit nothing", "there is no run 'nothing'"),
         ("compact x --before soon", "--before soon: must be a time"),
         ("compact x --conf a", "--conf a: must be KEY=VALUE"),
     ],
@@ -235,17 +236,17 @@ def test_audit_has_the_exit_code_of_what_it_found(run, no_spark, monkeypatch, tm
         audit.Audited("r1", "once", Judgement.BROKEN, (broken,), 3, 7),
     ]
     monkeypatch.setattr(runs, "find", lambda home, name: home / name)
+    monkeypatch.setattr(audit, "found", list)
     called = Called(found)
     monkeypatch.setattr(audit, "audit", called)
-    told = run("audit", "r1", code=FAILED)
-    assert called.words == ("spark", [tmp_path / "r1"])
-    assert [line.split()[:5] for line in told.out.splitlines()[1:3]] == [
-        ["r1", "kept", "valid", "12", "0"],
-        ["r1", "once", "broken", "3", "7"],
+    told = run("audit", "r1", "--to", "tables", code=FAILED)
+    assert (called.words, called.named) == (("spark", [tmp_path / "r1"]), {"to": Path("tables")})
+    assert [line.split() for line in told.out.splitlines()[1:]] == [
+        ["r1", "broken", "15", "7", "1", "of", "2", "promises", "kept"],
+        ["r1", "once", "broken", "3", "7", "k:", "k", "is", "not", "there"],
     ]
-    assert told.out.splitlines()[3:] == ["r1 once: k is not there", "r1 once: and 6 more"]
-    rows = json.loads(run("audit", "r1", "--json", code=FAILED).out)
-    assert rows[1]["violations"] == [{"ops": [1, 2], "key": "k", "what": "k is not there"}]
+    answer = json.loads(run("audit", "r1", "--json", code=FAILED).out)
+    assert answer["findings"][1]["violations"] == [{"ops": [1, 2], "key": "k", "what": "k is not there"}]
     monkeypatch.setattr(audit, "audit", Called(found[:1]))
     assert run("audit", "r1").err == ""
 
