@@ -19,6 +19,10 @@ from rmqkit.spark.topics import Seen, View, chosen
 WITNESS = "@witness"
 
 
+class OtherLog(ConfigError):
+    """The checkpoint's offsets do not seem to be of the messages that are there."""
+
+
 def witness_of(ends: Mapping[QueueKey, int], seen: Seen) -> dict[str, Any] | None:
     """The newest message of the first queue that is read to its end."""
     for key in sorted(ends):
@@ -42,14 +46,14 @@ def check_choice(options: Options, start: Mapping[str, Any]) -> None:
 
 def _chooses(options: Options, key: QueueKey) -> bool:
     if options.subscribe_pattern:
-        return chosen(key.topic, options.subscribe_pattern, ())
+        return chosen(key.topic, options.subscribe_pattern)
     if options.assign:
         return key.queue in options.assign.get(key.topic, {}).get(key.broker, ())
     return key.topic in options.subscribe
 
 
 def check_cluster(options: Options, view: View, start: Mapping[str, Any], seen: Seen) -> None:
-    """Raises ConfigError for a checkpoint of another cluster. By its name in any case, else where loss is not allowed."""
+    """Raises ConfigError for a checkpoint of another cluster by its name, OtherLog by its brokers or its witness."""
     at = f"name servers {';'.join(options.namesrv)}"
     here, there = seen.clusters, clusters(start)
     if here and there and not set(here) & set(there):
@@ -57,12 +61,10 @@ def check_cluster(options: Options, view: View, start: Mapping[str, Any], seen: 
             f"the checkpoint is of cluster {', '.join(there)}, the query reads cluster {', '.join(here)} ({at}): set "
             "namesrv to the other one, or begin with a new checkpointLocation"
         )
-    if not options.fail_on_data_loss:
-        return
     brokers = {key.broker for key in flat(start)}
     shown = {key.broker for key in [*seen.ends, *seen.closed]} | {broker for _, broker in seen.silent}
     if brokers and shown and not brokers & shown:
-        raise ConfigError(
+        raise OtherLog(
             f"the checkpoint is of brokers {', '.join(sorted(brokers))}, the query reads {', '.join(sorted(shown))} "
             f"({at}): if that is another cluster begin with a new checkpointLocation, else set failOnDataLoss=false"
         )
@@ -71,7 +73,7 @@ def check_cluster(options: Options, view: View, start: Mapping[str, Any], seen: 
         key, offset = QueueKey(witness["topic"], witness["broker"], witness["queue"]), witness["offset"]
         stored_ms = view.stored_ms(key, offset)
         if stored_ms is not None and stored_ms != witness["storeTime"]:
-            raise ConfigError(
+            raise OtherLog(
                 "the checkpoint is of another cluster, or of a topic that was made anew: the message at offset "
                 f"{offset} of {queue_name(*key)} was stored at {witness['storeTime']} there (cluster {', '.join(there)}), "
                 f"and at {stored_ms} here (cluster {', '.join(here)}, {at}). Begin with a new checkpointLocation"

@@ -23,7 +23,7 @@ from typing import Any
 
 from rmqkit.errors import PeerUnreachable, RmqkitError
 from rmqkit.spark import where
-from rmqkit.spark.checkpoints import WITNESS, check_choice, check_cluster, witness_of
+from rmqkit.spark.checkpoints import WITNESS, OtherLog, check_choice, check_cluster, witness_of
 from rmqkit.spark.loss import DataLoss
 from rmqkit.spark.options import Options
 from rmqkit.spark.ranges import (
@@ -198,7 +198,7 @@ class StreamPlan:
         if seen is None:
             return None
         if not self._accepted:
-            check_cluster(self._options, self._view, start, seen)
+            self._check_cluster(start, seen)
             self._accepted = True
         if self._frozen:
             seen = self._target = whole_look(self._options, self._view, known, clock=self._clock, sleep=self._sleep)
@@ -311,6 +311,14 @@ class StreamPlan:
             log.warning("%s", text)
 
     # --- checkpoints
+
+    def _check_cluster(self, start: Mapping[str, Any], seen: Seen) -> None:
+        try:
+            check_cluster(self._options, self._view, start, seen)
+        except OtherLog as error:
+            if self._options.fail_on_data_loss:
+                raise
+            self._warn(f"goes on at the offsets of the checkpoint, and what lies before them is not read: {error}")
 
     def _offsets(self, ends: Ends, seen: Seen, start: Mapping[str, Any]) -> dict[str, Any]:
         offsets: dict[str, Any] = nested(ends, {*clusters(start), *seen.clusters})

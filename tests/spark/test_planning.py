@@ -477,6 +477,17 @@ def test_a_checkpoint_of_a_cluster_of_the_same_names_is_refused_by_its_witness()
     assert stream.offsets[A0] == 500
 
 
+def test_a_topic_made_anew_is_told_where_loss_is_allowed(caplog):
+    stream = Stream(FakeView(a0=(0, 10)), failOnDataLoss="false")
+    stream.drain()
+    stream.view = FakeView(a0=(0, 500))
+    stream.view.stored_shift = 7
+    stream.restart(failOnDataLoss="false")
+    assert not caplog.records
+    assert stream.batch() == {("a", 0): (10, 500)}
+    assert "what lies before them is not read: the checkpoint is of another cluster, or of a topic" in caplog.text
+
+
 def test_a_witness_that_is_gone_says_nothing():
     stream = Stream(FakeView(a0=(0, 10)))
     stream.drain()
