@@ -22,6 +22,8 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 
 from rmqkit.client.message import Message
 from rmqkit.errors import ConfigError
+from rmqkit.spark import tables
+from rmqkit.spark.columns import COLUMNS as MESSAGE_COLUMNS
 from rmqkit.spark.options import Options, parse
 from rmqkit.spark.sending import Sending, SendSettings, WriteFailed, kept
 from rmqkit.wire.properties import PROPERTY_KEYS, PROPERTY_TAGS, RESERVED_NAMES
@@ -63,8 +65,8 @@ class Sent(WriterCommitMessage):
 class BatchWriter(DataSourceArrowWriter):
     """`df.write.format("rocketmq")`."""
 
-    def __init__(self, options: Options, schema: StructType) -> None:
-        self.plan = _plan(options, schema)
+    def __init__(self, given: Mapping[str, str], schema: StructType) -> None:
+        options, self.plan = _plan(given, schema)
         #: made here, on the driver: every try of every task has the same
         self.run_id = options.run_id or uuid.uuid4().hex
 
@@ -78,8 +80,8 @@ class BatchWriter(DataSourceArrowWriter):
 class StreamWriter(DataSourceStreamArrowWriter):
     """`df.writeStream.format("rocketmq")`."""
 
-    def __init__(self, options: Options, schema: StructType) -> None:
-        self.plan = _plan(options, schema)
+    def __init__(self, given: Mapping[str, str], schema: StructType) -> None:
+        options, self.plan = _plan(given, schema)
         self.run_id = options.run_id
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Sent:
@@ -98,7 +100,7 @@ def writer(given: Mapping[str, str], schema: StructType, overwrite: bool) -> Bat
     """For `DataSource.writer`. Raises ConfigError."""
     if overwrite:
         raise ConfigError("mode overwrite: a topic keeps what it has, nothing can be overwritten; use mode append")
-    return BatchWriter(parse(given, "sink"), schema)
+    return BatchWriter(given, schema)
 
 
 def stream_writer(given: Mapping[str, str], schema: StructType, overwrite: bool) -> StreamWriter:
@@ -108,7 +110,7 @@ def stream_writer(given: Mapping[str, str], schema: StructType, overwrite: bool)
             "output mode complete: each batch would send the whole result anew, and a topic keeps what it has; "
             "use output mode update or append"
         )
-    return StreamWriter(parse(given, "sink"), schema)
+    return StreamWriter(given, schema)
 
 
 # --- on the driver
@@ -123,8 +125,14 @@ class _Plan:
     columns: tuple[str, ...]
 
 
-def _plan(options: Options, schema: StructType) -> _Plan:
-    _check_columns({field.name: field.dataType.typeName() for field in schema.fields}, options.topic)
+def _plan(given: Mapping[str, str], schema: StructType) -> tuple[Options, _Plan]:
+    """Raises ConfigError. A table has all columns of a message: those that cannot be sent are left out."""
+    kept_options = tables.options_to_write(given, schema)
+    options = parse(given if kept_options is None else {**kept_options, **given}, "sink")
+    types = {field.name: field.dataType.typeName() for field in schema.fields}
+    if kept_options is not None:
+        types = {name: kind for name, kind in types.items() if name in COLUMNS or name not in MESSAGE_COLUMNS}
+    _check_columns(types, options.topic)
     settings = SendSettings(
         namesrv=options.namesrv,
         group=options.producer_group,
@@ -133,7 +141,7 @@ def _plan(options: Options, schema: StructType) -> _Plan:
         timeout_ms=options.request_timeout,
         per_second=options.messages_per_second,
     )
-    return _Plan(settings, options.topic, tuple(schema.fieldNames()))
+    return options, _Plan(settings, options.topic, tuple(schema.fieldNames()))
 
 
 def _check_columns(types: Mapping[str, str], topic: str) -> None:
@@ -216,10 +224,13 @@ def _message(row: Mapping[str, Any], topic: str, dedup_key: str) -> Message:
     given = dict(row.get("properties") or ())
     properties = {name: value for name, value in given.items() if name not in RESERVED_NAMES and value is not None}
     properties[DEDUP_KEY] = dedup_key
+    keys = row["keys"] if "keys" in row else given.get(PROPERTY_KEYS)
+    if isinstance(keys, list):
+        keys = [key for key in keys if key]
     return Message(
         topic,
         body,
-        keys=(row["keys"] if "keys" in row else given.get(PROPERTY_KEYS)) or None,
+        keys=keys or None,
         tags=(row["tags"] if "tags" in row else given.get(PROPERTY_TAGS)) or None,
         properties=properties,
         delay_level=row.get("delay_level") or 0,

@@ -36,7 +36,7 @@ class RocketMQSource(DataSource):
         from rmqkit.spark.options import parse
 
         # Spark does not say yet which kind of query it will be.
-        return tables.kept(rows.schema_ddl(parse(self.options, "batch")), self.options)
+        return tables.kept(rows.schema_ddl(parse(tables.to_make(self.options), "batch")), self.options)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         from rmqkit.spark import batch

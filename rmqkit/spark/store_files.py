@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import NamedTuple
+from urllib.parse import unquote, urlsplit
 
 from rmqkit.errors import ConfigError, RmqkitError
 from rmqkit.spark.store_scan import Bytes
@@ -50,7 +51,7 @@ def log_folders(path: str) -> list[Path]:
     """The folders with commit-log files that `path` names. Raises ConfigError for one that is none."""
     folders = []
     for part in path.split(","):
-        named = Path(part.strip().removeprefix("file://"))
+        named = Path(_local(part.strip()))
         if not part.strip() or not named.is_dir():
             raise ConfigError(
                 f"path: {part.strip() or path!r} is no folder; name a store folder, or one of commit-log files"
@@ -61,6 +62,11 @@ def log_folders(path: str) -> list[Path]:
             raise ConfigError(f"path: {named} holds neither {LOG_FOLDER}/ nor files of a commit log")
         folders.append(folder.resolve())
     return folders
+
+
+def _local(path: str) -> str:
+    """Tables give the path as a URL: `file:/a%20b`."""
+    return unquote(urlsplit(path).path) if path.startswith("file:") else path
 
 
 def check_not_in_use(folders: Sequence[Path]) -> None:

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-    from rmqkit.spark.options import Options
     from rmqkit.spark.store_files import LogFile
     from rmqkit.spark.store_reading import StoreSettings
 
@@ -36,17 +35,23 @@ class StoreDataSource(DataSource):
         return FORMAT
 
     def schema(self) -> str:
+        from rmqkit.spark import tables
+        from rmqkit.spark.options import parse
         from rmqkit.spark.store_columns import STORE_COLUMNS
 
-        return ", ".join(f"`{name}` {STORE_COLUMNS[name].ddl}" for name in self._parsed().columns)
+        columns = parse(self.options, "store").columns
+        return tables.kept(", ".join(f"`{name}` {STORE_COLUMNS[name].ddl}" for name in columns), self.options)
 
     def reader(self, schema: StructType) -> StoreReader:
         from rmqkit.errors import ConfigError
+        from rmqkit.spark import tables
+        from rmqkit.spark.options import parse
         from rmqkit.spark.store_columns import STORE_COLUMNS
         from rmqkit.spark.store_reading import StoreSettings
 
-        options = self._parsed()
-        path = self.options.get("path", "")
+        given = tables.options_of(self.options, schema, "store")
+        options = parse(given, "store")
+        path = given.get("path", "")
         if not path:
             raise ConfigError(f'{FORMAT} wants a path: .load("/data/store")')
         for name in schema.names:
@@ -63,11 +68,6 @@ class StoreDataSource(DataSource):
             is_live=options.allow_running,
         )
         return StoreReader(path, options.files, settings)
-
-    def _parsed(self) -> Options:
-        from rmqkit.spark.options import parse
-
-        return parse(self.options, "store")
 
 
 class StorePartition(InputPartition):

@@ -164,6 +164,8 @@ def test_properties_of_a_message_that_was_read_are_sent_on_but_for_rocketmqs_own
     assert made.properties == {"mine": "1", "DEDUP_KEY": "new", "KEYS": "k1 k2", "TAGS": "A"}
     made = sink._message({"body": b"x", "properties": given, "keys": ["a", "b"], "tags": None}, "T", "new")
     assert (made.keys, made.tags) == ("a b", None)
+    made = sink._message({"body": b"x", "keys": ["a", None, "", "b"]}, "T", "new")
+    assert made.keys == "a b", "no key is none, as in array_join"
 
 
 # --- with Spark
