@@ -13,8 +13,9 @@ from typing import Any
 from rmqkit.errors import ConfigError
 from rmqkit.spark.loss import queue_name
 from rmqkit.spark.options import Options
+from rmqkit.spark.patterns import chosen
 from rmqkit.spark.ranges import QueueKey, clusters, flat, topics
-from rmqkit.spark.topics import Seen, View, chosen
+from rmqkit.spark.topics import Seen, View
 
 WITNESS = "@witness"
 

@@ -7,7 +7,6 @@ knows what it was. The columns that `rocketmq` has too are made by `rmqkit.spark
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +18,7 @@ from numpy.typing import NDArray
 
 from rmqkit.spark import decode
 from rmqkit.spark.columns import COLUMNS
+from rmqkit.spark.patterns import chosen
 from rmqkit.spark.slices import Ints, gather
 from rmqkit.spark.store_columns import OF_PLACES, STORE_COLUMNS
 from rmqkit.spark.store_files import LogFile
@@ -108,7 +108,7 @@ def _chosen(piece: Records, settings: StoreSettings) -> NDArray[np.bool_] | None
 
 def _is_wanted(topic: str, settings: StoreSettings) -> bool:
     if settings.topic_pattern:
-        return re.fullmatch(settings.topic_pattern, topic) is not None
+        return chosen(topic, settings.topic_pattern)
     return topic in settings.topics
 
 

@@ -11,7 +11,6 @@ Source: `tools/.../admin/DefaultMQAdminExtImpl.java` (`examineTopicStats`).
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
@@ -24,6 +23,7 @@ from rmqkit.client.pulling import BATCH_SIZE, pull
 from rmqkit.client.routes import MASTER_ID, Route
 from rmqkit.errors import BrokerError, ClientError, NoRoute, PeerUnreachable
 from rmqkit.runtime.connection import Address
+from rmqkit.spark.patterns import chosen
 from rmqkit.spark.ranges import Ends, QueueKey, QueueRange
 from rmqkit.wire.bodies import TopicOffset, TopicStatsTable, parse_subscription
 from rmqkit.wire.codes import RequestCode, ResponseCode
@@ -39,20 +39,6 @@ from rmqkit.wire.schemas.topics import GetTopicStatsInfoRequest
 if TYPE_CHECKING:
     from rmqkit.spark.options import Options
 
-#: names of topics that are nobody's own; those called as clusters and brokers come on top
-SYSTEM_TOPICS = frozenset(
-    {
-        "BenchmarkTest",
-        "OFFSET_MOVED_EVENT",
-        "SCHEDULE_TOPIC_XXXX",
-        "SELF_TEST_TOPIC",
-        "TBW102",
-        "TRANS_CHECK_MAX_TIME_TOPIC",
-    }
-)
-SYSTEM_PREFIXES = ("rmq_sys_", "RMQ_SYS_")
-GROUP_PREFIX = "%"
-SYSTEM_SUFFIX = "_REPLY_TOPIC"
 #: no group of a user: the one that tools read in the name of
 READ_GROUP = "TOOLS_CONSUMER"
 PULL_TIMEOUT_MS = 3000
@@ -192,7 +178,7 @@ class Topics:
             return sorted(options.subscribe or options.assign)
         try:
             info = await self._admin.core.cluster_info()
-            others = SYSTEM_TOPICS | info.cluster_addr_table.keys() | info.broker_addr_table.keys()
+            others = info.cluster_addr_table.keys() | info.broker_addr_table.keys()
             names = await self._admin.core.topics()
         except PeerUnreachable:
             if self._matched is None:
@@ -210,12 +196,12 @@ class Topics:
         return not self._options.assign or key.queue in self._options.assign.get(key.topic, {}).get(key.broker, ())
 
     async def _route(self, topic: str) -> Route | None:
-        """None when no name server knows the topic, and never did."""
+        """None when no name server knows the topic, and never did. One that gives no answer to that is as good as away."""
         try:
             return await self._client.routes.fetch(topic)
         except NoRoute as error:
             if error.code != ResponseCode.TOPIC_NOT_EXIST:
-                raise
+                raise PeerUnreachable(str(error), kind="lost", address="") from None
             return None
 
     async def _group(
@@ -300,15 +286,6 @@ class Topics:
             send_subscription=True,
         )
         return pulled.messages
-
-
-def chosen(name: str, pattern: str, others: Iterable[str]) -> bool:
-    """Whether a pattern means a topic: not those of the system, and of groups (retry, dead letters) only if it says so."""
-    if name in others or name.startswith(SYSTEM_PREFIXES) or name.endswith(SYSTEM_SUFFIX):
-        return False
-    if name.startswith(GROUP_PREFIX) and not pattern.lstrip("^(").startswith(GROUP_PREFIX):
-        return False
-    return re.fullmatch(pattern, name) is not None
 
 
 def _queue(key: QueueKey) -> MessageQueue:

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from rmqkit.errors import ConfigError, NoRoute, PeerUnreachable
 from rmqkit.spark.loss import DataLoss
 from rmqkit.spark.options import parse
+from rmqkit.spark.patterns import chosen
 from rmqkit.spark.planning import BrokerDown, StreamPlan, messages_for
 from rmqkit.spark.ranges import QueueKey, QueueRange, count, flat
-from rmqkit.spark.topics import chosen
 from rmqkit.spark.where import OffsetBeyond, QueueClosed
 from tests.spark.views import FakeView
 

@@ -135,6 +135,23 @@ def test_damage_is_rows_of_its_own(tmp_path):
     assert [row["physical_offset"] for row in rows[:80]] == starts[:80]
 
 
+def test_a_pattern_means_users_topics(tmp_path):
+    """As with brokers; what is of the system is asked for by its name."""
+    at = 0
+    for topic in ("SCHEDULE_TOPIC_XXXX", "RMQ_SYS_TRANS_HALF_TOPIC", "%RETRY%g", "Payments"):
+        data, _ = log_file(at, 4096, [b"x"], blank=True, topic=topic, queue_id=0)
+        (tmp_path / f"{at:020d}").write_bytes(data)
+        at += 4096
+
+    def topics(**settings):
+        return [row["topic"] for row in rows_of(tmp_path, ("topic",), **settings)]
+
+    assert topics(topic_pattern=".*") == ["Payments"]
+    assert topics(topic_pattern="%RETRY%.*") == ["%RETRY%g"]
+    assert topics(topics=("SCHEDULE_TOPIC_XXXX",)) == ["SCHEDULE_TOPIC_XXXX"]
+    assert len(topics()) == 4
+
+
 def test_filters_choose_messages_and_never_hide_damage(tmp_path):
     starts = our_store(tmp_path)
     path = tmp_path / "commitlog" / f"{0:020d}"

@@ -5,13 +5,15 @@ import pickle
 import pytest
 
 from rmqkit import Message
-from rmqkit.errors import ConfigError, NoRoute
+from rmqkit.errors import ConfigError, NoRoute, PeerUnreachable
 from rmqkit.spark.batch import BatchReader, FilteringReader, reader
 from rmqkit.spark.options import parse
 from rmqkit.spark.ranges import QueueKey, QueueRange, flat
 from rmqkit.spark.rows import rows_of, schema_ddl
 from rmqkit.spark.stream import StreamReader
 from rmqkit.spark.topics import Topics
+from rmqkit.wire.codes import ResponseCode
+from tests.spark.stand_in import Node
 
 pytest.importorskip("pyspark")
 from pyspark.sql import types
@@ -130,6 +132,17 @@ def test_times_groups_sizes_and_single_messages(own, topic, open_topics):
     lag = {(queue.broker_name, queue.queue_id): each.broker_offset - each.consumer_offset for queue, each in stats.items()}
     assert lag[first.broker, first.queue] == 0
     assert second not in topics.of_group(group, keys)
+
+
+def test_a_name_server_that_is_not_ready_is_as_good_as_away(open_topics):
+    """Apache's answers so for a while after its start (`needWaitForService`)."""
+    node = Node()
+    node.answer = lambda code, fields: (int(ResponseCode.SYSTEM_ERROR), {}, b"")
+    try:
+        with pytest.raises(PeerUnreachable, match="as the test says"):
+            open_topics(namesrv=str(node.address), subscribe="T").look()
+    finally:
+        node.close()
 
 
 # --- batches
