@@ -142,9 +142,8 @@ _TABLE = (
         "choice",
         "error",
         READ,
-        "What `startingTimestamp` means for a queue without a message stored then or later: `error`, or "
-        "`latest` (begin with "
-        "what comes next).",
+        "What `startingTimestamp` means when no queue has a message stored then or later: `error`, or `latest` (begin with "
+        "what comes next). A single queue without one begins with what comes next.",
         ("error", "latest"),
     ),
     Option(
