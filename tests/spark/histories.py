@@ -2,9 +2,9 @@
 
     python -m tests.spark.histories        # record the drills of `BASES` again
 
-The recorded drills lie in `histories.jsonl.xz`: of each a line with its plan, then its rows. A mutation is a small lie: rows
-that are missing, there twice or elsewhere, another offset, time, outcome, node. What comes of it is nonsense now and then, and
-both the checkers and the audit have to say the same of it.
+The recorded drills lie in `histories.jsonl.xz`: of each a line with its plan, then its rows. A mutation is a small lie:
+rows that are missing, there twice or elsewhere, another offset, time, outcome, node. What comes of it is nonsense now and
+then, and both the checkers and the audit have to say the same of it.
 """
 
 from __future__ import annotations

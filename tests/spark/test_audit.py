@@ -7,9 +7,10 @@ import pytest
 
 from rmqkit.drill import runs as folders
 from rmqkit.drill.history import History, write_lines, write_parquet
-from rmqkit.drill.plan import Plan
+from rmqkit.drill.plan import Plan, PlanError
 from rmqkit.drill.promises import PROMISES, Judgement
 from rmqkit.drill.promises.contract import TOLD_MAX
+from rmqkit.drill.verdict import verdict_of
 from tests.spark import histories
 
 pytest.importorskip("pyspark")
@@ -65,3 +66,87 @@ def test_the_audit_and_the_checkers_agree_on_histories_with_lies(spark):
     assert set(broken) == set(PROMISES)
     valid = Counter(each.promise for each in found if each.judgement is Judgement.VALID)
     assert set(valid) == set(PROMISES)
+
+
+def folder_of(where, name, history, plan):
+    """A run's folder as a drill leaves it, without a report."""
+    run = where / name
+    run.mkdir()
+    (run / folders.PLAN).write_text(plan.dumps())
+    write_lines(history, run / folders.LINES)
+    return run
+
+
+def test_folders_of_runs_are_audited_whatever_their_files_are(spark, tmp_path):
+    """Lines and Parquet, odd names, a run that proved nothing, one without rows; the tables are there for other queries."""
+    from rmqkit.spark import audit
+
+    recorded = {name: (history, plan) for name, history, plan in histories.recorded()}
+    names = {"replicas-1": "lines 100%+1", "replicas-1-phantom": "parquet", "replicas-1-lost-queue-tail": "lines"}
+    given = [(names[name], *recorded[name]) for name in names]
+    runs = [folder_of(tmp_path, *each) for each in given]
+    (runs[1] / folders.LINES).unlink()
+    assert write_parquet(given[1][1], runs[1] / folders.PARQUET)
+    empty = ("empty", History(), Plan())
+    runs.append(folder_of(tmp_path, *empty))
+    unproven = folder_of(tmp_path, "unproven", *recorded["replicas-1"])
+    verdict = verdict_of(given[0][1], (), node="", proof="", why="the fault did not show")
+    (unproven / folders.VERDICT).write_text(json.dumps(verdict.as_json()))
+
+    found = audit.audit(spark, [*runs, unproven], to=tmp_path / "tables")
+    judged, last = found[:-1], found[-1]
+    assert differences([*given, empty], judged) == []
+    assert (last.run, last.promise, last.judgement, last.why) == ("unproven", "", Judgement.INCONCLUSIVE, verdict.why)
+    wanted = {"lines 100%+1": "valid", "parquet": "broken", "lines": "broken", "empty": "inconclusive"}
+    assert audit.judgements(found) == {**wanted, "unproven": "inconclusive"}
+    assert audit.exit_code(found) == 1
+    assert audit.exit_code([each for each in found if not each.broken]) == 4
+
+    sends = spark.read.parquet(str(tmp_path / "tables" / "sends"))
+    rows = {row.run: row.number for row in sends.groupBy("run").agg({"*": "count"}).toDF("run", "number").collect()}
+    assert rows == {name: len(history.sends) for name, history, _plan in given}
+    broken = spark.read.parquet(str(tmp_path / "tables" / "findings")).where("judgement = 'broken'").collect()
+    assert {(row.run, row.promise) for row in broken} == {(each.run, each.promise) for each in found if each.broken}
+
+
+def test_a_violation_names_the_rows_that_show_it(spark):
+    from rmqkit.spark import audit
+
+    (given,) = (each for each in histories.recorded() if each[0] == "replicas-2-reorder")
+    (found,) = (each for each in audit.audit(spark, [given]) if each.promise == "queue-order")
+    rows = {row.op: row for row in given[1].rows}
+    assert found.violations
+    for violation in found.violations:
+        assert violation.key in {rows[op].key for op in violation.ops}
+
+
+def test_what_is_no_run_says_so_in_a_line(spark, tmp_path):
+    from rmqkit.spark import audit
+
+    name, history, plan = histories.recorded()[0]
+    with pytest.raises(audit.AuditError, match="two runs are called"):
+        audit.audit(spark, [(name, history, plan), (name, history, plan)])
+    run = folder_of(tmp_path, "broken", history, plan)
+    with open(run / folders.LINES, "a") as lines:
+        lines.write("no row\n")
+    with pytest.raises(audit.AuditError, match=r"broken/history\.jsonl is no history"):
+        audit.audit(spark, [run])
+    (run / folders.LINES).unlink()
+    with pytest.raises(audit.AuditError, match=r"has no history\.jsonl"):
+        audit.audit(spark, [run])
+    with pytest.raises(PlanError, match=r"plan\.json cannot be read"):
+        audit.audit(spark, [tmp_path / "nowhere"])
+
+
+def test_a_promise_of_a_plug_in_has_no_query(spark):
+    from rmqkit.spark import audit
+
+    name, history, plan = histories.recorded()[0]
+    asked = plan.changed(promises=("waits-bounded", "all-is-well"))
+    kept, other = audit.audit(spark, [(name, history, asked)])
+    assert (kept.promise, kept.judgement) == ("waits-bounded", Judgement.VALID)
+    assert (other.promise, other.judgement) == ("all-is-well", Judgement.INCONCLUSIVE)
+    assert "no query" in other.why
+    told = audit.lines([kept, other])
+    assert [line.promise for line in told] == ["", "all-is-well"]
+    assert audit.as_json([kept, other])["exit_code"] == 4

@@ -122,8 +122,6 @@ def prepared(spark: SparkSession, runs: Sequence[Run], to: Path | str | None = N
     What several queries ask is computed once and lies in Parquet files: under `to`, else in a folder that goes at the end.
     """
     session = spark.newSession()
-    # A group of a step is a row with all that the step reads.
-    session.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "100")
     is_small = tables.size(runs) <= SMALL_ROWS
     if is_small:
         for key, value in SMALL.items():
@@ -135,15 +133,19 @@ def prepared(spark: SparkSession, runs: Sequence[Run], to: Path | str | None = N
             (frame.coalesce(1) if is_small else frame).createOrReplaceTempView(name)
 
         def keep(name: str, frame: DataFrame, *by: str) -> None:
+            # A file costs more than it holds where little is held.
             made = frame.coalesce(1) if is_small else frame
-            made.write.mode("overwrite").partitionBy(*by).parquet(f"{folder}/{name}")
+            made.write.mode("overwrite").partitionBy(*() if is_small else by).parquet(f"{folder}/{name}")
             view(name, session.read.schema(made.schema).parquet(f"{folder}/{name}"))
 
-        keep("rows", tables.rows(session, runs), "kind")
+        with tables.told_in_a_line():
+            keep("rows", tables.rows(session, runs), "kind")
         tables.make(session)
         view("plans", session.createDataFrame([_plan_row(run) for run in runs], _PLAN))
         view("asked", session.createDataFrame(asked(runs), "run string, promise string"))
         keep("totals", session.sql(views.TOTALS))
+        # A group of a step is one row, with all that the step reads.
+        session.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "100")
         for name, kinds, keys, step, schema in _STEPS:
             keep(name, _stepped(session, kinds, keys, step, schema))
         keep("runs", session.sql(views.RUNS))

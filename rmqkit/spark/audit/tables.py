@@ -12,10 +12,13 @@ A row that is none ends the audit: `AuditError` says in which file.
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import unquote
 
 import pyarrow as pa
 
@@ -136,7 +139,7 @@ def _run(given: Any) -> Run:
         return Run(name, plan[0] if plan else Plan(), history)
     folder = Path(given)
     plan = folders.load_plan(folder)
-    path = next((folder / name for name in (folders.PARQUET, folders.LINES) if (folder / name).is_file()), None)
+    path = next((folder / name for name in (folders.PARQUET, folders.LINES) if (folder / name).exists()), None)
     if path is None:
         raise AuditError(f"{folder} has no {folders.LINES}: the drill runs, or was ended before its end")
     why = ""
@@ -148,8 +151,12 @@ def _run(given: Any) -> Run:
 
 # --- rows
 
-#: about what a row takes in a file
-LINE_SIZE, PARQUET_SIZE = 250, 10
+#: of what Spark says of a file
+LINE_MAX = 400
+#: of a history in memory, rows that a task is given
+PARTITION_ROWS = 300_000
+#: about how many bytes a row takes in a file
+SIZES = {".jsonl": 250, ".parquet": 10}
 
 
 def size(runs: Iterable[Run]) -> int:
@@ -159,7 +166,8 @@ def size(runs: Iterable[Run]) -> int:
         if run.history is not None:
             rows += len(run.history)
         elif run.path is not None:
-            rows += run.path.stat().st_size // (PARQUET_SIZE if run.path.name == folders.PARQUET else LINE_SIZE)
+            files = [run.path] if run.path.is_file() else list(run.path.iterdir())
+            rows += sum(file.stat().st_size for file in files) // SIZES[run.path.suffix]
     return rows
 
 
@@ -177,7 +185,10 @@ def rows(spark: SparkSession, runs: Sequence[Run]) -> DataFrame:
 
 def _in_memory(spark: SparkSession, runs: Sequence[Run]) -> DataFrame | None:
     tables = [arrow(run.name, run.history) for run in runs if run.history is not None]
-    return spark.createDataFrame(pa.concat_tables(tables)) if tables else None
+    if not tables:
+        return None
+    table = pa.concat_tables(tables).combine_chunks()
+    return spark.createDataFrame(table).coalesce(1 + table.num_rows // PARTITION_ROWS)
 
 
 def arrow(name: str, history: History) -> pa.Table:
@@ -202,16 +213,16 @@ def _of_files(spark: SparkSession, runs: Sequence[Run]) -> DataFrame | None:
     if not names:
         return None
     parts = []
-    for ending in (".jsonl", ".parquet"):
+    for ending in SIZES:
         paths = [path for path in names if path.endswith(ending)]
         if not paths:
             continue
         reader = spark.read.schema(COLUMNS)
         uris = [Path(path).as_uri() for path in paths]
         part = reader.option("mode", "FAILFAST").json(uris) if ending == ".jsonl" else reader.parquet(*uris)
-        # Names of files come as URIs.
+        # Names of files come as URIs; a history that Spark has written is a folder of files.
         file = F.expr("url_decode(replace(_metadata.file_path, '+', '%2B'))")
-        part = part.withColumn("path", F.regexp_replace(file, "^file:/+", "/"))
+        part = part.withColumn("path", F.regexp_extract(file, f"^file:/*(/.*/history\\{ending})", 1))
         parts.append(part)
     read = parts[0] if len(parts) == 1 else parts[0].unionByName(parts[1])
     of_path = spark.createDataFrame(list(names.items()), "path string, run string")
@@ -219,6 +230,22 @@ def _of_files(spark: SparkSession, runs: Sequence[Run]) -> DataFrame | None:
     read = read.join(F.broadcast(of_path), "path", "left").withColumn("run", known)
     defaults: dict[str, bool | float | int | str] = {"outcome": OK, "broker": "", "queue": -1, "offset": -1, "extra": "{}"}
     return read.fillna(defaults).select("run", *(column.split()[0] for column in COLUMNS.split(", ")))
+
+
+@contextlib.contextmanager
+def told_in_a_line() -> Iterator[None]:
+    """Raises AuditError for a file that holds no history, whatever Spark says of it."""
+    from py4j.protocol import Py4JJavaError
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except (PySparkException, Py4JJavaError) as error:
+        read = re.search(r"(?:reading|read) file:?\s*\S*?file:/*(/\S+)", str(error))
+        if read is None:
+            raise
+        row = re.search(r"MALFORMED_RECORD[^\n]*|Malformed records[^\n]*", str(error))
+        raise AuditError(f"{unquote(read[1]).rstrip('.,')} is no history: {row[0] if row else error}"[:LINE_MAX]) from None
 
 
 # --- tables

@@ -1,0 +1,137 @@
+"""`make audit`: the audit on Spark against the in-process checkers, and at a size at which those would crawl.
+
+    python -m tests.soak.audit [--histories 500] [--sends 1000000] [--seed 1] [--memory 3g]
+
+1. Random histories (`tests/spark/histories.py`), planted defects and lies included, in one audit: each promise of each run
+   has to have the judgement, the facts and the violations that the checker says, and be broken by some of them.
+2. A drill of so many sends, made with Spark (`audit_rows.py`), ten rows a send: what was done to it on purpose has to be
+   found exactly, and nothing else. One of a tenth of them goes through the checkers too: they have to say the same, and
+   their time stands beside the audit's.
+
+Prints what it saw as JSON; exit code 1 when anything differs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from rmqkit.drill import runs as folders
+from rmqkit.drill.history import History, Row
+from rmqkit.drill.plan import Mode, Plan
+from rmqkit.drill.promises import PROMISES
+from rmqkit.spark import audit, session
+from tests.soak import audit_rows
+from tests.spark import histories
+from tests.spark.test_audit import differences
+
+
+def agree(spark: Any, count: int, seed: int) -> dict[str, Any]:
+    given = histories.mutated(histories.recorded(), count, seed)
+    began_s = time.monotonic()
+    found = audit.audit(spark, given)
+    took_s = time.monotonic() - began_s
+    broken = Counter(each.promise for each in found if each.broken)
+    different = differences(given, found)
+    for each in different[:5]:
+        print(each, file=sys.stderr)
+    return {
+        "histories": count,
+        "rows": sum(len(history) for _name, history, _plan in given),
+        "seconds": round(took_s, 1),
+        "findings": len(found),
+        "broken": dict(sorted(broken.items())),
+        "different": len(different),
+        "right": not different and set(broken) == set(PROMISES),
+    }
+
+
+PLAN = Plan(
+    mode=Mode.parse("quorum"),
+    replicas=3,
+    settings={"enableSlaveActingMaster": "true", "lockMode": "strict"},
+)
+
+
+def at_size(spark: Any, sends: int, folder: Path) -> dict[str, Any]:
+    """The audit of one made history. Its seconds are those of `rmqkit pipeline audit`, reading included."""
+    run = folder / f"sends-{sends}"
+    run.mkdir()
+    (run / folders.PLAN).write_text(PLAN.dumps(), encoding="utf-8")
+    rows = audit_rows.write(spark, sends, run / folders.PARQUET)
+    began_s = time.monotonic()
+    found = audit.audit(spark, [run])
+    took_s = time.monotonic() - began_s
+    broken = {each.promise: each.broken for each in found}
+    keys = {each.promise: sorted({v.key for v in each.violations if v.key}) for each in found}
+    wanted = {name: sorted(audit_rows.PLANTED.get(name, ())) for name in PROMISES}
+    wrong = {name: (broken.get(name), keys.get(name)) for name, those in wanted.items() if keys.get(name) != those}
+    wrong |= {name: (broken.get(name),) for name, count in audit_rows.COUNTS.items() if broken.get(name) != count}
+    return {
+        "sends": sends,
+        "rows": rows,
+        "seconds": round(took_s, 1),
+        "facts": sum(each.facts for each in found),
+        "broken": broken,
+        "wrong": wrong,
+        "right": not wrong,
+    }
+
+
+def in_process(spark: Any, folder: Path, sends: int) -> dict[str, Any]:
+    """The same history through the checkers, from Parquet to findings, and whether the audit says the same."""
+    import pyarrow.parquet as pq
+
+    run = folder / f"sends-{sends}"
+    began_s = time.monotonic()
+    names = [name for name in Row._fields if name != "extra"]
+    table = pq.read_table(run / folders.PARQUET).sort_by("op")
+    columns = [table[name].to_pylist() for name in names]
+    extras = map(json.loads, table["extra"].to_pylist())
+    history = History([Row(*values, extra) for *values, extra in zip(*columns, extras, strict=True)])
+    read_s = time.monotonic() - began_s
+    for make in PROMISES.values():
+        make().check(history, PLAN)
+    took_s = time.monotonic() - began_s
+    different = differences([(run.name, history, PLAN)], audit.audit(spark, [run]))
+    return {
+        "sends": sends,
+        "rows": len(history),
+        "seconds": round(took_s, 1),
+        "of these reading": round(read_s, 1),
+        "different": len(different),
+        "right": not different,
+    }
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="make audit")
+    parser.add_argument("--histories", type=int, default=500)
+    parser.add_argument("--sends", type=int, default=1_000_000)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--memory", default="3g", help="of the JVM")
+    asked = parser.parse_args(arguments)
+    spark = session("audit", master="local[2]", conf={"spark.driver.memory": asked.memory})
+    found: dict[str, Any] = {}
+    if asked.histories:
+        found["agree"] = agree(spark, asked.histories, asked.seed)
+        print(json.dumps(found), file=sys.stderr, flush=True)
+    if asked.sends:
+        with tempfile.TemporaryDirectory(prefix="rmqkit-audit-") as folder:
+            found["small"] = at_size(spark, asked.sends // 10, Path(folder))
+            found["in process"] = in_process(spark, Path(folder), asked.sends // 10)
+            print(json.dumps(found), file=sys.stderr, flush=True)
+            found["large"] = at_size(spark, asked.sends, Path(folder))
+    print(json.dumps(found, indent=1))
+    spark.stop()
+    return 0 if all(each["right"] for each in found.values()) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
