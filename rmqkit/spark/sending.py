@@ -123,7 +123,7 @@ class Lane:
         self.failing_since_s: float | None = None
         #: answers in a row that were not as safe as asked
         self.not_ok = 0
-        #: no batches: one of them had a row that no broker would take, and the row is to be named
+        #: no batches: one of them was not taken, and if it was for a row, the row is to be named
         self.is_alone = False
 
     def take(self) -> list[_Row]:
@@ -268,13 +268,17 @@ class Sending:
         except InvalidMessage as error:
             if len(rows) == 1:
                 raise self._failed(rows[0].number, lane.topic, str(error)) from None
-            lane.is_alone = True
-            lane.waiting.extendleft(reversed(rows))
-            self._send_next(lane)
+            self._send_alone(lane)
             return
         except ClientError as error:
             raise self._failed(rows[0].number, lane.topic, str(error)) from None
         future.add_done_callback(lambda done: self._ended.put((lane, done)))
+
+    def _send_alone(self, lane: Lane) -> None:
+        """What was in a batch that nobody takes."""
+        lane.is_alone = True
+        lane.waiting.extendleft(reversed(lane.sent))
+        self._send_next(lane)
 
     def _settle(self, limit_s: float | None = None) -> None:
         """Work on one answer, or on lanes that have rested; waits for the first of them, no longer than the limit."""
@@ -320,6 +324,10 @@ class Sending:
         self._send_next(lane)
 
     def _unanswered(self, lane: Lane, error: ClientError) -> None:
+        if len(lane.sent) > 1 and error.code == ResponseCode.MESSAGE_ILLEGAL:
+            # As a whole it may be too large for this broker (`maxMessageSize`).
+            self._send_alone(lane)
+            return
         if not self._may_pass(lane.topic, error):
             raise self._failed(lane.sent[0].number, lane.topic, str(error))
         self._rest(lane, str(error))

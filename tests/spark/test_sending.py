@@ -205,6 +205,28 @@ def test_the_row_that_no_broker_takes_is_named_also_out_of_a_batch():
     assert [body for _queue, body in producer.stored] == [b"0", b"1", b"2"]
 
 
+def test_a_batch_that_a_broker_refuses_goes_one_by_one():
+    """It may be too large as a whole for a broker with a small `maxMessageSize`; else the row is to be named."""
+    refusal = SendFailed("illegal", topic="T", tries=1, code=ResponseCode.MESSAGE_ILLEGAL)
+    producer = Scripted(SendStatus.SEND_OK, refusal, hold=True)
+    work = sending_with(producer)
+    for number in range(5):
+        work.put(number, message(number), queue=0)
+    producer.hold = False
+    producer.release()
+    work.finish()
+    assert [body for _queue, body in producer.stored] == [b"%d" % number for number in range(5)]
+
+    producer = Scripted(SendStatus.SEND_OK, refusal, SendStatus.SEND_OK, refusal, hold=True)
+    work = sending_with(producer)
+    for number in range(5):
+        work.put(number, message(number), queue=0)
+    producer.hold = False
+    producer.release()
+    with pytest.raises(WriteFailed, match="row 2 to T: illegal"):
+        work.finish()
+
+
 def test_where_a_row_goes():
     producer = Scripted()
     work = sending_with(producer)
