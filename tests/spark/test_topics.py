@@ -12,6 +12,7 @@ from rmqkit.spark.ranges import QueueKey, QueueRange, flat
 from rmqkit.spark.rows import rows_of, schema_ddl
 from rmqkit.spark.stream import StreamReader
 from rmqkit.spark.topics import Topics
+from rmqkit.spark.where import found_by_time
 from rmqkit.wire.codes import ResponseCode
 from tests.spark.stand_in import Node
 
@@ -117,6 +118,7 @@ def test_times_groups_sizes_and_single_messages(own, topic, open_topics):
     first, second, third, empty = keys = ends_of(own, topic)
     newest = topics.look().newest_ms
     assert topics.at_time(keys, 1) == dict.fromkeys(keys, 0)
+    assert found_by_time(topics, topics.look(), -62_135_596_800_000) == dict.fromkeys(keys, 0)
     assert topics.at_time([first], newest[first] + 1) == {first: 3}
     assert topics.stored_ms(first, 2) == newest[first]
     assert topics.stored_ms(first, 99) is None
