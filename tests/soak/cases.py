@@ -155,7 +155,10 @@ def _run_and_kill(soak: Soak, path: Path, *, alone: bool) -> int:
             if rows_of(told) is None:
                 raise RuntimeError(f"the run ended before it could be killed: {told}")
             if number + 1 == soak.killed_after:
-                time.sleep(soak.random.random() * (time.monotonic() - begun_s) / 2)
+                # The first batch has the start of the JVM before it.
+                time.sleep(soak.random.random() * (time.monotonic() - begun_s) / 2 if number else 0.1)
+                if not command.is_running:
+                    break
                 command.kill(alone=alone)
                 return number + 1
             begun_s = time.monotonic()

@@ -55,7 +55,15 @@ class Command:
     """`rmqkit pipeline ingest` as a process, its JVM and workers in one process group with it."""
 
     def __init__(
-        self, topic: str, path: Path, *, namesrv: str, follow: bool, options: Mapping[str, str], conf: Mapping[str, str]
+        self,
+        topic: str,
+        path: Path,
+        *,
+        namesrv: str,
+        follow: bool,
+        options: Mapping[str, str],
+        conf: Mapping[str, str],
+        environment: Mapping[str, str] | None = None,
     ) -> None:
         command = [RMQKIT, "pipeline", "ingest", topic, "--to", str(path), "--namesrv", namesrv, "--json"]
         command += ["--follow"] if follow else []
@@ -65,8 +73,22 @@ class Command:
             command += ["--conf", f"{key}={value}"]
         self._log = path.with_suffix(".log").open("a+")
         self._process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=self._log, text=True, start_new_session=True
+            command,
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+            text=True,
+            start_new_session=True,
+            cwd=path.parent,
+            env=None if environment is None else dict(environment),
         )
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def is_running(self) -> bool:
+        return self._process.poll() is None
 
     def __enter__(self) -> "Command":
         return self

