@@ -10,7 +10,7 @@ Nothing is passed over in silence. What comes next must be the next offset; wher
     below the queue's first offset, at a master     DataLoss: retention
     at or behind the queue's end, at a master       asked again for a while, then DataLoss: cut, or made anew
     a master leaves offsets out (no filter is on)   asked again `MISSING_TRIES` times, then DataLoss: damage
-    a record whose parts do not add up              DataLoss: damage
+    a record whose parts do not add up              DataLoss: damage; an error where only a slave has it so
     no member answers                               wait, or fail at once (`when_down`)
 
 Who is master is asked of the name servers again before anything is a loss: brokers change places within a range.
@@ -345,6 +345,11 @@ class RangeReader:
             f"{who} {what} of queue {self.range.queue}, wanted is {self.pulls.position}", kind="behind", address=who
         )
 
+    def _elsewhere_only(self, offset: int) -> PeerUnreachable:
+        who = str(self.replicas.member.address) if self.replicas.member else ""
+        text = f"{who} has a damaged record at offset {offset} of {self._name}, which the group's master may have whole"
+        return PeerUnreachable(text, kind="behind", address=who)
+
     # --- columns
 
     def _flush(self, link: Link) -> Iterator[pa.RecordBatch]:
@@ -390,7 +395,7 @@ class RangeReader:
         return None if wanted.all() else wanted
 
     def _sound(self, records: Records) -> Records:
-        """Those whose parts add up; the others are lost."""
+        """Those whose parts add up; the others are lost, if it is the master that has them so."""
         sound, view = [], records.data.data
         for start in records.starts.tolist():
             try:
@@ -398,6 +403,8 @@ class RangeReader:
                 sound.append(start)
             except CorruptRecord as error:
                 offset = _i64(view, start + POSITION_QUEUE_OFFSET)[0]
+                if not self.replicas.is_master_now():
+                    raise self._elsewhere_only(offset) from None
                 loss = DataLoss(self.range.topic, self.range.broker, self.range.queue, offset, offset + 1, str(error))
                 if self.settings.fail_on_data_loss:
                     raise loss from None

@@ -329,6 +329,19 @@ def test_a_record_whose_parts_do_not_add_up_is_a_loss(brokers, caplog):
     assert "offset 7 is left out" in caplog.text
 
 
+def test_a_record_that_is_damaged_at_a_slave_is_no_loss(brokers):
+    """Its master may have it whole."""
+    records = queue_of(10)
+    damaged = bytearray(records[5])
+    damaged[84:88] = (10_000).to_bytes(4, "big")
+    brokers.broker(records | {5: bytes(damaged)}, broker_id=1)
+    for may_lose in (False, True):
+        with pytest.raises(
+            PeerUnreachable, match="has a damaged record at offset 5 of queue 0 of topic T on broker-a, which .* master may"
+        ):
+            read(brokers, 0, 10, wait_ms=20, fail_on_data_loss=not may_lose)
+
+
 def test_what_is_no_record_at_all_is_read_elsewhere(brokers):
     master = brokers.broker(queue_of(10))
     master.instead = {0: (0, master.offsets(10), b"x" * 200)}
