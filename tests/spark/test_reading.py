@@ -337,7 +337,8 @@ def test_a_record_that_is_damaged_at_a_slave_is_no_loss(brokers):
     brokers.broker(records | {5: bytes(damaged)}, broker_id=1)
     for may_lose in (False, True):
         with pytest.raises(
-            PeerUnreachable, match="has a damaged record at offset 5 of queue 0 of topic T on broker-a, which .* master may"
+            PeerUnreachable,
+            match=r"has a damaged record at offset 5 of queue 0 of topic T on broker-a, which .* master may",
         ):
             read(brokers, 0, 10, wait_ms=20, fail_on_data_loss=not may_lose)
 
