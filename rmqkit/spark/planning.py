@@ -160,6 +160,8 @@ class StreamPlan:
         if limited and self._holds_back(count(ready)):
             return dict(start)
         if limited:
+            # What is gone altogether costs nothing: it is passed over at once, not in steps.
+            ready = [each for each in ready if each.end != seen.begins.get(each.key)]
             allowed = self._allowed(ready)
             for each in ready:
                 ends[each.key] = each.begin

@@ -477,6 +477,14 @@ def test_a_checkpoint_of_a_cluster_of_the_same_names_is_refused_by_its_witness()
     assert stream.offsets[A0] == 500
 
 
+def test_what_is_gone_does_not_count_for_the_limit_of_a_batch():
+    stream = Stream(FakeView(a0=(0, 10), a1=(0, 10)), failOnDataLoss="false", maxMessagesPerTrigger="10")
+    stream.batch()
+    stream.view.put(a0=(90_000, 90_020))
+    assert stream.batch() == {("a", 0): (5, 90_000), ("a", 1): (5, 10)}
+    assert stream.batch() == {("a", 0): (90_000, 90_010)}
+
+
 def test_a_topic_made_anew_is_told_where_loss_is_allowed(caplog):
     stream = Stream(FakeView(a0=(0, 10)), failOnDataLoss="false")
     stream.drain()
