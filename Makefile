@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 # with PySpark and a Java for it, half a gigabyte: what demo and lint do not wait for
 SPARK_STAMP := $(VENV)/.installed-spark
 
-.PHONY: demo test lint types crash drills simulate interop bench-first bench-apache bench-replicas bench-failover bench-spark soak clean
+.PHONY: demo test spark lint types crash drills simulate interop bench-first bench-apache bench-replicas bench-failover bench-spark soak clean
 
 $(STAMP): pyproject.toml $(wildcard plugins/*/pyproject.toml)
 	$(PYTHON) -m venv $(VENV)
@@ -25,6 +25,10 @@ demo: $(STAMP)
 test: export PYTHONDONTWRITEBYTECODE =
 test: $(SPARK_STAMP)
 	$(BIN)/python -m pytest -q -n logical --maxprocesses 4 --dist loadgroup --no-loadscope-reorder
+
+# every test of Spark, those too that `make test` leaves out as they take seconds each; about four minutes
+spark: $(SPARK_STAMP)
+	RMQKIT_SPARK=whole $(BIN)/python -m pytest -q tests/spark
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

@@ -35,6 +35,7 @@ def spark(tmp_path_factory):
             "spark.sql.warehouse.dir": str(folder / "warehouse"),
             "spark.sql.shuffle.partitions": "2",
             "spark.sql.streaming.metricsEnabled": "false",
+            "spark.sql.streaming.noDataProgressEventInterval": "500ms",
         },
         pushdown=True,
     )

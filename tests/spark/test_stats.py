@@ -15,6 +15,7 @@ from rmqkit.spark.pipelines.folders import open_folder
 from rmqkit.spark.pipelines.log import Log
 from rmqkit.spark.pipelines.stats import Hour, Spread, Stats, stats, stats_of
 from tests.spark.lakes import NOON, NOON_MS, QUERY, batch_offsets, part, queue_rows
+from tests.spark.whole import whole
 
 TABLE = "topic string, keys string, body binary, born_time timestamp, store_time timestamp"
 
@@ -49,6 +50,7 @@ def test_hours_are_counted(spark):
     assert found.messages == 202
 
 
+@whole
 def test_of_a_lake(spark, tmp_path):
     log = Log(open_folder(tmp_path / "lake"))
     for number in range(2):
