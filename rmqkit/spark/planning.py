@@ -168,6 +168,8 @@ class StreamPlan:
             ends |= {each.key: each.end for each in allowed}
         if ends == begins:
             return dict(start)
+        # A topic made anew since the last batch may have grown beyond where the query stands.
+        self._check_cluster(start, seen)
         self._batch_ms = self._clock()
         self._rests = False
         return self._offsets(ends, seen, start)

@@ -477,6 +477,16 @@ def test_a_checkpoint_of_a_cluster_of_the_same_names_is_refused_by_its_witness()
     assert stream.offsets[A0] == 500
 
 
+def test_a_topic_made_anew_while_the_query_runs_is_no_batch():
+    stream = Stream(FakeView(a0=(0, 10)))
+    stream.drain()
+    stream.view.stored_shift = 7
+    assert stream.batch() is None
+    stream.view.put(a0=(0, 30))
+    with pytest.raises(ConfigError, match="a topic that was made anew"):
+        stream.batch()
+
+
 def test_what_is_gone_does_not_count_for_the_limit_of_a_batch():
     stream = Stream(FakeView(a0=(0, 10), a1=(0, 10)), failOnDataLoss="false", maxMessagesPerTrigger="10")
     stream.batch()
