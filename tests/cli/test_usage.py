@@ -119,9 +119,6 @@ def test_help_lists_what_there_is(shell, words):
 
 
 def test_help_names_no_command_of_later_versions(shell):
-    text = shell.run("--help").stdout
-    for later in ("pipeline",):
-        assert f"\n  {later} " not in text
     assert "scale" not in shell.run("cluster", "--help").stdout
 
 
