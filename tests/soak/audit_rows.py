@@ -80,7 +80,7 @@ def write(spark: Any, sends: int, path: Path) -> int:
     made = " UNION ALL ".join(f"SELECT {place} AS place, * FROM ({part})" for place, part in enumerate(parts))
     numbered = f"""
         SELECT complete_ms * 1000000 + place * 100000 + nr AS op, client, kind, key, value, invoke_ms, complete_ms, outcome,
-          'broker-a' AS broker, queue, offset, extra FROM ({made})
+          'broker-a' AS broker, bigint(queue) AS queue, offset, extra FROM ({made})
     """
     spark.sql(numbered).write.parquet(str(path))
     return int(spark.read.parquet(str(path)).count())
@@ -155,7 +155,7 @@ def _dues(sends: int, middle_ms: int) -> str:
 def _committed(sends: int, middle_ms: int) -> str:
     """Each node is looked at every 40 ms; one of them goes back by one, once."""
     places = NODES * TEAMS * QUEUES
-    held = f"at DIV {QUEUES} - CASE WHEN place = 5 AND step = 200 THEN 10 ELSE 0 END"
+    held = f"at DIV {QUEUES} - CASE WHEN place = 5 AND step = 100 THEN 10 ELSE 0 END"
     return f"""
         SELECT place AS nr, concat('broker-a-', place % {NODES}), 'committed',
           concat('team-', place DIV {NODES} % {TEAMS}), '', at, at, 'ok',
@@ -168,7 +168,7 @@ def _committed(sends: int, middle_ms: int) -> str:
 def _locks(sends: int) -> str:
     """Members renew each second; of one queue another one is granted the lock as well, once."""
     return f"""
-        SELECT place AS nr, concat('member-', CASE WHEN place = 7 AND step = 20 THEN 1 ELSE 0 END), 'lock',
+        SELECT place AS nr, concat('member-', CASE WHEN place = 7 AND step = 10 THEN 1 ELSE 0 END), 'lock',
           concat('locked-', place DIV {QUEUES}), '', at, at + 2, 'ok', CAST(place % {QUEUES} AS int), -1L,
           concat('{{"node": "broker-a-0", "granted_until": ', at + 60000, '}}')
         FROM (SELECT id % {LOCKED * QUEUES} AS place, id DIV {LOCKED * QUEUES} AS step,

@@ -35,11 +35,12 @@ NOT_A_QUERY = "this promise has no query: only `rmqkit drill` checks it"
 #: queries that run at once: while one is planned another is worked on
 AT_ONCE = 2
 #: up to so many rows a query is one task: shuffles, and compiling code for each of their stages, cost more than the rows
-SMALL_ROWS = 500_000
+SMALL_ROWS = 200_000
+PARTITIONS = "spark.sql.shuffle.partitions"
 SMALL = {
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.autoBroadcastJoinThreshold": "-1",
-    "spark.sql.shuffle.partitions": "1",
+    PARTITIONS: "1",
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
 }
@@ -122,10 +123,11 @@ def prepared(spark: SparkSession, runs: Sequence[Run], to: Path | str | None = N
     What several queries ask is computed once and lies in Parquet files: under `to`, else in a folder that goes at the end.
     """
     session = spark.newSession()
-    is_small = tables.size(runs) <= SMALL_ROWS
-    if is_small:
-        for key, value in SMALL.items():
-            session.conf.set(key, value)
+    rows = tables.size(runs)
+    is_small = rows <= SMALL_ROWS
+    partitions = max(int(session.conf.get(PARTITIONS) or 1), rows // tables.PARTITION_ROWS)
+    for key, value in (SMALL if is_small else {PARTITIONS: str(partitions)}).items():
+        session.conf.set(key, value)
 
     with _scratch(spark, to) as folder:
 
@@ -165,7 +167,7 @@ def _scratch(spark: SparkSession, to: Path | str | None) -> Iterator[str]:
         raise AuditError("where should the tables be? give a folder that the whole cluster reaches (--to)")
     else:
         with tempfile.TemporaryDirectory(prefix="rmqkit-audit-") as folder:
-            yield Path(folder).as_uri()
+            yield f"file://{folder}"
 
 
 _STEPS: Sequence[tuple[str, Sequence[str], Sequence[str], Any, str]] = (
@@ -176,10 +178,11 @@ _STEPS: Sequence[tuple[str, Sequence[str], Sequence[str], Any, str]] = (
 
 def _stepped(session: SparkSession, kinds: Sequence[str], keys: Sequence[str], step: Any, schema: str) -> DataFrame:
     """What a step in Python says of the rows of these kinds, group by group."""
-    from pyspark.sql.pandas.functions import ArrowUDFType, arrow_udf
+    from pyspark.sql.pandas import functions
 
     # The grouped calls of PySpark (applyInArrow) want pandas, whatever they are given.
-    session.udf.register("step", arrow_udf(step, f"array<struct<{schema}>>", ArrowUDFType.SCALAR))
+    arrow_udf: Any = functions.arrow_udf
+    session.udf.register("step", arrow_udf(step, f"array<struct<{schema}>>"))
     names = [column.split()[0] for column in tables.COLUMNS.split(", ")]
     wanted = ", ".join(f"'{kind}'" for kind in kinds)
     return session.sql(f"""

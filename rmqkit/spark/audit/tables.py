@@ -151,9 +151,11 @@ def _run(given: Any) -> Run:
 
 # --- rows
 
+#: what Hadoop reads more into, in names of files
+GLOB = r"[\\\[\]{}*?]"
 #: of what Spark says of a file
 LINE_MAX = 400
-#: of a history in memory, rows that a task is given
+#: about how many rows a task is given
 PARTITION_ROWS = 300_000
 #: about how many bytes a row takes in a file
 SIZES = {".jsonl": 250, ".parquet": 10}
@@ -205,6 +207,10 @@ def arrow(name: str, history: History) -> pa.Table:
     return pa.table(made)
 
 
+def _escaped(found: re.Match[str]) -> str:
+    return f"\\{found[0]}"
+
+
 def _of_files(spark: SparkSession, runs: Sequence[Run]) -> DataFrame | None:
     """JSON lines and Parquet, each read by one scan. Which run a row is of stands in the name of its file."""
     from pyspark.sql import functions as F
@@ -217,8 +223,9 @@ def _of_files(spark: SparkSession, runs: Sequence[Run]) -> DataFrame | None:
         paths = [path for path in names if path.endswith(ending)]
         if not paths:
             continue
-        reader = spark.read.schema(COLUMNS)
-        uris = [Path(path).as_uri() for path in paths]
+        # As drills write it with pyarrow: whole numbers are 64 bits.
+        reader = spark.read.schema(COLUMNS.replace(" int", " bigint"))
+        uris = [f"file://{re.sub(GLOB, _escaped, path)}" for path in paths]
         part = reader.option("mode", "FAILFAST").json(uris) if ending == ".jsonl" else reader.parquet(*uris)
         # Names of files come as URIs; a history that Spark has written is a folder of files.
         file = F.expr("url_decode(replace(_metadata.file_path, '+', '%2B'))")
@@ -229,7 +236,8 @@ def _of_files(spark: SparkSession, runs: Sequence[Run]) -> DataFrame | None:
     known = F.coalesce("run", F.raise_error(F.concat(F.lit("no run is known of "), "path")))
     read = read.join(F.broadcast(of_path), "path", "left").withColumn("run", known)
     defaults: dict[str, bool | float | int | str] = {"outcome": OK, "broker": "", "queue": -1, "offset": -1, "extra": "{}"}
-    return read.fillna(defaults).select("run", *(column.split()[0] for column in COLUMNS.split(", ")))
+    columns = [F.col(name).cast(kind) for name, kind in map(str.split, COLUMNS.split(", "))]
+    return read.fillna(defaults).select("run", *columns)
 
 
 @contextlib.contextmanager
