@@ -12,6 +12,7 @@ from rmqkit.drill.promises import PROMISES, Judgement
 from rmqkit.drill.promises.contract import TOLD_MAX
 from rmqkit.drill.verdict import verdict_of
 from tests.spark import histories
+from tests.spark.whole import whole
 
 pytest.importorskip("pyspark")
 pytestmark = pytest.mark.xdist_group("spark")
@@ -56,6 +57,7 @@ def differences(given, found):
     ]
 
 
+@whole
 def test_the_audit_and_the_checkers_agree_on_histories_with_lies(spark):
     from rmqkit.spark import audit
 
@@ -109,12 +111,14 @@ def test_folders_of_runs_are_audited_whatever_their_files_are(spark, tmp_path):
     assert {(row.run, row.promise) for row in broken} == {(each.run, each.promise) for each in found if each.broken}
 
 
+@whole
 def test_a_violation_names_the_rows_that_show_it(spark):
     from rmqkit.spark import audit
 
     (given,) = (each for each in histories.recorded() if each[0] == "replicas-2-reorder")
-    (found,) = (each for each in audit.audit(spark, [given]) if each.promise == "queue-order")
-    rows = {row.op: row for row in given[1].rows}
+    name, history, plan = given
+    (found,) = audit.audit(spark, [(name, history, plan.changed(promises=("queue-order",)))])
+    rows = {row.op: row for row in history.rows}
     assert found.violations
     for violation in found.violations:
         assert violation.key in {rows[op].key for op in violation.ops}
