@@ -79,6 +79,7 @@ def folder_of(where, name, history, plan):
     return run
 
 
+@whole
 def test_folders_of_runs_are_audited_whatever_their_files_are(spark, tmp_path):
     """Lines and Parquet, odd names, a run that proved nothing, one without rows; the tables are there for other queries."""
     from rmqkit.spark import audit
@@ -142,6 +143,7 @@ def test_what_is_no_run_says_so_in_a_line(spark, tmp_path):
         audit.audit(spark, [tmp_path / "nowhere"])
 
 
+@whole
 def test_a_promise_of_a_plug_in_has_no_query(spark):
     from rmqkit.spark import audit
 
