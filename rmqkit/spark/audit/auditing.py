@@ -82,12 +82,14 @@ def audit(spark: SparkSession, runs: Iterable[Given], *, to: Path | str | None =
     for run in known:
         if run.why:
             found[run.name].append(Audited(run.name, "", Judgement.INCONCLUSIVE, (), 0, why=run.why))
-    for of_run, name in asked(to_judge):
+    wanted = asked(to_judge)
+    for of_run, name in wanted:
         if name not in QUERIES:
             found[of_run].append(Audited(of_run, name, Judgement.INCONCLUSIVE, (), 0, why=NOT_A_QUERY))
     if to_judge:
+        names = [name for name in QUERIES if any(name == each for _run, each in wanted)]
         with prepared(spark, to_judge, to) as session, ThreadPoolExecutor(AT_ONCE) as threads:
-            for rows in threads.map(lambda name: findings(session, name).collect(), QUERIES):
+            for rows in threads.map(lambda name: findings(session, name).collect(), names):
                 for row in rows:
                     found[row.run].append(_audited(row))
             if to is not None:
@@ -120,7 +122,8 @@ def _audited(row: Any) -> Audited:
 def prepared(spark: SparkSession, runs: Sequence[Run], to: Path | str | None = None) -> Iterator[SparkSession]:
     """A session of its own, over the same Spark, with all tables and views of these runs.
 
-    What several queries ask is computed once and lies in Parquet files: under `to`, else in a folder that goes at the end.
+    What several queries ask is computed once. Where there is much of it, it lies in Parquet files: under `to`, else in a
+    folder that goes at the end.
     """
     session = spark.newSession()
     rows = tables.size(runs)
@@ -131,20 +134,20 @@ def prepared(spark: SparkSession, runs: Sequence[Run], to: Path | str | None = N
 
     with _scratch(spark, to) as folder:
 
-        def view(name: str, frame: DataFrame) -> None:
-            (frame.coalesce(1) if is_small else frame).createOrReplaceTempView(name)
-
         def keep(name: str, frame: DataFrame, *by: str) -> None:
-            # A file costs more than it holds where little is held.
-            made = frame.coalesce(1) if is_small else frame
-            made.write.mode("overwrite").partitionBy(*() if is_small else by).parquet(f"{folder}/{name}")
-            view(name, session.read.schema(made.schema).parquet(f"{folder}/{name}"))
+            """As a view of what is computed now: in memory where it is little, a file costs more than it would hold."""
+            if is_small:
+                kept = frame.coalesce(1).localCheckpoint().coalesce(1)
+            else:
+                frame.write.mode("overwrite").partitionBy(*by).parquet(f"{folder}/{name}")
+                kept = session.read.schema(frame.schema).parquet(f"{folder}/{name}")
+            kept.createOrReplaceTempView(name)
 
         with tables.told_in_a_line():
             keep("rows", tables.rows(session, runs), "kind")
         tables.make(session)
-        view("plans", session.createDataFrame([_plan_row(run) for run in runs], _PLAN))
-        view("asked", session.createDataFrame(asked(runs), "run string, promise string"))
+        keep("plans", session.createDataFrame([_plan_row(run) for run in runs], _PLAN))
+        keep("asked", session.createDataFrame(asked(runs), "run string, promise string"))
         keep("totals", session.sql(views.TOTALS))
         # A group of a step is one row, with all that the step reads.
         session.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "100")
