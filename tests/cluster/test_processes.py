@@ -58,6 +58,7 @@ def test_a_paused_process_stops_as_well(start):
 
 
 def test_a_signal_waits_for_the_end_of_the_block():
+    before = signal.getsignal(signal.SIGINT)
     done = []
 
     def work():
@@ -69,7 +70,7 @@ def test_a_signal_waits_for_the_end_of_the_block():
     with pytest.raises(KeyboardInterrupt):
         work()
     assert done == ["all of it"]
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert signal.getsignal(signal.SIGINT) is before
 
 
 def test_the_last_lines_of_a_log(tmp_path):

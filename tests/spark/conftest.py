@@ -5,6 +5,7 @@ its own to take away.
 """
 
 import os
+import signal
 
 import pytest
 
@@ -24,6 +25,7 @@ def spark(tmp_path_factory):
     from rmqkit.spark import session
 
     folder = tmp_path_factory.mktemp("spark")
+    interrupted = signal.getsignal(signal.SIGINT)
     os.environ["SPARK_LAUNCHER_OPTS"] = SHORT
     made = session(
         "tests",
@@ -39,6 +41,8 @@ def spark(tmp_path_factory):
         },
         pushdown=True,
     )
+    # PySpark has put its own there, for as long as the process lives: other tests are not asked.
+    signal.signal(signal.SIGINT, interrupted)
     yield made
     for query in made.streams.active:
         query.stop()

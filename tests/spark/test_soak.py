@@ -17,6 +17,7 @@ from tests.helpers import ports
 from tests.soak import cases
 from tests.soak.ingesting import Command, by_session
 from tests.spark.conftest import SHORT
+from tests.spark.whole import whole
 
 COUNT, SIZE = 3000, 200
 #: of the driver that is killed: small, since it lives for seconds
@@ -88,6 +89,7 @@ def test_follow(soak):
     assert facts["batches"] >= 2
 
 
+@whole
 def test_a_driver_that_is_killed(soak):
     checked, _ = cases.killed_driver(soak, kills=1)
     assert checked.is_right, checked
