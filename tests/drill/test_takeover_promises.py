@@ -171,6 +171,13 @@ def test_a_renewed_lease_lasts():
     assert len(wrong("locks-exclusive", hand)) == 1
 
 
+@pytest.mark.parametrize("ends", [Hand.unlock, lambda hand, *given: hand.lock(*given, outcome="fail")])
+def test_a_lease_that_ran_out_was_held_until_then(ends):
+    """Whatever its member does afterwards."""
+    hand = Hand().lock("a", 100, lease_ms=200).lock("b", 200, lease_ms=400)
+    assert len(wrong("locks-exclusive", ends(hand, "a", 500).event("x", 900))) == 1
+
+
 def test_members_that_work_in_turns_are_counted():
     hand = whole()
     for client, offset in (("p-0", 0), ("p-0", 1), ("p-1", 2), ("p-0", 3), ("p-1", 4), ("p-1", 5)):

@@ -10,6 +10,7 @@ import pytest
 from rmqkit.errors import ConfigError
 from rmqkit.spark import sending, sink
 from rmqkit.spark.sending import WriteFailed
+from tests.spark.lakes import stored
 from tests.spark.whole import whole
 
 
@@ -27,20 +28,6 @@ def schema(ddl):
     kinds = {"string": types.StringType(), "int": types.IntegerType()}
     fields = [field.split() for field in ddl.split(", ")]
     return types.StructType([types.StructField(name, kinds[kind]) for name, kind in fields])
-
-
-def stored(own, topic):
-    """All messages of a topic, by queue and offset."""
-    reader = own.closes(own.pull_consumer(consume_from="first"))
-    queues = reader.queues(topic)
-    reader.assign(queues)
-    wanted = sum(reader.offset_max(queue) - reader.offset_min(queue) for queue in queues)
-    found = []
-    for _ in range(100):
-        if len(found) >= wanted:
-            break
-        found += reader.poll(100, 1000)
-    return sorted(found, key=lambda message: (message.queue.broker_name, message.queue.queue_id, message.queue_offset))
 
 
 def of_keys(message):

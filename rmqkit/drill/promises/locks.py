@@ -66,9 +66,9 @@ def leases(history: History) -> list[Lease]:
         if known is not None and known.end_ms < row.invoke_ms:
             known = None  # it ran out in between: another lease begins
         if row.kind == "unlock" or row.outcome == FAIL:
-            if known is not None:
-                found.append(known._replace(end_ms=min(known.end_ms, row.invoke_ms)))
-            held.pop((row.client, place), None)
+            ended = held.pop((row.client, place), None)
+            if ended is not None:  # one that ran out before was held until then all the same
+                found.append(ended._replace(end_ms=min(ended.end_ms, row.invoke_ms)))
             if row.kind == "unlock":
                 (doubtful.discard if row.outcome == OK else doubtful.add)((row.client, place))
         elif row.outcome == OK and (row.client, place) not in doubtful:
