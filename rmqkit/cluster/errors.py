@@ -11,6 +11,8 @@ class ClusterError(RmqkitError):
     def __init__(self, text: str, *details: str) -> None:
         super().__init__(text)
         self.details = details
+        for line in details:
+            self.add_note(line)  # a traceback shows them too
 
 
 class UsageProblem(ClusterError):

@@ -22,6 +22,7 @@ from rmqkit.cluster.errors import ClusterError
 from rmqkit.cluster.held import signals_held
 from rmqkit.cluster.home import LOG, NODES
 from rmqkit.cluster.readiness import Target
+from rmqkit.shell.taken import TAKEN_ADVICE
 
 PORT_TRIES = 5
 LAST_LINES = 12
@@ -69,11 +70,13 @@ def launch(
             _start(folder, description, plans, lifeline, deadline_s, note, waiting)
             return
         except readiness.NodeDied as died:
+            process = next(plan.process for plan in plans if plan.node == died.node)
+            own = node_folder(folder, process)
             moved = _taken_since(folder, description, plans) if description.any_port else {}
-            if not moved or attempt == PORT_TRIES - 1:
-                process = next(plan.process for plan in plans if plan.node == died.node)
-                raise _death(node_folder(folder, process), died.log_from) from None
-            note(f"a port was taken meanwhile; {', '.join(moved)} moves on")
+            again = moved or (description.any_port and _found_taken(own, died.log_from))
+            if not again or attempt == PORT_TRIES - 1:
+                raise _death(own, died.log_from) from None
+            note(f"a port was taken meanwhile; {', '.join(moved)} moves on" if moved else "a port was taken for a moment")
 
 
 def _write_node_files(
@@ -275,6 +278,11 @@ def _taken_since(folder: Path, description: Description, plans: Sequence[NodePla
             if own is not None and not ports.is_free(LOOPBACK, own):
                 moved[plan.node] = port  # so does its process
     return moved
+
+
+def _found_taken(folder: Path, log_from: int) -> bool:
+    """Whether a node ended since a port was taken, though it may be free by now: that of a probe, of a node that ended."""
+    return any(TAKEN_ADVICE in line for line in processes.last_lines(folder, LAST_LINES, log_from))
 
 
 def _death(folder: Path, log_from: int) -> ClusterError:

@@ -1,6 +1,6 @@
 """Which ports the nodes of a cluster take.
 
-A port is free when a listening socket can be bound there, as a node will do it. Without `any_port` a taken one is an
+A port is free when a socket can be bound there as a node will bind its own. Without `any_port` a taken one is an
 error that names its owner; with it the node moves on by ten until all of its ports are free. Somebody may take a port
 between the look and the node's start: `up` then sees the node end, looks again and moves on once more.
 """
@@ -30,8 +30,7 @@ def is_free(host: str, port: int) -> bool:
     with socket.socket(family, kind, protocol) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            probe.bind(address)
-            probe.listen(1)
+            probe.bind(address)  # no listen: it would take the port from a node that starts in this very moment
         except PermissionError:
             raise ClusterError(f"no permission to listen on port {port}; choose others with --base-port") from None
         except OSError as error:

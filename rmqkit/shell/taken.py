@@ -6,6 +6,8 @@ import os
 from rmqkit.errors import RmqkitError
 from rmqkit.runtime.connection import Address
 
+#: how the text of PortTaken ends: whoever starts nodes and wants other ports then looks for it in their logs
+TAKEN_ADVICE = "stop it or choose another port"
 _STATE_LISTEN = "0A"
 
 
@@ -18,7 +20,7 @@ class PortTaken(RmqkitError):
 
     def __init__(self, address: Address, owner: str) -> None:
         held = f" by {owner}" if owner else ""
-        super().__init__(f"{address} is taken{held}; stop it or choose another port")
+        super().__init__(f"{address} is taken{held}; {TAKEN_ADVICE}")
         self.address = address
         self.owner = owner
 

@@ -11,7 +11,7 @@ import urllib.request
 import psutil
 import pytest
 
-from rmqkit.cluster import processes
+from rmqkit.cluster import launch, ports, processes
 from tests.cli.conftest import free_base, make_shell, purge
 
 #: files of the log that are read through quickly after a crash
@@ -291,6 +291,27 @@ def test_any_port_moves_on(shell, monkeypatch):
     with socket.create_server(("127.0.0.1", before + 1)):
         noted = shell.run("cluster", "start").stderr
     assert f"broker-a-0 moves to port {before + 10}: one of its ports at {before} is taken" in noted
+
+
+def test_a_port_that_was_taken_for_a_moment_is_tried_again(shell, monkeypatch):
+    base = free_base()
+    look, holder = launch._taken_since, socket.socket()
+
+    def freed_before_the_look(*given):
+        holder.close()
+        return look(*given)
+
+    def free_at_first_sight(host, port):
+        return port == base or is_free(host, port)
+
+    is_free = ports.is_free
+    monkeypatch.setattr(launch, "_taken_since", freed_before_the_look)
+    monkeypatch.setattr(ports.choose, "__kwdefaults__", {**ports.choose.__kwdefaults__, "free": free_at_first_sight})
+    with holder:
+        holder.bind(("127.0.0.1", base))
+        done = shell.run("cluster", "up", "--any-port", "--base-port", base, *ALONE, "--json")
+    assert "a port was taken" in done.stderr
+    assert json.loads(done.stdout)["namesrv"].endswith(f":{base}")
 
 
 def test_ctrl_c_during_up_leaves_nothing_behind(shell):

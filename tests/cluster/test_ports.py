@@ -55,6 +55,20 @@ def test_a_listener_makes_its_port_taken_and_is_named_as_owner():
     assert ports.is_free("127.0.0.1", port)
 
 
+def test_a_look_does_not_take_the_port_from_a_node_that_starts(monkeypatch):
+    def a_node_starts_meanwhile(probe, *given):
+        node = socket.socket()
+        node.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        node.bind(probe.getsockname())
+        node.listen(1)
+        node.close()
+        return leave(probe, *given)
+
+    leave = socket.socket.__exit__
+    monkeypatch.setattr(socket.socket, "__exit__", a_node_starts_meanwhile)
+    assert ports.is_free("127.0.0.1", 0)
+
+
 def test_an_address_of_another_machine_cannot_be_bound():
     with pytest.raises(ClusterError, match=r"192\.0\.2\.1"):
         ports.is_free("192.0.2.1", 20000)
