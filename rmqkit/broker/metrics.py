@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from rmqkit.broker.names import DLQ_PREFIX, RETRY_PREFIX, is_system_topic
+from rmqkit.broker.names import is_system_topic
 from rmqkit.broker.roles import shown
 from rmqkit.metrics.endpoint import MetricsEndpoint
 from rmqkit.metrics.families import Family, Sample
@@ -26,6 +26,7 @@ from rmqkit.metrics.latency import BOUNDS, Latency
 from rmqkit.metrics.latency import LABELS as LATENCY_LABELS
 from rmqkit.runtime.calls import code_name
 from rmqkit.wire.codes import Version
+from rmqkit.wire.topic_names import DLQ_PREFIX, RETRY_PREFIX
 
 if TYPE_CHECKING:
     from rmqkit.broker.node import Broker

@@ -14,10 +14,10 @@ Source: `broker/.../topic/TopicConfigManager.java`.
 
 from collections.abc import Callable, Iterable
 
-from rmqkit.broker import names
 from rmqkit.config import BrokerRole, NodeConfig
 from rmqkit.runtime.kept import KeptFile
 from rmqkit.runtime.ports import Clock, Disk
+from rmqkit.wire import topic_names
 from rmqkit.wire.bodies import DataVersion, TopicConfig, TopicConfigTable
 from rmqkit.wire.codes import PermName
 
@@ -43,7 +43,7 @@ class TopicTable:
         #: topics that are not in the file yet
         self.unsaved: dict[str, None] = {}
         #: topics a send must look at twice: those that take none, and the unsaved ones
-        self.guarded: dict[str, None] = dict.fromkeys(sorted(names.SEND_FORBIDDEN))
+        self.guarded: dict[str, None] = dict.fromkeys(sorted(topic_names.SEND_FORBIDDEN))
         self._waiting: list[Callable[[], None]] = []
 
     def load(self) -> None:
@@ -79,7 +79,7 @@ class TopicTable:
         if self._file.error is None:
             # Called when the newest content is durable, so it covers all changes so far.
             for name in self.unsaved:
-                if name not in names.SEND_FORBIDDEN:
+                if name not in topic_names.SEND_FORBIDDEN:
                     self.guarded.pop(name, None)
             self.unsaved.clear()
         waiting, self._waiting = self._waiting, []
@@ -136,9 +136,9 @@ class TopicTable:
         if self.is_copy:
             return None
         if default is None or not default.perm & PermName.PERM_INHERIT or len(self.by_name) >= TOPICS_MAX:
-            return self._create_retry(name) if name.startswith(names.RETRY_PREFIX) else None
-        if default_topic == names.AUTO_CREATE_TOPIC and not self._config.topics.auto_create_topic_enable:
-            return self._create_retry(name) if name.startswith(names.RETRY_PREFIX) else None
+            return self._create_retry(name) if name.startswith(topic_names.RETRY_PREFIX) else None
+        if default_topic == topic_names.AUTO_CREATE_TOPIC and not self._config.topics.auto_create_topic_enable:
+            return self._create_retry(name) if name.startswith(topic_names.RETRY_PREFIX) else None
         queues = max(0, min(queue_count, default.write_queue_nums)) or 1
         config = TopicConfig(
             topic_name=name,
@@ -184,21 +184,21 @@ class TopicTable:
         name, cluster = identity.broker_name, identity.broker_cluster_name
         inherit = PermName.PERM_INHERIT | READ_WRITE
         wanted = [
-            (names.SELF_TEST_TOPIC, 1, READ_WRITE),
-            (names.BENCHMARK_TOPIC, BENCHMARK_QUEUE_COUNT, READ_WRITE),
+            (topic_names.SELF_TEST_TOPIC, 1, READ_WRITE),
+            (topic_names.BENCHMARK_TOPIC, BENCHMARK_QUEUE_COUNT, READ_WRITE),
             (cluster, 16, PermName.PERM_INHERIT | (READ_WRITE if topics.cluster_topic_enable else 0)),
             (name, 1, PermName.PERM_INHERIT | (READ_WRITE if topics.broker_topic_enable else 0)),
-            (names.OFFSET_MOVED_EVENT, 1, READ_WRITE),
-            (names.SCHEDULE_TOPIC, SCHEDULE_QUEUE_COUNT, READ_WRITE),
+            (topic_names.OFFSET_MOVED_EVENT, 1, READ_WRITE),
+            (topic_names.SCHEDULE_TOPIC, SCHEDULE_QUEUE_COUNT, READ_WRITE),
             (f"{cluster}_REPLY_TOPIC", 1, READ_WRITE),
             (f"rmq_sys_REVIVE_LOG_{cluster}", 8, READ_WRITE),
             (f"rmq_sys_SYNC_BROKER_MEMBER_{name}", 1, PermName.PERM_INHERIT),
-            (names.HALF_TOPIC, 1, READ_WRITE),
-            (names.OP_TOPIC, 1, READ_WRITE),
-            (names.TIMER_TOPIC, 1, READ_WRITE),
+            (topic_names.HALF_TOPIC, 1, READ_WRITE),
+            (topic_names.OP_TOPIC, 1, READ_WRITE),
+            (topic_names.TIMER_TOPIC, 1, READ_WRITE),
         ]
         if topics.auto_create_topic_enable:
-            wanted.insert(1, (names.AUTO_CREATE_TOPIC, topics.default_topic_queue_nums, inherit))
+            wanted.insert(1, (topic_names.AUTO_CREATE_TOPIC, topics.default_topic_queue_nums, inherit))
         if topics.trace_topic_enable:
             wanted.append((topics.msg_trace_topic_name, 1, READ_WRITE))
         for topic, queues, perm in wanted:

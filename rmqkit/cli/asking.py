@@ -12,11 +12,12 @@ from rmqkit.cli.finding import find_namesrv
 from rmqkit.cli.usage import Failed, Unreachable, UsageError
 from rmqkit.errors import BrokerError, NoRoute
 from rmqkit.wire.codes import RequestCode, ResponseCode
+from rmqkit.wire.topic_names import DLQ_PREFIX, RETRY_PREFIX, SYSTEM_PREFIX
 
 if TYPE_CHECKING:
     from rmqkit import Admin
 
-SYSTEM_PREFIXES = ("%RETRY%", "%DLQ%", "RMQ_SYS_", "rmq_sys_")
+SYSTEM_PREFIXES = (RETRY_PREFIX, DLQ_PREFIX, SYSTEM_PREFIX.upper(), SYSTEM_PREFIX)
 
 
 @contextlib.contextmanager
@@ -47,7 +48,7 @@ def _request_name(remark: str) -> str:
 
 def system_topics(admin: Admin) -> set[str]:
     """Topics that nobody created: the fixed ones, and those called as clusters and brokers are."""
-    from rmqkit.broker.names import SYSTEM_TOPICS
+    from rmqkit.wire.topic_names import SYSTEM_TOPICS
 
     info = admin.cluster_info()
     return {*SYSTEM_TOPICS, *info.cluster_addr_table, *info.broker_addr_table}

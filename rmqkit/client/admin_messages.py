@@ -18,11 +18,12 @@ from rmqkit.wire.bodies import SUB_ALL, ConsumeMessageDirectlyResult, ConsumerCo
 from rmqkit.wire.codes import RequestCode
 from rmqkit.wire.msgid import decode_offset_id
 from rmqkit.wire.schemas.calls import ConsumeMessageDirectlyRequest
+from rmqkit.wire.topic_names import DLQ_PREFIX, RETRY_PREFIX
 
 #: a member's listener has this long for the message it is given directly
 DIRECTLY_TIMEOUT_MS = 15_000
 #: copies of a message under topics of the broker's own making are looked for last
-_COPIES = ("%RETRY%", "%DLQ%")
+_COPIES = (RETRY_PREFIX, DLQ_PREFIX)
 
 
 class Track(NamedTuple):

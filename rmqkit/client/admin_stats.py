@@ -12,7 +12,6 @@ from typing import NamedTuple
 
 from rmqkit.client.admin_groups import Admin
 from rmqkit.client.client import decoded
-from rmqkit.client.outgoing import RETRY_PREFIX
 from rmqkit.errors import ClientError
 from rmqkit.runtime.connection import Address
 from rmqkit.wire.bodies import BrokerStatsData, TopicConfig
@@ -21,6 +20,7 @@ from rmqkit.wire.fastjson import MessageQueue
 from rmqkit.wire.schemas.admin import ViewBrokerStatsDataRequest
 from rmqkit.wire.schemas.offsets import CloneGroupOffsetRequest
 from rmqkit.wire.schemas.topics import CreateTopicRequest
+from rmqkit.wire.topic_names import RETRY_PREFIX
 
 TOPIC_PUT_NUMS = "TOPIC_PUT_NUMS"
 GROUP_GET_NUMS = "GROUP_GET_NUMS"

@@ -15,7 +15,6 @@ from enum import StrEnum
 from rmqkit.client.allocators import Allocator, Average
 from rmqkit.client.client import Client, fields
 from rmqkit.client.offset_store import OffsetStore
-from rmqkit.client.outgoing import RETRY_PREFIX
 from rmqkit.errors import ClientError, PeerUnreachable, RemoteProtocolError
 from rmqkit.wire.bodies import EXPRESSION_SQL92, CheckClientBody, SubscriptionData, parse_subscription
 from rmqkit.wire.codes import RequestCode
@@ -26,6 +25,7 @@ from rmqkit.wire.schemas.offsets import (
     SearchOffsetRequest,
     SearchOffsetResponse,
 )
+from rmqkit.wire.topic_names import RETRY_PREFIX
 
 SUSPEND_MS = 15_000
 PULL_TIMEOUT_MS = 30_000

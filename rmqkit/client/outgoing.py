@@ -17,6 +17,7 @@ from rmqkit.errors import InvalidMessage
 from rmqkit.wire import properties as props
 from rmqkit.wire.batch import BatchMessage, encode_batch
 from rmqkit.wire.codes import RequestCode
+from rmqkit.wire.topic_names import RETRY_PREFIX, SEND_FORBIDDEN
 from rmqkit.wire.uniqueids import UniqueIds
 
 TOPIC_SIZE_MAX = 127
@@ -26,18 +27,6 @@ COMPRESS_OVER = 4096
 COMPRESS_LEVEL = 5
 #: more than any broker has: `messageDelayLevel` has 18 by default
 DELAY_LEVEL_MAX = 1000
-RETRY_PREFIX = "%RETRY%"
-#: topics of the broker's own that it takes no sends for
-SEND_FORBIDDEN = frozenset(
-    {
-        "SCHEDULE_TOPIC_XXXX",
-        "RMQ_SYS_TRANS_HALF_TOPIC",
-        "RMQ_SYS_TRANS_OP_HALF_TOPIC",
-        "TRANS_CHECK_MAX_TIME_TOPIC",
-        "SELF_TEST_TOPIC",
-        "OFFSET_MOVED_EVENT",
-    }
-)
 _NAME = re.compile(r"[%|a-zA-Z0-9_-]+")
 
 

@@ -34,7 +34,6 @@ from rmqkit.client.flow import Promise, gather, start
 from rmqkit.client.message import MessageExt
 from rmqkit.client.offset_store import OffsetStore
 from rmqkit.client.orderly import UNLOCK_DELAY_MS, OrderlyConsumption
-from rmqkit.client.outgoing import RETRY_PREFIX
 from rmqkit.client.pulling import Pulled, PullStatus, pull
 from rmqkit.client.push_queue import Batch, Consumption, PushConsumerSettings, QueueWork
 from rmqkit.client.rebalance import UNBALANCED_MS, Rebalance
@@ -45,6 +44,7 @@ from rmqkit.wire import properties as props
 from rmqkit.wire.bodies import ConsumerData, ConsumerRunningInfo, ProcessQueueInfo, SubscriptionData
 from rmqkit.wire.codes import ResponseCode
 from rmqkit.wire.fastjson import MessageQueue
+from rmqkit.wire.topic_names import RETRY_PREFIX
 
 
 class PushConsumer:

@@ -16,13 +16,13 @@ from rmqkit.client.allocators import Allocator, sorted_ids
 from rmqkit.client.client import Client, decoded
 from rmqkit.client.consuming import REBALANCE_MS
 from rmqkit.client.flow import start
-from rmqkit.client.outgoing import RETRY_PREFIX
 from rmqkit.client.routes import Route
 from rmqkit.errors import ClientError, PeerUnreachable, RmqkitError
 from rmqkit.wire.bodies import ConsumerListByGroup
 from rmqkit.wire.codes import RequestCode
 from rmqkit.wire.fastjson import MessageQueue
 from rmqkit.wire.schemas.groups import GetConsumerListByGroupRequest
+from rmqkit.wire.topic_names import RETRY_PREFIX
 
 UNBALANCED_MS = 1000
 

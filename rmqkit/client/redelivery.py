@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING
 
 from rmqkit.client.flow import Promise
 from rmqkit.client.message import MessageExt
-from rmqkit.client.outgoing import RETRY_PREFIX, Outgoing
+from rmqkit.client.outgoing import Outgoing
 from rmqkit.client.producer import Producer, ProducerSettings, SendOutcome
 from rmqkit.errors import ClientError
 from rmqkit.runtime.connection import Address
 from rmqkit.wire import properties as props
 from rmqkit.wire.codes import MessageSysFlag, RequestCode, ResponseCode
 from rmqkit.wire.schemas.send import ConsumerSendMsgBackRequest
+from rmqkit.wire.topic_names import RETRY_PREFIX
 
 if TYPE_CHECKING:
     from rmqkit.client.client import Client

@@ -3,18 +3,9 @@
 import re
 from collections.abc import Collection
 
-#: names of topics that are nobody's own; those called as clusters and brokers come on top
-SYSTEM_TOPICS = frozenset(
-    {
-        "BenchmarkTest",
-        "OFFSET_MOVED_EVENT",
-        "SCHEDULE_TOPIC_XXXX",
-        "SELF_TEST_TOPIC",
-        "TBW102",
-        "TRANS_CHECK_MAX_TIME_TOPIC",
-    }
-)
-SYSTEM_PREFIXES = ("rmq_sys_", "RMQ_SYS_")
+from rmqkit.wire.topic_names import SYSTEM_PREFIX, SYSTEM_TOPICS
+
+SYSTEM_PREFIXES = (SYSTEM_PREFIX, SYSTEM_PREFIX.upper())
 GROUP_PREFIX = "%"
 SYSTEM_SUFFIX = "_REPLY_TOPIC"
 

@@ -13,7 +13,8 @@ from rmqkit.store.contract import Arrival, BitMap
 from rmqkit.store.log_files import LogFiles
 from rmqkit.store.queue_ext import ADDRESS_MAX, QueueExt
 from rmqkit.store.queue_table import Put, QueueTable, is_topic_name
-from rmqkit.store.scan import SCHEDULE_TOPIC, Scanned
+from rmqkit.store.scan import Scanned
+from rmqkit.wire.topic_names import SCHEDULE_TOPIC
 
 
 class ExtQueue(ConsumeQueue):

@@ -22,6 +22,7 @@ from rmqkit.runtime.connection import Buffer
 from rmqkit.wire.codes import MessageSysFlag
 from rmqkit.wire.javahash import tags_code
 from rmqkit.wire.properties import PROPERTY_DELAY_TIME_LEVEL, PROPERTY_TAGS, find
+from rmqkit.wire.topic_names import SCHEDULE_TOPIC
 
 MAGIC_V1 = 0xDAA320A7
 MAGIC_V2 = 0xDAA320AB
@@ -32,7 +33,6 @@ BLANK_SIZE = 8
 RECORD_SIZE_MIN = 91
 #: `__CRC32#` \x01 ten digits \x02, at the very end of the properties
 CRC_PROPERTY_SIZE = 20
-SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 
 #: size, magic, body CRC, queue id, flag, queue offset, physical offset, sysFlag, born time
 _START = Struct(">IIIiiqqiq")

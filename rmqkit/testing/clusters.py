@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from rmqkit.errors import ClientError, RmqkitError
+from rmqkit.wire.topic_names import DLQ_PREFIX, RETRY_PREFIX
 
 if TYPE_CHECKING:
     from rmqkit.api import Admin, Producer, PullConsumer, PushConsumer
@@ -30,7 +31,7 @@ LOG_LINES = 12
 #: where clusters of tests begin to look for free ports: below the ports that systems give to outgoing connections
 FIRST_PORT, PORT_STRIDE, STRIDES = 12_000, 200, 100
 #: what brokers put before a group's name for topics of their own making
-GROUP_TOPICS = ("%RETRY%", "%DLQ%")
+GROUP_TOPICS = (RETRY_PREFIX, DLQ_PREFIX)
 
 C = TypeVar("C", bound="Closable")
 

@@ -6,7 +6,6 @@ Source: `broker/.../BrokerPreOnlineService.java`; where this differs, Apache 5.5
 
 import pytest
 
-from rmqkit.broker.names import SCHEDULE_TOPIC
 from rmqkit.broker.replication.metadata_told import Told
 from rmqkit.broker.roles import Online, Role
 from rmqkit.broker.roles.pre_online import IN_STEP_MS, SLAVE_MS
@@ -22,6 +21,7 @@ from rmqkit.wire.schemas.offsets import (
     QueryConsumerOffsetRequest,
     UpdateConsumerOffsetRequest,
 )
+from rmqkit.wire.topic_names import SCHEDULE_TOPIC
 from tests.broker.replica_group import Group
 from tests.broker.test_metadata import commit, offset, reset
 

@@ -7,9 +7,10 @@ import pytest
 
 from rmqkit.client.compression import compression
 from rmqkit.client.message import Message, MessageExt
-from rmqkit.client.outgoing import SEND_FORBIDDEN, Prepare, check_group, check_topic
+from rmqkit.client.outgoing import Prepare, check_group, check_topic
 from rmqkit.errors import ClientError, InvalidMessage
 from rmqkit.wire.record import decode_record, encode_record
+from rmqkit.wire.topic_names import SEND_FORBIDDEN
 from rmqkit.wire.uniqueids import UniqueIds
 
 # 2026-07-18 12:34:56.789 UTC

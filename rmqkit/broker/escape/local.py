@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from rmqkit.broker.escape.contract import Escaping, Then
-from rmqkit.broker.names import DLQ_PREFIX, RETRY_PREFIX, SCHEDULE_TOPIC
 from rmqkit.store.contract import PutStatus
 from rmqkit.wire import properties as props
 from rmqkit.wire.codes import PermName
+from rmqkit.wire.topic_names import DLQ_PREFIX, RETRY_PREFIX, SCHEDULE_TOPIC
 
 if TYPE_CHECKING:
     from rmqkit.broker.node import Broker

@@ -24,13 +24,14 @@ import msgspec
 
 from rmqkit.broker.escape.contract import Escaping, Then
 from rmqkit.broker.escape.masters import Master, Masters
-from rmqkit.broker.names import AUTO_CREATE_TOPIC, DLQ_PREFIX, RETRY_PREFIX, retry_topic
+from rmqkit.broker.names import retry_topic
 from rmqkit.runtime.calls import CallFailed, Outcome
 from rmqkit.store.contract import PutStatus
 from rmqkit.wire import properties as props
 from rmqkit.wire.codes import RequestCode, ResponseCode
 from rmqkit.wire.javahash import java_hash
 from rmqkit.wire.schemas.send import SendMessageRequestV2
+from rmqkit.wire.topic_names import AUTO_CREATE_TOPIC, DLQ_PREFIX, RETRY_PREFIX
 
 if TYPE_CHECKING:
     from rmqkit.broker.node import Broker

@@ -17,11 +17,11 @@ from typing import NamedTuple
 from rmqkit.broker.filters.contract import CompiledFilter, FilterError, MatchProperties, Properties
 from rmqkit.broker.filters.records import properties_of
 from rmqkit.broker.filters.table import FilterTable, GroupFilter
-from rmqkit.broker.names import RETRY_PREFIX
 from rmqkit.runtime.connection import Buffer
 from rmqkit.store.contract import RecordMatch, StorageEngine, TagMatch
 from rmqkit.store.queue_ext import ADDRESS_MAX, ExtUnit
 from rmqkit.wire.properties import PROPERTY_RETRY_TOPIC
+from rmqkit.wire.topic_names import RETRY_PREFIX
 
 
 class Wanted(NamedTuple):

@@ -24,7 +24,6 @@ from typing import TYPE_CHECKING
 
 from rmqkit.broker.filters.contract import FilterError, MatchProperties
 from rmqkit.broker.filters.wanted import Wanted, by_filter, by_registered, by_retried_topic, by_tags
-from rmqkit.broker.names import RETRY_PREFIX
 from rmqkit.broker.pull_answers import pull_head
 from rmqkit.errors import RemoteProtocolError
 from rmqkit.runtime.calls import LATER, Call, Handlers, Refused, Response
@@ -33,6 +32,7 @@ from rmqkit.store.contract import GetStatus, Read
 from rmqkit.wire.bodies import SubscriptionData, SubscriptionGroupConfig, parse_subscription
 from rmqkit.wire.codes import PermName, PullSysFlag, RequestCode, ResponseCode
 from rmqkit.wire.schemas.pull import PullMessageRequest
+from rmqkit.wire.topic_names import RETRY_PREFIX
 
 if TYPE_CHECKING:
     from rmqkit.broker.node import Broker

@@ -17,7 +17,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from rmqkit.broker.handlers.kept import handled_when_saved
-from rmqkit.broker.names import DLQ_PREFIX, RETRY_PREFIX, SCHEDULE_TOPIC, SEND_FORBIDDEN, dlq_topic, topic_fault
+from rmqkit.broker.names import dlq_topic, topic_fault
 from rmqkit.errors import RemoteProtocolError
 from rmqkit.runtime.calls import LATER, Call, Handlers, Refused, Response
 from rmqkit.store.contract import Put, PutStatus
@@ -26,6 +26,7 @@ from rmqkit.wire.batch import decode_batch
 from rmqkit.wire.codes import MessageSysFlag, PermName, RequestCode, ResponseCode, Version
 from rmqkit.wire.javahash import tags_code
 from rmqkit.wire.schemas.send import SendMessageRequestV1, SendMessageRequestV2
+from rmqkit.wire.topic_names import DLQ_PREFIX, RETRY_PREFIX, SCHEDULE_TOPIC, SEND_FORBIDDEN
 
 if TYPE_CHECKING:
     from rmqkit.broker.node import Broker

@@ -16,7 +16,7 @@ Source: `broker/.../processor/AbstractSendMessageProcessor.java` (`consumerSendM
 from typing import TYPE_CHECKING
 
 from rmqkit.broker.handlers.kept import handled_when_saved
-from rmqkit.broker.names import SCHEDULE_TOPIC, dlq_topic, retry_topic, topic_fault
+from rmqkit.broker.names import dlq_topic, retry_topic, topic_fault
 from rmqkit.errors import CorruptRecord
 from rmqkit.runtime.calls import LATER, Call, Handlers, Refused, Response
 from rmqkit.store.contract import Put, PutResult, PutStatus
@@ -26,6 +26,7 @@ from rmqkit.wire.javahash import tags_code
 from rmqkit.wire.msgid import offset_id
 from rmqkit.wire.record import Record, decode_record
 from rmqkit.wire.schemas.send import ConsumerSendMsgBackRequest
+from rmqkit.wire.topic_names import SCHEDULE_TOPIC
 
 if TYPE_CHECKING:
     from rmqkit.broker.node import Broker

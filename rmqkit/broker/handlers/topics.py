@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from rmqkit.broker.attributes import TOPIC_ATTRIBUTES, Changes, altered, parse
 from rmqkit.broker.handlers.kept import answer_when_kept, check_may_change, page_of
-from rmqkit.broker.names import RETRY_PREFIX, SYSTEM_TOPICS, is_system_topic, topic_fault
+from rmqkit.broker.names import is_system_topic, topic_fault
 from rmqkit.broker.topics import QUEUE_COUNT_MAX, TOPICS_MAX
 from rmqkit.runtime.calls import Call, Handlers, Refused, Response
 from rmqkit.wire.bodies import (
@@ -36,6 +36,7 @@ from rmqkit.wire.schemas.topics import (
     QueryTopicConsumeByWhoRequest,
     QueryTopicsByConsumerRequest,
 )
+from rmqkit.wire.topic_names import RETRY_PREFIX, SYSTEM_TOPICS
 
 if TYPE_CHECKING:
     from rmqkit.broker.node import Broker

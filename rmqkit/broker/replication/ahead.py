@@ -24,11 +24,11 @@ from zlib import crc32
 
 import msgspec
 
-from rmqkit.broker.names import SCHEDULE_TOPIC
 from rmqkit.broker.replication.shown import Shown
 from rmqkit.runtime.kept import KeptFile
 from rmqkit.store.steps import Steps, Work
 from rmqkit.wire.schemas.admin import ExchangeHAInfoResponse
+from rmqkit.wire.topic_names import SCHEDULE_TOPIC
 
 if TYPE_CHECKING:
     from rmqkit.broker.node import Broker

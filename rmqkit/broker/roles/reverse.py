@@ -23,7 +23,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 from zlib import crc32
 
-from rmqkit.broker.names import SCHEDULE_TOPIC
 from rmqkit.broker.offsets import SEPARATOR
 from rmqkit.broker.replication import TAIL_SIZE_MAX
 from rmqkit.broker.replication.follow import FOLLOWING
@@ -35,6 +34,7 @@ from rmqkit.wire.codes import RequestCode, ResponseCode
 from rmqkit.wire.schema import Ext
 from rmqkit.wire.schemas.admin import ExchangeHAInfoRequest, ExchangeHAInfoResponse
 from rmqkit.wire.schemas.offsets import GetAllConsumerOffsetRequest
+from rmqkit.wire.topic_names import SCHEDULE_TOPIC
 
 if TYPE_CHECKING:
     from rmqkit.broker.node import Broker

@@ -30,7 +30,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from rmqkit.broker.names import SCHEDULE_TOPIC
 from rmqkit.broker.schedule.delivered import Delivered
 from rmqkit.broker.schedule.level import Delivery, Level
 from rmqkit.broker.schedule.progress import DelayOffsets
@@ -38,6 +37,7 @@ from rmqkit.broker.schedule.rewrite import due, postponed
 from rmqkit.errors import CorruptRecord
 from rmqkit.store.contract import Entry, Put, PutResult, PutStatus
 from rmqkit.wire.record import Record, decode_record
+from rmqkit.wire.topic_names import SCHEDULE_TOPIC
 
 if TYPE_CHECKING:
     from rmqkit.broker.node import Broker

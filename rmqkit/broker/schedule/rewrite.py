@@ -14,11 +14,11 @@ Source: `broker/.../util/HookUtils.java` (`transformDelayLevelMessage`), `broker
 
 from collections.abc import Sequence
 
-from rmqkit.broker.names import HALF_TOPIC, SCHEDULE_TOPIC
 from rmqkit.store.contract import Put
 from rmqkit.wire import properties as props
 from rmqkit.wire.javahash import tags_code
 from rmqkit.wire.record import Record
+from rmqkit.wire.topic_names import HALF_TOPIC, SCHEDULE_TOPIC
 
 _DELAY = props.PROPERTY_DELAY_TIME_LEVEL.encode()
 _REAL_TOPIC = props.PROPERTY_REAL_TOPIC.encode()

@@ -1,0 +1,25 @@
+"""Names of topics that mean something to every peer: the system's own, and the prefixes of a group's.
+
+Source: `common/.../topic/TopicValidator.java`, `common/.../MixAll.java`.
+"""
+
+RETRY_PREFIX = "%RETRY%"
+DLQ_PREFIX = "%DLQ%"
+SYSTEM_PREFIX = "rmq_sys_"
+
+AUTO_CREATE_TOPIC = "TBW102"
+BENCHMARK_TOPIC = "BenchmarkTest"
+CHECK_MAX_TIME_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
+HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
+OFFSET_MOVED_EVENT = "OFFSET_MOVED_EVENT"
+OP_TOPIC = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
+SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
+SELF_TEST_TOPIC = "SELF_TEST_TOPIC"
+TIMER_TOPIC = "rmq_sys_wheel_timer"
+TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
+
+#: topics of the broker's own that it takes no sends for
+SEND_FORBIDDEN = frozenset(
+    (SCHEDULE_TOPIC, HALF_TOPIC, OP_TOPIC, CHECK_MAX_TIME_TOPIC, SELF_TEST_TOPIC, OFFSET_MOVED_EVENT)
+)
+SYSTEM_TOPICS = frozenset((*SEND_FORBIDDEN, AUTO_CREATE_TOPIC, BENCHMARK_TOPIC, TRACE_TOPIC))
