@@ -59,8 +59,8 @@ def is_system_topic(topic: str, fixed: set[str]) -> bool:
 
 
 @contextlib.contextmanager
-def known_topic(admin: Admin, topic: str) -> Iterator[None]:
-    """Turn "no route" into a line that names the nearest topic there is."""
+def known_topic(admin: Admin, topic: str, advice: str = "") -> Iterator[None]:
+    """Turn "no route" into a line that names the nearest topic there is, and ends with `advice`."""
     try:
         yield
     except (NoRoute, BrokerError) as error:
@@ -70,7 +70,7 @@ def known_topic(admin: Admin, topic: str) -> Iterator[None]:
         if topic in known:
             raise
         check_brokers(admin)
-        raise Failed(f"there is no topic {topic}{nearest(topic, known)}") from None
+        raise Failed(f"there is no topic {topic}{nearest(topic, known)}{advice}") from None
 
 
 def check_group(admin: Any, name: str) -> None:

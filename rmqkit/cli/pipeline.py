@@ -168,7 +168,7 @@ def replay(
     """
     given = pairs(options, "--option")
     since_ms, until_ms = bounds(since, until)
-    addresses = known([to], namesrv)
+    addresses = known([to], namesrv, to_send=True)
     shown = Shown(f"replay to {to}", json=json)
     with running("rmqkit replay", master, conf) as spark, shown as tell:
         from rmqkit.spark.pipelines.replay import replay as run
@@ -223,7 +223,7 @@ def copy(
     if follow and checkpoint is None:
         raise UsageError("--follow wants --checkpoint: a folder in which it is kept how far the copy is")
     addresses = known([topic], namesrv)
-    to_addresses = known([to], to_namesrv if to_namesrv is not None else addresses)
+    to_addresses = known([to], to_namesrv if to_namesrv is not None else addresses, to_send=True)
     from rmqkit.spark.pipelines.copying import copy as run
 
     shown = Shown(f"copy {topic} to {to}", json=json)

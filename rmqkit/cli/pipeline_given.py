@@ -56,15 +56,16 @@ def pairs(given: Sequence[str] | None, flag: str) -> dict[str, str]:
     return found
 
 
-def known(topics: list[str], namesrv: str | None) -> str:
-    """The name servers, where each topic is known. Raises Unreachable, Failed with the nearest topic."""
+def known(topics: list[str], namesrv: str | None, *, to_send: bool = False) -> str:
+    """The name servers, where each topic is known. Raises Unreachable, Failed with the nearest topic; of one that is to
+    be sent to it says how it is made."""
     from rmqkit.spark.sessions import check_installed
 
     check_installed()
     with admin_of(namesrv) as admin:
         check_brokers(admin)
         for topic in topics:
-            with known_topic(admin, topic):
+            with known_topic(admin, topic, f"; to make it: rmqkit topic create {topic}" if to_send else ""):
                 admin.topic_stats(topic)
     return find_namesrv(namesrv)
 

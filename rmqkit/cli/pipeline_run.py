@@ -34,6 +34,8 @@ CALLING = "An error occurred while calling"
 #: what lies below an error of the JVM; the last one of the outermost is why it all failed
 CAUSED = re.compile(r"^Caused by: (?!.*Traceback)(.+)$", re.MULTILINE)
 #: Spark's own first line: [CLASS_OF_ERROR] text. SQLSTATE: 12345
+#: what Spark says when its worker has not reported within seconds, the why of which it does not know
+NO_WORKER = "Python worker failed to connect back"
 SQLSTATE = re.compile(r" SQLSTATE: \w+")
 
 
@@ -86,6 +88,8 @@ def plain(error: Exception) -> SparkFailed:
     causes = CAUSED.findall(text)
     if causes and causes[-1] not in said:
         said = f"{said.removesuffix('.')}: {causes[-1].strip()}"
+    if NO_WORKER in said:
+        said = f"{said.removesuffix('.')}: the machine was too busy to start one in time; run it again"
     return SparkFailed(said)
 
 

@@ -1,11 +1,11 @@
 """The cases of the soak: each brings one topic into a lake of its own, whole, whatever happens meanwhile."""
 
 import shutil
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -16,11 +16,16 @@ from rmqkit import Admin
 from rmqkit.cluster import Cluster
 from rmqkit.errors import ClientError
 from rmqkit.spark.pipelines import lake
+from tests.soak.background import Background, Drilled, drilled
 from tests.soak.checking import Checked, Expected, check, expected_of
-from tests.soak.filling import fill
+from tests.soak.filling import AT_ONCE, Through, fill
 from tests.soak.ingesting import Command, Ingest, rows_of
 
 WAIT_S = 120
+
+
+#: what a case found, and what it did
+Seen = tuple[Checked, dict[str, Any]]
 
 
 @dataclass
@@ -28,7 +33,7 @@ class Soak:
     """What the cases share: a cluster of a master and its slave, and a topic with `count` messages of `size` bytes.
 
     `ingest` runs most cases, `command` makes the process that is killed. An AvailableNow run takes `batches` micro-batches;
-    what is killed is so after `killed_after` of them.
+    what is killed is so after `killed_after` of them, for `outage_s` where a drill does it.
     """
 
     cluster: Cluster
@@ -40,6 +45,7 @@ class Soak:
     size: int
     batches: int = 10
     killed_after: int = 2
+    outage_s: float = 6.0
     queues: int = 8
     topic: str = "soak"
     random: Random = field(default_factory=lambda: Random(7))
@@ -49,18 +55,21 @@ class Soak:
     def options(self) -> dict[str, str]:
         return {"maxMessagesPerTrigger": str(-(-self.count // self.batches)), "minPartitions": str(self.queues)}
 
-    def fill(self, topic: str, count: int, first: int = 0) -> None:
+    def fill(self, topic: str, count: int, first: int = 0, through: Through = AT_ONCE) -> None:
         if not first:
             with Admin(self.cluster.namesrv) as admin:
                 admin.create_topic(topic, queue_nums=self.queues)
                 _until(f"a route of {topic}", lambda: _queues(admin, topic) == self.queues)
-        fill(self.cluster.namesrv, topic, count, self.size, first=first)
+        fill(self.cluster.namesrv, topic, count, self.size, first=first, through=through)
 
     def prepare(self) -> None:
         """Send the topic's messages and wait until the slave has them all."""
         self.fill(self.topic, self.count)
         self.cluster.wait("in-sync")
-        self.expected = expected_of(self.cluster.namesrv, self.topic)
+        self.expected = self.now(self.topic)
+
+    def now(self, topic: str) -> list[Expected]:
+        return expected_of(self.cluster.namesrv, topic)
 
     @contextmanager
     def lake(self, name: str) -> Iterator[Path]:
@@ -82,6 +91,10 @@ def _queues(admin: Admin, topic: str) -> int:
         return 0
 
 
+def _sum(queues: list[Expected]) -> int:
+    return sum(queue.end - queue.begin for queue in queues)
+
+
 def _until(what: str, is_there: Callable[[], bool]) -> None:
     deadline = time.monotonic() + WAIT_S
     while not is_there():
@@ -94,7 +107,12 @@ def _ignore(rows: int) -> None:
     """Nobody waits for this batch."""
 
 
-def available_now(soak: Soak) -> tuple[Checked, dict[str, Any]]:
+def _has(path: Path, rows: int) -> bool:
+    """Whether the lake has so many rows: when a run that follows is told to end."""
+    return lake.is_lake(path) and lake.describe(path).rows >= rows
+
+
+def available_now(soak: Soak) -> Seen:
     """One run takes what is there, in several micro-batches."""
     with soak.lake("available-now") as path:
         batches: list[int] = []
@@ -102,54 +120,45 @@ def available_now(soak: Soak) -> tuple[Checked, dict[str, Any]]:
         return soak.check(path, soak.expected), {"batches": len(batches)}
 
 
-def follow(soak: Soak) -> tuple[Checked, dict[str, Any]]:
+def follow(soak: Soak) -> Seen:
     """The query runs while the messages come; it is interrupted when all are in."""
-    topic = f"{soak.topic}-followed"
+    return _follow(soak, f"{soak.topic}-followed", ())
+
+
+def _follow(soak: Soak, topic: str, meanwhile: Sequence[Callable[[], object]], through: Through = AT_ONCE) -> Seen:
+    """Half the messages are there; from the first batch on the rest comes, and `meanwhile` is done."""
     half = soak.count // 2
     soak.fill(topic, half)
-    errors: list[BaseException] = []
-
-    def send_rest() -> None:
-        try:
-            soak.fill(topic, soak.count - half, first=half)
-        except BaseException as error:
-            errors.append(error)
-            raise
-
-    sender = threading.Thread(target=send_rest)
-    batches: list[int] = []
-
-    def on_batch(rows: int) -> None:
-        batches.append(rows)
-        if len(batches) == 1:
-            sender.start()
-
-    with soak.lake("follow") as path:
+    rest = partial(soak.fill, topic, soak.count - half, first=half, through=through)
+    background = Background({1: [rest, *meanwhile]})
+    with soak.lake(topic) as path:
         soak.ingest(
             topic,
             path,
             follow=True,
             options=soak.options,
-            on_batch=on_batch,
-            stop=lambda: bool(batches) and (batches[-1] >= soak.count or bool(errors)),
+            on_batch=background.on_batch,
+            stop=lambda: background.is_done and (bool(background.errors) or _has(path, _sum(soak.now(topic)))),
         )
-        sender.join()
-        return soak.check(path, expected_of(soak.cluster.namesrv, topic)), {"batches": len(batches)}
+        background.join()
+        soak.cluster.wait("in-sync")
+        return soak.check(path, soak.now(topic)), {"batches": background.batches}
 
 
-def killed_driver(soak: Soak, kills: int = 3) -> tuple[Checked, dict[str, Any]]:
+def killed_driver(soak: Soak, *, follow: bool = False, kills: int = 3) -> Seen:
     """The driver gets SIGKILL in the middle of a batch, several times; started again each time, it ends in the end."""
     with soak.lake("killed-driver") as path:
         killed_at: list[int] = []
         for number in range(kills):
-            killed_at.append(_run_and_kill(soak, path, alone=number % 2 == 0))
-        soak.ingest(soak.topic, path, follow=False, options=soak.options, on_batch=_ignore, stop=lambda: False)
+            killed_at.append(_run_and_kill(soak, path, follow=follow, alone=number % 2 == 0))
+        rows = _sum(soak.expected)
+        soak.ingest(soak.topic, path, follow=follow, options=soak.options, on_batch=_ignore, stop=lambda: _has(path, rows))
         return soak.check(path, soak.expected), {"kills": kills, "batches_before_each": killed_at}
 
 
-def _run_and_kill(soak: Soak, path: Path, *, alone: bool) -> int:
+def _run_and_kill(soak: Soak, path: Path, *, follow: bool, alone: bool) -> int:
     """How many batches the run had told of when it was killed, somewhere within the next."""
-    with soak.command(soak.topic, path, namesrv=soak.cluster.namesrv, follow=False, options=soak.options) as command:
+    with soak.command(soak.topic, path, namesrv=soak.cluster.namesrv, follow=follow, options=soak.options) as command:
         begun_s = time.monotonic()
         for number, told in enumerate(command.progress()):
             if rows_of(told) is None:
@@ -166,7 +175,7 @@ def _run_and_kill(soak: Soak, path: Path, *, alone: bool) -> int:
         raise RuntimeError("the run ended before it could be killed")
 
 
-def killed_master(soak: Soak) -> tuple[Checked, dict[str, Any]]:
+def killed_master(soak: Soak) -> Seen:
     """The master gets SIGKILL during the query and stays away for some batches: the slave serves meanwhile."""
     batches: list[int] = []
 
@@ -189,9 +198,38 @@ def killed_master(soak: Soak) -> tuple[Checked, dict[str, Any]]:
         return checked, {"batches": len(batches)}
 
 
-CASES: Mapping[str, Callable[[Soak], tuple[Checked, dict[str, Any]]]] = {
+def fail_master(soak: Soak) -> Seen:
+    """`rmqkit fail-master` during the query: a drill with its own load kills the master, and puts it back."""
+    drill: list[Drilled] = []
+    background = Background({1: [lambda: drill.append(drilled(soak.cluster, soak.outage_s))]})
+    with soak.lake("fail-master") as path:
+        soak.ingest(soak.topic, path, follow=False, options=soak.options, on_batch=background.on_batch, stop=lambda: False)
+        background.join()
+        soak.cluster.wait("in-sync")
+        checked = soak.check(path, soak.expected)
+        if not checked.from_slave:
+            raise RuntimeError("no message came from the slave: the master was not missed")
+        return checked, {"batches": background.batches, "drill": drill[0]._asdict()}
+
+
+def fail_master_following(soak: Soak) -> Seen:
+    """The same while the messages come: they are sent, and read, on both sides of the drill's fault and within."""
+    drill: list[Drilled] = []
+    checked, facts = _follow(
+        soak,
+        f"{soak.topic}-drilled",
+        [lambda: drill.append(drilled(soak.cluster, soak.outage_s))],
+        Through(spread_s=3 * soak.outage_s, patience_s=60.0),
+    )
+    return checked, {**facts, "drill": drill[0]._asdict()}
+
+
+#: what `make soak` does: two ways to run, each through both troubles
+CASES: Mapping[str, Callable[[Soak], Seen]] = {
     "available_now": available_now,
     "follow": follow,
     "killed_driver": killed_driver,
-    "killed_master": killed_master,
+    "killed_driver_following": partial(killed_driver, follow=True),
+    "fail_master": fail_master,
+    "fail_master_following": fail_master_following,
 }

@@ -4,20 +4,25 @@ A body says which message it is and carries its own checksum, so that rows can b
 
     16 digits of the number · 8 of the CRC-32 of what follows, all hexadecimal · random bytes
 
-`python -m tests.soak.filling NAMESRV TOPIC FIRST COUNT SIZE` is one of the processes.
+`python -m tests.soak.filling NAMESRV TOPIC FIRST COUNT SIZE SPREAD PATIENCE` is one of the processes.
 """
 
 import subprocess
 import sys
+import time
 from random import Random
+from typing import NamedTuple
 from zlib import crc32
 
 from rmqkit import Message, Producer
+from rmqkit.errors import ClientError
 
 HEAD_SIZE = 24
 BATCH_SIZE = 524_288
 #: more than a message needs at the front of a batch, less than the broker's own limit of messages
 MESSAGES_MAX = 1000
+#: at least so many batches of a sender who is to last for a while
+SPREAD_BATCHES = 40
 _SOURCE_SIZE = 1 << 20
 
 
@@ -25,26 +30,56 @@ def body(number: int, payload: bytes) -> bytes:
     return b"%016x%08x%s" % (number, crc32(payload), payload)
 
 
-def send(namesrv: str, topic: str, first: int, count: int, size: int) -> None:
-    """Messages `first` to `first + count` of `size` bytes. Raises ClientError when one is not acknowledged."""
+class Through(NamedTuple):
+    """A sender that is to last `spread_s` in many small batches, and sends those that are refused again for `patience_s`:
+    a message may then be there twice, at offsets of its own."""
+
+    spread_s: float = 0.0
+    patience_s: float = 0.0
+
+
+AT_ONCE = Through()
+
+
+def send(namesrv: str, topic: str, first: int, count: int, size: int, through: Through = AT_ONCE) -> None:
+    """Messages `first` to `first + count` of `size` bytes. Raises ClientError when some were never acknowledged."""
     source = Random(first).randbytes(_SOURCE_SIZE + size)
     at_once = max(1, min(MESSAGES_MAX, BATCH_SIZE // size))
+    if through.spread_s:
+        at_once = max(1, min(at_once, count // SPREAD_BATCHES))
+    begun_s = time.monotonic()
     with Producer("soak", namesrv=namesrv, send_msg_timeout_ms=20_000) as producer:
         for begin in range(first, first + count, at_once):
             messages = []
             for number in range(begin, min(begin + at_once, first + count)):
                 at = number * 7919 % _SOURCE_SIZE
                 messages.append(Message(topic, body(number, source[at : at + size - HEAD_SIZE]), tags="soak"))
+            _send_batch(producer, messages, through.patience_s)
+            ahead_s = begun_s + through.spread_s * (begin - first) / count - time.monotonic()
+            time.sleep(max(0.0, ahead_s))
+
+
+def _send_batch(producer: Producer, messages: list[Message], patience_s: float) -> None:
+    until_s = time.monotonic() + patience_s
+    while True:
+        try:
             producer.send_batch(messages)
+            return
+        except ClientError:
+            if time.monotonic() > until_s:
+                raise
+        time.sleep(0.2)
 
 
-def fill(namesrv: str, topic: str, count: int, size: int, *, first: int = 0, processes: int = 2) -> None:
+def fill(
+    namesrv: str, topic: str, count: int, size: int, *, first: int = 0, processes: int = 2, through: Through = AT_ONCE
+) -> None:
     """The same by several processes. Raises RuntimeError with what the first of them said that failed."""
     share = -(-count // processes)
     started = []
     for begin in range(first, first + count, share):
-        arguments = [namesrv, topic, str(begin), str(min(share, first + count - begin)), str(size)]
-        command = [sys.executable, "-m", "tests.soak.filling", *arguments]
+        numbers = [begin, min(share, first + count - begin), size, *through]
+        command = [sys.executable, "-m", "tests.soak.filling", namesrv, topic, *map(str, numbers)]
         started.append(subprocess.Popen(command, stderr=subprocess.PIPE, text=True))
     said = [(process.communicate()[1], process.returncode) for process in started]
     failed = [text for text, code in said if code]
@@ -53,4 +88,4 @@ def fill(namesrv: str, topic: str, count: int, size: int, *, first: int = 0, pro
 
 
 if __name__ == "__main__":
-    send(sys.argv[1], sys.argv[2], *map(int, sys.argv[3:6]))
+    send(sys.argv[1], sys.argv[2], *map(int, sys.argv[3:6]), Through(*map(float, sys.argv[6:8])))

@@ -1,6 +1,6 @@
 """Two ways to run the same ingest: the command in a process of its own, which can be killed, and a session of this process.
 
-Both tell of each micro-batch (`on_batch`, with the rows so far) and ask `stop` between two of them.
+Both tell of each micro-batch (`on_batch`, with the rows so far) and ask `stop` all the time while they follow.
 """
 
 import json
@@ -8,6 +8,8 @@ import os
 import signal
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
@@ -132,17 +134,24 @@ def by_command(namesrv: str, conf: Mapping[str, str]) -> Ingest:
 
     def run(topic: str, path: Path, *, follow, options, on_batch, stop) -> None:
         with Command(topic, path, namesrv=namesrv, follow=follow, options=options, conf=conf) as command:
-            is_told = False
+            watch = threading.Thread(target=_interrupt_when, args=(command, stop), daemon=True)
+            if follow:
+                watch.start()
             for told in command.progress():
                 rows = rows_of(told)
                 if rows is not None:
                     on_batch(rows)
-                    if follow and not is_told and stop():
-                        is_told = True
-                        command.interrupt()
             command.wait()
 
     return run
+
+
+def _interrupt_when(command: Command, stop: Callable[[], bool]) -> None:
+    while command.is_running:
+        if stop():
+            command.interrupt()
+            return
+        time.sleep(0.5)
 
 
 def rows_of(told: Any) -> int | None:

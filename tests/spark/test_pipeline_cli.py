@@ -115,7 +115,7 @@ def no_spark(monkeypatch):
 
     for module in (pipeline, pipeline_figures):
         monkeypatch.setattr(module, "running", running)
-        monkeypatch.setattr(module, "known", lambda topics, namesrv: namesrv)
+        monkeypatch.setattr(module, "known", lambda topics, namesrv, **_more: namesrv)
     return asked
 
 
@@ -313,6 +313,12 @@ class Said(Exception):
             1,
         ),
         (
+            "An error occurred\nCaused by: org.apache.spark.SparkException: Python worker failed to connect back.\n\tat x",
+            "An error occurred: org.apache.spark.SparkException: Python worker failed to connect back: "
+            "the machine was too busy to start one in time; run it again",
+            1,
+        ),
+        (
             "An error occurred while calling o1.start.\n: java.io.IOException: no disk\n\tat x",
             "java.io.IOException: no disk",
             1,
@@ -392,6 +398,7 @@ def test_what_is_wrong_is_said_in_one_line(run, spark, own):
         ((*known, "--option", "tagz=A"), USAGE, "option tagz is not known, did you mean tags?"),
         ((*known, "--master", "local[7]"), USAGE, "this process has a Spark session on local[2]"),
         (("compact", "nowhere"), FAILED, "there is no lake at"),
+        (("replay", "lake", "--to", "new", *known[4:]), FAILED, "there is no topic new; to make it: rmqkit topic create new"),
     ):
         told = run(*words, code=code)
         assert told.err.startswith(f"error: {says}"), told.err

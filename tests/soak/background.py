@@ -1,0 +1,67 @@
+"""What goes on beside an ingest: messages that come meanwhile, and `rmqkit fail-master`, the command, on its cluster."""
+
+import json
+import os
+import subprocess
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+from rmqkit.cluster import Cluster
+from tests.soak.ingesting import RMQKIT
+
+
+class Background:
+    """Threads that begin after so many batches of a query. `errors` are what they raised."""
+
+    def __init__(self, after: Mapping[int, Sequence[Callable[[], object]]]) -> None:
+        self.batches = 0
+        self.errors: list[BaseException] = []
+        self._threads = {
+            batch: [threading.Thread(target=self._run, args=(each,)) for each in of] for batch, of in after.items()
+        }
+
+    def on_batch(self, rows: int) -> None:
+        self.batches += 1
+        for thread in self._threads.get(self.batches, ()):
+            thread.start()
+
+    @property
+    def is_done(self) -> bool:
+        """Whether all of them have begun and ended."""
+        return all(thread.ident and not thread.is_alive() for of in self._threads.values() for thread in of)
+
+    def join(self) -> None:
+        """Raises what the first of them raised that failed, and RuntimeError when there were too few batches for one."""
+        for batch, threads in self._threads.items():
+            for thread in threads:
+                if thread.ident is None:
+                    raise RuntimeError(f"the query ended after {self.batches} batches: nothing was done after {batch}")
+                thread.join()
+        if self.errors:
+            raise self.errors[0]
+
+    def _run(self, what: Callable[[], object]) -> None:
+        try:
+            what()
+        except BaseException as error:
+            self.errors.append(error)
+
+
+class Drilled(NamedTuple):
+    """What the drill said: of its own messages, beside those of the topic that is read."""
+
+    judgement: str
+    facts: int
+    proof: str
+
+
+def drilled(cluster: Cluster, seconds: float) -> Drilled:
+    """`rmqkit fail-master` on that cluster, with a fault of that length. Raises RuntimeError when it is not valid."""
+    command = [RMQKIT, "fail-master", "--cluster", cluster.name, "--seconds", str(seconds), "--json"]
+    environment = {**os.environ, "RMQKIT_HOME": str(cluster.home)}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    if done.returncode:
+        raise RuntimeError(f"fail-master ended with {done.returncode}: {done.stdout[-2000:]}{done.stderr[-2000:]}")
+    told = json.loads(done.stdout)
+    return Drilled(told["judgement"], sum(each["finding"]["facts"] for each in told["promises"]), told["proof"])
