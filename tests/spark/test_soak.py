@@ -74,6 +74,7 @@ def soak(spark, tmp_path_factory):
             size=SIZE,
             batches=5,
             killed_after=2,
+            outage_s=1.5,
             queues=2,
         )
         made.prepare()
