@@ -10,6 +10,7 @@ kept (`format("noop")`), all columns are asked for; a first round that does not 
     tuples     the same reader, the same pulls, a Python tuple a message (`spark_tuples`)
     consumer   no Spark: one PullConsumer, polled until it has seen every message
     parquet    Spark's own scan of the same rows in uncompressed Parquet files
+    prebuilt   no reading: Spark is handed a batch that is there, again and again (`spark_prebuilt`)
     tuned      as arrow, from a broker that may give more messages an answer than by default
 
 Each reads as many rows as there are messages, or the run fails. Without `--write` the figures are printed alone.
@@ -42,7 +43,7 @@ BATCH = 128
 #: what an operator would set on a cluster that feeds a lake
 TUNED = {"maxTransferCountOnMessageInMemory": "1024", "maxTransferBytesOnMessageInMemory": str(2 * 1024 * 1024)}
 BASE = "arrow"
-CONTENDERS = (BASE, "tuples", "consumer", "parquet", "tuned")
+CONTENDERS = (BASE, "tuples", "consumer", "parquet", "prebuilt", "tuned")
 #: what arrow is to be, as a multiple of that contender
 GOALS = {"tuples": 1.5, "parquet": 0.6}
 
@@ -59,6 +60,7 @@ TITLES = {
     "tuples": "the same, a tuple a message",
     "consumer": "`PullConsumer` loop, no Spark",
     "parquet": "Parquet, uncompressed",
+    "prebuilt": "nothing: batches that are there",
     "tuned": "`rocketmq`, broker tuned",
 }
 
@@ -143,6 +145,7 @@ READS: Mapping[str, Callable[[Bench], int]] = {
     "tuples": lambda bench: drain(rocketmq(bench, bench.plain, "rocketmq-tuples")),
     "consumer": poll_all,
     "parquet": lambda bench: drain(bench.spark.read.parquet(bench.parquet)),
+    "prebuilt": lambda bench: drain(rocketmq(bench, bench.plain, "rocketmq-prebuilt")),
     "tuned": lambda bench: drain(rocketmq(bench, bench.tuned)),
 }
 
@@ -185,6 +188,7 @@ def _own_cpu_s() -> tuple[float, float]:
 @contextmanager
 def session(folder: str) -> Iterator[Any]:
     from rmqkit.spark import session as make
+    from tests.bench.spark_prebuilt import PrebuiltSource
     from tests.bench.spark_tuples import TupleSource
 
     root = str(Path(__file__).parents[2])
@@ -192,6 +196,7 @@ def session(folder: str) -> Iterator[Any]:
     spark = make("bench", master="local[2]", conf={"spark.driver.memory": "2g", "spark.local.dir": folder})
     try:
         spark.dataSource.register(TupleSource)
+        spark.dataSource.register(PrebuiltSource)
         yield spark
     finally:
         spark.stop()

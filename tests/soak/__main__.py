@@ -1,6 +1,6 @@
 """`make soak`: 2 million messages of 1 KiB, every case, about ... minutes on 2 processors; findings as JSON on stdout.
 
-`ARGS="--messages 100000 --only follow"` for less; `--write` keeps the findings in `docs/spark/soak.json`.
+`ARGS="--messages 100000 --only follow"` for less; `--write` keeps the findings in `docs/performance/soak.json`.
 Exit code 1 when an offset was missing, there twice, or not one of the topic's.
 """
 
@@ -19,7 +19,7 @@ from rmqkit.testing import clusters
 from tests.soak import cases
 from tests.soak.ingesting import Command, by_command
 
-PAGE = Path(__file__).parents[2] / "docs" / "spark" / "soak.json"
+PAGE = Path(__file__).parents[2] / "docs" / "performance" / "soak.json"
 #: for both JVMs, the checking one and that of the ingest under test
 CONF = {"spark.driver.memory": "2g"}
 

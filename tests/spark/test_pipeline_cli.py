@@ -398,7 +398,11 @@ def test_what_is_wrong_is_said_in_one_line(run, spark, own):
         ((*known, "--option", "tagz=A"), USAGE, "option tagz is not known, did you mean tags?"),
         ((*known, "--master", "local[7]"), USAGE, "this process has a Spark session on local[2]"),
         (("compact", "nowhere"), FAILED, "there is no lake at"),
-        (("replay", "lake", "--to", "new", *known[4:]), FAILED, "there is no topic new; to make it: rmqkit topic create new"),
+        (
+            ("replay", "lake", "--to", "new", *known[4:]),
+            FAILED,
+            "there is no topic new; to make it: rmqkit topic create new",
+        ),
     ):
         told = run(*words, code=code)
         assert told.err.startswith(f"error: {says}"), told.err
