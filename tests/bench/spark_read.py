@@ -241,8 +241,11 @@ the same round, with the smallest and the largest. MB are those of bodies. CPU i
 of Python (Spark's workers, or the consumer's process) and of the JVM.
 
 *Tuples* is the same reader with the same pulls, giving Spark a Python tuple a message. *Parquet* is Spark's own scan of the
-same rows and columns: no broker, no Python. *Tuned* is a broker with {tuned}; by
-default an answer holds 32 messages or 256 KiB.
+same rows and columns: no broker, no Python. *Prebuilt* is a source in Python that reads nothing: it hands Spark the same
+Arrow batch again and again, so it is what Spark itself takes for rows out of Python, and no source can be faster. *Tuned*
+is a broker with {tuned}; by default an answer holds 32 messages or 256 KiB.
+
+{distance}
 """
 
 
@@ -276,14 +279,33 @@ def table(known: Mapping[str, Sequence[Mapping[str, Mapping[str, float]]]]) -> s
 
 
 def section(figures: Mapping[str, Any]) -> str:
-    """The section of the page; what is said of its figures stands in `spark_profile.md`."""
+    """The section of the page."""
     return _TEXT.format(
         table=table(figures["rows"]),
         machine=f"{figures['machine']} {figures['at'][:10]}.",
         queues=QUEUES,
         rounds=max(len(rounds) for rounds in figures["rows"].values()),
         tuned=" and ".join(f"`{key}={value}`" for key, value in TUNED.items()),
+        distance=distance(figures["rows"]),
     )
+
+
+def distance(known: Mapping[str, Sequence[Mapping[str, Mapping[str, float]]]]) -> str:
+    """How far from Parquet any source in Python stays, and how far from that one ours is."""
+    told = []
+    for name, rounds in known.items():
+        if not {"parquet", "prebuilt"} <= rounds[0].keys():
+            continue
+        bound, reached = (
+            statistics.median(each[upper]["perSecond"] / each[lower]["perSecond"] for each in rounds)
+            for upper, lower in (("prebuilt", "parquet"), (BASE, "prebuilt"))
+        )
+        told.append(
+            f"Of {ROWS[name].title} *prebuilt* has {bound:.2f} of Parquet's rate, and the reader {reached:.2f} of that."
+        )
+    if told:
+        told.append("What is between them is a broker and a reader that share the cores with Spark.")
+    return " ".join(told)
 
 
 def main(arguments: Sequence[str]) -> int:
