@@ -59,7 +59,8 @@ def _lacking(pieces: dict[tuple[str, int, int], Row], slaves: list[Row]) -> list
         had.setdefault((row.client, row.broker), set()).add(row.offset)
     broken = []
     for (node, broker), offsets in sorted(had.items()):
-        wanted = {offset for name, offset, _size in pieces if name == broker and offset >= min(offsets)}
+        first = min(offsets)
+        wanted = {offset for name, offset, _size in pieces if name == broker and offset >= first}
         if wanted - offsets:
             broken.append(Broken("", f"{node} lacks {len(wanted - offsets)} pieces from byte {min(wanted - offsets)} on"))
     return broken
