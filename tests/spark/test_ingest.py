@@ -361,7 +361,7 @@ class TestIngest:
 
     @whole
     def test_follow_until_told_to_stop(self, spark, own, tmp_path):
-        """With columns decoded from JSON, which pass through."""
+        """With columns decoded from JSON, which pass through. A second one that would end this one is refused."""
         topic, path = own.topic(), tmp_path / "lake"
         send(own, topic, 0, 5)
         told = []
@@ -369,6 +369,8 @@ class TestIngest:
         def stop():
             if len(told) == 1:
                 told.append(told[0])
+                with pytest.raises(ConfigError, match="runs in this session already"):
+                    ingest(spark, topic, path, namesrv=own.namesrv)
                 own.producer().send(Message(topic, b"no json"))
                 send(own, topic, 5, 8)
             return bool(told) and told[-1].rows == 9

@@ -24,7 +24,7 @@ from rmqkit.spark import ranges
 from rmqkit.spark.options import parse
 from rmqkit.spark.pipelines import batches, forwarding
 from rmqkit.spark.pipelines.folders import Folder, open_folder
-from rmqkit.spark.pipelines.progress import Progress, wait
+from rmqkit.spark.pipelines.progress import Progress, check_alone, wait
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -78,6 +78,7 @@ def copy(
         raise ConfigError(f"{topic} cannot be copied into itself: each copy would be copied again")
     temporary = tempfile.mkdtemp(prefix="rmqkit-copy-") if checkpoint is None else None
     place = open_folder(checkpoint or temporary or "", spark)
+    check_alone(spark, place.uri, batches.query_id(place))
     done = Copied(topic=topic, to_topic=to_topic, checkpoint=None if temporary else place.uri)
     sending = _Sending(place, done, ";".join(to_servers), order, rate, sink_options)
 

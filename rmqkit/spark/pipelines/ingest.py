@@ -22,7 +22,7 @@ from rmqkit.spark.options import Options, parse
 from rmqkit.spark.pipelines import batches, formats, lake
 from rmqkit.spark.pipelines.folders import Folder, open_folder
 from rmqkit.spark.pipelines.log import Log
-from rmqkit.spark.pipelines.progress import Progress, wait
+from rmqkit.spark.pipelines.progress import Progress, check_alone, wait
 from rmqkit.spark.ranges import Ends
 
 if TYPE_CHECKING:
@@ -75,6 +75,7 @@ def ingest(
     format_ = formats.of_packages(packages)
     folder = open_folder(path, spark)
     place = open_folder(checkpoint or f"{folder.uri}/{default_checkpoint(names)}", spark)
+    check_alone(spark, place.uri, batches.query_id(place))
     log = Log(folder)
     given = _source_options(names, namesrv, options, log, format_)
     parsed = parse(given, "stream")

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from rmqkit.errors import ConfigError
 from rmqkit.spark import ranges
 
 if TYPE_CHECKING:
@@ -36,6 +37,14 @@ class Progress(msgspec.Struct, frozen=True):
     #: of a job that is no stream: tasks of the stages that run now
     tasks_done: int = 0
     tasks: int = 0
+
+
+def check_alone(spark: SparkSession, checkpoint: str, query_id: str | None) -> None:
+    """Raises ConfigError when the query of this checkpoint runs in this session: Spark would end it to start anew, and who
+    waits for it could not tell that from its own end."""
+    for query in spark.streams.active:
+        if str(query.id) == query_id:
+            raise ConfigError(f"the query of {checkpoint} runs in this session already: end it first, or name a checkpoint")
 
 
 class Watch:
