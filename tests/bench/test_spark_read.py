@@ -9,6 +9,7 @@ def figures(rate: float) -> dict[str, float]:
 
 def test_a_line_for_each_contender_and_the_ratio_of_each_round():
     rates = {"arrow": 300_000.0, "tuples": 150_000.0, "consumer": 100_000.0, "parquet": 600_000.0, "tuned": 400_000.0}
+    rates["prebuilt"] = 500_000.0
     rounds = [{name: figures(rate * factor) for name, rate in rates.items()} for factor in (1.0, 1.5, 2.0)]
     rounds[0]["tuples"] = figures(300_000.0)
     known = dict.fromkeys(ROWS, rounds)
@@ -19,4 +20,5 @@ def test_a_line_for_each_contender_and_the_ratio_of_each_round():
     assert "| Parquet, uncompressed | 900,000 | 922 | 0.50 [0.50–0.50] | ≥ 0.6 | **no** |" in lines[5]
     text = section({"machine": "2 cores.", "at": "2026-11-22T00:00:00+00:00", "rows": known})
     assert "medians of 3 rounds" in text
+    assert "Of 1 KiB *prebuilt* has 0.83 of Parquet's rate, and the reader 0.60 of that." in text
     assert "2 cores. 2026-11-22." in text

@@ -5,6 +5,7 @@ everything else runs in the shared session.
 """
 
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import ClassVar
 
@@ -36,7 +37,9 @@ class WithoutJava(Command):
 
     def kill(self, *, alone: bool = False) -> None:
         children = psutil.Process(self.pid).children(recursive=True) if self.is_running else []
-        self.programs.extend(child.exe() for child in children if child.is_running())
+        for child in children:
+            with suppress(psutil.Error):  # it ends in this moment
+                self.programs.append(child.exe())
         super().kill(alone=alone)
         assert psutil.wait_procs(children, timeout=60)[1] == [], "processes outlive their driver"
 
