@@ -49,7 +49,7 @@ def without_java(home: Path) -> dict[str, str]:
     tools = home / "tools"
     tools.mkdir()
     for program in [each for folder in ("/bin", "/usr/bin") for each in Path(folder).iterdir()]:
-        if not program.name.startswith("java") and not (tools / program.name).exists():
+        if not program.name.startswith("java") and not os.path.lexists(tools / program.name):
             (tools / program.name).symlink_to(program)
     environment = {key: value for key, value in os.environ.items() if key not in GONE}
     return environment | {
