@@ -3,6 +3,7 @@
 Several workers share the tests out as `tests/helpers/workers.py` says.
 """
 
+import gc
 import os
 
 import pytest
@@ -33,3 +34,9 @@ settings.load_profile(os.environ.get("RMQKIT_HYPOTHESIS", "fast"))
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if hasattr(config, "workerinput"):
         workers.share_out(items)
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Eleven thousand tests are a large heap, and every full collection would go over all of it."""
+    gc.collect()
+    gc.freeze()
