@@ -33,9 +33,9 @@ OURS = re.compile(r"^\s*(?:pyspark\.[\w.]+: )?(rmqkit(?:\.\w+)+): (.+)$", re.MUL
 CALLING = "An error occurred while calling"
 #: what lies below an error of the JVM; the last one of the outermost is why it all failed
 CAUSED = re.compile(r"^Caused by: (?!.*Traceback)(.+)$", re.MULTILINE)
-#: Spark's own first line: [CLASS_OF_ERROR] text. SQLSTATE: 12345
 #: what Spark says when its worker has not reported within seconds, the why of which it does not know
 NO_WORKER = "Python worker failed to connect back"
+#: Spark's own first line: [CLASS_OF_ERROR] text. SQLSTATE: 12345
 SQLSTATE = re.compile(r" SQLSTATE: \w+")
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 import psutil
 
 from rmqkit.cluster import nodefile, ports, processes, readiness, state
-from rmqkit.cluster.description import METRICS_PORT_KEY, PORT_STEP, Description, NodePlan, Setting
+from rmqkit.cluster.description import METRICS_PORT_KEY, Description, NodePlan, Setting
 from rmqkit.cluster.errors import ClusterError
 from rmqkit.cluster.held import signals_held
 from rmqkit.cluster.home import LOG, NODES
@@ -62,28 +62,25 @@ def launch(
 
     `keep_ports`: a node that had a port takes it again. Raises ClusterError; nothing that was started here is left then.
     """
-    moved: dict[str, int] = {}
     deadline_s = time.monotonic() + timeout_s
     for attempt in range(PORT_TRIES):
-        _write_node_files(folder, description, plans, moved, keep_ports=keep_ports, note=note)
+        _write_node_files(folder, description, plans, keep_ports=keep_ports, note=note)
         try:
             _start(folder, description, plans, lifeline, deadline_s, note, waiting)
             return
         except readiness.NodeDied as died:
             process = next(plan.process for plan in plans if plan.node == died.node)
             own = node_folder(folder, process)
-            moved = _taken_since(folder, description, plans) if description.any_port else {}
-            again = moved or (description.any_port and _found_taken(own, died.log_from))
+            again = description.any_port and _found_taken(own, died.log_from)
             if not again or attempt == PORT_TRIES - 1:
                 raise _death(own, died.log_from) from None
-            note(f"a port was taken meanwhile; {', '.join(moved)} moves on" if moved else "a port was taken for a moment")
+            note(f"a port of {died.node} was taken meanwhile; all ports are looked for again")
 
 
 def _write_node_files(
     folder: Path,
     description: Description,
     plans: Sequence[NodePlan],
-    moved: dict[str, int],
     *,
     keep_ports: bool,
     note: Note,
@@ -100,7 +97,7 @@ def _write_node_files(
 
     def wanted(plan: NodePlan) -> int:
         kept = nodefile.port_of(there[plan.node]) if keep_ports else None
-        return moved.get(plan.node) or kept or plan.port
+        return kept or plan.port
 
     if keep_ports:
         known = [plan.ports(port) for plan in plans if (port := nodefile.port_of(there[plan.node])) is not None]
@@ -263,25 +260,8 @@ def alive_of(folder: Path, known: state.State) -> Callable[[str], bool]:
     return alive
 
 
-def _taken_since(folder: Path, description: Description, plans: Sequence[NodePlan]) -> dict[str, int]:
-    """Nodes, none of which runs any more, whose ports are not free all the same, and where they may look next."""
-    moved = {}
-    for plan in plans:
-        content = nodefile.load(node_folder(folder, plan.node))
-        port = nodefile.port_of(content)
-        if port is not None and not all(ports.is_free(description.bound, each) for each in plan.ports(port)):
-            moved[plan.node] = port + PORT_STEP
-        elif port is not None and plan.metrics_port and not ports.is_free(description.bound, _metrics_port(content)):
-            moved[plan.node] = port  # its metrics look further by themselves
-        elif port is not None and plan.container:
-            own = nodefile.container_port(node_folder(folder, plan.container))
-            if own is not None and not ports.is_free(LOOPBACK, own):
-                moved[plan.node] = port  # so does its process
-    return moved
-
-
 def _found_taken(folder: Path, log_from: int) -> bool:
-    """Whether a node ended since a port was taken, though it may be free by now: that of a probe, of a node that ended."""
+    """Whether a node ended because it found a port taken. That port may be free by now, so only the node can tell."""
     return any(TAKEN_ADVICE in line for line in processes.last_lines(folder, LAST_LINES, log_from))
 
 

@@ -2,7 +2,7 @@
 
 A port is free when a socket can be bound there as a node will bind its own. Without `any_port` a taken one is an
 error that names its owner; with it the node moves on by ten until all of its ports are free. Somebody may take a port
-between the look and the node's start: `up` then sees the node end, looks again and moves on once more.
+between the look and the node's start: `up` then reads it in the log of the node that ended, and looks again.
 """
 
 from __future__ import annotations

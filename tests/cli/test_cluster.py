@@ -295,7 +295,7 @@ def test_any_port_moves_on(shell, monkeypatch):
 
 def test_a_port_that_was_taken_for_a_moment_is_tried_again(shell, monkeypatch):
     base = free_base()
-    look, holder = launch._taken_since, socket.socket()
+    look, holder = launch._found_taken, socket.socket()
 
     def freed_before_the_look(*given):
         holder.close()
@@ -305,12 +305,12 @@ def test_a_port_that_was_taken_for_a_moment_is_tried_again(shell, monkeypatch):
         return port == base or is_free(host, port)
 
     is_free = ports.is_free
-    monkeypatch.setattr(launch, "_taken_since", freed_before_the_look)
+    monkeypatch.setattr(launch, "_found_taken", freed_before_the_look)
     monkeypatch.setattr(ports.choose, "__kwdefaults__", {**ports.choose.__kwdefaults__, "free": free_at_first_sight})
     with holder:
         holder.bind(("127.0.0.1", base))
         done = shell.run("cluster", "up", "--any-port", "--base-port", base, *ALONE, "--json")
-    assert "a port was taken" in done.stderr
+    assert "a port of ns-0 was taken meanwhile" in done.stderr
     assert json.loads(done.stdout)["namesrv"].endswith(f":{base}")
 
 

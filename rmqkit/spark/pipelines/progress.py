@@ -44,7 +44,7 @@ def check_alone(spark: SparkSession, checkpoint: str, query_id: str | None) -> N
     waits for it could not tell that from its own end."""
     for query in spark.streams.active:
         if str(query.id) == query_id:
-            raise ConfigError(f"the query of {checkpoint} runs in this session already: end it first, or name a checkpoint")
+            raise ConfigError(f"the query of {checkpoint} runs in this session already: end it first, or name another one")
 
 
 class Watch:
