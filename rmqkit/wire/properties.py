@@ -124,6 +124,12 @@ def find(properties: bytes, name: bytes) -> bytes | None:
     return None if found is None else properties[found[1] : found[2]]
 
 
+def waits_for_store(properties: bytes) -> bool:
+    """Whether the message's sender wants to wait for disk and copies (`Message.isWaitStoreMsgOK`)."""
+    value = find(properties, b"WAIT")
+    return value is None or value.lower() == b"true"
+
+
 def remove(properties: bytes, name: bytes) -> bytes:
     """Without any pair of that name."""
     while (found := _span(properties, name, empty_too=True)) is not None:

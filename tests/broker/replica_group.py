@@ -108,10 +108,18 @@ class Group:
         assert not isinstance(found[0], CallFailed), found[0]
         return found[0]
 
-    def send(self, body: bytes = b"x", *, topic: str = "T", node: str = "broker-0", properties: str = "") -> Reply:
+    def send(
+        self,
+        body: bytes = b"x",
+        *,
+        topic: str = "T",
+        node: str = "broker-0",
+        properties: str = "",
+        is_batch: bool = False,
+    ) -> Reply:
         request = SendMessageRequestV2(
             producer_group="p", topic=topic, default_topic="TBW102", default_topic_queue_nums=4, queue_id=0,
-            sys_flag=0, born_timestamp=1, flag=0, properties=properties,
+            sys_flag=0, born_timestamp=1, flag=0, properties=properties, batch=is_batch,
         )  # fmt: skip
         return self.ask(node, RequestCode.SEND_MESSAGE_V2, request, body)
 

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from rmqkit.sim.cluster import SMALL_FILES
+from rmqkit.wire.batch import BatchMessage, encode_batch
 from rmqkit.wire.codes import RequestCode
 from tests.broker.replica_group import Group
 
@@ -113,6 +114,21 @@ def test_wait_false_waits_for_nobody():
     began_ms = group.world.now_ms
     assert group.send(properties="WAIT\x01false\x02").code == 0
     assert group.world.now_ms - began_ms < 500
+
+
+def test_a_missing_quorum_refuses_only_messages_that_wait_for_copies():
+    """`CommitLog.asyncPutMessage` counts replicas only if `needHandleHA`, which WAIT=false makes false."""
+    group = Group(slaves=1, totalReplicas=2).in_sync()
+    group.world.kill("broker-1")
+    group.in_sync(1)
+    assert group.send(topic="New", properties="WAIT\x01false\x02").code == 0
+    assert group.send(topic="New", properties="WAIT\x01FALSE\x02DELAY\x011\x02").code == 0
+    batch = encode_batch([BatchMessage(0, b"a", b""), BatchMessage(0, b"b", b"")])
+    assert group.send(batch, topic="New", properties="WAIT\x01false\x02", is_batch=True).code == 0
+    for properties in ("", "WAIT\x01true\x02", "WAIT\x01TRUE\x02"):
+        answer = group.send(topic="New", properties=properties)
+        assert (answer.code, answer.remark[:29]) == (1, "in-sync replicas not enough: ")
+    assert group.master.store.queue_range("New", 0).offset_max == 3
 
 
 def test_an_async_master_waits_for_nobody_and_is_copied():

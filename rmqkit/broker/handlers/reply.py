@@ -11,6 +11,7 @@ Source: `broker/.../processor/ReplyMessageProcessor.java`.
 
 from typing import TYPE_CHECKING
 
+from rmqkit.broker.handlers.send import check_blocked
 from rmqkit.broker.names import topic_fault
 from rmqkit.runtime.calls import LATER, Call, CallFailed, Handlers, Outcome, Refused, Response
 from rmqkit.store.contract import Put, PutStatus
@@ -80,8 +81,7 @@ def reply(broker: "Broker", call: Call[SendRequest]) -> Response:
 def _checked_topic(broker: "Broker", call: Call[SendRequest]) -> "TopicConfig":
     """The reply topic's configuration. A reply makes no topic: that of its own cluster is there from the start."""
     name = call.args.topic
-    if broker.send_blocked:
-        raise Refused(broker.send_blocked_code, broker.send_blocked)
+    check_blocked(broker, call.args)
     fault = topic_fault(name)
     if fault:
         raise Refused(ResponseCode.INVALID_PARAMETER, fault)
@@ -130,7 +130,7 @@ def _ended(broker: "Broker", call: Call[SendRequest], queue_id: int, properties:
         put = _put(broker, call, queue_id, properties)
         result = broker.store.append(put)
         if result.status is PutStatus.PUT_OK and not why:
-            wait = properties.get(props.PROPERTY_WAIT_STORE_MSG_OK, "true").lower() != "false"
+            wait = props.waits_for_store((call.args.properties or "").encode())
             unique = properties.get(props.PROPERTY_UNIQ_KEY, "").encode()
             broker.puts.park(call, queue_id, unique, result, wait)
             return LATER

@@ -232,16 +232,29 @@ def _send_batch(broker: "Broker", call: Call[SendRequest], config: "TopicConfig"
         return broker.puts.refusal(result.status)
     shared = (args.properties or "").encode()
     unique = props.find(shared, b"UNIQ_KEY") or b""
-    broker.puts.park(call, queue_id, unique, result, props.find(shared, b"WAIT") != b"false")
+    broker.puts.park(call, queue_id, unique, result, props.waits_for_store(shared))
     return LATER
+
+
+def check_blocked(broker: "Broker", args: SendRequest) -> None:
+    """Raise `Refused` while the broker takes no messages.
+
+    A missing quorum refuses only messages that wait for copies: upstream counts replicas for no other
+    (`CommitLog.needHandleHA`).
+    """
+    blocked = broker.send_blocked
+    if not blocked:
+        return
+    is_quorum_missing = blocked == broker.replication.acks.too_few
+    if not is_quorum_missing or props.waits_for_store((args.properties or "").encode()):
+        raise Refused(broker.send_blocked_code, blocked)
 
 
 def _checked_topic(broker: "Broker", call: Call[SendRequest]) -> "TopicConfig":
     """The slow way to a topic's configuration: everything that can forbid a send, then auto-creation."""
     args = call.args
     topic = args.topic
-    if broker.send_blocked:
-        raise Refused(broker.send_blocked_code, broker.send_blocked)
+    check_blocked(broker, args)
     fault = topic_fault(topic)
     if fault:
         raise Refused(ResponseCode.INVALID_PARAMETER, fault)
@@ -276,7 +289,7 @@ def _special(broker: "Broker", args: SendRequest, properties: bytes) -> tuple[by
         _refuse_transaction(broker)
     if any(name in mapping for name in ("INNER_NUM", "INNER_BASE", "INNER_MULTI_DISPATCH")):
         raise Refused(ResponseCode.MESSAGE_ILLEGAL, "inner batches and multi-dispatch are not supported by this broker yet")
-    wait = mapping.get("WAIT", "true").lower() != "false"
+    wait = props.waits_for_store(properties)
     for name in _OWN:
         mapping.pop(name, None)
     return props.encode(mapping), wait, level

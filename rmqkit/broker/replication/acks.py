@@ -6,9 +6,10 @@ The copies a put of a SYNC_MASTER needs, its own included:
     quorum (totalReplicas > 1)   inSyncReplicas; with enableAutoInSyncReplicas as many as are in sync, from inSyncReplicas
                                  down to minInSyncReplicas; fewer in sync than needed: puts are refused, nothing is stored
 
-An ASYNC_MASTER waits for nobody, nor does a message with WAIT=false. Waiting is by offset, in one table for each number of
-copies: the offset that the (n-1)th of the counted slaves has reached ends all waits up to it. A slow slave thus
-delays only those puts that need it. A wait ends at `slaveTimeout` with FLUSH_SLAVE_TIMEOUT: stored, copies unknown.
+An ASYNC_MASTER waits for no slave. Neither does a message with WAIT=false, and a missing quorum does
+not refuse it. Waiting is by offset, in one table for each number of copies: the offset that the
+(n-1)th of the counted slaves has reached ends all waits up to it. A slow slave thus delays only those
+puts that need it. A wait ends at `slaveTimeout` with FLUSH_SLAVE_TIMEOUT: stored, copies unknown.
 
 Source: `store/.../CommitLog.{needHandleHA,calcNeedAckNums,handleHA}`, `store/.../ha/GroupTransferService.java`.
 """
