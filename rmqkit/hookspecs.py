@@ -27,22 +27,22 @@ Factory = Callable[..., Any]
 
 
 @hookspec
-def rmqkit_storage_engines() -> Mapping[str, Factory]:  # type: ignore[empty-body]
+def rmqkit_storage_engines() -> Mapping[str, Factory]:
     """Storage engines, chosen by `storageEngine`. Factory: `(parts: EngineParts) -> StorageEngine`."""
 
 
 @hookspec
-def rmqkit_fault_policies() -> Mapping[str, Factory]:  # type: ignore[empty-body]
+def rmqkit_fault_policies() -> Mapping[str, Factory]:
     """How a producer chooses among brokers, chosen by its `fault_policy`. Factory: `() -> FaultPolicy`."""
 
 
 @hookspec
-def rmqkit_lock_modes() -> Mapping[str, Factory]:  # type: ignore[empty-body]
+def rmqkit_lock_modes() -> Mapping[str, Factory]:
     """Who grants the queue locks of ordered consumption, chosen by `lockMode`. Factory: `(broker: Broker) -> LockMode`."""
 
 
 @hookspec
-def rmqkit_escape_strategies() -> Mapping[str, Factory]:  # type: ignore[empty-body]
+def rmqkit_escape_strategies() -> Mapping[str, Factory]:
     """Where an acting master puts messages that are due, chosen by `escapeStrategy`.
 
     Factory: `(broker: Broker) -> EscapeStrategy`.
@@ -50,27 +50,27 @@ def rmqkit_escape_strategies() -> Mapping[str, Factory]:  # type: ignore[empty-b
 
 
 @hookspec
-def rmqkit_filters() -> Mapping[str, Factory]:  # type: ignore[empty-body]
+def rmqkit_filters() -> Mapping[str, Factory]:
     """How subscriptions say which messages they want, chosen by their `expressionType`. Factory: `() -> Filter`."""
 
 
 @hookspec
-def rmqkit_allocators() -> Mapping[str, Factory]:  # type: ignore[empty-body]
+def rmqkit_allocators() -> Mapping[str, Factory]:
     """How a group's queues are shared, chosen by a consumer's `allocator`. Factory: `() -> Allocator`."""
 
 
 @hookspec
-def rmqkit_faults() -> Mapping[str, Factory]:  # type: ignore[empty-body]
+def rmqkit_faults() -> Mapping[str, Factory]:
     """What drills do to nodes, chosen by a plan's `fault`. Factory: `() -> Fault`."""
 
 
 @hookspec
-def rmqkit_promises() -> Mapping[str, Factory]:  # type: ignore[empty-body]
+def rmqkit_promises() -> Mapping[str, Factory]:
     """What drills check over their history; every one that applies. Factory: `() -> Promise`."""
 
 
 @hookspec
-def rmqkit_handlers() -> Mapping[str, Factory]:  # type: ignore[empty-body]
+def rmqkit_handlers() -> Mapping[str, Factory]:
     """Request codes of a broker, switched on by naming them in `plugins`.
 
     Factory: `(settings: Mapping[str, str]) -> Handlers`.
@@ -78,7 +78,7 @@ def rmqkit_handlers() -> Mapping[str, Factory]:  # type: ignore[empty-body]
 
 
 @hookspec
-def rmqkit_duties() -> Mapping[str, Factory]:  # type: ignore[empty-body]
+def rmqkit_duties() -> Mapping[str, Factory]:
     """Background work of a broker, switched on by naming it in `plugins`.
 
     Factory: `(broker: Broker, settings: Mapping[str, str]) -> Run`.
@@ -86,5 +86,5 @@ def rmqkit_duties() -> Mapping[str, Factory]:  # type: ignore[empty-body]
 
 
 @hookspec
-def rmqkit_commands() -> Mapping[str, Factory]:  # type: ignore[empty-body]
+def rmqkit_commands() -> Mapping[str, Factory]:
     """Sub-commands of `rmqkit`. Factory: `() -> typer.Typer`."""

@@ -158,7 +158,7 @@ class Producer:
         Waits for room when `pending_max` messages are on their way already.
         """
         retries = self._settings.retry_times_when_send_async_failed
-        return self._submit(message, queue, ordering_key, timeout_ms, retries)  # type: ignore[return-value]
+        return self._submit(message, queue, ordering_key, timeout_ms, retries)  # type: ignore[return-value]  # None is for one-way sends
 
     def send_oneway(self, message: Message, queue: MessageQueue | None = None, *, ordering_key: str | None = None) -> None:
         """Send without an answer: it may be lost and nobody will know. Raises InvalidMessage, ClientClosed."""
@@ -181,7 +181,7 @@ class Producer:
     ) -> "Future[SendResult]":
         outgoing = self._prepare.batch(messages, _wall_ms())
         retries = self._settings.retry_times_when_send_failed
-        return self._put(outgoing, queue, None, timeout_ms, retries)  # type: ignore[return-value]
+        return self._put(outgoing, queue, None, timeout_ms, retries)  # type: ignore[return-value]  # None is for one-way sends
 
     # --- requests
 

@@ -15,6 +15,7 @@ from array import array
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from rmqkit.errors import ClientError
@@ -160,7 +161,7 @@ class Sending:
             self._room.acquire()
             if self.load.rate is None:
                 due_ns = time.monotonic_ns()
-            self._start(due_ns).add_done_callback(lambda future, due_ns=due_ns: self._done(future, due_ns))  # type: ignore[misc]
+            self._start(due_ns).add_done_callback(partial(self._done, due_ns=due_ns))
             self._tell(self.measured.messages)
         for _ in range(self.load.in_flight):
             self._room.acquire()

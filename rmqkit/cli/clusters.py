@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Iterator
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -196,7 +196,7 @@ def warn_of_open_doors(bind: str) -> None:
         output.note(f"warning: nodes listen on {bind} without access control: whoever reaches them may read and write")
 
 
-def print_banner(status: dict, started: bool) -> None:  # type: ignore[type-arg]
+def print_banner(status: dict[str, Any], started: bool) -> None:
     name = status["name"]
     print(f"cluster {name} is up" if started else f"cluster {name} is up already")
     print()

@@ -99,7 +99,7 @@ def _tell(error: RmqkitError) -> int:
 
 def _tell_usage(error: Exception) -> int:
     if type(error).__name__ == "NoArgsIsHelpError":
-        print(error.format_message())  # type: ignore[attr-defined]
+        print(error.format_message())  # type: ignore[attr-defined]  # click is typer's own copy or not
     else:
         print(f"error: {usage_line(error)}", file=sys.stderr)
     return USAGE

@@ -57,7 +57,7 @@ class ActingDriver(SimDriver):
     def _prepared(self, broker: Broker) -> None:
         super()._prepared(broker)
         broker.roles.on_change.append(partial(self._role_changed, broker.name))
-        broker.locks.table.live_ms = self.acting.lease_ms  # type: ignore[attr-defined]
+        broker.locks.table.live_ms = self.acting.lease_ms  # type: ignore[attr-defined]  # of the loose mode only
 
     # --- the course
 

@@ -107,7 +107,7 @@ class SimDriver:
                 self._taken_back.add((broker.name, group, queue_id))
             return commit(group, topic, queue_id, offset)
 
-        broker.offsets.commit = noted  # type: ignore[method-assign]
+        broker.offsets.commit = noted  # type: ignore[method-assign]  # watched for the history
         cut = broker.offsets.cut
 
         def cut_noted(end: Callable[[str, int], int]) -> None:
@@ -118,7 +118,7 @@ class SimDriver:
                 if broker.offsets.query(group, TOPIC, queue) < before[name, group, queue]:
                     self._taken_back.add((name, group, queue))
 
-        broker.offsets.cut = cut_noted  # type: ignore[method-assign]
+        broker.offsets.cut = cut_noted  # type: ignore[method-assign]  # watched for the history
         if self.plan.breaks:
             defects.plant(broker, self.plan.breaks)
 

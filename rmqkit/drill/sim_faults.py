@@ -13,6 +13,7 @@ is an event of its own in the history; the table of promises is asked for the wo
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from random import Random
 from typing import NamedTuple
 
@@ -160,7 +161,7 @@ class Series:
 
     def begin(self, driver: Driver, node: DrillNode) -> None:
         for step in self.steps:
-            _simulated(driver).later(step.at_ms, lambda step=step: self._begin(driver, step))  # type: ignore[misc]
+            _simulated(driver).later(step.at_ms, partial(self._begin, driver, step))
 
     def _begin(self, driver: Driver, step: Step) -> None:
         if step not in self._left:

@@ -7,6 +7,7 @@ import queue
 import socket
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 #: (family, sockaddr) to try in order
@@ -54,4 +55,4 @@ class Resolver:
                 error = failure
             except UnicodeError:
                 error = OSError(f"{host!r} is not a host name")
-            self._post(lambda then=then, targets=targets, error=error: then(targets, error))  # type: ignore[misc]
+            self._post(partial(then, targets, error))

@@ -126,7 +126,7 @@ def _struct(fields: Sequence[dict[str, Any]], path: str) -> tuple[Any, list[pa.F
         kind, arrow_type = _type(field["type"], path + name)
         kinds[name] = kind | None
         arrow.append(pa.field(name, arrow_type))
-    return TypedDict("Row", kinds, total=False), arrow  # type: ignore[operator]
+    return TypedDict("Row", kinds, total=False), arrow  # type: ignore[operator]  # a type made at run time
 
 
 def _type(given: Any, path: str) -> tuple[Any, pa.DataType]:
@@ -141,8 +141,8 @@ def _type(given: Any, path: str) -> tuple[Any, pa.DataType]:
         return kind, pa.struct(fields)
     elif given["type"] == "array":
         kind, arrow_type = _type(given["elementType"], f"{path}[]")
-        return list[kind | None], pa.list_(pa.field("element", arrow_type))  # type: ignore[valid-type]
+        return list[kind | None], pa.list_(pa.field("element", arrow_type))  # type: ignore[valid-type]  # made at run time
     elif given["type"] == "map" and given["keyType"] == "string":
         kind, arrow_type = _type(given["valueType"], f"{path}{{}}")
-        return dict[str, kind | None], pa.map_(pa.string(), pa.field("value", arrow_type))  # type: ignore[valid-type]
+        return dict[str, kind | None], pa.map_(pa.string(), pa.field("value", arrow_type))  # type: ignore[valid-type]  # made at run time
     raise ConfigError(f"decode=json cannot read a column of type {given!r} ({path})")

@@ -131,7 +131,7 @@ class RequestDecoder(Generic[E]):
 
     def __init__(self, schema: type[E]) -> None:
         self.schema = schema
-        self._read_binary = _BINARY_READERS.get(schema)
+        self._read_binary: Callable[[bytes], TypedHead[E] | None] | None = _BINARY_READERS.get(schema)
         fields: list[Any] = [("code", int)]
         required = any(f.required for f in msgspec.structs.fields(schema))
         if required:
@@ -140,7 +140,7 @@ class RequestDecoder(Generic[E]):
             fields.append(("ext", schema, msgspec.field(default_factory=schema)))
         fields += [("flag", int, 0), ("opaque", int, 0), ("version", int, 0), ("language", str | int | None, "JAVA")]
         typed = msgspec.defstruct(f"{schema.__name__}Head", fields, rename={"ext": "extFields"})
-        self._fast: Callable[[bytes], TypedHead[E]] = msgspec.json.Decoder(typed, strict=False).decode  # type: ignore[assignment]
+        self._fast: Callable[[bytes], TypedHead[E]] = msgspec.json.Decoder(typed, strict=False).decode  # type: ignore[assignment]  # a class made here
 
     def decode(self, frame: Frame) -> TypedHead[E]:
         """Raises BadHeader (answer it) or RemoteProtocolError (close the connection)."""
@@ -148,7 +148,7 @@ class RequestDecoder(Generic[E]):
             if self._read_binary is not None:
                 read = self._read_binary(frame.header)
                 if read is not None:
-                    return read  # type: ignore[no-any-return]
+                    return read
         elif frame.codec == CODEC_JSON:
             try:
                 head = self._fast(frame.header)

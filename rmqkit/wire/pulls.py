@@ -75,7 +75,7 @@ def read_pull(header: bytes) -> PullHead | None:
             if len(_patterns) >= SEEN_MAX:
                 _patterns.clear()
             _patterns[around] = pattern
-    ext: PullMessageRequest = pattern.__copy__()  # type: ignore[attr-defined]
+    ext: PullMessageRequest = pattern.__copy__()  # type: ignore[attr-defined]  # msgspec.Struct has it, its stub not
     ext.queue_offset = int(offset)
     ext.commit_offset = int(commit)
     return PullHead(code, ext, flag, opaque, version, language)

@@ -75,7 +75,7 @@ def read_send(header: bytes) -> SendHead | None:
         properties = header[start:end].decode()
     except UnicodeDecodeError:
         return None
-    ext: SendMessageRequestV2 = pattern.__copy__()  # type: ignore[attr-defined]
+    ext: SendMessageRequestV2 = pattern.__copy__()  # type: ignore[attr-defined]  # msgspec.Struct has it, its stub not
     ext.born_timestamp = int(born_ms)
     ext.properties = properties
     return SendHead(code, ext, flag, opaque, version, language)

@@ -18,7 +18,7 @@ Source: `client/.../trace/TraceDataEncoder.java`, `TraceConstants.java`, `TraceB
 
 from collections.abc import Callable, Sequence
 from enum import IntEnum, StrEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
 
@@ -151,14 +151,14 @@ def _read(texts: Sequence[str]) -> TraceRecord | None:
         return None
     if kind is TraceType.PUB and len(given) == 12:
         names.remove("offset_msg_id")
-    values: dict[str, object] = {}
+    values: dict[str, Any] = {}
     # A longer record is a newer client's: what it has more comes last.
     for name, text in zip(names, given, strict=False):
         try:
             values[name] = _reader(name)(text)
         except ValueError:
             return None
-    return TraceRecord(kind, **values)  # type: ignore[arg-type]
+    return TraceRecord(kind, **values)
 
 
 _TYPES = frozenset(each.value for each in TraceType)
