@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from rmqkit.cli.finding import find_namesrv
+from rmqkit.cli.finding import find_namesrv, local_cluster
 from rmqkit.cli.usage import Failed, Unreachable, UsageError
-from rmqkit.errors import BrokerError, NoRoute
+from rmqkit.errors import BrokerError, ClientError, NoRoute
 from rmqkit.wire.codes import RequestCode, ResponseCode
 from rmqkit.wire.topic_names import DLQ_PREFIX, RETRY_PREFIX, SYSTEM_PREFIX
 
 if TYPE_CHECKING:
     from rmqkit import Admin
+    from rmqkit.cluster.description import NodePlan
+
+T = TypeVar("T")
 
 SYSTEM_PREFIXES = (RETRY_PREFIX, DLQ_PREFIX, SYSTEM_PREFIX.upper(), SYSTEM_PREFIX)
 
@@ -92,6 +95,11 @@ def has_offsets(admin: Any, group: str) -> bool:
 NAMESERVER = "nameserver"
 
 
+def wire_broker(plan: NodePlan) -> str:
+    """A broker as requests name it: `broker-a` is a master, `broker-a:1` its slave."""
+    return f"{plan.broker_name}:{plan.broker_id}" if plan.broker_id else plan.broker_name
+
+
 def node_named(name: str | None, namesrv: str | None) -> str | None:
     """A node by its name in `cluster status`, as requests name it: broker-a-0 is broker-a. Anything else stays.
 
@@ -106,7 +114,7 @@ def node_named(name: str | None, namesrv: str | None) -> str | None:
         plans = cluster.description.nodes()
         for plan in plans:
             if plan.node == name and plan.is_broker:
-                return f"{plan.broker_name}:{plan.broker_id}" if plan.broker_id else plan.broker_name
+                return wire_broker(plan)
             if plan.node == name and sum(not each.is_broker for each in plans) == 1:
                 return NAMESERVER
             if plan.node == name:
@@ -121,6 +129,50 @@ def check_brokers(admin: Any) -> None:
     """Raises Unreachable when no broker is up: name servers then know no topic, and nothing can be asked."""
     if not admin.cluster_info().broker_addr_table:
         raise Unreachable("no broker is registered at the name servers; start one, here with `rmqkit cluster start`")
+
+
+def brokers_of(admin: Any, node: str | None) -> list[str]:
+    """The broker that was named, or every registered one: `name` is a master, `name:id` a slave.
+
+    Raises Unreachable if no broker is registered.
+    """
+    if node is not None:
+        return [node]
+    check_brokers(admin)
+    groups = admin.cluster_info().broker_addr_table
+    return [
+        f"{name}:{broker_id}" if broker_id else name
+        for name in sorted(groups)
+        for broker_id in sorted(groups[name].broker_addrs)
+    ]
+
+
+def absent_brokers(namesrv: str | None, present: Iterable[str]) -> dict[str, ClientError]:
+    """The brokers of a local cluster that are not registered, each with that as its error."""
+    from rmqkit.cluster import ClusterError
+
+    with contextlib.suppress(ClusterError):
+        cluster = local_cluster(namesrv)
+        plans = cluster.description.nodes() if cluster is not None else []
+        names = {wire_broker(plan): plan.node for plan in plans if plan.is_broker}
+        return {
+            name: ClientError(f"{node} is not registered at the name servers; see `rmqkit explain {node}`")
+            for name, node in names.items()
+            if name not in set(present)
+        }
+    return {}
+
+
+def ask_each(nodes: Iterable[str], ask: Callable[[str], T]) -> tuple[dict[str, T], dict[str, ClientError]]:
+    """The answer of each node, and the error of each node that gave none."""
+    answers: dict[str, T] = {}
+    errors: dict[str, ClientError] = {}
+    for node in nodes:
+        try:
+            answers[node] = ask(node)
+        except ClientError as error:
+            errors[node] = error
+    return answers, errors
 
 
 def nearest(word: str, known: list[str]) -> str:

@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rmqkit.cli import output
-from rmqkit.cli.asking import admin_of, check_brokers, node_named
+from rmqkit.cli.asking import admin_of, ask_each, brokers_of, check_brokers, node_named
 from rmqkit.cli.complete import nodes
 from rmqkit.cli.finding import Json, Namesrv
 from rmqkit.cli.times import show_time
 from rmqkit.cli.usage import Failed
-from rmqkit.errors import ClientError
 
 if TYPE_CHECKING:
     from rmqkit.wire.bodies import HARuntimeInfo
@@ -40,18 +39,11 @@ def status(
     node = node_named(node, namesrv)
     with admin_of(namesrv) as admin:
         check_brokers(admin)
-        names = [node] if node else members(admin)
-        found: dict[str, Facts] = {}
-        failed: dict[str, str] = {}
-        for name in names:
-            try:
-                found[name] = admin.broker_runtime(name)
-            except ClientError as error:
-                if node:
-                    raise
-                failed[name] = str(error)
+        found, failed = ask_each(brokers_of(admin, node), admin.broker_runtime)
+    if node and failed:
+        raise failed[node]
     if json:
-        output.document({**found, **{name: {"error": text} for name, text in failed.items()}})
+        output.document({**found, **{name: {"error": str(error)} for name, error in failed.items()}})
     else:
         for number, (name, facts) in enumerate(found.items()):
             print(f"{chr(10) if number else ''}# {name}")
@@ -59,8 +51,8 @@ def status(
             width = max((len(key) for key, _value in lines), default=0)
             for key, value in lines:
                 print(f"{key:{width}}  {value}")
-        for name, text in failed.items():
-            output.note(f"{name}: {text}")
+        for name, error in failed.items():
+            output.note(f"{name}: {error}")
     if failed:
         raise Failed("")
 
@@ -73,7 +65,7 @@ def ha(node: Node = None, namesrv: Namesrv = None, json: Json = False) -> None:
     node = node_named(node, namesrv)
     with admin_of(namesrv) as admin:
         check_brokers(admin)
-        found = {name: admin.ha_status(name) for name in ([node] if node else members(admin))}
+        found = {name: admin.ha_status(name) for name in brokers_of(admin, node)}
     if json:
         output.document({name: ha_fields(info) for name, info in found.items()})
         return
@@ -115,16 +107,6 @@ def ha_fields(info: HARuntimeInfo) -> dict[str, Any]:
         "last_report": show_time(client.last_write_timestamp),
         "bytes_a_second": client.transferred_byte_in_second,
     }
-
-
-def members(admin: Any) -> list[str]:
-    """`name` for masters, `name:id` for the others."""
-    groups = admin.cluster_info().broker_addr_table
-    return [
-        f"{name}:{broker_id}" if broker_id else name
-        for name in sorted(groups)
-        for broker_id in sorted(groups[name].broker_addrs)
-    ]
 
 
 def readable(facts: Facts) -> list[tuple[str, str]]:

@@ -13,10 +13,10 @@ from typing import Annotated, Any
 import typer
 
 from rmqkit.cli import output
-from rmqkit.cli.asking import NAMESERVER, admin_of, check_brokers, node_named
+from rmqkit.cli.asking import NAMESERVER, absent_brokers, admin_of, ask_each, brokers_of, node_named
 from rmqkit.cli.commands import group
 from rmqkit.cli.complete import bare_setting_keys, nodes, nodes_and_setting_keys, nodes_and_settings
-from rmqkit.cli.finding import Json, Namesrv
+from rmqkit.cli.finding import Json, Namesrv, find_namesrv
 from rmqkit.cli.usage import Failed, UsageError
 from rmqkit.settings.keys import KIND_NAMES, KINDS, ROWS, find
 from rmqkit.settings.table import Row, Status, allowed_text, show
@@ -57,7 +57,7 @@ def get(
         raise Failed(f"{key} has no value at {', '.join(found)}")
     if json:
         output.document({"key": key, "nodes": found})
-    elif len(found) == 1:
+    elif len(set(found.values())) == 1:
         print(next(iter(found.values())))
     else:
         output.table(("node", "value"), [(name, "-" if value is None else value) for name, value in found.items()])
@@ -112,7 +112,10 @@ def set_settings(
     namesrv: Namesrv = None,
     json: Json = False,
 ) -> None:
-    """Change settings while the nodes run. A node keeps them until its configuration says something else."""
+    """Change settings while the nodes run: at the node that is named, or at every broker of the cluster.
+
+    A node keeps them until its configuration says something else. Exit code 1 if any broker has not taken them.
+    """
     changes = {}
     if node is None and len(pairs) > 1 and "=" not in pairs[0]:
         node, *pairs = pairs
@@ -125,17 +128,30 @@ def set_settings(
     node = node_named(node, namesrv)
     with admin_of(namesrv) as admin:
         if node == NAMESERVER:
-            admin.update_nameserver_config(changes)
-            done = list(admin.nameserver_config())
+            done, failed = ask_each(find_namesrv(namesrv).split(";"), lambda each: change_name_server(each, changes))
         else:
-            done = brokers_of(admin, node)
-            for broker in done:
-                admin.update_broker_config(broker, changes)
+            names = brokers_of(admin, node)
+            done, failed = ask_each(names, lambda each: admin.update_broker_config(each, changes))
+            failed |= {} if node else absent_brokers(namesrv, names)
+    if failed and len(done) + len(failed) == 1:
+        raise next(iter(failed.values()))
     if json:
-        output.document({"changed": changes, "nodes": done})
+        errors = {name: str(error) for name, error in failed.items()}
+        output.document({"changed": changes, "nodes": list(done), "failed": errors})
     else:
-        print(f"{', '.join(changes)}: changed at {', '.join(done)}")
-    output.note("kept by the node until its configuration says something else")
+        for name in done:
+            print(f"{name}: changed {', '.join(changes)}")
+        for name, error in failed.items():
+            output.note(f"{name}: not changed: {error}")
+    if done:
+        output.note("kept by the node until its configuration says something else")
+    if failed:
+        raise Failed(f"not changed at {', '.join(failed)}")
+
+
+def change_name_server(address: str, changes: dict[str, str]) -> None:
+    with admin_of(address) as admin:
+        admin.update_nameserver_config(changes)
 
 
 @app.command()
@@ -246,14 +262,6 @@ def check_key(key: str) -> None:
 def differs(kind: str, key: str, value: str) -> bool:
     row = find(kind, key)  # type: ignore[arg-type]
     return row is None or row.default is None or show(row.default) != value
-
-
-def brokers_of(admin: Any, node: str | None) -> list[str]:
-    """The broker that was named, or every master. Raises Unreachable when no broker is up."""
-    if node is not None:
-        return [node]
-    check_brokers(admin)
-    return sorted(admin.masters())
 
 
 def settings_of(admin: Any, node: str | None) -> dict[str, dict[str, str]]:

@@ -264,7 +264,7 @@ def test_settings_by_node_and_their_differences(up):
     up.run("config", "set", "broker-a", "traceOn=false")
     assert "traceOn" in [row["key"] for row in up.json("config", "diff", "broker-a")]
     up.run("config", "set", "broker-a", "traceOn=true")
-    rows = {row["key"]: row for row in up.json("config", "diff")}
+    rows = {row["key"]: row for row in up.json("config", "diff") if row["node"] == "broker-a"}
     assert "traceOn" not in rows
     assert (rows["brokerRole"]["value"], rows["brokerRole"]["default"]) == ("SYNC_MASTER", "ASYNC_MASTER")
     assert up.json("config", "diff", "broker-a", "broker-a") == []
@@ -272,6 +272,22 @@ def test_settings_by_node_and_their_differences(up):
     assert "brokerRole" in up.run("config", "diff").stdout
     up.error("config", "diff", "broker-a", "nameserver", code=2)
     up.error("config", "get", "a-b", "c", "d", code=2)
+
+
+def test_settings_without_a_node_are_those_of_every_broker(up):
+    said = up.json("config", "set", "traceOn=false")
+    assert said == {"changed": {"traceOn": "false"}, "nodes": ["broker-a", "broker-a:1"], "failed": {}}
+    both = {"broker-a": "false", "broker-a:1": "false"}
+    assert up.json("config", "get", "traceOn") == {"key": "traceOn", "nodes": both}
+    assert up.run("config", "get", "traceOn").stdout == "false\n"
+    done = up.run("config", "set", "traceOn=true")
+    assert done.stdout == "broker-a: changed traceOn\nbroker-a:1: changed traceOn\n"
+    assert list(up.json("config", "list")) == ["broker-a", "broker-a:1"]
+    assert {row["node"] for row in up.json("config", "diff")} == {"broker-a", "broker-a:1"}
+    refused = up.run("config", "set", "storePathRootDir=/x", "--json", code=1)
+    assert json.loads(refused.stdout)["nodes"] == []
+    assert list(json.loads(refused.stdout)["failed"]) == ["broker-a", "broker-a:1"]
+    assert refused.stderr.endswith("error: not changed at broker-a, broker-a:1\n")
 
 
 # --- send --delay

@@ -139,6 +139,19 @@ def test_a_node_that_died_by_itself_is_told_from_one_that_was_stopped(own):
     own.run("cluster", "up")
 
 
+def test_a_setting_that_did_not_reach_every_broker_is_reported(own):
+    own.run("cluster", "stop", "broker-b")
+    try:
+        done = own.run("config", "set", "traceOn=false", code=1)
+        assert done.stdout == "broker-a: changed traceOn\n"
+        assert "broker-b: not changed: broker-b-0 is not registered" in done.stderr
+        assert done.stderr.endswith("error: not changed at broker-b\n")
+        said = json.loads(own.run("config", "set", "traceOn=true", "--json", code=1).stdout)
+        assert (said["nodes"], list(said["failed"])) == (["broker-a"], ["broker-b"])
+    finally:
+        own.run("cluster", "start")
+
+
 def test_a_paused_node_stays_and_says_nothing(own):
     assert own.run("cluster", "pause", "broker-a-0").stdout == "paused: broker-a-0\n"
     assert states(own)["broker-a-0"] == "paused"

@@ -242,7 +242,7 @@ def test_settings_of_nodes(up):
     up.run("config", "set", "traceOn=false")
     assert up.run("config", "get", "traceOn").stdout == "false\n"
     up.run("config", "set", f"traceOn={before}", "--node", "broker-a")
-    assert "storePathRootDir" in up.error("config", "set", "storePathRootDir=/x", code=1)
+    assert "storePathRootDir" in up.error("config", "set", "broker-a", "storePathRootDir=/x", code=1)
     assert up.json("config", "get", "listenPort", "--node", "nameserver")["nodes"]
     assert "there are: broker-a" in up.error("config", "get", "brokerName", "--node", "broker-z", code=1)
     told = up.run("config", "explain", "flushDiskType").stdout
