@@ -6,7 +6,11 @@
     python -m rmqkit.drill.series --list replicas --only pause --seconds 3 --out some.json
     python -m rmqkit.drill.series --render              # only the tables of docs/drills.md, from the results
 
-Each drill has a cluster of its own. Runs that are not valid keep their folder.
+Each drill has a cluster of its own. A drill that is inconclusive is repeated once, because a busy
+machine can be the reason. The result then keeps the reason of the first try. Runs that are not
+valid keep their folder. The last lines of the output name the drills that are not valid and end
+with the verdict of the whole series. Exit codes are those of a drill: 0 valid, 1 broken,
+4 inconclusive.
 """
 
 from __future__ import annotations
@@ -25,6 +29,8 @@ from rmqkit.drill import report_words, takeovers
 from rmqkit.drill.doing import with_own_cluster
 from rmqkit.drill.plan import Flush, Mode, Plan, Replication
 from rmqkit.drill.promises.contract import Judgement
+from rmqkit.drill.takeovers import repeated, total
+from rmqkit.drill.verdict import EXIT_CODES
 from rmqkit.errors import RmqkitError
 
 RESULTS, TAKEOVERS, PAGE = Path("docs/drills/results.json"), Path("docs/drills/takeovers.json"), Path("docs/drills.md")
@@ -48,6 +54,17 @@ def plans() -> list[Plan]:
 
 def _plan(fault: str, mode: Mode, seed: int, target: str = "master") -> Plan:
     return Plan(fault=fault, mode=mode, seed=seed, target=target, replicas=2)
+
+
+Drill = Callable[[Plan, Path], dict[str, Any]]
+
+
+def drill_repeated(plan: Plan, home: Path, drill: Drill) -> dict[str, Any]:
+    """The result of `drill`, of a second try if the first is inconclusive."""
+    result = drill(plan, home)
+    if result["judgement"] != Judgement.INCONCLUSIVE:
+        return result
+    return {**drill(plan, home), "first_try": result["why"]}
 
 
 def do(plan: Plan, home: Path) -> dict[str, Any]:
@@ -97,8 +114,9 @@ def markdown(results: Sequence[Mapping[str, Any]]) -> str:
         groups.setdefault((each["fault"], each["target"], each["mode"]), []).append(each)
     kept = sum(each["judgement"] == Judgement.VALID for each in results)
     lines = [
-        f"{len(results)} drills, {kept} of them valid: {_sum(results, 'acknowledged'):,} messages acknowledged,"
-        f" {_lost(results):,} of those that were promised lost; {_sum(results, 'unknown'):,} sends unknown.",
+        f"{len(results)} drills, {kept} of them valid{repeated(results)}:"
+        f" {total(results, 'acknowledged'):,} messages acknowledged,"
+        f" {_lost(results):,} of those that were promised lost; {total(results, 'unknown'):,} sends unknown.",
         "",
         "| fault | of the | mode | drills | verdict | acknowledged | unknown | lost | read " + " | ".join(LONGEST) + " |",
         "|---|---|---|---|---|---|---|---|---|---|",
@@ -106,13 +124,9 @@ def markdown(results: Sequence[Mapping[str, Any]]) -> str:
     for (fault, target, mode), rows in groups.items():
         verdicts = ", ".join(dict.fromkeys(str(each["judgement"]) for each in rows))
         figures = [_longest(rows, name) for name in LONGEST.values()]
-        numbers = f"{_sum(rows, 'acknowledged'):,} | {_sum(rows, 'unknown'):,} | {_lost(rows):,}"
+        numbers = f"{total(rows, 'acknowledged'):,} | {total(rows, 'unknown'):,} | {_lost(rows):,}"
         lines.append(f"| {fault} | {target} | {mode} | {len(rows)} | {verdicts} | {numbers} | {' | '.join(figures)} |")
     return "\n".join([BEGIN, *lines, END]) + "\n"
-
-
-def _sum(rows: Iterable[Mapping[str, Any]], name: str) -> int:
-    return sum(int(each.get("counts", {}).get(name, 0)) for each in rows)
 
 
 def _lost(rows: Iterable[Mapping[str, Any]]) -> int:
@@ -145,13 +159,15 @@ LISTS: Mapping[str, Series] = {
 }
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """0 when every drill is valid."""
+def main(argv: Sequence[str] | None = None, drill: Drill = do) -> int:
+    """The exit code of the worst drill."""
     parser = argparse.ArgumentParser(prog="python -m rmqkit.drill.series")
     parser.add_argument("--list", default="", choices=["", *LISTS], help="one of the lists alone")
     parser.add_argument("--only", default="", help="drills of this fault alone")
     parser.add_argument("--seconds", type=float, help="how long a fault lasts")
-    parser.add_argument("--out", type=Path, help="write the results of --list here, and no table")
+    parser.add_argument(
+        "--out", type=Path, help="write the results of --list here, not into docs/; a part of a list is only written so"
+    )
     parser.add_argument("--render", action="store_true", help="do nothing, make the tables of the page")
     given = parser.parse_args(argv)
     if given.out is not None and not given.list:
@@ -163,28 +179,55 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     logging.getLogger("rmqkit").addHandler(logging.NullHandler())
     logging.getLogger("rmqkit").propagate = False
-    return max([_do_all(series, given) for series in lists])
+    results = [result for series in lists for result in _do_all(series, given, drill)]
+    print("\n".join(summary(results)), flush=True)
+    return EXIT_CODES[judgement_of(results)]
 
 
-def _do_all(series: Series, given: argparse.Namespace) -> int:
-    """0 when every drill of the list is valid."""
+def _do_all(series: Series, given: argparse.Namespace, drill: Drill) -> list[dict[str, Any]]:
+    """The results of a list, written where they belong. A part of a list never replaces the results of the whole."""
     wanted = [plan for plan in series.plans() if given.only in ("", plan.fault)]
     if given.seconds is not None:
         wanted = [plan.changed(fault_ms=round(given.seconds * 1000)) for plan in wanted]
-    out = given.out or series.results
     results = []
     for number, plan in enumerate(wanted, 1):
-        results.append({**do(plan, home_folder()), **series.told(plan)})
-        last = results[-1]
-        told = f"{last['judgement']} {last.get('run', '')} {last.get('why', '')}".strip()
-        beside = " ".join(str(value) for value in series.told(plan).values())
-        words = f"{plan.fault} {plan.target} {plan.mode} seed {plan.seed} {beside}".rstrip()
-        print(f"{number:2}/{len(wanted)} {words}: {told}", flush=True)
-    out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text(json.dumps(results, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    if given.out is None and not given.only:
+        result = {**drill_repeated(plan, home_folder(), drill), **series.told(plan)}
+        results.append(result)
+        print(f"{number:2}/{len(wanted)} {line(result)}", flush=True)
+    is_whole = not given.only and given.seconds is None
+    if given.out is not None or is_whole:
+        out = given.out or series.results
+        out.parent.mkdir(parents=True, exist_ok=True)
+        out.write_text(json.dumps(results, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    if given.out is None and is_whole:
         render(series.markdown(results), PAGE)
-    return 0 if all(each["judgement"] == Judgement.VALID for each in results) else 1
+    return results
+
+
+def line(result: Mapping[str, Any]) -> str:
+    """One drill in a line: what was done, its verdict, the folder of its run and the reasons."""
+    words = [f"{result['fault']} {result['target']} {result['mode']} seed {result['seed']}"]
+    words += [str(result[key]) for key in ("replicas", "locks", "escape", "timers") if key in result]
+    verdict = " ".join(filter(None, (str(result["judgement"]), result.get("run", ""), result.get("why", ""))))
+    again = f" (second try; the first was inconclusive: {result['first_try']})" if "first_try" in result else ""
+    return f"{' '.join(words)}: {verdict}{again}"
+
+
+def judgement_of(results: Sequence[Mapping[str, Any]]) -> Judgement:
+    """Broken if one drill is, else inconclusive if one is (or there are none), else valid."""
+    found = {each["judgement"] for each in results} or {Judgement.INCONCLUSIVE}
+    return next(each for each in (Judgement.BROKEN, Judgement.INCONCLUSIVE, Judgement.VALID) if each in found)
+
+
+def summary(results: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The drills that are not valid, one a line, and the verdict of the series as the last line."""
+    lines = [f"  {line(each)}" for each in results if each["judgement"] != Judgement.VALID]
+    judgements = [str(each["judgement"]) for each in results]
+    counts = ", ".join(f"{judgements.count(each)} {each}" for each in Judgement if each in judgements)
+    verdict = judgement_of(results)
+    heading = ["not valid:"] if lines else []
+    again = repeated(results)
+    return [*heading, *lines, f"{len(results)} drills: {counts or 'none'}{again}: {verdict}, exit {EXIT_CODES[verdict]}"]
 
 
 if __name__ == "__main__":

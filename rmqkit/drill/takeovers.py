@@ -10,7 +10,7 @@ quorum is both.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from rmqkit.cluster.presets import PRESETS
@@ -97,7 +97,8 @@ def markdown(results: Sequence[Mapping[str, Any]]) -> str:
         groups.setdefault(key, []).append(each)
     kept = sum(each["judgement"] == Judgement.VALID for each in results)
     lines = [
-        f"{len(results)} drills, {kept} of them valid: {_sum(results, 'acknowledged'):,} messages acknowledged and"
+        f"{len(results)} drills, {kept} of them valid{repeated(results)}:"
+        f" {total(results, 'acknowledged'):,} messages acknowledged and"
         f" {_count(results, 'delay-kept', 'acknowledged'):,} delayed ones, {_broken(results):,} broken facts;"
         f" {_figures(results, 'delayed messages escaped'):,.0f} delayed messages escaped.",
         "",
@@ -132,7 +133,14 @@ def _figures(rows: Sequence[Mapping[str, Any]], name: str) -> float:
     return sum(_values(rows, name))
 
 
-def _sum(rows: Sequence[Mapping[str, Any]], name: str) -> int:
+def repeated(results: Sequence[Mapping[str, Any]]) -> str:
+    """How many drills were repeated, as the end of a clause; "" for none."""
+    count = sum("first_try" in each for each in results)
+    return f" ({count} repeated because the first try was inconclusive)" if count else ""
+
+
+def total(rows: Iterable[Mapping[str, Any]], name: str) -> int:
+    """The sum of one of the drills' counts."""
     return sum(int(each.get("counts", {}).get(name, 0)) for each in rows)
 
 
