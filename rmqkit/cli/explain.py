@@ -36,6 +36,7 @@ Words = Annotated[
 ]
 
 WRITE, READ = 2, 4
+MASTER_ID = 0
 
 
 @app.command()
@@ -266,19 +267,28 @@ def explain_node(word: str, namesrv: str | None) -> dict[str, Any]:
     if local is not None and local["state"] != "up":
         return {"node": word, "kind": local["kind"], "state": local["state"], "refuses": [_down(local)]}
     from rmqkit.cli.asking import admin_of
+    from rmqkit.client.admin import find_broker
 
     with admin_of(namesrv) as admin:
         if word == "nameserver" or (local is not None and local["kind"] == "nameserver"):
             return name_server(admin, local["address"] if local else None)
-        address = local["address"] if local is not None else word
+        if local is not None:
+            return {**broker(admin, word, local["address"]), "instead": local["instead"]}
+        groups = admin.cluster_info().broker_addr_table
+        address, instead = word, ""
+        if word in groups and MASTER_ID not in (members := groups[word].broker_addrs):
+            address = f"{word}:{min(members)}"
+            instead = f"the master of {word} is not registered: this is {address}"
         try:
             admin.broker_address(address)
-        except ClientError:
-            known = ", ".join(sorted(admin.cluster_info().broker_addr_table)) or "none"
+        except ClientError as error:
+            if find_broker(word, groups):
+                raise Failed(str(error)) from None
+            known = ", ".join(sorted(groups)) or "none"
             raise UsageError(
                 f"{word} is no code, no text that is known here, and no node{_near(word)}; brokers: {known}"
             ) from None
-        return broker(admin, word, address)
+        return {**broker(admin, word, address), "instead": instead}
 
 
 def _near(word: str) -> str:
@@ -288,7 +298,10 @@ def _near(word: str) -> str:
 
 
 def local_node(word: str, namesrv: str | None) -> dict[str, Any] | None:
-    """The node of that name in the cluster of this machine that is meant, with its state; None when it is none of ours."""
+    """The node of that name in the cluster of this machine that is meant, with its state; None when it is none of ours.
+
+    A group's name means its first node that is up; `instead` says why that is not the master.
+    """
     from rmqkit.cluster import ClusterError
     from rmqkit.cluster.status import document
 
@@ -297,11 +310,19 @@ def local_node(word: str, namesrv: str | None) -> dict[str, Any] | None:
         rows = document(cluster)["nodes"] if cluster is not None else []
     except ClusterError:
         return None
-    for row in rows:
-        if word in (row["node"], row["address"], f"{row.get('broker_name')}:{row.get('broker_id')}"):
-            name = "" if cluster is None or cluster.name == "default" else f" {cluster.name}"
-            return {**row, "named": name}
-    return None
+    group = [row for row in rows if row.get("broker_name") == word]
+    instead = ""
+    if group:
+        row = next((row for row in group if row["state"] == "up"), group[0])
+        if row is not group[0]:
+            instead = f"{group[0]['node']}, the master of {word}, is {group[0]['state']}: this is {row['node']}"
+    else:
+        names = [(row, (row["node"], row["address"], f"{row.get('broker_name')}:{row.get('broker_id')}")) for row in rows]
+        row = next((row for row, texts in names if word in texts), None)
+    if row is None:
+        return None
+    name = "" if cluster is None or cluster.name == "default" else f" {cluster.name}"
+    return {**row, "named": name, "instead": instead}
 
 
 def _down(local: dict[str, Any]) -> dict[str, Any]:
@@ -381,6 +402,8 @@ def print_node(node: dict[str, Any]) -> None:
     what = "name server" if node["kind"] == "nameserver" else "broker"
     where = f" at {node['address']}" if node.get("address") else ""
     print(f"{node['node']} is a {what}{where}, {node['state']}")
+    if node.get("instead"):
+        print(f"  {node['instead']}")
     if "role" in node:
         print(f"  {node['broker_name']}, id {node['broker_id']}, {node['role']}, {node['flush']}")
     for name, value in node.get("facts", {}).items():

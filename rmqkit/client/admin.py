@@ -1,8 +1,9 @@
 """Admin: what administrators ask of name servers and brokers. One method is one task, most of them several calls.
 
-A broker is named by its address (`host:port`), its broker name (its master is meant) or `name:id`. Tasks that change
-something go to every place that must know: a topic is created at the masters of a cluster and deleted at all its brokers
-and at every name server. Errors are BrokerError, PeerUnreachable, NoRoute; a task of several calls stops at the first.
+A broker is named by its address (`host:port`), its broker name (the master), `name:id` or `name-id`.
+Tasks that change something go to every place that must know: a topic is created at the masters of a
+cluster and deleted at all its brokers and at every name server. Errors are BrokerError,
+PeerUnreachable, NoRoute; a task of several calls stops at the first.
 
 Groups, offsets and messages are in `admin_groups.py`.
 
@@ -18,6 +19,7 @@ from rmqkit.runtime.calls import Reply
 from rmqkit.runtime.connection import Address
 from rmqkit.wire import properties_text
 from rmqkit.wire.bodies import (
+    BrokerData,
     ClusterInfo,
     HARuntimeInfo,
     KVTable,
@@ -52,6 +54,8 @@ from rmqkit.wire.schemas.topics import (
 )
 
 MASTER_ID = 0
+#: brokers listen on no port below this
+PORT_MIN = 1024
 QUEUE_NUMS = 8
 ROUTED_TRIES = 40
 ROUTED_PAUSE_MS = 50
@@ -89,17 +93,20 @@ class AdminBrokers:
         return list((await self.client.routes.fetch(topic)).subscribe)
 
     async def broker_address(self, broker: str) -> Address:
-        """The address behind `host:port`, a broker name or `name:id`. Raises ClientError."""
-        info = await self.cluster_info()
-        name, _, broker_id = broker.rpartition(":")
-        for wanted, wanted_id in ((broker, MASTER_ID), (name, int(broker_id) if broker_id.isdigit() else MASTER_ID)):
-            group = info.broker_addr_table.get(wanted)
-            if group is not None and wanted_id in group.broker_addrs:
-                return Address.parse(group.broker_addrs[wanted_id])
+        """The address behind `host:port` or a name that `find_broker` knows. Raises ClientError."""
+        groups = (await self.cluster_info()).broker_addr_table
+        name, broker_id = find_broker(broker, groups) or ("", MASTER_ID)
+        members = groups[name].broker_addrs if name else {}
+        if broker_id in members:
+            return Address.parse(members[broker_id])
+        if name:
+            there = ", ".join(f"{name}:{each}" for each in sorted(members)) or "none"
+            missing = "its master" if broker == name else f"id {broker_id}"
+            raise ClientError(f"broker {broker!r}: {missing} is not registered; of {name} there are: {there}")
         try:
             return Address.parse(broker)
         except ValueError:
-            known = ", ".join(sorted(info.broker_addr_table)) or "none"
+            known = ", ".join(sorted(groups)) or "none"
             raise ClientError(f"broker {broker!r} is not known; there are: {known}") from None
 
     async def masters(self, cluster: str | None = None) -> dict[str, Address]:
@@ -282,3 +289,18 @@ class AdminBrokers:
             for name in sorted(names)
             if name in info.broker_addr_table
         }
+
+
+def find_broker(text: str, groups: Mapping[str, BrokerData]) -> tuple[str, int] | None:
+    """The broker name and id that a text means, registered or not; None if it names no known group.
+
+    `broker-a` is the master of that group; `broker-a:1` and `broker-a-1` are its broker with id 1.
+    """
+    if text in groups:
+        return text, MASTER_ID
+    for separator in ":-":
+        name, _, number = text.rpartition(separator)
+        # A host may be called as a group is; its port is no broker id.
+        if name in groups and number.isdigit() and (separator == "-" or int(number) < PORT_MIN):
+            return name, int(number)
+    return None

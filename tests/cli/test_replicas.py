@@ -24,6 +24,10 @@ def brokers(shell):
     return shell.json("cluster", "status")["nodes"][1:]
 
 
+def namesrv_of(shell):
+    return shell.json("cluster", "status")["namesrv"]
+
+
 def logs_are_equal(shell):
     files = [sorted((shell.home / "default" / "nodes" / f"broker-a-{n}" / "store" / "commitlog").iterdir()) for n in (0, 1)]
     assert [path.name for path in files[0]] == [path.name for path in files[1]]
@@ -98,6 +102,14 @@ def test_without_its_master_a_slave_acts_and_says_why_it_is_alone(pair):
     assert f"It does not reach its master: no HA connection to {ha_address}" in told
     assert "listenPort + 1" in told
     assert "It acts for its master: " in told
+    assert "broker-a-0, the master of broker-a, is down: this is broker-a-1" in pair.run("explain", "broker-a").stdout
+    # Through the addresses of another machine, as it were: this home has no such cluster.
+    elsewhere = {**pair.environment, "RMQKIT_HOME": str(pair.home / "none"), "NAMESRV_ADDR": namesrv_of(pair)}
+    told = pair.run("explain", "broker-a", env=elsewhere).stdout
+    assert "the master of broker-a is not registered: this is broker-a:1" in told
+    for words in (("explain", "broker-a-0"), ("config", "get", "broker-a", "brokerName")):
+        refused = pair.run(*words, env=elsewhere, code=1).stderr
+        assert "is not registered; of broker-a there are: broker-a:1" in refused
     late = pair.error("cluster", "wait", "--for", "master-back", "--timeout", "0.1", code=1)
     assert "a master is not back in time: broker-a-0 does not answer" in late
     # A slave starts alone; it has nobody to follow.

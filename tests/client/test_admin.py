@@ -46,10 +46,16 @@ def run(peers, make):
 
 
 def test_brokers_are_found_by_name_id_or_address(peers):
-    for text, address in (("broker-a", A), ("broker-a:1", A_SLAVE), ("10.9.9.9:1", "10.9.9.9:1"), ("broker-b", B)):
+    for text, address in (
+        ("broker-a", A), ("broker-a:1", A_SLAVE), ("broker-a-1", A_SLAVE), ("broker-b-0", B), ("broker-b", B),
+        ("10.9.9.9:1", "10.9.9.9:1"), ("broker-a:10911", "broker-a:10911"),
+    ):  # fmt: skip
         assert str(run(peers, lambda admin, text=text: admin.broker_address(text))) == address
     with pytest.raises(ClientError, match="there are: broker-a, broker-b"):
         run(peers, lambda admin: admin.broker_address("broker-x"))
+    for text in ("broker-b:1", "broker-b-1"):
+        with pytest.raises(ClientError, match="id 1 is not registered; of broker-b there are: broker-b:0"):
+            run(peers, lambda admin, text=text: admin.broker_address(text))
 
 
 def test_a_topic_is_created_at_the_masters(peers):
