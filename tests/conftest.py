@@ -5,6 +5,7 @@ Several workers share the tests out as `tests/helpers/workers.py` says.
 
 import gc
 import os
+import signal
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -40,3 +41,14 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     """Eleven thousand tests are a large heap, and every full collection would go over all of it."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture
+def heeds_ctrl_c():
+    """SIGINT interrupts this process and those it starts, as in a foreground job.
+
+    The shell may have started the suite as a background job, with SIGINT ignored.
+    """
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)

@@ -50,9 +50,10 @@ def root(
 
 
 def run(argv: list[str] | None = None) -> None:
-    """The console entry: runs a command and leaves with its exit code."""
+    """Run a command and exit with its code. A signal that is ignored already (`nohup`) stays ignored."""
     for number in (signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else [])):
-        signal.signal(number, _terminated)
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, _terminated)
     code = run_command(sys.argv[1:] if argv is None else argv)
     try:
         sys.stdout.flush()

@@ -103,9 +103,10 @@ def _exit_code(path: str) -> int:
 
 
 class Ending:
-    """Ctrl-C and SIGTERM as a flag, for as long as the context lasts. Call it: whether the end was asked for.
+    """Ctrl-C and SIGTERM as a flag while the context lasts. Calling it returns whether one has arrived.
 
-    `check` afterwards leaves as an interrupted command does, unless an end of that kind is what `endless` ones are for.
+    A signal that is ignored already stays ignored. `check` then ends as an interrupted command
+    does, except that Ctrl-C is the regular end of an `endless` command.
     """
 
     def __init__(self) -> None:
@@ -117,6 +118,8 @@ class Ending:
 
     def __enter__(self) -> Ending:
         for number in (signal.SIGINT, signal.SIGTERM):
+            if signal.getsignal(number) is signal.SIG_IGN:
+                continue
             # None: not the main thread, or set by somebody outside Python
             with contextlib.suppress(ValueError):
                 self._before[number] = signal.signal(number, self._asked)

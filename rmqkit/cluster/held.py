@@ -1,7 +1,11 @@
-"""Hold Ctrl-C and SIGTERM back for a few lines that must run to their end.
+"""Delay Ctrl-C, SIGTERM and SIGHUP while a few lines run that must not be interrupted.
 
-A signal mask would be inherited by the processes that are started meanwhile, so the handlers are swapped instead: they
-note the signal, and it is delivered when the block ends. Outside the main thread there is nothing to hold.
+Child processes would inherit a signal mask. So the handlers are swapped instead: they note the
+signal, which is delivered when the block ends. Only the main thread receives signals, so in any
+other thread there is nothing to delay.
+
+A signal that this process ignores stays ignored, and cannot take the place of one that it heeds:
+`nohup` ignores SIGHUP, and a shell without job control ignores SIGINT in background jobs.
 """
 
 from __future__ import annotations
@@ -20,7 +24,8 @@ def signals_held() -> Iterator[None]:
         yield
         return
     noted: list[int] = []
-    before = {each: signal.signal(each, lambda number, _frame: noted.append(number)) for each in SIGNALS}
+    heeded = [each for each in SIGNALS if signal.getsignal(each) is not signal.SIG_IGN]
+    before = {each: signal.signal(each, lambda number, _frame: noted.append(number)) for each in heeded}
     try:
         yield
     finally:

@@ -153,7 +153,7 @@ def test_a_forked_child_is_refused_and_may_make_its_own(own):
     assert err == ""
 
 
-def test_ctrl_c_reaches_who_waits_for_an_answer(own):
+def test_ctrl_c_reaches_who_waits_for_an_answer(own, heeds_ctrl_c):
     """The broker stands still; whoever waits for it can still be interrupted."""
     topic = own.topic()
     process = program(

@@ -1,10 +1,12 @@
 """What is wrong is said in one line, with the nearest right word and the right exit code, and never with a traceback."""
 
+import signal
 import sys
 
 import pytest
 
 from rmqkit.cli import main
+from rmqkit.cli.usage import Interrupted
 
 
 @pytest.fixture
@@ -130,6 +132,23 @@ def test_help_loads_neither_rich_nor_psutil_nor_the_client(shell):
         "print([name for name in unwanted if name in sys.modules])"
     )
     assert shell.outside.run(command=[sys.executable, "-c", program]).stdout.splitlines()[-1] == "[]"
+
+
+def test_signals_that_the_parent_ignores_stay_ignored():
+    """`nohup rmqkit …` outlives its terminal; SIGTERM still unwinds it."""
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = {number: signal.getsignal(number) for number in numbers}
+    try:
+        for number in (signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, signal.SIG_IGN)
+        with pytest.raises(SystemExit):
+            main.run(["--version"])
+        assert signal.getsignal(signal.SIGINT) is signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+        with pytest.raises(Interrupted):
+            signal.raise_signal(signal.SIGTERM)
+    finally:
+        for number in numbers:
+            signal.signal(number, before[number])
 
 
 def test_the_version(shell):

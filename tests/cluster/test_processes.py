@@ -57,7 +57,7 @@ def test_a_paused_process_stops_as_well(start):
     assert not process.is_running()
 
 
-def test_a_signal_waits_for_the_end_of_the_block():
+def test_a_signal_waits_for_the_end_of_the_block(heeds_ctrl_c):
     before = signal.getsignal(signal.SIGINT)
     done = []
 
@@ -71,6 +71,30 @@ def test_a_signal_waits_for_the_end_of_the_block():
         work()
     assert done == ["all of it"]
     assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_an_ignored_signal_does_not_replace_one_that_is_heeded():
+    """Ctrl-C, ignored in a background job, arrives first; SIGTERM must still end the command."""
+
+    def terminated(_number, _frame):
+        raise SystemExit("terminated")
+
+    def work():
+        with signals_held():
+            signal.raise_signal(signal.SIGINT)
+            signal.raise_signal(signal.SIGTERM)
+
+    before = {
+        signal.SIGINT: signal.signal(signal.SIGINT, signal.SIG_IGN),
+        signal.SIGTERM: signal.signal(signal.SIGTERM, terminated),
+    }
+    try:
+        with pytest.raises(SystemExit, match="terminated"):
+            work()
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def test_the_last_lines_of_a_log(tmp_path):

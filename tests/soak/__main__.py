@@ -8,6 +8,7 @@ import argparse
 import json
 import os
 import platform
+import signal
 import sys
 import tempfile
 import time
@@ -32,6 +33,8 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--only", action="append", choices=[*cases.CASES], help="this case alone; may be repeated")
     parser.add_argument("--write", action="store_true", help=f"keep the findings in {PAGE.name}")
     asked = parser.parse_args(arguments)
+    # The ingest with --follow ends by SIGINT, which a background job would inherit ignored.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     found = soak(asked.messages, asked.size, asked.batches, asked.only or [*cases.CASES])
     print(json.dumps(found, indent=1))
     if asked.write:

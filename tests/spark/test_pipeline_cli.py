@@ -338,7 +338,7 @@ def test_what_a_query_raised_is_one_line(text, said, code):
     assert (str(failed), failed.exit_code) == (said, code)
 
 
-def test_a_signal_asks_for_the_end_and_a_second_one_does_not_wait(capsys):
+def test_a_signal_asks_for_the_end_and_a_second_one_does_not_wait(heeds_ctrl_c, capsys):
     before = signal.getsignal(signal.SIGINT)
     with pipeline_run.Ending() as ending:
         assert not ending()
@@ -355,6 +355,17 @@ def test_a_signal_asks_for_the_end_and_a_second_one_does_not_wait(capsys):
         signal.raise_signal(signal.SIGTERM)
     with pytest.raises(pipeline_run.Interrupted):
         ending.check(endless=True)
+
+
+def test_a_background_job_does_not_end_at_ctrl_c(heeds_ctrl_c):
+    """The shell has started it with SIGINT ignored."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with pipeline_run.Ending() as ending:
+        signal.raise_signal(signal.SIGINT)
+        assert not ending()
+        signal.raise_signal(signal.SIGTERM)
+        assert ending()
+    assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
 
 
 def test_progress_on_a_terminal_is_a_bar(monkeypatch, capsys):
@@ -410,7 +421,7 @@ def test_what_is_wrong_is_said_in_one_line(run, spark, own):
         assert told.out == ""
 
 
-def test_a_topic_is_followed_until_ctrl_c(run, own, spark):
+def test_a_topic_is_followed_until_ctrl_c(run, own, spark, heeds_ctrl_c):
     topic = own.topic()
     send(own, topic, ["one", "two", "three"])
     entry = Path("lake", *log.LOG.split("/"), f"{1:020}.json").absolute()

@@ -55,11 +55,11 @@ def run(command: list[str], env: dict[str, str]) -> None:
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.name)
-def test_script(script, rmqkit_cluster):
+def test_script(script, rmqkit_cluster, heeds_ctrl_c):
     rmqkit_cluster.put_right()
     run([sys.executable, "-W", "error", str(script)], rmqkit_cluster.env)
 
 
 @pytest.mark.parametrize("project", PROJECTS, ids=lambda path: path.name)
-def test_project(project, rmqkit_cluster):
+def test_project(project, rmqkit_cluster, heeds_ctrl_c):
     run([sys.executable, "-m", "pytest", "-W", "error", "-p", "no:cacheprovider", "-q", str(project)], rmqkit_cluster.env)
