@@ -11,7 +11,6 @@ when it is called (`Checked`): what it makes must have all members of its contra
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from importlib import import_module
 from importlib.metadata import EntryPoint
 from importlib.metadata import entry_points as installed_entry_points
@@ -25,6 +24,7 @@ from rmqkit.broker.lock_modes import lock_mode_of
 from rmqkit.config import NodeConfig
 from rmqkit.errors import ConfigError, RmqkitError
 from rmqkit.hookspecs import Factory
+from rmqkit.suggestions import suggest
 
 #: built-ins by the names of their entry points; they are found here even in a tree that is not installed
 BUILT_IN = {
@@ -223,10 +223,7 @@ def pick(factories: Mapping[str, Factory], name: str, setting: str) -> Factory:
 
 
 def _unknown(where: str, name: str, known: Iterable[str]) -> ConfigError:
-    names = sorted(known)
-    near = get_close_matches(name, names, n=1)
-    hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(names) or 'none'}"
-    return ConfigError(f"{where}: no plug-in of that name; {hint}")
+    return ConfigError(f"{where}: no plug-in of that name{suggest(name, sorted(known), 'there are: {known}')}")
 
 
 def read_settings(plugin: str, settings: Mapping[str, str], schema: type[S]) -> S:
@@ -237,9 +234,8 @@ def read_settings(plugin: str, settings: Mapping[str, str], schema: type[S]) -> 
     known = [item.encode_name for item in msgspec.structs.fields(schema)]
     for key in settings:
         if key not in known:
-            near = get_close_matches(key, known, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(known) or 'none'}"
-            raise ConfigError(f"config: unknown key 'plugin.{plugin}.{key}'; {hint}")
+            hint = suggest(key, known, "there are: {known}")
+            raise ConfigError(f"config: unknown key 'plugin.{plugin}.{key}'{hint}")
     try:
         return msgspec.convert(settings, schema, strict=False)
     except msgspec.ValidationError as error:
@@ -294,9 +290,8 @@ def _check_hooks(value: str, plugin: Any) -> None:
         if not marked and not (name.startswith("rmqkit_") and callable(function)):
             continue
         if hook not in HOOKS:
-            near = get_close_matches(hook, HOOKS, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"there are: {', '.join(HOOKS)}"
-            raise PluginError(f"plug-in {value}: {hook} is no hook of {hookspecs.__name__}; {hint}")
+            hint = suggest(hook, HOOKS, "there are: {known}")
+            raise PluginError(f"plug-in {value}: {hook} is no hook of {hookspecs.__name__}{hint}")
         if not marked:
             raise PluginError(f"plug-in {value}: {hook} lacks the decorator @hookimpl of {hookspecs.__name__}")
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Callable, Iterable, Iterator
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rmqkit.cli.finding import find_namesrv, local_cluster
 from rmqkit.cli.usage import Failed, Unreachable, UsageError
 from rmqkit.errors import BrokerError, ClientError, NoRoute
+from rmqkit.suggestions import suggest
 from rmqkit.wire.codes import RequestCode, ResponseCode
 from rmqkit.wire.topic_names import DLQ_PREFIX, RETRY_PREFIX, SYSTEM_PREFIX
 
@@ -73,7 +73,7 @@ def known_topic(admin: Admin, topic: str, advice: str = "") -> Iterator[None]:
         if topic in known:
             raise
         check_brokers(admin)
-        raise Failed(f"there is no topic {topic}{nearest(topic, known)}{advice}") from None
+        raise Failed(f"there is no topic {topic}{suggest(topic, known)}{advice}") from None
 
 
 def check_group(admin: Any, name: str) -> None:
@@ -81,7 +81,7 @@ def check_group(admin: Any, name: str) -> None:
     known = admin.groups()
     if name not in known and admin.consumer_connections(name) is None and not has_offsets(admin, name):
         check_brokers(admin)
-        raise Failed(f"there is no group {name}{nearest(name, list(known))}")
+        raise Failed(f"there is no group {name}{suggest(name, known)}")
 
 
 def has_offsets(admin: Any, group: str) -> bool:
@@ -173,11 +173,6 @@ def ask_each(nodes: Iterable[str], ask: Callable[[str], T]) -> tuple[dict[str, T
         except ClientError as error:
             errors[node] = error
     return answers, errors
-
-
-def nearest(word: str, known: list[str]) -> str:
-    near = get_close_matches(word, known, n=1, cutoff=0.7)
-    return f"; did you mean {near[0]}?" if near else ""
 
 
 def choose_queue(queues: list[Any], text: str) -> Any:

@@ -10,7 +10,6 @@ import contextlib
 import os
 import sys
 from collections.abc import Callable, Iterator
-from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -21,6 +20,7 @@ from rmqkit.cli.commands import Group
 from rmqkit.cli.complete import cluster_names, clusters_and_selectors, preset_names, setting_keys
 from rmqkit.cli.finding import Json
 from rmqkit.cli.usage import Failed, UsageError
+from rmqkit.suggestions import suggest
 
 if TYPE_CHECKING:
     from rmqkit.cluster import Cluster
@@ -106,8 +106,8 @@ def name_and_selector(words: list[str] | None) -> tuple[str, str]:
     if all(looks_like_selector(part.strip()) for part in words[0].split(",")):
         return DEFAULT, words[0]
     known = clusters_and_selectors("")
-    if words[0] not in known and (near := get_close_matches(words[0], known, n=1)):
-        raise UsageError(f"{words[0]} is neither a cluster nor a node; did you mean {near[0]}?")
+    if words[0] not in known and (hint := suggest(words[0], known)):
+        raise UsageError(f"{words[0]} is neither a cluster nor a node{hint}")
     return words[0], "all"
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable, Mapping, Sequence
-from difflib import get_close_matches
 from functools import cache
 from importlib import import_module
 from typing import Any, NamedTuple
@@ -23,6 +22,7 @@ from typer.main import get_command
 from rmqkit.cli.output import note
 from rmqkit.cli.usage import Interrupted, ReaderGone, UsageError
 from rmqkit.errors import RmqkitError
+from rmqkit.suggestions import suggest
 
 
 class Lazy(NamedTuple):
@@ -131,7 +131,4 @@ def plugin_command(name: str) -> Any:
 
 
 def no_such(what: str, given: str, known: Sequence[str], where: str) -> str:
-    near = get_close_matches(given, known, n=1, cutoff=0.5)
-    if near:
-        return f"no such {what}: {given}; did you mean {near[0]}?"
-    return f"no such {what}: {given}; see `{where} --help`"
+    return f"no such {what}: {given}{suggest(given, known, f'see `{where} --help`')}"

@@ -8,7 +8,6 @@ a node. Codes and remarks need no cluster; their tables are `explanations.py` an
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
@@ -19,6 +18,7 @@ from rmqkit.cli.explanations import REQUESTS, RESPONSES
 from rmqkit.cli.finding import Json, Namesrv, local_cluster
 from rmqkit.cli.usage import Failed, UsageError
 from rmqkit.errors import ClientError
+from rmqkit.suggestions import suggest
 from rmqkit.wire.codes import RequestCode, ResponseCode
 
 if TYPE_CHECKING:
@@ -292,9 +292,7 @@ def explain_node(word: str, namesrv: str | None) -> dict[str, Any]:
 
 
 def _near(word: str) -> str:
-    names = [code.name for codes in (RESPONSES, REQUESTS) for code in codes]
-    found = get_close_matches(word.upper(), names, n=1, cutoff=0.7)
-    return f"; did you mean {found[0]}?" if found else ""
+    return suggest(word, [code.name for codes in (RESPONSES, REQUESTS) for code in codes])
 
 
 def local_node(word: str, namesrv: str | None) -> dict[str, Any] | None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import keyword
 import re
 from collections.abc import Mapping
-from difflib import get_close_matches
 from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
@@ -18,6 +17,7 @@ from string import Template
 from typing import NamedTuple
 
 from rmqkit.cli.usage import Failed, UsageError
+from rmqkit.suggestions import suggest
 
 NAME = re.compile(r"[a-z][a-z0-9]*(?:[-_][a-z0-9]+)*")
 NAME_SIZE_MAX = 64
@@ -60,9 +60,7 @@ def make(name: str, hook: str, into: Path) -> list[Path]:
     """Writes the project `into/name`; its files. Raises UsageError, and Failed where something is in the way."""
     kind = KINDS.get(hook)
     if kind is None:
-        near = get_close_matches(hook, KINDS, n=1)
-        hint = f"did you mean {near[0]}?" if near else f"there are: {', '.join(KINDS)}"
-        raise UsageError(f"--hook {hook}: no such hook; {hint}")
+        raise UsageError(f"--hook {hook}: no such hook{suggest(hook, KINDS, 'there are: {known}')}")
     module = module_of(name)
     check_free(name, kind)
     folder = into / name

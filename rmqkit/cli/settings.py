@@ -7,7 +7,7 @@ as `cluster status` calls it.
 
 from __future__ import annotations
 
-from difflib import get_close_matches
+from itertools import chain
 from typing import Annotated, Any
 
 import typer
@@ -20,6 +20,7 @@ from rmqkit.cli.finding import Json, Namesrv, find_namesrv
 from rmqkit.cli.usage import Failed, UsageError
 from rmqkit.settings.keys import KIND_NAMES, KINDS, ROWS, find
 from rmqkit.settings.table import Row, Status, allowed_text, show
+from rmqkit.suggestions import suggest
 
 app = group("Settings of nodes.")
 
@@ -255,8 +256,7 @@ def row_fields(row: Row) -> dict[str, Any]:
 def check_key(key: str) -> None:
     """Raises UsageError for a key that no kind of node has."""
     if not any(find(kind, key) for kind in KINDS) and not key.startswith("plugin."):
-        near = get_close_matches(key, [known for kind in KINDS for known in ROWS[kind]], n=1, cutoff=0.6)
-        raise UsageError(f"unknown setting {key!r}{f'; did you mean {near[0]}?' if near else ''}")
+        raise UsageError(f"unknown setting {key!r}{suggest(key, chain.from_iterable(ROWS.values()))}")
 
 
 def differs(kind: str, key: str, value: str) -> bool:

@@ -12,13 +12,13 @@ import base64
 import string
 import sys
 from collections.abc import Callable
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 from rmqkit.cli import output
 from rmqkit.cli.times import show_time
 from rmqkit.cli.usage import UsageError
 from rmqkit.errors import RmqkitError
+from rmqkit.suggestions import suggest
 
 if TYPE_CHECKING:
     from rmqkit import MessageExt
@@ -106,8 +106,7 @@ def _template(format: str) -> Callable[[MessageExt], None]:
         raise UsageError(f"--format {format}: {error}") from None
     for name in names:
         if name not in FIELDS:
-            near = get_close_matches(name, FIELDS, n=1, cutoff=0.4)
-            raise UsageError(f"--format: there is no field {{{name}}}{f'; did you mean {{{near[0]}}}?' if near else ''}")
+            raise UsageError(f"--format: there is no field {name}{suggest(name, FIELDS, 'there are {known}')}")
 
     def show(message: MessageExt) -> None:
         fields = fields_of(message)

@@ -8,9 +8,8 @@ typer carries click inside or depends on it, by version; its exceptions are told
 
 from __future__ import annotations
 
-from difflib import get_close_matches
-
 from rmqkit.errors import ClientError, ConfigError, InvalidMessage, NoRoute, PeerUnreachable, RmqkitError
+from rmqkit.suggestions import suggest
 
 DONE = 0
 FAILED = 1
@@ -76,8 +75,5 @@ def _no_such_option(error: Exception, option: str) -> str:
     if ctx is not None:
         for param in ctx.command.get_params(ctx):
             flags += [flag for flag in (*param.opts, *param.secondary_opts) if flag.startswith("-")]
-    near = get_close_matches(option, flags, n=1, cutoff=0.5)
-    if near:
-        return f"no such option: {option}; did you mean {near[0]}?"
-    where = f"; see `{ctx.command_path} --help`" if ctx is not None else ""
-    return f"no such option: {option}{where}"
+    where = f"see `{ctx.command_path} --help`" if ctx is not None else ""
+    return f"no such option: {option}{suggest(option, flags, where)}"

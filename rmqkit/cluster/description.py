@@ -27,7 +27,6 @@ import socket
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
-from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
@@ -35,6 +34,7 @@ from typing import Any, Literal
 from rmqkit.cluster.errors import UsageProblem
 from rmqkit.cluster.names import DEFAULT, GROUPS_MAX, check_cluster_name, container_name, group_name, number_of
 from rmqkit.settings.replication_keys import REPLICAS_MAX
+from rmqkit.suggestions import suggest
 
 Setting = bool | int | float | str
 
@@ -221,7 +221,7 @@ def parse(text: str, where: str) -> Description:
         if key == "settings":
             given[key] = _settings(value, where)
         elif key not in known:
-            raise UsageProblem(f"{where}: unknown key {key!r}{_nearest(key, [*known, 'settings'])}")
+            raise UsageProblem(f"{where}: unknown key {key!r}{suggest(key, [*known, 'settings'])}")
         elif type(value) is not known[key]:
             raise UsageProblem(f"{where}: {key} must be {_in_words(known[key])}, not {value!r}")
         else:
@@ -263,11 +263,6 @@ def _settings(value: object, where: str) -> dict[str, Setting]:
 def _check_count(name: str, value: int, most: int) -> None:
     if not 1 <= value <= most:
         raise UsageProblem(f"{name} = {value}: must be from 1 to {most}")
-
-
-def _nearest(key: str, known: Iterable[str]) -> str:
-    near = get_close_matches(key, list(known), n=1)
-    return f"; did you mean {near[0]}?" if near else ""
 
 
 def _in_words(kind: type) -> str:

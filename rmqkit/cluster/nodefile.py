@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping, Sequence
-from difflib import get_close_matches
+from itertools import chain
 from pathlib import Path
 
 from rmqkit.cluster.description import METRICS_PORT_KEY, Description, NodePlan, Setting
@@ -19,6 +19,7 @@ from rmqkit.cluster.home import CONTAINER_FILE, NODE_FILE, STORE, write_whole
 from rmqkit.errors import ConfigError
 from rmqkit.settings import keys
 from rmqkit.settings.table import Status
+from rmqkit.suggestions import suggest
 
 #: what a cluster worth having has, beyond Apache's defaults
 BROKER_DEFAULTS: Mapping[str, Setting] = {
@@ -149,8 +150,7 @@ def check_settings(settings: Mapping[str, Setting], replicas: int = 1) -> None:
     for key in settings:
         row = keys.find("broker", key) or keys.find("nameserver", key)
         if row is None and not key.startswith("plugin."):
-            near = get_close_matches(key, [*keys.ROWS["broker"], *keys.ROWS["nameserver"]], n=1, cutoff=0.7)
-            raise UsageProblem(f"unknown setting {key!r}{f'; did you mean {near[0]}?' if near else ''}")
+            raise UsageProblem(f"unknown setting {key!r}{suggest(key, chain.from_iterable(keys.ROWS.values()))}")
         if row is not None and row.key in (*BROKER_TIES, *NAMESERVER_TIES):
             raise UsageProblem(f"{row.key} is each node's own; see --base-port, --bind, --advertise")
         if row is not None and row.key == ROLE_KEY and str(settings[key]).upper() == SLAVE:

@@ -7,11 +7,11 @@ is remembered but what it chose: that stands in `cluster.toml`, and in each `nod
 from __future__ import annotations
 
 from collections.abc import Mapping
-from difflib import get_close_matches
 from typing import Any, NamedTuple
 
 from rmqkit.cluster.description import Setting
 from rmqkit.cluster.errors import UsageProblem
+from rmqkit.suggestions import suggest
 
 
 class Preset(NamedTuple):
@@ -57,7 +57,5 @@ def with_preset(name: str | None, given: Mapping[str, Any]) -> dict[str, Any]:
 def _preset(name: str) -> Preset:
     preset = PRESETS.get(name.strip())
     if preset is None:
-        near = get_close_matches(name, PRESETS, n=1)
-        known = f"did you mean {near[0]}?" if near else f"there are {', '.join(PRESETS)}"
-        raise UsageProblem(f"there is no preset {name!r}; {known}")
+        raise UsageProblem(f"there is no preset {name!r}{suggest(name, PRESETS, 'there are {known}')}")
     return preset

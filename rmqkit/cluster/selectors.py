@@ -6,10 +6,10 @@ process. Several may be joined by commas.
 """
 
 from collections.abc import Sequence
-from difflib import get_close_matches
 
 from rmqkit.cluster.description import NodePlan
 from rmqkit.cluster.errors import UsageProblem
+from rmqkit.suggestions import suggest
 
 
 def select(plans: Sequence[NodePlan], selector: str) -> list[NodePlan]:
@@ -46,8 +46,4 @@ def _matches(plan: NodePlan, part: str) -> bool:
 
 
 def _nothing_matches(plans: Sequence[NodePlan], part: str) -> str:
-    names = possible(plans)
-    near = get_close_matches(part, names, n=1)
-    if near:
-        return f"no node is meant by {part!r}; did you mean {near[0]}?"
-    return f"no node is meant by {part!r}; there are {', '.join(names)}"
+    return f"no node is meant by {part!r}{suggest(part, possible(plans), 'there are {known}')}"

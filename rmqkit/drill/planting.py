@@ -7,10 +7,10 @@ A defect is a function that replaces methods of one `Broker` object, in each of 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmqkit.errors import ConfigError
+from rmqkit.suggestions import suggest
 
 if TYPE_CHECKING:
     from rmqkit.broker.node import Broker
@@ -59,8 +59,7 @@ def check(names: Iterable[str]) -> None:
     """Raises ConfigError for a name that is none."""
     for name in names:
         if name not in DEFECTS:
-            near = get_close_matches(name, DEFECTS, n=1)
-            hint = f"; did you mean {near[0]}?" if near else f": there are {', '.join(DEFECTS)}"
+            hint = suggest(name, DEFECTS, "there are {known}")
             raise ConfigError(f"config: drillDefects has no {name!r}{hint}")
 
 

@@ -23,6 +23,7 @@ from rmqkit.drill.engine import Outcome
 from rmqkit.drill.history import History, read_lines, write_lines, write_parquet
 from rmqkit.drill.plan import Plan, PlanError
 from rmqkit.drill.verdict import Verdict
+from rmqkit.suggestions import suggest
 
 DRILLS = "drills"
 #: held while a drill runs on a cluster
@@ -107,12 +108,8 @@ def find(home: Path, name: str) -> Path:
     found = [run for run in runs if run.name == name]
     if found:
         return found[-1]
-    from difflib import get_close_matches
-
-    near = get_close_matches(name, [run.name for run in runs], n=1)
-    if near:
-        raise PlanError(f"there is no run {name!r}; did you mean {near[0]}?")
-    raise PlanError(f"there is no run {name!r} in {home}; `rmqkit drill list` has them all")
+    hint = suggest(name, [run.name for run in runs], "`rmqkit drill list` has them all")
+    raise PlanError(f"there is no run {name!r} in {home}{hint}")
 
 
 def load_plan(run: Path) -> Plan:

@@ -15,9 +15,10 @@ from typing import Any
 from rmqkit.errors import ConfigError
 from rmqkit.settings import sections
 from rmqkit.settings.host import Host, expand, expand_path
-from rmqkit.settings.keys import KIND_NAMES, KINDS, ROWS, Kind, find, nearest
+from rmqkit.settings.keys import KIND_NAMES, KINDS, ROWS, Kind, find
 from rmqkit.settings.sources import PLUGIN, Setting
 from rmqkit.settings.table import Refusal, Row, Status, Type, Value, parse, show
+from rmqkit.suggestions import suggest
 
 SECTIONS: dict[str, type[Any]] = {
     "paths": sections.StorePaths,
@@ -59,10 +60,7 @@ def unknown(kind: Kind, setting: Setting) -> ConfigError:
             return ConfigError(
                 f"config: {setting.key!r}{setting.where} is a key of a {KIND_NAMES[other]}, this is a {KIND_NAMES[kind]}"
             )
-    hint = nearest(kind, setting.key)
-    return ConfigError(
-        f"config: unknown key {setting.key!r}{setting.where}" + (f"; did you mean {hint!r}?" if hint else "")
-    )
+    return ConfigError(f"config: unknown key {setting.key!r}{setting.where}{suggest(setting.key, ROWS[kind])}")
 
 
 def refuse(row: Row, refusal: Refusal, value: Value, where: str) -> ConfigError:

@@ -7,7 +7,6 @@ fields (`isScanAvailableNameSrv`).
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 from typing import Literal
 
@@ -78,10 +77,3 @@ SPELLINGS: dict[str, str] = other_spellings()
 def find(kind: Kind, written: str) -> Row | None:
     """The row of a key as it was written, None when this kind of node has no such key."""
     return ROWS[kind].get(SPELLINGS.get(written, written))
-
-
-def nearest(kind: Kind, written: str) -> str | None:
-    """The valid key that looks most like `written`, None when none does."""
-    lower = {key.lower(): key for key in ROWS[kind]}
-    found = difflib.get_close_matches(written.lower(), lower, n=1, cutoff=0.7)
-    return lower[found[0]] if found else None

@@ -7,12 +7,12 @@ of the same DDL (time zone UTC), since Spark compares a batch's schema with its 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from difflib import get_close_matches
 from typing import NamedTuple
 
 import pyarrow as pa
 
 from rmqkit.errors import ConfigError
+from rmqkit.suggestions import suggest
 
 TIME = pa.timestamp("us", tz="UTC")
 TEXT_MAP = pa.map_(pa.string(), pa.field("value", pa.string(), nullable=True))
@@ -56,8 +56,7 @@ def checked(names: Iterable[str], table: Mapping[str, Column] = COLUMNS) -> tupl
     wanted = list(names)
     for name in wanted:
         if name not in table:
-            near = get_close_matches(name, table, 1)
-            hint = f", did you mean {near[0]}?" if near else f"; choose from {', '.join(table)}"
+            hint = suggest(name, table, "choose from {known}")
             raise ConfigError(f"{name!r} is no column of a message{hint}")
         if wanted.count(name) > 1:
             raise ConfigError(f"the column {name} is named twice")

@@ -13,13 +13,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from difflib import get_close_matches
 from typing import Any, NamedTuple
 
 from rmqkit.errors import ClientError, ConfigError
 from rmqkit.spark import tables
 from rmqkit.spark.option_kinds import KINDS
 from rmqkit.spark.ranges import Ends
+from rmqkit.suggestions import suggest
 
 PLACES = ("batch", "stream", "sink", "store")
 BATCH, STREAM = frozenset({"batch"}), frozenset({"stream"})
@@ -403,10 +403,8 @@ def _unknown(key: str, where: str) -> str:
         return f"option {key} is called {OTHERS[lower]} here"
     if lower.startswith("kafka."):
         return f"option {key} is Kafka's; options of clients here are namesrv and requestTimeout"
-    names = {option.name.lower(): option.name for option in OPTIONS.values() if where in option.where}
-    near = get_close_matches(lower, names, 1)
-    hint = f", did you mean {names[near[0]]}?" if near else f"; options of the {where}: {', '.join(names.values())}"
-    return f"option {key} is not known{hint}"
+    names = [option.name for option in OPTIONS.values() if where in option.where]
+    return f"option {key} is not known{suggest(key, names, f'options of the {where}: {{known}}')}"
 
 
 def _value(option: Option, text: str) -> Any:

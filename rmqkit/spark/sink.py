@@ -15,7 +15,6 @@ import sys
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
@@ -26,6 +25,7 @@ from rmqkit.spark import tables
 from rmqkit.spark.columns import COLUMNS as MESSAGE_COLUMNS
 from rmqkit.spark.options import Options, parse
 from rmqkit.spark.sending import Sending, SendSettings, WriteFailed, kept
+from rmqkit.suggestions import suggest
 from rmqkit.wire.properties import PROPERTY_KEYS, PROPERTY_TAGS, RESERVED_NAMES
 
 if TYPE_CHECKING:
@@ -163,10 +163,7 @@ def _check_columns(types: Mapping[str, str], topic: str) -> None:
 def _unknown(name: str) -> str:
     if name in ("delay_ms", "delay"):
         return f"column {name} is not known: brokers delay by level, in column delay_level (1 to 18 as they come)"
-    near = get_close_matches(name.lower(), COLUMNS, 1)
-    if near:
-        return f"column {name} is not known, did you mean {near[0]}?"
-    return f"column {name} is not known: select what is to be sent from {', '.join(COLUMNS)}"
+    return f"column {name} is not known{suggest(name, COLUMNS, 'select what is to be sent from {known}')}"
 
 
 def _aborted(messages: Sequence[WriterCommitMessage | None], what: str) -> None:

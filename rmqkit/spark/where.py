@@ -8,7 +8,6 @@ nobody spoke of. Times are RocketMQ's search by store time (29), which takes tim
 from __future__ import annotations
 
 from collections.abc import Mapping
-from difflib import get_close_matches
 
 from rmqkit.errors import ConfigError, NoRoute
 from rmqkit.spark.loss import DataLoss, queue_name
@@ -16,6 +15,7 @@ from rmqkit.spark.option_kinds import EARLIEST, LATEST
 from rmqkit.spark.options import Options
 from rmqkit.spark.ranges import Ends, QueueKey
 from rmqkit.spark.topics import Seen, View
+from rmqkit.suggestions import suggest
 
 GONE = "deleted by the broker's retention (fileReservedTime), or the topic was deleted and made anew"
 
@@ -47,8 +47,7 @@ SHORTER = "the topic was deleted and made anew, the broker lost the end of its l
 def check_topics(options: Options, seen: Seen, view: View) -> None:
     """Raises NoRoute for a topic that is not there, with the nearest name, and for an assigned queue that is not there."""
     for topic in seen.missing:
-        near = get_close_matches(topic, view.all_topics(), 1)
-        hint = f", did you mean {near[0]}?" if near else "; create it first"
+        hint = suggest(topic, view.all_topics(), "create it first")
         raise NoRoute(f"there is no topic {topic} (name servers {';'.join(options.namesrv)}){hint}")
     if options.subscribe_pattern and options.where == "batch" and not seen.ends and not seen.silent:
         raise NoRoute(f"no topic matches subscribePattern {options.subscribe_pattern!r}")

@@ -216,13 +216,13 @@ def test_a_store_that_cannot_be_made_is_told(shell):
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (("--set", "lisenPort=1"), "did you mean 'listenPort'?"),
+        (("--set", "lisenPort=1"), "did you mean listenPort?"),
         (("--set", "listenPort"), "key=value"),
         (("--set", "listenPort=x"), "listenPort"),
         (("--set", "aclEnable=true"), "aclEnable"),
         (("-c", "absent.toml"), "absent.toml"),
         (("-c", "broken.toml"), "broken.toml"),
-        (("--set", "storageEngine=maped"), "did you mean 'mapped'?"),
+        (("--set", "storageEngine=maped"), "did you mean mapped?"),
         (("--set", "metricsExporterType=OTLP_GRPC"), "OTLP_GRPC in --set is refused: the Prometheus endpoint is the only"),
         (("--set", "metricsExporterType=prom"), "one of DISABLE, OTLP_GRPC, PROM, LOG"),
         (("--set", "metricsPromExporterPort=70000"), "from 0 to 65535"),

@@ -20,7 +20,7 @@ def here(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(
     ("words", "says"),
-    [("nameserver run -c absent.toml", "absent.toml"), ("broker run --set lisenPort=1", "did you mean 'listenPort'?")],
+    [("nameserver run -c absent.toml", "absent.toml"), ("broker run --set lisenPort=1", "did you mean listenPort?")],
 )
 def test_a_node_with_wrong_settings_does_not_start(shell, words, says):
     assert says in shell.outside.error(*words.split(), code=2)

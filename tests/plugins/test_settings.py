@@ -28,7 +28,7 @@ def test_text_is_read_as_the_schema_says(tmp_path):
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"sizeMx": "1"}, "config: unknown key 'plugin.box.sizeMx'; did you mean 'sizeMax'?"),
+        ({"sizeMx": "1"}, "config: unknown key 'plugin.box.sizeMx'; did you mean sizeMax?"),
         ({"zzz": "1"}, "config: unknown key 'plugin.box.zzz'; there are: sizeMax, deep, label"),
         ({"sizeMax": "many"}, "config: plugin.box.sizeMax = many: Expected `int`"),
         ({"sizeMax": "0"}, "config: plugin.box.sizeMax = 0: Expected `int` >= 1"),

@@ -395,5 +395,5 @@ class TestIngest:
     def test_what_cannot_be(self, spark, own, tmp_path):
         with pytest.raises(ConfigError, match="name a topic"):
             ingest(spark, [], tmp_path, namesrv=own.namesrv)
-        with pytest.raises(ConfigError, match="startingOffset is not known, did you mean startingOffsets"):
+        with pytest.raises(ConfigError, match="startingOffset is not known; did you mean startingOffsets"):
             ingest(spark, "T", tmp_path, namesrv=own.namesrv, options={"startingOffset": "latest"})

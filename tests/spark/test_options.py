@@ -166,7 +166,7 @@ def test_columns_come_in_the_order_of_the_table():
     assert stream(columns="offset, topic").columns == ("topic", "offset")
     assert "body" not in stream(includeBody="false").columns
     assert len(stream(includeBody="false").columns) == len(COLUMNS) - 1
-    assert refused(columns="ofset") == "option columns: 'ofset' is no column of a message, did you mean offset?"
+    assert refused(columns="ofset") == "option columns: 'ofset' is no column of a message; did you mean offset?"
     assert "names body, and includeBody is false" in refused(columns="body", includeBody="false")
     assert "physical_offset" in parse({"columns": "physical_offset"}, "store").columns
 

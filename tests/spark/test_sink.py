@@ -40,8 +40,8 @@ def of_keys(message):
 @pytest.mark.parametrize(
     ("ddl", "options", "said"),
     [
-        ("body string, tag string", {"topic": "T"}, "column tag is not known, did you mean tags?"),
-        ("body string, what int", {"topic": "T"}, "column what is not known: select what is to be sent from topic, body"),
+        ("body string, tag string", {"topic": "T"}, "column tag is not known; did you mean tags?"),
+        ("body string, what int", {"topic": "T"}, "column what is not known; select what is to be sent from topic, body"),
         ("body string, delay_ms int", {"topic": "T"}, "brokers delay by level, in column delay_level"),
         ("body int", {"topic": "T"}, "column body is integer, and has to be binary or string: cast it"),
         ("keys string", {"topic": "T"}, "column body is missing"),
@@ -51,7 +51,7 @@ def of_keys(message):
         (
             "body string",
             {"topic": "T", "requireStatus": "any"},
-            "option requireStatus is not known, did you mean requiredStatus?",
+            "option requireStatus is not known; did you mean requiredStatus?",
         ),
         ("body string", {"topic": "T", "requiredStatus": "OK"}, "option requiredStatus: 'OK' is none of send_ok, any"),
         ("body string", {"topic": "T", "subscribe": "T"}, "option subscribe"),

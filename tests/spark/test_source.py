@@ -75,7 +75,7 @@ def test_json_bodies_are_columns(spark, own, orders):
 
 
 def test_mistakes_are_told_in_words(spark, own, orders):
-    with pytest.raises(Exception, match="option subscribee is not known, did you mean subscribe"):
+    with pytest.raises(Exception, match="option subscribee is not known; did you mean subscribe"):
         load(spark, own, orders, subscribee="x")
     with pytest.raises(Exception, match="there is no topic nothing-at-all"):
         load(spark, own, "nothing-at-all").collect()

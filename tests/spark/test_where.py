@@ -137,7 +137,7 @@ def test_partitions():
 def test_topics_that_are_missing():
     cluster = view()
     cluster.missing = ("order",)
-    with pytest.raises(NoRoute, match=r"there is no topic order \(name servers h:1\), did you mean orders\?"):
+    with pytest.raises(NoRoute, match=r"there is no topic order \(name servers h:1\); did you mean orders\?"):
         plan(parse({"subscribe": "order", "namesrv": "h:1"}, "batch"), cluster)
     with pytest.raises(NoRoute, match=r"no topic matches subscribePattern 'X\.\*'"):
         plan(parse({"subscribePattern": "X.*"}, "batch"), FakeView())

@@ -25,7 +25,7 @@ MAY_IMPORT = {
 #: parts of a package that may import more than the rest of it
 MAY_IMPORT_TOO = {"rmqkit.spark.audit": {"drill"}}
 #: modules right below `rmqkit` that everybody may import
-COMMON = {"rmqkit.errors", "rmqkit.config", "rmqkit.settings", "rmqkit.hookspecs"}
+COMMON = {"rmqkit.errors", "rmqkit.config", "rmqkit.settings", "rmqkit.hookspecs", "rmqkit.suggestions"}
 NODE_PACKAGES = {"wire", "runtime", "store", "metrics", "nameserver", "broker", "container", "client"}
 BANNED_IN_NODES = {
     "asyncio",
@@ -92,3 +92,8 @@ def test_only_spark_needs_what_its_extra_brings(module: Module):
     for name, line in module.imports:
         homes = OF_SPARK.get(name.split(".")[0])
         assert homes is None or module.name.startswith(homes), f"{module.path}:{line} imports {name}"
+
+
+@pytest.mark.parametrize("module", [m for m in modules() if m.name != "rmqkit.suggestions"], ids=str)
+def test_only_one_module_searches_for_similar_names(module: Module):
+    assert not [name for name, _line in module.imports if name == "difflib"], f"{module.path}: use rmqkit.suggestions"

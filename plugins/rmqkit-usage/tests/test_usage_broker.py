@@ -212,10 +212,10 @@ def test_the_interval_is_a_setting():
 @pytest.mark.parametrize(
     ("setting", "words"),
     [
-        ("plugin.usage.intervalMilis=1000", "did you mean 'intervalMillis'?"),
+        ("plugin.usage.intervalMilis=1000", "did you mean intervalMillis?"),
         ("plugin.usage.intervalMillis=soon", "plugin.usage.intervalMillis = soon"),
         ("plugin.usage.intervalMillis=1", "plugin.usage.intervalMillis = 1"),
-        ("plugin.usge.intervalMillis=1000", "did you mean 'usage'?"),
+        ("plugin.usge.intervalMillis=1000", "did you mean usage?"),
     ],
 )
 def test_a_setting_that_makes_no_sense_keeps_the_broker_from_starting(setting, words):
