@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 # with PySpark and a Java for it, half a gigabyte: what demo and lint do not wait for
 SPARK_STAMP := $(VENV)/.installed-spark
 
-.PHONY: demo test spark lint types crash drills simulate interop bench-first bench-apache bench-replicas bench-failover bench-spark soak audit clean
+.PHONY: demo test spark lint types docs crash drills simulate interop bench-first bench-apache bench-replicas bench-failover bench-spark soak audit clean
 
 $(STAMP): pyproject.toml $(wildcard plugins/*/pyproject.toml)
 	$(PYTHON) -m venv $(VENV)
@@ -37,6 +37,10 @@ lint: $(STAMP)
 types: $(SPARK_STAMP)
 	$(BIN)/mypy
 
+# every generated page and table of docs/ (tools/docs.py lists them)
+docs: $(STAMP)
+	$(BIN)/python -m tools.docs
+
 # every disk image a power loss can leave (`make test` looks at a sample), then kill -9 in a loop under load, 20 rounds a flush mode
 crash: $(STAMP)
 	RMQKIT_CRASH_SHARE=1 $(BIN)/python -m pytest -q -s tests/store/test_crash_images.py tests/store/test_crash_defects.py
@@ -44,11 +48,11 @@ crash: $(STAMP)
 
 # 80 real drills (kill, pause, isolate × async, sync, quorum; takeovers), about 35 minutes; ARGS="--list takeovers" for a part
 drills: $(STAMP)
-	$(BIN)/python -m rmqkit.drill.series $(ARGS)
+	$(BIN)/python -m tools.drills.series $(ARGS)
 
 # 2,000 drills on simulated clusters of each kind (100 of 3 x 3), about half an hour on two idle processors; ARGS="--family acting --from 4711 --seeds 1" for some
 simulate: $(STAMP)
-	$(BIN)/python -m rmqkit.drill.simulated --seeds 2000 $(ARGS)
+	$(BIN)/python -m tools.drills.simulate --seeds 2000 $(ARGS)
 
 # Apache's Java client and servers, pinned; wants Java 17 and Maven
 interop: $(SPARK_STAMP)

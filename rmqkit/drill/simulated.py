@@ -1,10 +1,8 @@
 """Simulated drills: the same engine, faults, promises and workload on a simulated cluster, by the thousand.
 
-    python -m rmqkit.drill.simulated --seeds 2000                     # of each family; of 3 x 3 one in twenty
-    python -m rmqkit.drill.simulated --from 4711 --seeds 1 --verbose
-    python -m rmqkit.drill.simulated --break ack-before-sync          # until it is found
-
-    python -m rmqkit.drill.simulated --family acting --seeds 2000     # slaves act for their masters
+    rmqkit drill simulate --from 4711 --seeds 1 --verbose
+    rmqkit drill simulate --break ack-before-sync                     # until it is found
+    rmqkit drill simulate --family acting --seeds 2000                # slaves act for their masters
 
 A seed draws mode, faults and settings and everything that happens then; the same seed gives the same `hash`. Which plans
 there are says the family (`FAMILIES`): `replicas` (`sim_plans.py`), `acting` and `acting-3x3` (`sim_acting_plans.py`).
@@ -14,8 +12,6 @@ codes as those of drills: 0 every promise kept, 1 one is broken, 4 inconclusive.
 
 from __future__ import annotations
 
-import argparse
-import sys
 import time
 import tomllib
 import traceback
@@ -38,8 +34,6 @@ from rmqkit.drill.sim_acting import ActingDriver
 from rmqkit.drill.sim_driver import SimDriver
 from rmqkit.drill.verdict import EXIT_CODES, Verdict
 
-#: seeds in which a planted defect must be found
-FIND_WITHIN = 200
 WORKERS = 2
 #: seeds handed to a process at once
 CHUNK = 5
@@ -244,44 +238,3 @@ def exit_code(ends: Iterable[Simulated]) -> int:
     """Broken before inconclusive before kept."""
     codes = {EXIT_CODES[each.judgement] for each in ends}
     return 1 if 1 in codes else max(codes, default=0)
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m rmqkit.drill.simulated")
-    parser.add_argument("--seeds", type=int, default=100)
-    parser.add_argument("--from", type=int, default=1, dest="first")
-    parser.add_argument("--family", default="", choices=["", *FAMILIES], help="which kind of plans; else each of them")
-    parser.add_argument("--mode", default="", help="of all seeds, instead of the drawn ones")
-    parser.add_argument(
-        "--break", default="", dest="defect", help="plant this defect (all: one after another), until found"
-    )
-    parser.add_argument("--workers", type=int, default=WORKERS)
-    parser.add_argument("--verbose", action="store_true", help="a line for each seed")
-    given = parser.parse_args(argv)
-    if given.defect:
-        return _find_all(given.defect, range(given.first, given.first + FIND_WITHIN), given.mode)
-    ends = []
-    for family in [given.family] if given.family else FAMILIES:
-        # Nine brokers cost as much as several drills of four.
-        count = given.seeds if given.family else max(1, given.seeds // FAMILIES[family].costs)
-        those = []
-        for done in many(range(given.first, given.first + count), given.mode, workers=given.workers, family=family):
-            those.append(done)
-            tell(done, lambda line: print(line, flush=True), verbose=given.verbose)
-        print(f"{family}: {summary(those)}", flush=True)
-        ends += those
-    return exit_code(ends)
-
-
-def _find_all(defect: str, seeds: Sequence[int], mode: str) -> int:
-    missed = 0
-    for name in defects.DEFECTS if defect == "all" else [defect]:
-        count, done = find(name, seeds, mode)
-        missed += done is None
-        found = f"{count} seeds, {defects.DEFECTS[name].promise}, seed {done.seed}" if done else f"not in {count} seeds"
-        print(f"{name}: {found}", flush=True)
-    return 1 if missed else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

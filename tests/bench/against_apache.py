@@ -1,7 +1,7 @@
 """Our broker against Apache's, in pairs: `make bench-apache ARGS="..."`.
 
     python -m tests.bench.against_apache [--rows sync-1 batch ...] [--pairs 5] [--seconds 6] [--jvm 1g|shipped]
-                                         [--figures FILE] [--page FILE] [--render]
+                                         [--figures FILE] [--page FILE]
 
 A pair is a session of ours and one of Apache's, one after the other, never both at once; the order turns from pair to pair.
 Rows of different flush modes are sessions of their own, and start-up has none. The figures of the rows that were asked for
@@ -38,11 +38,10 @@ PairFigures = dict[str, dict[str, Mapping[str, Any]]]
 def main(arguments: Sequence[str]) -> int:
     chosen = _parse(arguments)
     lacking = apache.missing_tools()
-    if lacking and not chosen.render:
+    if lacking:
         print(f"error: the benchmark needs Java 17 and Maven; {lacking}", file=sys.stderr)
         return 1
-    if not chosen.render:
-        measure(chosen)
+    measure(chosen)
     figures = kept.load(chosen.figures)
     if not figures["rows"]:
         print(f"error: {chosen.figures} has no rows yet", file=sys.stderr)
@@ -65,7 +64,6 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--jvm", choices=list(JVMS), default="1g", help="flags of Apache's broker (1g)")
     parser.add_argument("--figures", type=Path, default=FIGURES)
     parser.add_argument("--page", type=Path, default=PAGE)
-    parser.add_argument("--render", action="store_true", help="make the page from the figures there are; measure nothing")
     return parser.parse_args(arguments)
 
 

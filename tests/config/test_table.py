@@ -1,4 +1,4 @@
-"""The table of settings against Apache's classes, against the sections that it feeds, and against the page made from it."""
+"""The table of settings against Apache's classes and against the sections that it feeds."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 from rmqkit import config
-from rmqkit.settings import build, docs
+from rmqkit.settings import build
 from rmqkit.settings.keys import KINDS, ROWS, SPELLINGS, Kind, find
 from rmqkit.settings.table import Row, Status, Type, parse, show
+from tools.pages.settings import AREAS
 
 UPSTREAM = json.loads((Path(__file__).parent / "upstream_keys.json").read_text())
 # What the same classes of the release 5.5.0 have besides, read by reflection from its jars.
 ADDED = json.loads((Path(__file__).parent / "upstream_keys_added.json").read_text())
-PAGE = Path(__file__).parents[2] / "docs" / "settings.md"
 
 CLASSES: dict[Kind, tuple[str, ...]] = {
     "broker": (
@@ -81,7 +81,7 @@ def test_a_row_feeds_a_field_when_it_works_and_only_then(kind: Kind):
         assert working or not row.live, row.key
         assert bool(row.refusal) or row.status is not Status.REFUSED, row.key
         assert row.text, row.key
-        assert row.area in docs.AREAS, row.key
+        assert row.area in AREAS, row.key
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -133,7 +133,3 @@ def test_both_spellings_of_mapped_lead_to_the_row():
 
 def test_no_spelling_hides_a_key():
     assert not [spelling for spelling in SPELLINGS if any(spelling in ROWS[kind] for kind in KINDS)]
-
-
-def test_the_page_is_what_the_table_says():
-    assert PAGE.read_text() == docs.page()

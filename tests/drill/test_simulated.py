@@ -14,6 +14,7 @@ from rmqkit.drill.promises.contract import Judgement
 from rmqkit.drill.promises.table import Harm
 from rmqkit.drill.sim_faults import SERIES
 from rmqkit.drill.sim_plans import fault_of_plan, plan_of_seed, rewinds
+from tools.drills import simulate
 
 KEPT = Path(__file__).with_name("seeds.toml")
 HANDFUL = range(1, 6)
@@ -96,7 +97,7 @@ def test_an_exception_out_of_a_node_is_told(monkeypatch):
 
 
 def test_what_many_seeds_came_to(capsys):
-    assert simulated.main(["--family", "replicas", "--seeds", "1", "--from", "2", "--verbose"]) == 0
+    assert simulate.main(["--family", "replicas", "--seeds", "1", "--from", "2", "--verbose"]) == 0
     told = capsys.readouterr().out
     assert "seed 2: valid" in told
     assert "1 seeds: 1 valid" in told

@@ -1,13 +1,12 @@
-"""The table of promises: whole, consistent with itself, and the one that the page shows."""
+"""The table of promises: whole, and consistent with itself."""
 
 from itertools import product
 
 import pytest
 
 from rmqkit.drill.plan import Flush, Mode, Replication
-from rmqkit.drill.promises import PROMISES, table
+from rmqkit.drill.promises import table
 from rmqkit.drill.promises.table import Harm, Where, cell
-from tests.tidy.tree import ROOT
 
 MODES = [Mode(*each) for each in product(Replication, Flush)]
 STRENGTH = {Where.NOWHERE: 0, Where.SLAVE: 1, Where.MASTER: 2}
@@ -32,16 +31,3 @@ def test_one_copy_never_outlives_its_disk():
     for mode in MODES:
         assert cell(mode, Harm.DISK_LOSS, copies=1).where is Where.NOWHERE
         assert (cell(mode, Harm.DISK_LOSS).where is Where.SLAVE) == (mode.replication is not Replication.ASYNC)
-
-
-def test_the_page_shows_this_table():
-    """After a change: python -m rmqkit.drill.promises.table, into docs/promises.md between the two marks."""
-    page = (ROOT / "docs" / "promises.md").read_text()
-    assert table.BEGIN + page.partition(table.BEGIN)[2].partition(table.END)[0] + table.END + "\n" == table.markdown()
-
-
-def test_the_page_shows_what_is_promised_at_takeovers():
-    """As above, with the other two marks."""
-    page = (ROOT / "docs" / "promises.md").read_text()
-    assert table.takeover_markdown().strip() in page
-    assert {each.promise for each in table.TAKEOVER} - {""} <= set(PROMISES)

@@ -6,14 +6,12 @@ from pathlib import Path
 import pytest
 
 from rmqkit.errors import ConfigError
-from rmqkit.spark import docs
 from rmqkit.spark.columns import COLUMNS
 from rmqkit.spark.option_kinds import KINDS
 from rmqkit.spark.options import OPTIONS, PLACES, parse
 from rmqkit.spark.ranges import QueueKey
 
 HERE = Path(__file__).parent
-PAGE = HERE.parents[1] / "docs" / "spark.md"
 
 
 def stream(**options):
@@ -185,7 +183,3 @@ def test_groups_are_checked():
 def test_tags_default_to_all():
     assert stream().tags == "*"
     assert stream(tags="A || B").tags == "A || B"
-
-
-def test_the_page_has_the_table_that_the_code_has():
-    assert docs.with_table(PAGE.read_text()) == PAGE.read_text(), "run: python -m rmqkit.spark.docs docs/spark.md"

@@ -73,6 +73,12 @@ def test_imports_follow_the_table(module: Module):
         assert parts[1] in allowed, f"{module.path}:{line} imports {name}"
 
 
+@pytest.mark.parametrize("module", modules(), ids=str)
+def test_what_is_shipped_needs_nothing_that_is_not(module: Module):
+    for name, line in module.imports:
+        assert name.split(".")[0] not in ("tests", "tools"), f"{module.path}:{line} imports {name}"
+
+
 @pytest.mark.parametrize("module", [m for m in modules() if m.package in NODE_PACKAGES], ids=str)
 def test_nodes_touch_no_operating_system(module: Module):
     for name, line in module.imports:

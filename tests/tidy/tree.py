@@ -1,4 +1,4 @@
-"""What the tidy tests look at: the modules of `rmqkit` as syntax trees, with the package each belongs to."""
+"""What the tidy tests look at: modules as syntax trees, those of `rmqkit` with the package each belongs to."""
 
 import ast
 from functools import cache
@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[2]
-SOURCE = ROOT / "rmqkit"
 
 
 class Module(NamedTuple):
@@ -35,9 +34,9 @@ class Module(NamedTuple):
 
 
 @cache
-def modules() -> tuple[Module, ...]:
+def modules(top: str = "rmqkit") -> tuple[Module, ...]:
     found = []
-    for path in sorted(SOURCE.rglob("*.py")):
+    for path in sorted((ROOT / top).rglob("*.py")):
         relative = path.relative_to(ROOT).with_suffix("")
         parts = relative.parts[:-1] if relative.name == "__init__" else relative.parts
         package = relative.parts[1] if len(relative.parts) > 2 else ""

@@ -1,11 +1,5 @@
-"""The metrics page: what a broker and a name server tell Prometheus, made from the tables of metrics.
+"""docs/metrics.md: the metrics of a broker and a name server, from their tables of metrics."""
 
-    python -m rmqkit.testing.metrics_page > docs/metrics.md
-
-A test compares the page with what this prints.
-"""
-
-import sys
 from collections.abc import Iterator
 
 from rmqkit.broker.metrics import FAMILIES as BROKER
@@ -62,7 +56,7 @@ KiB; 431), `httpRequestMillis` (10 s; 408), a body of 64 KiB (413), 8 MiB of ans
 than GET and HEAD are 405, other paths 404, what is not HTTP is 400; after 400, 408, 413 and 431 the connection is
 closed.
 
-This page is made by `python -m rmqkit.testing.metrics_page`.
+`make docs` generates this page.
 """
 
 
@@ -85,7 +79,3 @@ def lines() -> Iterator[str]:
 
 def page() -> str:
     return "\n".join(lines())
-
-
-if __name__ == "__main__":
-    sys.stdout.write(page())

@@ -1,11 +1,7 @@
-"""The compatibility page: every request code of RocketMQ's 5.x line and who answers it here, made from the handler tables.
+"""docs/compatibility.md: every request code of RocketMQ's 5.x line with the nodes that answer it, from the handler tables.
 
-    python -m rmqkit.testing.compatibility > docs/compatibility.md
-
-A test compares the page with what this prints, so it cannot fall behind. What was tried with which client is not written
-here: `make interop` records it in `tests/interop/tried.json` (request codes that a client asked, or was asked, with
-success) and `features.json` (which checks passed). Without these files, as in an installed package, those columns are
-empty.
+`make interop` records which client tried what: `tests/interop/tried.json` has the request codes that a client sent, or
+answered, with success, and `features.json` the checks that passed.
 """
 
 import json
@@ -18,16 +14,15 @@ from rmqkit.broker.node import NOT_ON_VIP
 from rmqkit.client.peer_calls import PEER_CALLS as CLIENT
 from rmqkit.container.node import rows as CONTAINER
 from rmqkit.nameserver.handlers import HANDLERS as NAMESERVER
-from rmqkit.testing.code_history import SINCE, WHY_NOT
 from rmqkit.wire.codes import RequestCode
+from tools.pages.code_history import SINCE, WHY_NOT
 
 RECORDS = Path(__file__).parents[2] / "tests" / "interop"
 NODES = (("broker", BROKER), ("name server", NAMESERVER), ("client", CLIENT), ("container", CONTAINER))
 
 HEAD = """# Compatibility
 
-Made by `python -m rmqkit.testing.compatibility` from the handler tables and from what `make interop` recorded; a test holds
-them together.
+`make docs` generates this page from the handler tables and from what `make interop` recorded.
 
 ## Request codes
 
@@ -63,14 +58,14 @@ def refusal(code: int) -> str:
 
 def page(records: Path = RECORDS) -> str:
     """The whole page as markdown."""
-    tried: dict[str, list[int]] = _record(records / "tried.json") or {}
+    tried: dict[str, list[int]] = _record(records / "tried.json")
     marks = {name: chr(ord("A") + number) for number, name in enumerate(tried)}
     codes = sorted(RequestCode)
     head = HEAD.format(
         answered=sum(bool(answered_by(code)) for code in codes),
         count=len(codes),
         vip=" and ".join(f"{code.name} ({int(code)})" for code in NOT_ON_VIP),
-        legend=", ".join(f"{mark} {name}" for name, mark in marks.items()) or "nothing is recorded",
+        legend=", ".join(f"{mark} {name}" for name, mark in marks.items()),
     )
     lines = [head]
     for code in codes:
@@ -80,9 +75,7 @@ def page(records: Path = RECORDS) -> str:
     return "\n".join(lines) + "\n" + _features(_record(records / "features.json"))
 
 
-def _features(record: dict[str, Any] | None) -> str:
-    if record is None:
-        return ""
+def _features(record: dict[str, Any]) -> str:
     clients = record["clients"]
     lines = [f"| feature | {' | '.join(clients)} |", "|---" * (len(clients) + 1) + "|"]
     for feature in record["features"]:
@@ -92,8 +85,4 @@ def _features(record: dict[str, Any] | None) -> str:
 
 
 def _record(path: Path) -> Any:
-    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
-
-
-if __name__ == "__main__":
-    print(page(), end="")
+    return json.loads(path.read_text(encoding="utf-8"))

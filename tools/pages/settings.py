@@ -1,8 +1,7 @@
-"""Prints docs/settings.md, which a test holds to the table: `python -m rmqkit.settings.docs > docs/settings.md`."""
+"""docs/settings.md: every key with its node, default, status and meaning."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 
 from rmqkit.settings.keys import ROWS, SPELLINGS, Kind
@@ -67,7 +66,7 @@ A key in no table is an error that names the nearest one. "Live" keys can be cha
 (`UPDATE_BROKER_CONFIG`, `UPDATE_NAMESRV_CONFIG`); all others only by a restart. Defaults are Apache's; `-` is none. Paths
 may hold `${user.home}`, `${ROCKETMQ_HOME}` and other variables of the environment, or begin with `~/`.
 
-This page is made by `python -m rmqkit.settings.docs`.
+`make docs` generates this page.
 """
 
 
@@ -128,7 +127,3 @@ def lines() -> Iterator[str]:
 
 def page() -> str:
     return "\n".join(lines()) + "\n"
-
-
-if __name__ == "__main__":
-    sys.stdout.write(page())

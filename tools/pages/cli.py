@@ -1,9 +1,4 @@
-"""The page of all commands, made from the commands themselves.
-
-    python -m rmqkit.cli.reference > docs/cli.md
-
-A test compares the page with what this prints, so it cannot fall behind. Commands of plug-ins are left out.
-"""
+"""docs/cli.md: every command with its options, from the commands themselves. Commands of plug-ins are left out."""
 
 from __future__ import annotations
 
@@ -17,7 +12,7 @@ from rmqkit.cli.commands import TABLE
 
 HEAD = """# The command line
 
-Made by `python -m rmqkit.cli.reference`; a test holds the two together. `rmqkit COMMAND --help` has every option in words.
+`make docs` generates this page. `rmqkit COMMAND --help` has every option in words.
 
 - The cluster: `--namesrv`, else `NAMESRV_ADDR`, else the running cluster `default` of this machine. Apache's clusters are
   asked in the same way.
@@ -73,7 +68,3 @@ def _argument(param: Any) -> str:
 def summary(text: str) -> str:
     """The first paragraph in one line."""
     return " ".join(text.split("\n\n")[0].split()).replace("|", "\\|")
-
-
-if __name__ == "__main__":
-    print(page(), end="")

@@ -1,10 +1,9 @@
 """The series of real drills whose results stand in `docs/drills.md` (`make drills`).
 
-    python -m rmqkit.drill.series                       # both lists, results into docs/drills/
-    python -m rmqkit.drill.series --list replicas       # fifty faults of one group of two: about 15 minutes
-    python -m rmqkit.drill.series --list takeovers      # thirty in which a slave acts (`takeovers.py`): about 20 minutes
-    python -m rmqkit.drill.series --list replicas --only pause --seconds 3 --out some.json
-    python -m rmqkit.drill.series --render              # only the tables of docs/drills.md, from the results
+    python -m tools.drills.series                       # both lists, results into docs/drills/
+    python -m tools.drills.series --list replicas       # fifty faults of one group of two: about 15 minutes
+    python -m tools.drills.series --list takeovers      # thirty in which a slave acts (`takeovers.py`): about 20 minutes
+    python -m tools.drills.series --list replicas --only pause --seconds 3 --out some.json
 
 Each drill has a cluster of its own. A drill that is inconclusive is repeated once, because a busy
 machine can be the reason. The result then keeps the reason of the first try. Runs that are not
@@ -20,21 +19,21 @@ import json
 import logging
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from rmqkit.cluster.home import home_folder
-from rmqkit.drill import report_words, takeovers
+from rmqkit.drill import report_words
 from rmqkit.drill.doing import with_own_cluster
 from rmqkit.drill.plan import Flush, Mode, Plan, Replication
 from rmqkit.drill.promises.contract import Judgement
-from rmqkit.drill.takeovers import repeated, total
 from rmqkit.drill.verdict import EXIT_CODES
 from rmqkit.errors import RmqkitError
+from tools import docs
+from tools.drills import takeovers
+from tools.pages.drills import RESULTS, repeated
 
-RESULTS, TAKEOVERS, PAGE = Path("docs/drills/results.json"), Path("docs/drills/takeovers.json"), Path("docs/drills.md")
-BEGIN, END = "<!-- results: python -m rmqkit.drill.series -->", "<!-- end of results -->"
 SEEDS = (1, 2)
 
 
@@ -97,86 +96,32 @@ def do(plan: Plan, home: Path) -> dict[str, Any]:
     }
 
 
-# --- the table
-
-SURVIVE = "acknowledged-survive"
-#: of these only what is longest is told
-LONGEST = {
-    "from a slave, s": "fault → first read served from a slave, s",
-    "acknowledged again, s": "fault's end → first send acknowledged, s",
-}
-
-
-def markdown(results: Sequence[Mapping[str, Any]]) -> str:
-    """One row for each fault and mode; times are the longest of its drills."""
-    groups: dict[tuple[str, str, str], list[Mapping[str, Any]]] = {}
-    for each in results:
-        groups.setdefault((each["fault"], each["target"], each["mode"]), []).append(each)
-    kept = sum(each["judgement"] == Judgement.VALID for each in results)
-    lines = [
-        f"{len(results)} drills, {kept} of them valid{repeated(results)}:"
-        f" {total(results, 'acknowledged'):,} messages acknowledged,"
-        f" {_lost(results):,} of those that were promised lost; {total(results, 'unknown'):,} sends unknown.",
-        "",
-        "| fault | of the | mode | drills | verdict | acknowledged | unknown | lost | read " + " | ".join(LONGEST) + " |",
-        "|---|---|---|---|---|---|---|---|---|---|",
-    ]
-    for (fault, target, mode), rows in groups.items():
-        verdicts = ", ".join(dict.fromkeys(str(each["judgement"]) for each in rows))
-        figures = [_longest(rows, name) for name in LONGEST.values()]
-        numbers = f"{total(rows, 'acknowledged'):,} | {total(rows, 'unknown'):,} | {_lost(rows):,}"
-        lines.append(f"| {fault} | {target} | {mode} | {len(rows)} | {verdicts} | {numbers} | {' | '.join(figures)} |")
-    return "\n".join([BEGIN, *lines, END]) + "\n"
-
-
-def _lost(rows: Iterable[Mapping[str, Any]]) -> int:
-    return sum(int(each.get("promises", {}).get(SURVIVE, {}).get("counts", {}).get("broken", 0)) for each in rows)
-
-
-def _longest(rows: Iterable[Mapping[str, Any]], name: str) -> str:
-    found = [float(each["figures"][name]) for each in rows if name in each.get("figures", {})]
-    return f"{max(found):.2f}" if found else "–"
-
-
-def render(table: str, page: Path) -> None:
-    """Put a table between its own marks, which are its first and last line."""
-    begin, end = table.splitlines()[0], table.splitlines()[-1]
-    before, _, rest = page.read_text(encoding="utf-8").partition(begin)
-    page.write_text(before + table.rstrip("\n") + rest.partition(end)[2], encoding="utf-8")
-
-
 class Series(NamedTuple):
     plans: Callable[[], list[Plan]]
     results: Path
-    markdown: Callable[[Sequence[Mapping[str, Any]]], str]
     #: what a result says of its plan beside what all say
-    told: Callable[[Plan], Mapping[str, Any]]
+    more: Callable[[Plan], Mapping[str, Any]]
 
 
 LISTS: Mapping[str, Series] = {
-    "replicas": Series(plans, RESULTS, markdown, lambda plan: {}),
-    "takeovers": Series(takeovers.plans, TAKEOVERS, takeovers.markdown, takeovers.told),
+    "replicas": Series(plans, RESULTS["replicas"], lambda plan: {}),
+    "takeovers": Series(takeovers.plans, RESULTS["takeovers"], takeovers.settings),
 }
 
 
 def main(argv: Sequence[str] | None = None, drill: Drill = do) -> int:
     """The exit code of the worst drill."""
-    parser = argparse.ArgumentParser(prog="python -m rmqkit.drill.series")
+    parser = argparse.ArgumentParser(prog="python -m tools.drills.series")
     parser.add_argument("--list", default="", choices=["", *LISTS], help="one of the lists alone")
     parser.add_argument("--only", default="", help="drills of this fault alone")
     parser.add_argument("--seconds", type=float, help="how long a fault lasts")
     parser.add_argument(
         "--out", type=Path, help="write the results of --list here, not into docs/; a part of a list is only written so"
     )
-    parser.add_argument("--render", action="store_true", help="do nothing, make the tables of the page")
     given = parser.parse_args(argv)
     if given.out is not None and not given.list:
         parser.error("--out wants --list")
     lists = [LISTS[given.list]] if given.list else list(LISTS.values())
-    if given.render:
-        for series in lists:
-            render(series.markdown(json.loads((given.out or series.results).read_text(encoding="utf-8"))), PAGE)
-        return 0
     logging.getLogger("rmqkit").addHandler(logging.NullHandler())
     logging.getLogger("rmqkit").propagate = False
     results = [result for series in lists for result in _do_all(series, given, drill)]
@@ -191,7 +136,7 @@ def _do_all(series: Series, given: argparse.Namespace, drill: Drill) -> list[dic
         wanted = [plan.changed(fault_ms=round(given.seconds * 1000)) for plan in wanted]
     results = []
     for number, plan in enumerate(wanted, 1):
-        result = {**drill_repeated(plan, home_folder(), drill), **series.told(plan)}
+        result = {**drill_repeated(plan, home_folder(), drill), **series.more(plan)}
         results.append(result)
         print(f"{number:2}/{len(wanted)} {line(result)}", flush=True)
     is_whole = not given.only and given.seconds is None
@@ -200,7 +145,7 @@ def _do_all(series: Series, given: argparse.Namespace, drill: Drill) -> list[dic
         out.parent.mkdir(parents=True, exist_ok=True)
         out.write_text(json.dumps(results, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     if given.out is None and is_whole:
-        render(series.markdown(results), PAGE)
+        docs.write(["drills.md"])
     return results
 
 

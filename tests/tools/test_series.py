@@ -1,14 +1,15 @@
-"""The lists of real drills, and the tables that are made from their results."""
+"""The lists of real drills, and what a series comes to."""
 
 import json
 
 import pytest
 
 from rmqkit.cluster import nodefile
-from rmqkit.drill import series, takeovers
 from rmqkit.drill.doing import settings_of
 from rmqkit.drill.plan import Plan
-from tests.tidy.tree import ROOT
+from tools import docs
+from tools.drills import series, takeovers
+from tools.pages import drills
 
 
 @pytest.mark.parametrize(("name", "count"), [("replicas", 50), ("takeovers", 30)])
@@ -28,23 +29,17 @@ def test_takeovers_have_a_group_to_go_to_and_a_quorum_that_can_be_met():
     assert seen >= {(fault, 3, is_strict) for fault in takeovers.FAULTS for is_strict in (True, False)}
 
 
-@pytest.mark.parametrize("name", list(series.LISTS))
-def test_the_page_has_the_table_of_the_results(name):
-    """After a change: python -m rmqkit.drill.series --render."""
-    each = series.LISTS[name]
-    table = each.markdown(json.loads((ROOT / each.results).read_text()))
-    assert table.strip() in (ROOT / series.PAGE).read_text()
-
-
 @pytest.fixture
 def series_of(tmp_path, monkeypatch, capsys):
     """Run a list of two drills that end as given; returns exit code, kept results, printed lines and the page."""
     monkeypatch.setenv("RMQKIT_HOME", str(tmp_path))
     wanted = [Plan(fault=fault, seed=5, replicas=2) for fault in ("kill", "pause")]
-    kept, page = tmp_path / "results.json", tmp_path / "page.md"
-    page.write_text(f"{series.BEGIN}\nold\n{series.END}\n")
-    monkeypatch.setattr(series, "PAGE", page)
-    monkeypatch.setattr(series, "LISTS", {"short": series.Series(lambda: wanted, kept, series.markdown, lambda plan: {})})
+    kept, page = tmp_path / "results.json", tmp_path / "drills.md"
+    marks = (f"{docs.BEGIN}\nold\n{docs.END}\n".format(name=name) for name in ("results", "takeovers"))
+    page.write_text("".join(marks))
+    monkeypatch.setattr(docs, "DOCS", tmp_path)
+    monkeypatch.setattr(drills, "RESULTS", {**drills.RESULTS, "replicas": kept})
+    monkeypatch.setattr(series, "LISTS", {"short": series.Series(lambda: wanted, kept, lambda plan: {})})
 
     def run(*ends, arguments=()):
         left = iter(ends)
@@ -108,11 +103,3 @@ def test_a_part_of_a_list_does_not_replace_the_results_of_the_whole(series_of, t
     assert "old" in page
     series_of(VALID, arguments=["--list", "short", "--only", "pause", "--out", str(tmp_path / "part.json")])
     assert [each["fault"] for each in json.loads((tmp_path / "part.json").read_text())] == ["pause"]
-
-
-def test_a_table_is_put_between_its_own_marks(tmp_path):
-    page = tmp_path / "page.md"
-    page.write_text(f"a\n{series.BEGIN}\nold\n{series.END}\nb\n{takeovers.BEGIN}\n{takeovers.END}\n")
-    series.render(takeovers.markdown([]), page)
-    assert page.read_text().startswith(f"a\n{series.BEGIN}\nold\n{series.END}\nb\n{takeovers.BEGIN}\n0 drills")
-    assert page.read_text().count(takeovers.END) == 1

@@ -1,0 +1,1 @@
+"""Long series of drills: `make drills` on real clusters, `make simulate` on simulated ones."""

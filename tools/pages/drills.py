@@ -1,0 +1,150 @@
+"""The tables of docs/drills.md: what the two series of real drills found (`tools/drills/series.py`)."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rmqkit.drill.promises.contract import Judgement
+
+Result = Mapping[str, Any]
+
+_FOLDER = Path(__file__).parents[2] / "docs" / "drills"
+#: what each series found last
+RESULTS: Mapping[str, Path] = {"replicas": _FOLDER / "results.json", "takeovers": _FOLDER / "takeovers.json"}
+
+
+def tables() -> dict[str, str]:
+    found = {name: json.loads(path.read_text(encoding="utf-8")) for name, path in RESULTS.items()}
+    return {"results": replicas_table(found["replicas"]), "takeovers": takeovers_table(found["takeovers"])}
+
+
+# --- faults of one group
+
+SURVIVE = "acknowledged-survive"
+#: figures of which the table has the longest
+LONGEST = {
+    "from a slave, s": "fault → first read served from a slave, s",
+    "acknowledged again, s": "fault's end → first send acknowledged, s",
+}
+
+
+def replicas_table(results: Sequence[Result]) -> str:
+    """One row for each fault and mode; times are the longest of its drills."""
+    groups: dict[tuple[str, str, str], list[Result]] = {}
+    for each in results:
+        groups.setdefault((each["fault"], each["target"], each["mode"]), []).append(each)
+    lines = [
+        f"{len(results)} drills, {_valid(results)} of them valid{repeated(results)}:"
+        f" {_sum(results, 'acknowledged'):,} messages acknowledged,"
+        f" {_broken(results, SURVIVE):,} of those that were promised lost; {_sum(results, 'unknown'):,} sends unknown.",
+        "",
+        "| fault | of the | mode | drills | verdict | acknowledged | unknown | lost | read " + " | ".join(LONGEST) + " |",
+        "|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    for (fault, target, mode), rows in groups.items():
+        figures = [_longest(rows, name) for name in LONGEST.values()]
+        numbers = f"{_sum(rows, 'acknowledged'):,} | {_sum(rows, 'unknown'):,} | {_broken(rows, SURVIVE):,}"
+        cells = [fault, target, mode, str(len(rows)), _verdicts(rows), numbers, *figures]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+# --- takeovers
+
+#: of the stages, in seconds
+STAGES = {
+    "noticed": "fault → noticed by the name server, s",
+    "acts": "fault → a slave acts, s",
+    "read": "fault → first read served from a slave, s",
+    "lock": "fault → lock granted, s",
+    "delayed": "fault → delayed message released, s",
+    "pre-online": "fault's end → pre-online done, s",
+    "clients back": "fault's end → first send acknowledged, s",
+}
+#: how often a message was redelivered, per drill
+AGAIN = {
+    "takeover": "messages given again at takeover",
+    "return": "messages given again at return",
+    "delayed": "delayed messages released twice",
+}
+
+
+def takeovers_table(results: Sequence[Result]) -> str:
+    """A row for each fault, replicas, locks, escape and timers: medians of the stages, and the most of what came again."""
+    groups: dict[tuple[str, ...], list[Result]] = {}
+    for each in results:
+        key = (each["fault"], str(each["replicas"]), each["locks"], each["escape"], each["timers"], each["mode"])
+        groups.setdefault(key, []).append(each)
+    acknowledged, delayed = (
+        _sum(results, "acknowledged"),
+        sum(_count(each, "delay-kept", "acknowledged") for each in results),
+    )
+    lines = [
+        f"{len(results)} drills, {_valid(results)} of them valid{repeated(results)}:"
+        f" {acknowledged:,} messages acknowledged and"
+        f" {delayed:,} delayed ones, {_broken(results):,} broken facts;"
+        f" {sum(_values(results, 'delayed messages escaped')):,.0f} delayed messages escaped.",
+        "",
+        f"| fault | replicas | locks | escape | timers | drills | verdict | {' | '.join(STAGES)} |"
+        f" again at {' | again at '.join(list(AGAIN)[:2])} | delayed twice |",
+        "|" + "---|" * (7 + len(STAGES) + len(AGAIN)),
+    ]
+    for (fault, replicas, locks, escape, timers, mode), rows in groups.items():
+        sync = ", SYNC_FLUSH" if mode.endswith("sync-flush") and not mode.endswith("async-flush") else ""
+        cells = [fault, replicas, locks, escape, timers + sync, str(len(rows)), _verdicts(rows)]
+        cells += [_median(rows, name) for name in STAGES.values()] + [_most(rows, name) for name in AGAIN.values()]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+# --- of some results
+
+
+def repeated(results: Iterable[Result]) -> str:
+    """How many drills were repeated, as the end of a clause; "" for none."""
+    count = sum("first_try" in each for each in results)
+    return f" ({count} repeated because the first try was inconclusive)" if count else ""
+
+
+def _valid(rows: Iterable[Result]) -> int:
+    return sum(each["judgement"] == Judgement.VALID for each in rows)
+
+
+def _verdicts(rows: Iterable[Result]) -> str:
+    return ", ".join(dict.fromkeys(str(each["judgement"]) for each in rows))
+
+
+def _sum(rows: Iterable[Result], name: str) -> int:
+    return sum(int(each.get("counts", {}).get(name, 0)) for each in rows)
+
+
+def _count(row: Result, promise: str, name: str) -> int:
+    return int(row.get("promises", {}).get(promise, {}).get("counts", {}).get(name, 0))
+
+
+def _broken(rows: Iterable[Result], promise: str = "") -> int:
+    """Broken facts of one promise, of all promises without one."""
+    return sum(_count(each, name, "broken") for each in rows for name in each.get("promises", {}) if promise in ("", name))
+
+
+def _values(rows: Iterable[Result], name: str) -> list[float]:
+    return [float(str(each["figures"][name]).replace(",", "")) for each in rows if name in each.get("figures", {})]
+
+
+def _longest(rows: Iterable[Result], name: str) -> str:
+    found = _values(rows, name)
+    return f"{max(found):.2f}" if found else "–"
+
+
+def _median(rows: Iterable[Result], name: str) -> str:
+    found = _values(rows, name)
+    return f"{statistics.median(found):.2f}" if found else "–"
+
+
+def _most(rows: Iterable[Result], name: str) -> str:
+    found = _values(rows, name)
+    return f"{max(found):,.0f}" if found else "–"

@@ -1,0 +1,24 @@
+"""The pages of measurements, rendered from the figures that the benches keep (`tests/bench`)."""
+
+from __future__ import annotations
+
+import json
+
+from tests.bench import against_apache, failover, figures, spark_read, sync_master
+
+
+def page() -> str:
+    """docs/performance.md: the table of figures, then the sections beside them."""
+    return figures.render(figures.load(against_apache.FIGURES), against_apache.FIGURES.parent)
+
+
+def replicas_section() -> str:
+    return sync_master.section(figures.load(sync_master.KEPT))
+
+
+def spark_section() -> str:
+    return spark_read.section(figures.load(spark_read.KEPT))
+
+
+def failover_section() -> str:
+    return failover.section(json.loads(failover.KEPT.read_text(encoding="utf-8")))

@@ -1,0 +1,107 @@
+"""The tables of docs/promises.md: what survives which fault, and what a takeover keeps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from rmqkit.drill.plan import Flush, Mode, Replication
+from rmqkit.drill.promises.table import FLUSHES, REPLICATIONS, TABLE, Cell, Harm, Where, cell
+
+HARMS = {
+    Harm.KILL: "master killed",
+    Harm.PAUSE: "paused (SIGSTOP)",
+    Harm.ISOLATE: "isolated",
+    Harm.POWER_CUT: "power cut",
+    Harm.DISK_LOSS: "its disk lost",
+}
+
+
+def _special() -> list[tuple[str, Mapping[Harm, Cell]]]:
+    alone = Mode(Replication.QUORUM, Flush.ASYNC)
+    joined = Cell(Where.NOWHERE, "**lost** before the slave's first file; later ones: the row of the mode")
+    return [
+        ("a quorum degraded to 1 (`enableAutoInSyncReplicas`), ASYNC_FLUSH", {h: cell(alone, h, copies=1) for h in Harm}),
+        (
+            "any mode, a slave that joined at the last file (`syncFromLastFile`)",
+            {h: joined if h is Harm.DISK_LOSS else Cell(Where.MASTER, "the row of the mode") for h in Harm},
+        ),
+        ("any mode, the fault hits a slave", {h: cell(Mode(), h, hits_master=False) for h in Harm}),
+    ]
+
+
+def survival_table() -> str:
+    rows = [(f"{REPLICATIONS[row[0]]} · {FLUSHES[row[1]]}", cells) for row, cells in TABLE.items()]
+    lines = ["| SEND_OK in the mode | " + " | ".join(HARMS.values()) + " |", "|---" * (len(HARMS) + 1) + "|"]
+    lines += [f"| {name} | " + " | ".join(cells[harm].text for harm in HARMS) + " |" for name, cells in rows + _special()]
+    return "\n".join(lines)
+
+
+# --- takeovers
+
+
+class Kept(NamedTuple):
+    """What is promised while a slave acts for its master and when the master comes back, and what is counted only."""
+
+    promise: str
+    where: str
+    promised: str
+    counted: str
+
+
+TAKEOVER: Sequence[Kept] = (
+    Kept(
+        "one-master",
+        "`enableSlaveActingMaster`",
+        "never two brokers of a group append; a slave acts only while it knows of no smaller id that is alive, and stores"
+        " nothing as the group's master",
+        "how long a master that is cut off still took itself for one while a slave acted",
+    ),
+    Kept(
+        "locks-exclusive",
+        "`lockMode=strict`, 3 replicas or more",
+        "leases of a queue never overlap, whoever grants them",
+        "gap until another broker grants",
+    ),
+    Kept(
+        "",
+        "`lockMode=strict`, 2 replicas",
+        "the same; while one of the two is away nobody is granted a lock",
+        "",
+    ),
+    Kept("", "`lockMode=loose`", "nothing across a takeover", "leases that overlap, and for how long"),
+    Kept(
+        "", "any, a consumer that stood still itself", "nothing: a lease is advice", "how often two members worked in turns"
+    ),
+    Kept(
+        "delay-kept",
+        "`escapeStrategy` `auto` or `remote`, a master in another group",
+        "never early, none lost, released while the master is away",
+        "to whom; released twice: what was released in the last second before a takeover or a return, and while a master"
+        " was cut off and both released",
+    ),
+    Kept(
+        "",
+        "`escapeStrategy=none`, or nobody to escape to",
+        "never early, none lost: it waits for a master",
+        "how late",
+    ),
+    Kept(
+        "progress-forward",
+        "`enableSlaveActingMaster`",
+        "who takes over knows what was committed a second before, and the returning master what was committed since",
+        "messages given again, at takeover and at return",
+    ),
+)
+
+
+def takeover_table() -> str:
+    lines = ["| promise | where | promised | counted |", "|---|---|---|---|"]
+    for each in TAKEOVER:
+        name = f"`{each.promise}`" if each.promise else ""
+        lines.append(f"| {name} | {each.where} | {each.promised} | {each.counted} |")
+    return "\n".join(lines)
+
+
+def tables() -> dict[str, str]:
+    return {"survival": survival_table(), "takeover": takeover_table()}
