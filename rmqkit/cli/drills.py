@@ -83,7 +83,8 @@ def fail_master(
     if broker_group is not None and broker_group not in groups:
         raise UsageError(f"cluster {cluster} has no group {broker_group}; there are {', '.join(groups)}")
     _check_fault(fault)
-    plan = Plan(fault=fault, seed=seed, group=broker_group or groups[0], fault_ms=_ms(seconds)).checked()
+    plan = Plan(fault=fault, seed=seed, group=broker_group or groups[0], fault_ms=_ms(seconds))
+    plan = doing.plan_for(found.description, plan)
     output.note(f"drill: {fault} the master of {plan.group} in cluster {cluster}, in a topic of its own; seed {seed}")
     with _clients_quiet():
         done = doing.on_cluster(found, plan, found.folder, output.note)
@@ -323,12 +324,13 @@ def _plan(mode: str, pairs: list[str] | None, preset: str | None, **given: Any) 
     from rmqkit.cluster.presets import with_preset
     from rmqkit.cluster.selectors import select
     from rmqkit.drill.plan import Mode, Plan
+    from rmqkit.settings.table import show
 
     asked = with_preset(preset, {"settings": parse_settings(pairs or ())})
     if set(asked) - {"settings"}:
         raise UsageError(f"--preset {preset}: drills have groups and replicas of their own, one broker a process")
     chosen = asked["settings"]
-    settings = {key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in chosen.items()}
+    settings = {key: show(value) for key, value in chosen.items()}
     plan = Plan(mode=Mode.parse(mode), settings=settings, **given).checked()
     nodes = Description(groups=plan.groups, replicas=plan.replicas).nodes()
     if not any(node.is_broker for node in select(nodes, plan.target)):

@@ -13,16 +13,19 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from rmqkit import plugins
 from rmqkit.cluster import Cluster
+from rmqkit.cluster.description import Description
 from rmqkit.cluster.processes import last_lines
 from rmqkit.drill import runs
 from rmqkit.drill.engine import Engine, Outcome
 from rmqkit.drill.history import History
 from rmqkit.drill.plan import Plan, PlanError
-from rmqkit.drill.real import RealDriver, plan_of, remove_left
+from rmqkit.drill.real import RealDriver, plan_as_recorded, remove_left, settings_seen
+from rmqkit.settings.build import writable
+from rmqkit.settings.table import show
 
 Tell = Callable[[str], None]
 
@@ -50,7 +53,7 @@ def on_cluster(cluster: Cluster, plan: Plan, parent: Path, tell: Tell) -> Done:
     fault = loaded.faults[plan.fault]()
     promises = [make() for make in loaded.promises.values()]
     with runs.alone(cluster.folder):
-        plan = plan_of(cluster, plan)
+        plan = plan_as_recorded(plan, settings_seen(cluster, plan.group))
         remove_left(cluster, [topic_of(run) for run in runs.runs_of(cluster.folder)])
         run = runs.new_run(parent, plan)
         driver = RealDriver(cluster, plan, topic_of(run))
@@ -77,9 +80,7 @@ def own_cluster(plan: Plan, tell: Tell) -> Iterator[Cluster]:
             cluster.up(
                 any_port=True,
                 base_port=FIRST_PORT + PORT_STRIDE * secrets.randbelow(STRIDES),
-                groups=plan.groups,
-                replicas=plan.replicas,
-                settings=settings_of(plan),
+                **shape_of(plan),
             )
             tell(f"a cluster of its own: {plan.groups} × {plan.replicas} brokers, {plan.mode}")
             yield cluster
@@ -92,10 +93,36 @@ def own_cluster(plan: Plan, tell: Tell) -> Iterator[Cluster]:
         shutil.rmtree(home, ignore_errors=True)
 
 
+def plan_for(description: Description, plan: Plan) -> Plan:
+    """The plan of a drill on a running cluster, with what a replay needs to bring up the same cluster."""
+    return plan.changed(
+        groups=description.groups,
+        replicas=description.replicas,
+        nameservers=description.nameservers,
+        layout=description.layout,
+        settings={key: show(value) for key, value in description.settings.items()},
+    )
+
+
+def shape_of(plan: Plan) -> dict[str, Any]:
+    """The fields of a `Description` for a cluster of the plan's own."""
+    return {
+        "groups": plan.groups,
+        "replicas": plan.replicas,
+        "nameservers": plan.nameservers,
+        "layout": plan.layout,
+        "settings": settings_of(plan),
+    }
+
+
 def settings_of(plan: Plan) -> dict[str, str]:
-    """What the brokers of a cluster of its own are given: what was seen when the plan was done before, the mode's settings,
-    the plan's, and its defects."""
-    settings = {**plan.seen, **plan.mode.settings(plan.replicas), "drillFaultsEnable": "true", **plan.settings}
+    """The settings for a cluster of the plan's own: those of its mode, its own, and its defects.
+
+    A recorded plan also has what its master reported (`Plan.seen`), which held during that drill and so wins.
+    """
+    settings = {**plan.mode.settings(plan.replicas), "drillFaultsEnable": "true", **plan.settings, **plan.seen}
+    if plan.seen:
+        settings = writable(settings)
     if plan.breaks:
         settings["drillDefects"] = ",".join(plan.breaks)
     return settings

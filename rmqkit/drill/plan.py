@@ -137,6 +137,9 @@ class Plan:
     mode: Mode = field(default_factory=Mode)
     groups: int = 1
     replicas: int = 1
+    nameservers: int = 1
+    #: which brokers share a process (`rmqkit.cluster.description.LAYOUTS`)
+    layout: str = "apart"
     #: settings of the brokers that differ from those of the mode and of `cluster up`
     settings: Mapping[str, str] = field(default_factory=dict)
     #: settings that the running master told (`SEEN`); checkers know limits from them
@@ -171,7 +174,7 @@ class Plan:
 
     def checked(self) -> Plan:
         """Itself. Raises PlanError."""
-        for name in ("groups", "replicas", "writers", "rate", "queues", "body_size", "send_timeout_ms"):
+        for name in ("groups", "replicas", "nameservers", "writers", "rate", "queues", "body_size", "send_timeout_ms"):
             if getattr(self, name) < 1:
                 raise PlanError(f"{name} = {getattr(self, name)}: must be at least 1")
         for item in fields(self):
@@ -202,6 +205,14 @@ class Plan:
         """Whether a quorum of the group grants queue locks. Of plug-ins it is known of the one that stands beside this."""
         named = self.word("lockMode")
         return "strict" in named or named == "fencing" or self.word("lockInStrictMode").lower() == "true"
+
+    @property
+    def escapes(self) -> bool:
+        """Whether an acting master puts delayed messages on a master of another group."""
+        strategy = self.word("escapeStrategy")
+        if strategy:
+            return self.groups > 1 and strategy not in ("none", "local")
+        return self.groups > 1 and self.word("enableRemoteEscape").lower() == "true"
 
     @property
     def not_active_ms(self) -> int:

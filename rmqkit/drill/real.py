@@ -327,20 +327,19 @@ def settings_seen(cluster: Cluster, group: str = "") -> dict[str, str]:
     raise DrillError(f"there is no group {group}" if group else "the cluster has no broker")
 
 
-def plan_of(cluster: Cluster, plan: Plan) -> Plan:
-    """The plan, with what the running cluster is. Raises DrillError."""
-    description = cluster.description
-    seen = settings_seen(cluster, plan.group)
-    plan = plan.changed(mode=Mode.of(seen), seen=seen, groups=description.groups, replicas=description.replicas)
+def plan_as_recorded(plan: Plan, seen: Mapping[str, str]) -> Plan:
+    """The plan with the settings that its master reports, and with the times that follow from them.
+
+    A plan that was recorded stays as it is.
+    """
+    plan = plan.changed(mode=Mode.of(seen), seen=seen)
     if plan.fault_ms:
         return plan
-    # A name server looks each so often, and a fault that it does not see at once has to outlast its patience.
-    scan_ms = int(description.settings.get("scanNotActiveBrokerInterval", SCAN_MS))
-    is_seen = plan.fault == "kill" or not plan.acting or plan.target != "master"
-    escapes = (
-        plan.acting and plan.groups > 1 and plan.target == "master" and plan.word("enableRemoteEscape").lower() == "true"
-    )
-    return plan.changed(
-        fault_ms=LASTS_MS if is_seen else plan.not_active_ms + scan_ms + ACTS_MS,
-        hold_ms=HOLD_MS if escapes and not is_seen else 0,
-    )
+    # The name server finds a silent broker with its next scan, and the fault has to last until then.
+    is_noticed_at_once = plan.fault == "kill" or not plan.acting or plan.target != "master"
+    if is_noticed_at_once:
+        return plan.changed(fault_ms=LASTS_MS)
+    fault_ms = plan.not_active_ms + plan.setting("scanNotActiveBrokerInterval", SCAN_MS) + ACTS_MS
+    # With strict locks and two replicas, nobody can grant a lock while one of them is away.
+    can_lock = plan.replicas > 2 or not plan.strict_locks
+    return plan.changed(fault_ms=fault_ms, hold_ms=HOLD_MS if plan.escapes and can_lock else 0)

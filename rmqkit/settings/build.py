@@ -192,17 +192,34 @@ def check_replicas(values: Mapping[str, Value]) -> None:
         raise ConfigError("config: drillDefects is refused: it breaks promises, which only drillFaultsEnable = true allows")
 
 
+#: our key, Apache's key for the same choice, and which of Apache's values means the same as ours
+PAIRS: tuple[tuple[str, str, Mapping[str, bool]], ...] = (
+    ("lockMode", "lockInStrictMode", {"strict": True, "loose": False}),
+    ("escapeStrategy", "enableRemoteEscape", {"auto": True, "remote": True, "local": False, "none": False}),
+)
+
+
 def check_pairs(written: Mapping[str, tuple[Value, str]]) -> None:
     """An own key and Apache's key for the same choice must not disagree. Raises ConfigError naming both."""
-    pairs = (
-        ("lockMode", "lockInStrictMode", {"strict": True, "loose": False}),
-        ("escapeStrategy", "enableRemoteEscape", {"auto": True, "remote": True, "local": False, "none": False}),
-    )
-    for ours, theirs, meanings in pairs:
+    for ours, theirs, meanings in PAIRS:
         if ours in written and theirs in written:
             (one, one_place), (two, two_place) = written[ours], written[theirs]
             if meanings.get(str(one), two) != two:
                 raise ConfigError(f"config: {ours} = {one}{one_place} and {theirs} = {show(two)}{two_place} disagree")
+
+
+def writable(values: Mapping[str, str]) -> dict[str, str]:
+    """The values that a running broker reports, as they may be written for another one.
+
+    A running broker reports every key, so it also reports the default of a key whose pair decides.
+    Of two keys that disagree, the one that holds its default is left out.
+    """
+    kept = dict(values)
+    for ours, theirs, meanings in PAIRS:
+        meaning = meanings.get(values.get(ours, ""))
+        if theirs in values and meaning is not None and show(meaning) != values[theirs].lower():
+            del kept[ours if values[ours] == ROWS["broker"][ours].default else theirs]
+    return kept
 
 
 def notes_of(kind: Kind, written: Mapping[str, tuple[Value, str]]) -> tuple[str, ...]:
