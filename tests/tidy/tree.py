@@ -1,30 +1,34 @@
-"""What the tidy tests look at: modules as syntax trees, those of `rmqkit` with the package each belongs to."""
+"""Modules as the tidy tests read them: each is read, parsed and walked once.
+
+A rule is one test over all modules. It collects its offenders, and `none` reports all of them.
+"""
 
 import ast
-from functools import cache
+from collections.abc import Iterable
+from functools import cache, cached_property
 from pathlib import Path
-from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
-class Module(NamedTuple):
-    path: Path
-    #: `rmqkit.broker.handlers.send`
-    name: str
-    #: `broker`; "" for modules right below `rmqkit`
-    package: str
-    tree: ast.Module
-    text: str
+class Module:
+    def __init__(self, path: Path) -> None:
+        relative = path.relative_to(ROOT).with_suffix("")
+        parts = relative.parts[:-1] if relative.name == "__init__" else relative.parts
+        self.path = path
+        #: `rmqkit.broker.handlers.send`
+        self.name = ".".join(parts)
+        #: `broker`; "" for modules right below `rmqkit`
+        self.package = relative.parts[1] if len(relative.parts) > 2 else ""
+        self.text = path.read_text()
+        self.tree = ast.parse(self.text)
+        self.nodes = tuple(ast.walk(self.tree))
 
-    def __str__(self) -> str:
-        return self.name
-
-    @property
+    @cached_property
     def imports(self) -> list[tuple[str, int]]:
         """(dotted name, line) of each import, those under `if TYPE_CHECKING` included."""
         found = []
-        for node in ast.walk(self.tree):
+        for node in self.nodes:
             if isinstance(node, ast.Import):
                 found += [(alias.name, node.lineno) for alias in node.names]
             elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
@@ -34,12 +38,16 @@ class Module(NamedTuple):
 
 
 @cache
-def modules(top: str = "rmqkit") -> tuple[Module, ...]:
-    found = []
-    for path in sorted((ROOT / top).rglob("*.py")):
-        relative = path.relative_to(ROOT).with_suffix("")
-        parts = relative.parts[:-1] if relative.name == "__init__" else relative.parts
-        package = relative.parts[1] if len(relative.parts) > 2 else ""
-        text = path.read_text()
-        found.append(Module(path, ".".join(parts), package, ast.parse(text), text))
-    return tuple(found)
+def _modules(top: str) -> tuple[Module, ...]:
+    return tuple(Module(path) for path in sorted((ROOT / top).rglob("*.py")))
+
+
+def modules(*tops: str) -> tuple[Module, ...]:
+    """The modules below these folders of the project; those of `rmqkit` unless others are named."""
+    return tuple(module for top in tops or ("rmqkit",) for module in _modules(top))
+
+
+def none(offenders: Iterable[str]) -> None:
+    """Fails with one line for each offender."""
+    found = list(offenders)
+    assert not found, "\n".join(["", *found])
