@@ -143,6 +143,10 @@ class PullConsumer(_Closing):
     def assignment(self) -> list[MessageQueue]:
         return self._inner.assignment
 
+    @property
+    def failures(self) -> dict[MessageQueue, ClientError]:
+        return self._inner.failures
+
     async def poll(self, timeout_ms: int = 1000, count_max: int = 32) -> list[MessageExt]:
         future = self._inner.poll_async(timeout_ms, count_max)
         try:

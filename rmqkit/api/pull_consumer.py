@@ -203,6 +203,11 @@ class PullConsumer:
         """The queues that are being read now."""
         return self._core.assignment
 
+    @property
+    def failures(self) -> dict[MessageQueue, ClientError]:
+        """The last error of each queue that cannot be read now. It is tried again all the time."""
+        return self._core.failures
+
     # --- reading
 
     def poll(self, timeout_ms: int = 1000, count_max: int = core.POLL_MAX) -> list[MessageExt]:
@@ -268,7 +273,7 @@ class PullConsumer:
         return self._closed
 
     def position(self, queue: MessageQueue) -> int:
-        """The offset of the message that comes next."""
+        """The offset of the message that comes next. Raises ClientError if no broker says where the group is."""
         held = [each.queue_offset for each in self._ready if each.queue == queue]
         position = self._wait("position", lambda: self._core.position(queue))
         return min([position, *held])

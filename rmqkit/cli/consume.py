@@ -9,13 +9,17 @@ for, so that what a closed pipe or Ctrl-C cut off is delivered again.
 
 `--filter` is one of tags when it could be (`A || B`), else an expression over properties, which the broker filters by; a
 single word is a tag.
+
+Queues that cannot be read end the command with exit code 3 and the reason (`Patience`), after `--timeout` without any
+progress. With `--follow` silence is no failure: only errors count, and only if `--timeout` is given.
 """
 
 from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -25,8 +29,8 @@ from rmqkit.cli.asking import admin_of, known_topic
 from rmqkit.cli.complete import topics
 from rmqkit.cli.finding import Json, Namesrv, find_namesrv
 from rmqkit.cli.times import parse_time
-from rmqkit.cli.usage import Failed, UsageError
-from rmqkit.errors import NoRoute
+from rmqkit.cli.usage import Failed, Unreachable, UsageError
+from rmqkit.errors import ClientError, NoRoute
 
 if TYPE_CHECKING:
     from rmqkit import MessageExt, MessageQueue, PullConsumer
@@ -35,6 +39,8 @@ POLL_MS = 500
 BATCH = 32
 #: how long a member waits for a share of the queues before it says that there is none
 SHARE_S = 10.0
+#: longer than a slave of `cluster up` takes to act for a master that stalls (16 s)
+TIMEOUT_S = 20.0
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
@@ -65,6 +71,15 @@ Format = Annotated[
         "--format",
         metavar="line|body|json|TEMPLATE",
         help="line on a terminal, body elsewhere; a template such as '{keys} {body}'.",
+        show_default=False,
+    ),
+]
+Timeout = Annotated[
+    float | None,
+    typer.Option(
+        "--timeout",
+        min=0.1,
+        help=f"End with exit code 3 if no queue could be read for so many seconds ({TIMEOUT_S:g}; with --follow: never).",
         show_default=False,
     ),
 ]
@@ -100,6 +115,7 @@ def consume(
     follow: Follow = False,
     tags: Filter = "*",
     format: Format = None,
+    timeout: Timeout = None,
     namesrv: Namesrv = None,
     json: Json = False,
 ) -> None:
@@ -117,9 +133,9 @@ def consume(
     sink = Sink(show, most)
     try:
         if group is None:
-            read(addresses, topic, start, end, follow, tags, sink)
+            read(addresses, topic, start, end, follow, tags, sink, timeout)
         else:
-            take_part(addresses, topic, group, start, follow, tags, sink)
+            take_part(addresses, topic, group, start, follow, tags, sink, timeout)
     except NoRoute:
         with admin_of(addresses) as admin, known_topic(admin, topic):
             raise
@@ -171,7 +187,52 @@ class Sink:
         sys.stdout.flush()
 
 
-def read(addresses: str, topic: str, start: Place, end: Place | None, follow: bool, expression: str, sink: Sink) -> None:
+class Patience:
+    """Ends a command whose queues cannot be read: without any progress, or with `follow` under errors alone."""
+
+    def __init__(self, consumer: PullConsumer, follow: bool, timeout_s: float | None) -> None:
+        self._consumer = consumer
+        self._follow = follow
+        self._timeout_s = timeout_s if timeout_s is not None or follow else TIMEOUT_S
+        self._positions: dict[MessageQueue, int] = {}
+        self._read_s = time.monotonic()
+
+    def check(self, queues: Collection[MessageQueue], positions: dict[MessageQueue, int]) -> None:
+        """`queues` are those that are to be read on. Raises Unreachable."""
+        now_s = time.monotonic()
+        failures = {queue: error for queue, error in self._consumer.failures.items() if queue in queues}
+        could_read = len(failures) < len(queues) if self._follow else positions != self._positions
+        self._positions = positions
+        if could_read or not queues:
+            self._read_s = now_s
+        elif self._timeout_s is not None and now_s - self._read_s > self._timeout_s:
+            names = ", ".join(f"{queue.broker_name}:{queue.queue_id}" for queue in sorted(queues))
+            why = next(iter(failures.values()), "no answer")
+            raise Unreachable(
+                f"queues {names} could not be read for {self._timeout_s:g} s: {why};"
+                f" see `rmqkit explain {min(queues).broker_name}`"
+            )
+
+
+def positions_of(consumer: PullConsumer, queues: Iterable[MessageQueue]) -> dict[MessageQueue, int]:
+    """Where the queues are read next; without those for which no broker says so."""
+    found = {}
+    for queue in queues:
+        with suppress(ClientError):
+            found[queue] = consumer.position(queue)
+    return found
+
+
+def read(
+    addresses: str,
+    topic: str,
+    start: Place,
+    end: Place | None,
+    follow: bool,
+    expression: str,
+    sink: Sink,
+    timeout_s: float | None,
+) -> None:
     from rmqkit import PullConsumer, sql
 
     tags = wanted_tags(expression) if are_tags(expression) else None
@@ -186,16 +247,28 @@ def read(addresses: str, topic: str, start: Place, end: Place | None, follow: bo
         consumer.assign(left, "*" if are_tags(expression) else sql(expression))
         for queue in sorted(left):
             consumer.seek(queue, begins[queue])
+        patience = Patience(consumer, follow, timeout_s)
         while left and sink.room:
             messages = consumer.poll(POLL_MS, BATCH)
             inside = [each for each in messages if follow or each.queue_offset < ends[each.queue]]
             sink.take([each for each in inside if tags is None or each.tags in tags][: sink.room])
-            if not follow and (read_out := {queue for queue in left if consumer.position(queue) >= ends[queue]}):
+            positions = {} if follow else positions_of(consumer, left)
+            if not follow and (read_out := {queue for queue in left if positions.get(queue, 0) >= ends[queue]}):
                 left -= read_out
                 consumer.pause(read_out)
+            patience.check(left, positions)
 
 
-def take_part(addresses: str, topic: str, group: str, start: Place, follow: bool, tags: str, sink: Sink) -> None:
+def take_part(
+    addresses: str,
+    topic: str,
+    group: str,
+    start: Place,
+    follow: bool,
+    tags: str,
+    sink: Sink,
+    timeout_s: float | None,
+) -> None:
     from rmqkit import PullConsumer, sql
 
     words = {"earliest": "first", "latest": "last"}
@@ -205,12 +278,14 @@ def take_part(addresses: str, topic: str, group: str, start: Place, follow: bool
         consumer.subscribe(topic, tags if are_tags(tags) else sql(tags))
         ends = {queue: consumer.offset_max(queue) for queue in consumer.queues(topic)}
         until_s = time.monotonic() + SHARE_S
+        patience = Patience(consumer, follow, timeout_s)
         while sink.room:
             sink.take(consumer.poll(POLL_MS, sink.room))
-            if follow:
-                continue
             mine = [queue for queue in consumer.assignment if queue.topic == topic]
-            if mine and all(consumer.position(queue) >= ends.get(queue, 0) for queue in mine):
+            positions = {} if follow else positions_of(consumer, mine)
+            left = [queue for queue in mine if follow or positions.get(queue, -1) < ends.get(queue, 0)]
+            if mine and not left:
                 return
-            if not mine and time.monotonic() > until_s:
+            patience.check(left, positions)
+            if not follow and not mine and time.monotonic() > until_s:
                 raise Failed(f"all queues of {topic} are with other members of group {group}")

@@ -63,7 +63,18 @@ class PullConsumerSettings(ConsumerSettings):
 class _Part:
     """One queue being read. `dropped` ends its loop."""
 
-    __slots__ = ("begun", "buffer", "buffer_size", "done", "dropped", "paused", "pull_offset", "queue", "suggest_broker_id")
+    __slots__ = (
+        "begun",
+        "buffer",
+        "buffer_size",
+        "done",
+        "dropped",
+        "failure",
+        "paused",
+        "pull_offset",
+        "queue",
+        "suggest_broker_id",
+    )
 
     def __init__(self, queue: MessageQueue, pull_offset: int | None) -> None:
         self.queue = queue
@@ -74,7 +85,9 @@ class _Part:
         self.dropped = False
         self.paused = False
         self.suggest_broker_id = 0
-        #: resolved when it is known where the queue is begun
+        #: the error of the last try to read the queue, None after an answer
+        self.failure: ClientError | None = None
+        #: resolved when it is known where the queue is begun; fails, and is replaced, with each try to find out
         self.begun: Promise[None] = Promise()
         if pull_offset is not None:
             self.begun.resolve(None)
@@ -90,6 +103,12 @@ class _Part:
         self.dropped = True
         if not self.begun.done:
             self.begun.resolve(None)
+
+    def failed(self, error: ClientError) -> None:
+        self.failure = error
+        if self.pull_offset is None:
+            begun, self.begun = self.begun, Promise()
+            begun.fail(error)
 
     def take(self) -> MessageExt:
         message = self.buffer.popleft()
@@ -309,7 +328,12 @@ class PullConsumer:
         if messages:
             self.wake()
 
+    @property
+    def failures(self) -> dict[MessageQueue, ClientError]:
+        return {queue: part.failure for queue, part in list(self._parts.items()) if part.failure is not None}
+
     async def position(self, queue: MessageQueue) -> int:
+        """Raises ClientError if a queue that has no position yet cannot be read."""
         while (part := self._part(queue)).pull_offset is None:
             await part.begun
         return part.position
@@ -378,7 +402,6 @@ class PullConsumer:
 
     async def _pull_loop(self, part: _Part) -> None:
         settings, queue = self.settings, part.queue
-        last_error = ""
         while not part.dropped:
             if len(part.buffer) >= settings.pull_threshold_for_queue or (
                 part.buffer_size >= settings.pull_threshold_size_for_queue
@@ -407,13 +430,15 @@ class PullConsumer:
             except ClientError as error:
                 part.suggest_broker_id = MASTER_ID
                 self.client.routes.refresh_soon(queue.topic)
-                if str(error) != last_error and not part.dropped:
-                    last_error = str(error)
-                    self.client.log.warning("pull-failed", group=self.group, queue=str(tuple(queue)), error=last_error)
+                if part.dropped:
+                    return
+                if str(error) != str(part.failure):
+                    self.client.log.warning("pull-failed", group=self.group, queue=str(tuple(queue)), error=str(error))
+                part.failed(error)
                 busy = error.code == ResponseCode.FLOW_CONTROL
                 await self.client.timers.sleep(RETRY_AFTER_BUSY_MS if busy else settings.retry_after_error_ms)
                 continue
-            last_error = ""
+            part.failure = None
             if not part.dropped:
                 self._take(part, pulled)
 

@@ -168,6 +168,19 @@ def test_a_slave_that_is_ahead_stays_as_it_is_and_is_explained(pair):
     logs_are_equal(pair)
 
 
+def test_consume_ends_with_the_reason_when_nobody_may_be_read(shell):
+    plain = [f"--set={key}" for key in ("slaveReadEnable=false", "enableSlaveActingMaster=false", "escapeStrategy=none")]
+    shell.run("cluster", "up", "--any-port", "--base-port", free_base(), *plain, *SMALL)
+    shell.run("send", "t", "x")
+    shell.run("cluster", "kill", "master")
+    for words in ([], ["--group", "g"], ["--follow"], ["--group", "g", "--follow"]):
+        done = shell.run("consume", "t", "--timeout", "1", *words, code=3)
+        last = done.stderr.splitlines()[-1]
+        assert "could not be read for 1 s: " in last
+        assert "slaveReadEnable is false on this slave; see `rmqkit explain broker-a`" in last
+        assert done.stdout == ""
+
+
 def test_too_few_in_sync_refuse_messages_and_say_so(shell):
     words = ("--any-port", "--base-port", free_base(), "--set", "enableAutoInSyncReplicas=false", *SMALL)
     shell.run("cluster", "up", *words)

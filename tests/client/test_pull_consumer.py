@@ -140,6 +140,21 @@ def test_position_waits_until_it_is_known():
     assert position.result() == 7
 
 
+def test_a_queue_that_cannot_be_read_says_why():
+    reader = Reader()
+    reader.run(reader.consumer.assign([Q0]))
+    position = reader.begin(reader.consumer.position(Q0))
+    reader.peers.take(READ).answer(1, remark="store is away")
+    with pytest.raises(ClientError, match="store is away"):
+        position.result()
+    assert "store is away" in str(reader.consumer.failures[Q0])
+    reader.peers.advance(reader.settings.retry_after_error_ms)
+    reader.peers.take(READ).answer(0, {"offset": "7"})
+    assert reader.run(reader.consumer.position(Q0)) == 7
+    reader.pull().answer(19, offsets(7))
+    assert reader.consumer.failures == {}
+
+
 def test_a_seek_drops_what_is_held_and_the_answer_that_is_under_way():
     reader = Reader().assigned(Q0)
     found(reader.pull(), record(0, b"old"), next_offset=1)
