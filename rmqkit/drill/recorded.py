@@ -30,9 +30,10 @@ class RecordedLoad:
         self.given_ms: dict[str, int] = {}
         #: by group, the (broker, queue) → next offset to be given
         self.given: dict[str, dict[tuple[str, int], int]] = {workload.PULL: {}, workload.PUSH: {}}
-
-        #: keys of delayed messages that were acknowledged and not given yet → when they are due
+        #: keys of delayed messages that are acknowledged and not delivered yet → when they are due
         self.waiting: dict[str, int] = {}
+        #: keys of delayed messages that are delivered: a message may be delivered before its send is answered
+        self._delayed_delivered: set[str] = set()
 
     def group(self, kind: str) -> str:
         return f"{self.name}-{kind}"
@@ -102,7 +103,11 @@ class RecordedLoad:
         }
         if isinstance(outcome, SendResult):
             self.history.add("delay", status=str(outcome.status), **known)
+            # First into one table, then out by the other, and `due` the other way round: whichever
+            # thread comes second finds what the first one wrote.
             self.waiting[order.key] = invoke_ms + delay_ms
+            if order.key in self._delayed_delivered:
+                self.waiting.pop(order.key, None)
             self.acked_ms[workload.DELAYER] = invoke_ms
             return
         failed = UNKNOWN if outcome is None or outcome.maybe_stored else FAIL
@@ -125,6 +130,7 @@ class RecordedLoad:
             stored_ms=stored_ms,
             **escaped,
         )
+        self._delayed_delivered.add(key)
         self.waiting.pop(key, None)
 
     # --- locks

@@ -1,0 +1,42 @@
+"""What the load of a drill remembers of its messages, on real and on simulated clusters alike."""
+
+from itertools import permutations
+from types import SimpleNamespace
+
+import pytest
+
+from rmqkit.client.message import SendResult, SendStatus
+from rmqkit.drill.history import History
+from rmqkit.drill.plan import Plan
+from rmqkit.drill.recorded import RecordedLoad
+from rmqkit.drill.workload import Order
+from rmqkit.errors import ClientError
+from rmqkit.wire.fastjson import MessageQueue
+
+ORDER = Order("d-1", b"d-1", 0, 0.0, 1)
+STORED = SendResult(SendStatus.FLUSH_SLAVE_TIMEOUT, "id", "offset id", MessageQueue("t", "broker-a", 0), 7)
+MESSAGE = SimpleNamespace(keys="d-1", body=b"d-1", properties={}, broker_name="broker-a", queue_id=0, queue_offset=7)
+
+
+@pytest.fixture
+def load():
+    return RecordedLoad(Plan(), History(), lambda: 2_000, name="t", broker="broker-a")
+
+
+@pytest.mark.parametrize("order", [*permutations(("answered", "delivered", "delivered again"))], ids=", ".join)
+def test_a_delayed_message_that_was_delivered_is_not_waited_for(load, order):
+    """A send that waits two seconds for a slave is answered after its message of one second is delivered."""
+    for step in order:
+        if step == "answered":
+            load.delay_sent(ORDER, 1_000, 0, STORED)
+        else:
+            load.due("delayed-0", MESSAGE, 1_000)
+    assert load.waiting == {}
+    assert [row.kind for row in load.history.rows] == ["delay" if step == "answered" else "due" for step in order]
+
+
+def test_only_an_acknowledged_delayed_message_is_waited_for(load):
+    load.delay_sent(ORDER._replace(key="d-2"), 1_000, 50, STORED)
+    load.delay_sent(ORDER._replace(key="d-3"), 1_000, 50, ClientError("refused"))
+    load.delay_sent(ORDER._replace(key="d-4"), 1_000, 50, None)
+    assert load.waiting == {"d-2": 1_050}
