@@ -1,8 +1,9 @@
 """`rmqkit explain WORD`: what a code, a remark, or a node of the running cluster means.
 
-A word is taken for a code (its number, or its name in any case), else for a remark that a log or an error showed, else for
-a node. Codes and remarks need no cluster; their tables are `explanations.py` and `remarks.py`. A node is asked what it is
-(codes 26 and 28, and the route of its own topic), and from that follows what it refuses now, and why.
+A word is taken for a code (its number, or its name in any case), else for a remark that a log or an
+error showed, else for a node. Codes and remarks need no cluster; their tables are
+`explain/codes.toml` and `explain/remarks.toml`. A node is asked what it is (codes 26 and 28, and
+the route of its own topic), and from that follows what it refuses now, and why.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import typer
 
 from rmqkit.cli import output
 from rmqkit.cli.complete import nodes
-from rmqkit.cli.explanations import REQUESTS, RESPONSES
+from rmqkit.cli.explanations import requests, responses
 from rmqkit.cli.finding import Json, Namesrv, local_cluster
 from rmqkit.cli.usage import Failed, UsageError
 from rmqkit.errors import ClientError
@@ -69,12 +70,12 @@ def codes_of(text: str) -> list[dict[str, Any]]:
     name = text.upper().replace("-", "_").replace(" ", "_")
     number = int(text) if text.removeprefix("-").isdigit() else None
     found: list[dict[str, Any]] = []
-    for answer, meaning in RESPONSES.items():
+    for answer, meaning in responses().items():
         if name == answer.name or number == answer:
             found.append(
                 {"kind": "response", "code": int(answer), "name": answer.name, "meaning": meaning.meaning, "do": meaning.do}
             )
-    for request, asks in REQUESTS.items():
+    for request, asks in requests().items():
         if name == request.name or number == request:
             found.append(
                 {"kind": "request", "code": int(request), "name": request.name, "meaning": asks, **handled(request)}
@@ -292,7 +293,7 @@ def explain_node(word: str, namesrv: str | None) -> dict[str, Any]:
 
 
 def _near(word: str) -> str:
-    return suggest(word, [code.name for codes in (RESPONSES, REQUESTS) for code in codes])
+    return suggest(word, [code.name for codes in (responses(), requests()) for code in codes])
 
 
 def local_node(word: str, namesrv: str | None) -> dict[str, Any] | None:

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from rmqkit.cli import explain, main
-from rmqkit.cli.explanations import REQUESTS, RESPONSES
-from rmqkit.cli.remarks import REMARKS, find
+from rmqkit.cli.explanations import load, requests, responses
+from rmqkit.cli.remarks import find, remarks
 from rmqkit.wire.codes import RequestCode, ResponseCode
 
 ROOT = Path(__file__).resolve().parents[2] / "rmqkit"
@@ -18,8 +18,8 @@ LETTERS_MIN = 12
 
 
 def test_every_code_is_explained():
-    assert list(RESPONSES) == list(ResponseCode)
-    assert list(REQUESTS) == list(RequestCode)
+    assert list(responses()) == list(ResponseCode)
+    assert list(requests()) == list(RequestCode)
 
 
 def remarks_of_nodes():
@@ -54,11 +54,32 @@ def test_every_fixed_text_of_our_nodes_is_explained():
     told = list(remarks_of_nodes())
     assert len(told) > 40
     missing = [(where, text) for where, text in told if not [row for row in find(text) if row.text.strip(" {}:")]]
-    assert not missing, "give rmqkit/cli/remarks.py a row for: " + "\n".join(map(str, missing))
+    assert not missing, "give rmqkit/cli/explain/remarks.toml a row for: " + "\n".join(map(str, missing))
+
+
+def test_the_table_of_remarks_follows_its_schema():
+    table = load("remarks.toml")
+    rows, advice = table["remark"], table["advice"]
+    for row in rows:
+        assert set(row) in ({"text", "cause", "do"}, {"text", "cause", "advice"}), row
+        assert all(isinstance(value, str) and value for value in row.values()), row
+    assert set(table) == {"advice", "remark"}
+    assert {row["advice"] for row in rows if "advice" in row} == set(advice), "an advice is missing or unused"
+    texts = [row["text"] for row in rows]
+    assert [text for text in texts if texts.count(text) > 1] == []
+
+
+def test_the_table_of_codes_follows_its_schema():
+    table = load("codes.toml")
+    assert set(table) == {"response", "request"}
+    for name, row in table["response"].items():
+        assert set(row) == {"meaning", "do"}, name
+    for name, text in [*table["request"].items(), *((n, t) for n, row in table["response"].items() for t in row.values())]:
+        assert text, name
 
 
 def test_each_remark_is_found_by_its_own_text():
-    for row in REMARKS:
+    for row in remarks():
         assert row in find(row.text.replace("{}", "x")), row.text
         assert row.cause.endswith(".")
         assert row.do.endswith((".", "?"))
