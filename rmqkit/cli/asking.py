@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+#: what a client asks for when its send creates a topic
+QUEUES_OF_A_SEND = 4
 SYSTEM_PREFIXES = (RETRY_PREFIX, DLQ_PREFIX, SYSTEM_PREFIX.upper(), SYSTEM_PREFIX)
 
 
@@ -74,6 +76,43 @@ def known_topic(admin: Admin, topic: str, advice: str = "") -> Iterator[None]:
             raise
         check_brokers(admin)
         raise Failed(f"there is no topic {topic}{suggest(topic, known)}{advice}") from None
+
+
+def create_on_every_group(namesrv: str, topic: str) -> list[str]:
+    """Create an unknown topic on every broker group that creates topics by a send; the names of the groups.
+
+    Apache's client sends to one of these groups, and only that one creates the topic: when its master dies, the topic
+    has no queue to write to. Nothing is done with fewer than two groups, or if anything fails: the send reports it.
+    """
+    from rmqkit.client.routes import DEFAULT_TOPIC
+    from rmqkit.wire.codes import PermName
+
+    with contextlib.suppress(ClientError), admin_of(namesrv) as admin:
+        try:
+            admin.route(topic)
+            return []
+        except BrokerError as error:
+            if error.code != ResponseCode.TOPIC_NOT_EXIST:
+                return []
+        route = admin.route(DEFAULT_TOPIC)
+        masters = {data.broker_name for data in route.broker_datas if 0 in data.broker_addrs}
+        groups = sorted(
+            data.broker_name
+            for data in route.queue_datas
+            if data.perm & PermName.PERM_WRITE and data.broker_name in masters
+        )
+        if len(groups) > 1:
+            for group in groups:
+                admin.create_topic(topic, queue_nums=QUEUES_OF_A_SEND, broker=group)
+            return groups
+    return []
+
+
+def groups_instead(admin: Admin, topic: str) -> list[str]:
+    """The broker groups that could have the topic, if no group that has it has its master now."""
+    holders = {data.broker_name for data in admin.route(topic).queue_datas}
+    masters = set(admin.masters())
+    return [] if holders & masters else sorted(masters)
 
 
 def check_group(admin: Any, name: str) -> None:

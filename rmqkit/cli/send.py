@@ -19,12 +19,12 @@ from typing import Annotated, Any, BinaryIO
 import typer
 
 from rmqkit.cli import output
-from rmqkit.cli.asking import choose_queue
+from rmqkit.cli.asking import admin_of, choose_queue, create_on_every_group, groups_instead
 from rmqkit.cli.complete import delay_levels, topics
 from rmqkit.cli.delays import level_of, parse_delay
 from rmqkit.cli.finding import Json, Namesrv, find_namesrv
 from rmqkit.cli.usage import Failed, Unreachable, UsageError
-from rmqkit.errors import ClientError, PeerUnreachable, SendFailed
+from rmqkit.errors import ClientError, NoRoute, PeerUnreachable, SendFailed
 
 WINDOW = 1000
 FAILURES_SHOWN = 10
@@ -33,7 +33,10 @@ LETTERS = b"abcdefghijklmnopqrstuvwxyz"
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 Topic = Annotated[
-    str, typer.Argument(metavar="TOPIC", help="Made by the first send, where brokers allow it.", autocompletion=topics)
+    str,
+    typer.Argument(
+        metavar="TOPIC", help="Created by the first send, on every group that allows it.", autocompletion=topics
+    ),
 ]
 Body = Annotated[
     str | None, typer.Argument(metavar="[BODY]", help="The message; - sends each line of stdin.", show_default=False)
@@ -91,6 +94,9 @@ def send(
     compressed = compression_of(compress)
     addresses = find_namesrv(namesrv)
     level = level_of(wait, addresses) if wait is not None else 0
+    groups = create_on_every_group(addresses, topic)
+    if groups:
+        output.note(f"topic {topic} is new: created on {', '.join(groups)}")
     from rmqkit import Message, Producer
 
     with Producer(
@@ -104,7 +110,19 @@ def send(
 
         report = Report(topic, json, total=(count or 1) if file is None and body != "-" else None)
         report.run(paced(bodies, rate), start)
-    report.finish()
+    try:
+        report.finish()
+    except Failed as error:
+        raise Failed(f"{error}{advice_on(topic, addresses, report.error)}") from None
+
+
+def advice_on(topic: str, namesrv: str, error: ClientError | None) -> str:
+    """What to do about a topic whose groups have no master, while another group has one: "; ..." or ""."""
+    if isinstance(error, NoRoute):
+        with suppress(ClientError), admin_of(namesrv) as admin:
+            if others := groups_instead(admin, topic):
+                return f"; `rmqkit topic create {topic} --broker {others[0]}` creates it there as well"
+    return ""
 
 
 def bodies_of(body: str | None, file: str | None, count: int | None, size: int | None) -> Iterator[bytes]:
@@ -190,7 +208,7 @@ class Report:
         self._began_s = time.monotonic()
         self._progress = output.Progress("sent", total)
         self._last: Any = None
-        self._error: ClientError | None = None
+        self.error: ClientError | None = None
         self.stored = self.unsafe = self.failed = self.unknown = 0
 
     @property
@@ -237,7 +255,7 @@ class Report:
             else:
                 self.unsafe += 1
         else:
-            self._error = error
+            self.error = error
             if error.maybe_stored:
                 self.unknown += 1
             else:
@@ -295,7 +313,7 @@ class Report:
             output.note(self.summary())
         if self.ended == self.stored:
             return
-        error = self._error
+        error = self.error
         if isinstance(error, PeerUnreachable) and not self.stored:
             raise Unreachable(str(error))
         if single and error is not None:
