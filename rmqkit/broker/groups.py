@@ -72,6 +72,14 @@ class GroupTable:
                 self.put(config)
         return config
 
+    def knows(self, group: str) -> bool:
+        """Whether the group exists; unlike `get`, this creates none.
+
+        A slave's table lacks groups that its master has not heard of. Where groups are created by their
+        members, such a group may consume at the slave, so the slave knows it.
+        """
+        return group in self.by_name or (self.is_copy and self._may_create(group))
+
     def put(self, config: SubscriptionGroupConfig) -> None:
         self.put_all([config])
 

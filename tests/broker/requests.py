@@ -61,6 +61,10 @@ def records(answer: Command) -> list[Record]:
     return list(iter_records(answer.body, check_crc=True))
 
 
+def create_group(client: Client, group: str = "CG") -> None:
+    assert client.ask(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, {"group": group}).code == 0
+
+
 def with_topic(script: Script[Broker], topic: str = "T", queues: int = 4, **changes: Any) -> Client:
     """A connected client and a topic."""
     client = script.connect()

@@ -34,6 +34,7 @@ def copied(group: Group, node: str = "broker-1") -> None:
 def commit(
     group: Group, offset: int, *, name: str = "CG", topic: str = "T", node: str = "broker-0", queue_id: int = 0
 ) -> None:
+    group.world.call(node, lambda broker: broker.groups.get(name))  # as a member's heartbeat does
     request = UpdateConsumerOffsetRequest(consumer_group=name, topic=topic, queue_id=queue_id, commit_offset=offset)
     answer = group.ask(node, RequestCode.UPDATE_CONSUMER_OFFSET, request)
     assert answer.is_ok, answer

@@ -8,7 +8,7 @@ import pytest
 from rmqkit.broker import client_calls
 from rmqkit.wire.bodies import ConsumerStatus, MessageQueue, ResetOffsetBody
 from rmqkit.wire.codes import RequestCode, ResponseCode
-from tests.broker.requests import pull, records, send, with_topic
+from tests.broker.requests import create_group, pull, records, send, with_topic
 from tests.broker.test_clients import heartbeat
 from tests.helpers.script import write_command
 
@@ -218,6 +218,7 @@ def test_the_status_of_a_group_that_is_not_there(broker):
 
 
 def committed(broker, client, *offsets):
+    create_group(client)
     for queue_id, offset in enumerate(offsets):
         fields = {"consumerGroup": "CG", "topic": "T", "queueId": str(queue_id), "commitOffset": str(offset)}
         assert client.ask(RequestCode.UPDATE_CONSUMER_OFFSET, fields).code == 0

@@ -16,12 +16,13 @@ from rmqkit.wire.bodies import (
     TopicStatsTable,
 )
 from rmqkit.wire.codes import RequestCode, ResponseCode
-from tests.broker.requests import pull, send, with_topic
+from tests.broker.requests import create_group, pull, send, with_topic
 
 QUEUE_0 = MessageQueue("T", "broker-a", 0)
 
 
 def commit(client, offset, topic="T", queue_id=0, group="CG"):
+    create_group(client, group)
     fields = {"consumerGroup": group, "topic": topic, "queueId": str(queue_id), "commitOffset": str(offset)}
     assert client.ask(RequestCode.UPDATE_CONSUMER_OFFSET, fields).code == 0
 

@@ -8,11 +8,12 @@ import json
 import pytest
 
 from rmqkit.broker.handlers.admin import readable
+from rmqkit.config import from_values
 from rmqkit.testing import SimBroker
 from rmqkit.wire.bodies import TopicStatsTable
 from rmqkit.wire.codes import RequestCode, ResponseCode
 from tests.broker.conftest import broker_of
-from tests.broker.requests import pull, records, send, send_fields, with_topic
+from tests.broker.requests import create_group, pull, records, send, send_fields, with_topic
 from tests.helpers.script import Script
 
 EXPORTED_NUMBERS = """
@@ -117,17 +118,42 @@ def test_an_offset_nobody_committed_is_not_found_or_zero(broker):
     assert offset_of(client, setZeroIfNotFound="false").code == ResponseCode.QUERY_NOT_FOUND
     send(client)
     assert offset_of(client).ext["offset"] == "0"
+    create_group(client)
     assert commit(client, 1).code == 0
     assert offset_of(client).ext["offset"] == "1"
 
 
 def test_commits_need_a_topic_and_a_group(broker):
+    """`ConsumerManageProcessor.updateConsumerOffset`, in its order; a commit creates no group."""
     client = with_topic(broker)
+    for group in ("CG", "a/b", "", "CID_RMQ_SYS_x"):
+        answer = commit(client, 1, group=group, topic="Nowhere")
+        assert (answer.code, answer.remark) == (
+            ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+            f"Group {group} not exist!",
+        )
+    create_group(client)
     assert commit(client, 1, topic="Nowhere").code == ResponseCode.TOPIC_NOT_EXIST
-    assert commit(client, 1, group="a/b").code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
-    fields = {"consumerGroup": "CG", "topic": "T"}
-    assert client.ask(RequestCode.UPDATE_CONSUMER_OFFSET, fields).code == ResponseCode.INVALID_PARAMETER
+    for missing in ("queueId", "commitOffset"):
+        fields = {"consumerGroup": "CG", "topic": "T", "queueId": "0", "commitOffset": "1"}
+        del fields[missing]
+        answer = client.ask(RequestCode.UPDATE_CONSUMER_OFFSET, fields)
+        assert answer.code == ResponseCode.INVALID_PARAMETER
     assert broker.node.offsets.table == {}
+    assert commit(client, 1).code == 0
+    assert commit(client, 1, group="TOOLS_CONSUMER").code == 0, "system groups exist"
+
+
+def test_a_slave_takes_commits_of_groups_that_its_master_does_not_know(broker):
+    """Members of a new group may consume at a slave; its table is a copy, so the group is in no table."""
+    client = with_topic(broker)
+    groups = broker.node.groups
+    groups.is_copy = True
+    assert commit(client, 1).code == 0
+    assert "CG" not in groups.by_name
+    assert commit(client, 1, group="a/b").code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
+    groups.configure(from_values("broker", {"autoCreateSubscriptionGroup": "false"}))
+    assert commit(client, 1).code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
 
 
 def test_a_reset_is_given_to_the_next_pull_and_shields_the_queue(broker):
@@ -135,6 +161,7 @@ def test_a_reset_is_given_to_the_next_pull_and_shields_the_queue(broker):
     client = with_topic(broker, "T", 1)
     for _ in range(5):
         send(client)
+    create_group(client)
     commit(client, 5)
     fields = {"topic": "T", "group": "CG", "timestamp": "0", "isForce": "true", "queueId": "0", "offset": "2"}
     assert client.ask(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, fields).code == 0
@@ -253,6 +280,7 @@ def test_tables_survive_a_restart():
     script.turn()
     client = with_topic(script, "Kept", 3)
     send(client, "Kept")
+    create_group(client)
     commit(client, 1, topic="Kept")
     client.ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, b'{"groupName":"G2","retryMaxTimes":3}')
     script.node.stop()

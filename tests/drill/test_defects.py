@@ -99,6 +99,7 @@ def pulls(group: Group, count: int) -> Iterator[int]:
 
 
 def commit(group: Group, node: str, offset: int) -> None:
+    group.world.call(node, lambda broker: broker.groups.get("g"))  # as a member's heartbeat does
     request = UpdateConsumerOffsetRequest(consumer_group="g", topic="T", queue_id=0, commit_offset=offset)
     assert group.ask(node, RequestCode.UPDATE_CONSUMER_OFFSET, request).code == 0
 

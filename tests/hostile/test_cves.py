@@ -69,8 +69,8 @@ def make_broker() -> Script[Broker]:
     client = script.connect()
     assert client.ask(RequestCode.SEND_MESSAGE_V2, send_fields("Kept"), b"kept").code == 0
     commit = {"consumerGroup": "G", "topic": "Kept", "queueId": "0", "commitOffset": "1"}
-    client.ask(RequestCode.UPDATE_CONSUMER_OFFSET, commit)
     assert client.ask(RequestCode.PULL_MESSAGE, pull_fields("Kept")).code == 0
+    assert client.ask(RequestCode.UPDATE_CONSUMER_OFFSET, commit).code == 0
     client.close()
     script.advance(10_000)
     return script

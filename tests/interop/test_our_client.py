@@ -443,6 +443,9 @@ def test_messages_are_found_again(admin: Admin, producer: Producer, topic: str) 
 
 def test_group_offsets(admin: Admin, topic: str) -> None:
     queue = sorted(admin.queues(topic))[0]
+    with pytest.raises(BrokerError) as refused:
+        admin.set_group_offset("ours-unknown", queue, 0)
+    assert refused.value.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
     admin.create_group("ours-group")
     assert admin.group_offset("ours-group", queue) in (None, 0)
     admin.set_group_offset("ours-group", queue, 0)

@@ -83,7 +83,7 @@ def busy(make: MakeScript) -> Script:  # noqa: F811
     assert client.ask(RequestCode.PULL_MESSAGE, pull).code == 0
     client.ask(RequestCode.PULL_MESSAGE, {**pull, "queueOffset": "3", "maxMsgNums": "1"})
     commit = {"consumerGroup": "g", "topic": "T1", "queueId": "0", "commitOffset": "2"}
-    client.ask(RequestCode.UPDATE_CONSUMER_OFFSET, commit)
+    assert client.ask(RequestCode.UPDATE_CONSUMER_OFFSET, commit).code == 0
     return script
 
 

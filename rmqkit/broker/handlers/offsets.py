@@ -10,7 +10,6 @@ searchOffsetByTimestamp,getEarliestMsgStoretime}`.
 from typing import TYPE_CHECKING
 
 from rmqkit.broker.handlers.relays import reset_by_clients
-from rmqkit.broker.names import group_fault
 from rmqkit.runtime.calls import LATER, Call, Handlers, Refused, Response
 from rmqkit.wire.bodies import MessageQueue, ResetOffsetBody
 from rmqkit.wire.codes import RequestCode, ResponseCode
@@ -67,16 +66,19 @@ def _offset(broker: "Broker", call: Call[QueryConsumerOffsetRequest]) -> Respons
 
 @rows.handles(RequestCode.UPDATE_CONSUMER_OFFSET, UpdateConsumerOffsetRequest)
 def update(broker: "Broker", call: Call[UpdateConsumerOffsetRequest]) -> Response:
+    """A commit creates no group: members exist by their heartbeats and pulls before they commit.
+
+    Source: `ConsumerManageProcessor.updateConsumerOffset` (since 5.3.0).
+    """
     args = call.args
-    if args.queue_id is None or args.commit_offset is None:
-        raise Refused(ResponseCode.INVALID_PARAMETER, "QueueId and commitOffset cannot be null")
-    fault = group_fault(args.consumer_group)
-    if fault or broker.groups.get(args.consumer_group) is None:
-        raise Refused(
-            ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {args.consumer_group} not exist! {fault or ''}".rstrip()
-        )
+    if not broker.groups.knows(args.consumer_group):
+        raise Refused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {args.consumer_group} not exist!")
     if broker.topics.get(args.topic) is None:
         raise Refused(ResponseCode.TOPIC_NOT_EXIST, f"Topic {args.topic} not exist!")
+    if args.queue_id is None:
+        raise Refused(ResponseCode.INVALID_PARAMETER, f"QueueId is null, topic is {args.topic}")
+    if args.commit_offset is None:
+        raise Refused(ResponseCode.INVALID_PARAMETER, f"Offset is null, topic is {args.topic}")
     if broker.commit_guard is not None:
         refusal = broker.commit_guard(args.consumer_group, args.topic, args.queue_id, call.conn)
         if refusal:
