@@ -96,14 +96,18 @@ def show(plan: Plan, verdict: Verdict, run: Path, report: Path | None = None) ->
         if more > 0:
             print(f"  and {more} more")
     print()
-    output.table(("s", "what happened", ""), [(f"{e.at_ms / 1000:.2f}", e.what, e.more[:90]) for e in verdict.timeline])
+    output.table(
+        ("s", "what happened", ""),
+        [(f"{e.at_ms / 1000:.2f}", report_words.plain(e.what), e.more[:90]) for e in verdict.timeline],
+    )
     print()
     page = report or run / runs.REPORT
     print(f"report  {page}" if page.is_file() else f"run     {run}")
 
 
 INTERVALS = (
-    "medians; in brackets the interval of order statistics that holds the median with at least 95 % from six runs on"
+    "Each figure is the median of a side's runs; the difference is the median over the pairs of runs with one seed."
+    " In brackets: from six runs on, an interval that holds the median with 95 % probability; below six, the range."
 )
 
 
@@ -116,15 +120,33 @@ def compared(sides: Sequence[Sequence[Done]]) -> list[tuple[str, ...]]:
         rows: list[tuple[str, ...]] = [("verdict", *(_verdicts(side) for side in sides), "")]
         for each in compare(*(_measured(side) for side in sides)):
             cells = [str(median) if median is not None else "-" for median in each.sides]
-            rows.append((each.name, *cells, str(each.difference) if each.difference is not None else "-"))
+            rows.append(
+                (report_words.plain(each.name), *cells, str(each.difference) if each.difference is not None else "-")
+            )
         return rows
     done = [side[0] for side in sides]
     figures = [report_words.figures(each.history, each.outcome.verdict) for each in done]
     rows = [("verdict", *(str(each.outcome.verdict.judgement) for each in done))]
-    rows += [(name, *(each.get(name, "-") for each in figures)) for name in dict.fromkeys(k for f in figures for k in f)]
+    for name in dict.fromkeys(name for each in figures for name in each):
+        rows.append((report_words.plain(name), *(each.get(name, "-") for each in figures)))
     for name in dict.fromkeys(each.name for one in done for each in one.outcome.verdict.promises):
         rows.append((name, *(_judgement(one, name) for one in done)))
     return rows
+
+
+def side_names(sides: Sequence[str], without: str) -> list[str]:
+    """What each side is called: its settings, `without` for none. Equal sides are numbered."""
+    found = [side or without for side in sides]
+    return found if len(set(found)) == len(found) else [f"{name} ({number})" for number, name in enumerate(found, 1)]
+
+
+def compared_runs(names: Sequence[str], sides: Sequence[Sequence[Done]]) -> list[tuple[str, ...]]:
+    """Rows of a table with the folder of each run."""
+    return [
+        (name, str(done.plan.seed), str(done.outcome.verdict.judgement), str(done.run))
+        for name, side in zip(names, sides, strict=True)
+        for done in side
+    ]
 
 
 def compared_document(names: Sequence[str], sides: Sequence[Sequence[Done]]) -> dict[str, Any]:

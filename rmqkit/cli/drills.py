@@ -265,7 +265,7 @@ def simulate(
 def compare(
     settings: Annotated[
         list[str],
-        typer.Option("--set", metavar="KEY=VALUE[,KEY=VALUE]", help="One side's settings; give it twice.", min=1),
+        typer.Option("--set", metavar="KEY=VALUE[,KEY=VALUE]", help="Settings of one side; give the option twice.", min=1),
     ],
     fault: FaultName = "kill",
     target: Target = "master",
@@ -275,18 +275,23 @@ def compare(
     replicas: Replicas = 2,
     preset: PresetName = None,
     seconds: Seconds = None,
-    runs: Annotated[int, typer.Option("--runs", min=1, help="Drills of each side, with seeds from --seed on.")] = 1,
+    runs: Annotated[int, typer.Option("--runs", min=1, help="Drills of each side; the seeds count up from --seed.")] = 1,
     json: Json = False,
 ) -> None:
-    """The same drills with two sets of settings, side by side. `--set ''` is a side without any.
+    """Run the same drill with two sets of settings and print the figures side by side.
 
-    With --runs each figure is the median of its side with the interval of its order statistics that holds it with 95 %, and
-    so is the difference of the pairs: drills are done in pairs, with one seed, and who begins takes turns.
+    Give --set twice, once for each side; `--set ''` is a side without settings of its own. Totals depend on how long a
+    drill lasts, so each has its rate below it. The folders of the runs are printed at the end: `rmqkit drill show FOLDER`
+    has the details of one.
+
+    With --runs N, N pairs of drills run. Both drills of a pair have the same seed, and the sides take turns in going
+    first. Each figure is then the median of its side, with a 95 % confidence interval, and the difference is the median
+    over the pairs.
     """
     refuse_on_windows()
     _check_fault(fault)
     if len(settings) != 2:
-        raise UsageError("compare wants two sides: give --set twice (a side's settings are joined by commas)")
+        raise UsageError("compare needs two sides: give --set twice (settings of one side are separated by commas)")
     plans = []
     for side in settings:
         pairs = [pair for pair in side.split(",") if pair.strip()]
@@ -297,11 +302,13 @@ def compare(
         for at in (0, 1) if number % 2 == 0 else (1, 0):
             output.note(f"side: {settings[at] or 'no settings'}")
             done[at].append(_with_own_cluster(plans[at].changed(seed=seed + number)))
-    names = [side or "-" for side in settings]
+    names = drill_shown.side_names(settings, "-" if json else "no settings")
     if json:
         output.document(drill_shown.compared_document(names, done))
     else:
         output.table(("", *names, *(["difference"] if runs > 1 else [])), drill_shown.compared(done))
+        print()
+        output.table(("run of", "seed", "verdict", "folder"), drill_shown.compared_runs(names, done))
         if runs > 1:
             output.note(drill_shown.INTERVALS)
     raise typer.Exit(_worst([each for side in done for each in side]))

@@ -29,12 +29,14 @@ GroupOrAll = Annotated[
 Topic = Annotated[str, typer.Argument(metavar="TOPIC", autocompletion=topics)]
 TIME_WORDS = "such as 2026-01-31, 2026-01-31T12:30, 10m (ago), or Unix time in ms"
 
-#: how a reset went, by way and by whether somebody is online
+#: how the offsets were set, by `Moved.way` and by whether a member of the group is online
 WAYS = {
-    ("reset", True): "asked of the brokers (222): members go on there with their next pull",
-    ("reset", False): "asked of the brokers (222): nobody is online, the group goes on there when somebody is",
-    ("commit", True): "the brokers reset nothing themselves: set as a member commits (15), which members may overwrite",
-    ("commit", False): "nobody is online: set as a member commits it (15)",
+    ("reset", True): "the brokers have reset the offsets (request 222); each member continues there with its next pull",
+    ("reset", False): "the brokers have reset the offsets (request 222); no member is online, the next one starts there",
+    ("commit", True): "the brokers cannot reset to this place themselves, so the offsets were committed for the group"
+    " (request 15); a member that is online may overwrite them: check with `rmqkit group progress`",
+    ("commit", False): "no member is online; the offsets were committed for the group (request 15), the next member starts"
+    " there",
 }
 
 
@@ -167,11 +169,22 @@ def print_groups(found: list[dict[str, Any]], json: bool) -> None:
 def reset(
     name: Group,
     topic: Topic,
-    to: Annotated[str, typer.Option("--to", metavar="earliest|latest|OFFSET|TIME", help=f"Where to; a time {TIME_WORDS}.")],
+    to: Annotated[
+        str,
+        typer.Option(
+            "--to",
+            metavar="earliest|latest|OFFSET|TIME",
+            help=f"earliest: the first message; latest: the end; a time is {TIME_WORDS}.",
+        ),
+    ],
     namesrv: Namesrv = None,
     json: Json = False,
 ) -> None:
-    """Move a group in all queues of a topic: to the first message, past the last, to an offset, or to a time."""
+    """Set where a group continues in each queue of a topic: the first message, the end, an offset, or a time.
+
+    Moving back delivers messages again, moving forward skips messages. A time means the first message that was stored then
+    or later. A queue without the offset uses its first offset or its end instead, whichever is nearer.
+    """
     place = {"earliest": "first", "latest": "last"}.get(to)
     offset = int(to) if to.isdigit() and len(to) < 13 else None
     timestamp_ms = None if place or offset is not None else time_of(to, "--to", "earliest, latest, an offset, or a time")

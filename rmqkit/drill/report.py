@@ -63,8 +63,8 @@ def content(plan: Plan, verdict: Verdict, history: History, run: str, command: s
         "words": report_words.of(plan, verdict),
         "verdict": verdict,
         "promises": [(each, report_words.notes(each)) for each in verdict.promises],
-        "figures": report_words.figures(history, verdict),
-        "timeline": [(event, _since(event.at_ms, history)) for event in verdict.timeline],
+        "figures": {report_words.plain(name): value for name, value in report_words.figures(history, verdict).items()},
+        "timeline": [(event, report_words.plain(event.what), _since(event.at_ms, history)) for event in verdict.timeline],
         "stages": stage_plot(history),
         "stage_rows": [(stage, stage.part == TAKEOVER) for stage in stages(history)],
         "stories": [(each, _stories(each, history)) for each in verdict.broken],
@@ -101,7 +101,8 @@ def line(row: Row) -> str:
     """One row of a message's story in words."""
     where = f"{row.broker} queue {row.queue} offset {row.offset}"
     if row.kind == "event":
-        return f"— {row.key}: {row.value}" if row.value else f"— {row.key}"
+        what = report_words.plain(row.key)
+        return f"— {what}: {row.value}" if row.value else f"— {what}"
     if row.kind == "send":
         took = f"after {row.complete_ms - row.invoke_ms} ms"
         if row.outcome == "ok":

@@ -11,7 +11,7 @@ from typing import Any
 from rmqkit.drill import history as names
 from rmqkit.drill.history import History
 from rmqkit.drill.promises.heads import Span, spans
-from rmqkit.drill.report_words import latencies, rates
+from rmqkit.drill.report_words import latencies, plain, rates
 from rmqkit.drill.stages import RETURN, STAGES, TAKEOVER, Stage, stages
 
 BUCKET_MS = 250
@@ -164,5 +164,5 @@ def _events(panels: Sequence[Any], history: History) -> None:
         ):
             at_ms = history.event_ms(key)
             if at_ms is not None:
-                axes.axvline(at_ms / 1000, color="#555555", linestyle=style, linewidth=1, label=key)
+                axes.axvline(at_ms / 1000, color="#555555", linestyle=style, linewidth=1, label=plain(key))
     panels[0].legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=4, fontsize=9, frameon=False)

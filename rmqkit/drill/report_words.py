@@ -13,11 +13,79 @@ from rmqkit.drill.promises.contract import Judgement
 from rmqkit.drill.promises.table import FLUSHES, REPLICATIONS, Cell, Harm, cell
 from rmqkit.drill.verdict import Checked, Verdict
 
+#: behind the name of a total: its rate
+PER_SECOND = " per second"
 HEADLINES = {
     Judgement.VALID: "Every promise was kept.",
     Judgement.BROKEN: "A promise was broken.",
     Judgement.INCONCLUSIVE: "Inconclusive: the drill proves nothing either way.",
 }
+
+
+#: names in histories, verdicts and JSON documents → what people read instead; others stay as they are
+PLAIN = {
+    # events of the time line
+    names.STEADY: "steady state",
+    names.FAULT_BITES: "fault confirmed",
+    names.NOTICED: "a name server removed the node",
+    names.ANNOUNCED: "its group knows that it is gone",
+    names.ROUTE_CHANGED: "the route changed",
+    names.ACTS: "a slave acts as master",
+    names.SLAVE_READ: "first read from a slave",
+    names.LATE_READ: "a new group reads",
+    names.STEP_ENDS: "one fault of the series ends",
+    names.NODE_BACK: "the node answers again",
+    names.PRE_ONLINE_DONE: "pre-online done",
+    names.REGISTERED: "a name server registered the node again",
+    # counts of findings
+    "broken": "violations",
+    "readings": "messages read back",
+    "looks": "polls",
+    "claims": "observations",
+    "places": "offsets",
+    "pieces": "pieces compared",
+    "unknown, found": "unknown but stored",
+    "lost where nothing is promised": "lost without a promise",
+    "lost prefix": "lost at the start of a writer's sends",
+    "lost middle": "lost in the middle of a writer's sends",
+    "lost postfix": "lost at the end of a writer's sends",
+    "gone with their places": "lost with their offsets",
+    "gone before their answers": "lost before they were acknowledged",
+    "place read before the power cut": "skipped: their offset was read before the power cut",
+    "given back by a restart": "offsets rolled back by a restart",
+    "given back at takeover": "offsets rolled back at takeover",
+    "given back at return": "offsets rolled back at return",
+    "given again at takeover": "messages redelivered at takeover",
+    "given again at return": "messages redelivered at return",
+    "changes": "changes of the serving broker",
+    "acting ms": "slave acting, ms",
+    "master and acting at once, ms": "master and acting slave at once, ms",
+    "of these without a fault, ms": "of these outside the fault, ms",
+    "without an answer": "unanswered",
+    "leases that overlap": "overlapping leases",
+    "longest overlap ms": "longest overlap, ms",
+    "gap at takeover ms": "time without a lock at takeover, ms",
+    "worked on in turns": "alternations of two members on one queue",
+    "latest ms": "latest delivery after the due time, ms",
+    "of these unexplained": "of these without an explanation",
+    "escaped": "put on another group",
+    "after a clock was set": "not judged after a clock change",
+    "longest ms": "slowest send, ms",
+    "slowest ms": "slowest writer acknowledged after, ms",
+    # figures
+    "messages given again at takeover": "messages redelivered at takeover",
+    "messages given again at return": "messages redelivered at return",
+    "offsets given back at takeover": "offsets rolled back at takeover",
+    "offsets given back at return": "offsets rolled back at return",
+    "latest delayed message, ms": "latest delivery of a delayed message after its due time, ms",
+    "longest overlap of leases, ms": "longest overlap of two leases, ms",
+    "gap of locks at takeover, ms": "time without a lock at takeover, ms",
+}
+
+
+def plain(name: str) -> str:
+    """What people read for a name of an event, a count or a figure."""
+    return PLAIN.get(name, name)
 
 
 class Words(NamedTuple):
@@ -76,7 +144,7 @@ def _plain(told: Cell) -> str:
 
 def notes(each: Checked) -> str:
     """The counts of a finding in one line, those that are 0 left out."""
-    counts = [f"{name} {count:,}" for name, count in each.finding.counts.items() if count]
+    counts = [f"{plain(name)}: {count:,}" for name, count in each.finding.counts.items() if count]
     return "; ".join([*([each.finding.why] if each.finding.why else []), *counts])
 
 
@@ -87,23 +155,38 @@ def percentile(values: Sequence[float], share: float) -> float:
 
 
 def figures(history: History, verdict: Verdict) -> dict[str, str]:
-    """The figures that compare drills: counts, latencies while all is well, and how long things took after the fault."""
-    return {
-        name: f"{value:.2f}" if name.endswith(", s") else f"{value:,.0f}" if value == round(value) else f"{value:g}"
-        for name, value in measured(history, verdict).items()
-    }
+    """The figures that compare drills: counts and rates, latencies before the fault, and how long things took after it."""
+    return {name: figure(name, value) for name, value in measured(history, verdict).items()}
+
+
+def figure(name: str, value: float) -> str:
+    """A figure as text: seconds to 10 ms, rates to a tenth, whole numbers as they are."""
+    if name.endswith(", s"):
+        return f"{value:.2f}"
+    if name.endswith(PER_SECOND):
+        return f"{value:,.1f}"
+    return f"{value:,.0f}" if value == round(value) else f"{value:g}"
 
 
 def measured(history: History, verdict: Verdict) -> dict[str, float]:
-    """The same as numbers."""
+    """The same as numbers.
+
+    Loads of two drills may differ in length, for instance because one cluster takes longer to recover.
+    So each total has its rate beside it.
+    """
     begin_ms = history.event_ms(names.FAULT_BEGINS)
     whole = [row for row in history.acknowledged if begin_ms is None or row.complete_ms < begin_ms]
     took = [row.complete_ms - row.invoke_ms for row in whole]
     slowest_ms = max((row.complete_ms - row.invoke_ms for row in history.acknowledged), default=0)
+    load_s = (max(row.complete_ms for row in history.sends) - history.sends[0].invoke_ms) / 1000 if history.sends else 0.0
+    totals: dict[str, float] = {}
+    for name in ("acknowledged", "refused", "unknown"):
+        totals[name] = float(verdict.counts.get(name, 0))
+        if load_s:
+            totals[f"{name}{PER_SECOND}"] = totals[name] / load_s
     return {
-        "acknowledged": float(verdict.counts.get("acknowledged", 0)),
-        "refused": float(verdict.counts.get("refused", 0)),
-        "unknown": float(verdict.counts.get("unknown", 0)),
+        "length of the load, s": load_s,
+        **totals,
         "p50 of a send before the fault, ms": float(percentile(took, 0.5)),
         "p99 of a send before the fault, ms": float(percentile(took, 0.99)),
         "slowest answer of all, ms": float(slowest_ms),

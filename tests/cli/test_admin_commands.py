@@ -158,11 +158,13 @@ def test_a_group_is_moved_and_it_is_said_how(up, topic):
         done = up.json("group", "reset", group, topic, "--to", to)
         assert [(row["offset"], row["way"]) for row in done["queues"]] == [(offset, "reset")]
         assert done["members"] == 0
-    assert "222" in up.run("group", "reset", group, topic, "--to", "latest").stderr
+    told = up.run("group", "reset", group, topic, "--to", "latest").stderr
+    assert "have reset the offsets (request 222); no member is online, the next one starts there" in told
     assert "there is no group" in up.error("group", "reset", f"{group}-none", topic, "--to", "latest", code=1)
     heard = []
     with member(up, group, topic, lambda message: heard.append(message.queue_offset)):
-        up.run("group", "reset", group, topic, "--to", "1")
+        told = up.run("group", "reset", group, topic, "--to", "1").stderr
+        assert "each member continues there with its next pull" in told
         until(lambda: heard == [1, 2, 3])
         assert up.json("group", "progress", group, "--clients")["queues"]
 

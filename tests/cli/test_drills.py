@@ -88,7 +88,7 @@ def test_list_names_all_that_a_drill_may_have(kept):
         (["drill", "compare", "--set", "", "--set", "slaveTimeout=1", "--target", "slav"], 2, "did you mean slave?"),
         (["drill", "show", "yesterday"], 2, "there is no run 'yesterday'"),
         (["drill", "replay", "yesterday"], 2, "there is no run 'yesterday'"),
-        (["drill", "compare", "--set", "slaveTimeout=1"], 2, "wants two sides"),
+        (["drill", "compare", "--set", "slaveTimeout=1"], 2, "needs two sides"),
         (["drill", "compare", "--set", "", "--set", "lockMode=strict", "--runs", "0"], 2, "--runs"),
         (["drill", "run", "--preset", "fast"], 2, "fast-failover"),
         (["drill", "run", "--preset", "crosswise"], 2, "one broker a process"),
