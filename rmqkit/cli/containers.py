@@ -25,7 +25,13 @@ if TYPE_CHECKING:
 
 DEFAULT_AT = "127.0.0.1:10811"
 ASK_S = 10.0
-COLUMNS = ("broker", "cluster", "state", "address", "configuration")
+COLUMNS: output.Columns = {
+    "broker": lambda row: f"{row['name']}:{row['broker_id']}",
+    "cluster": "cluster",
+    "state": "state",
+    "address": "address",
+    "configuration": "config",
+}
 
 app = group("Several brokers in one process: list, add, remove.")
 
@@ -53,14 +59,7 @@ def list_brokers(at: At = None, json: Json = False) -> None:
     found = _brokers(address)
     if found is None:
         raise Failed(f"the container at {address} does not tell its brokers: it is none of rmqkit's")
-    if json:
-        output.document({"address": str(address), "brokers": found})
-        return
-    rows = [
-        (f"{each['name']}:{each['broker_id']}", each["cluster"], each["state"], each["address"], each["config"])
-        for each in found
-    ]
-    output.table(COLUMNS, rows)
+    output.report({"address": str(address), "brokers": found}, COLUMNS, found, as_json=json)
 
 
 @app.command()
@@ -108,11 +107,9 @@ def remove(
 
 
 def _done(json: bool, address: Address, verb: str, what: str, remark: str | None) -> None:
-    if json:
-        output.document({"address": str(address), "action": verb, "broker": what, "remark": remark or ""})
-        return
-    print(f"{verb}: {what}")
-    if remark:
+    value = {"address": str(address), "action": verb, "broker": what, "remark": remark or ""}
+    output.answer(value, f"{verb}: {what}", as_json=json)
+    if remark and not json:
         output.note(remark)
 
 

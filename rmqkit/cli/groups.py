@@ -10,12 +10,13 @@ from rmqkit.cli import output
 from rmqkit.cli.asking import admin_of, check_brokers, check_group, queue_fields
 from rmqkit.cli.commands import group
 from rmqkit.cli.finding import Json, Namesrv
-from rmqkit.cli.progress import Group, clone, progress, reset
-from rmqkit.cli.times import show_time
+from rmqkit.cli.progress import NO_GROUPS, Group, clone, progress, reset
 from rmqkit.cli.usage import Failed
 from rmqkit.wire.codes import Version
 
 app = group("Consumer groups.")
+
+PROGRESS: output.Columns = {**output.QUEUE, "offset": "offset", "end": "offset_max", "behind": "lag"}
 
 
 @app.callback()
@@ -48,13 +49,8 @@ def list_groups(
                     "consume_enable": config.consume_enable,
                 }
             )
-    if json:
-        output.document(found)
-    elif found:
-        rows = [(each["group"], each["members"], each["model"] or "-", each["retry_max_times"]) for each in found]
-        output.table(("group", "members", "model", "retries"), rows)
-    else:
-        output.note("no groups; the first consumer with a group makes one, or `rmqkit group create`")
+    columns = {"group": "group", "members": "members", "model": "model", "retries": "retry_max_times"}
+    output.report(found, columns, as_json=json, none=NO_GROUPS)
 
 
 def members_of(admin: Any, name: str) -> list[dict[str, Any]]:
@@ -89,13 +85,8 @@ def members(name: Group, namesrv: Namesrv = None, json: Json = False) -> None:
     with admin_of(namesrv) as admin:
         check_group(admin, name)
         found = members_of(admin, name)
-    if json:
-        output.document({"group": name, "members": found})
-    elif found:
-        rows = [tuple(each.values()) for each in found]
-        output.table(("client", "address", "language", "version"), rows)
-    else:
-        output.note(f"nobody of group {name} is online")
+    value = {"group": name, "members": found}
+    output.report(value, output.CLIENT, found, as_json=json, none=f"nobody of group {name} is online")
 
 
 @app.command()
@@ -111,8 +102,8 @@ def info(name: Group, namesrv: Namesrv = None, json: Json = False) -> None:
     if json:
         output.document({"group": name, "members": found, "subscriptions": subscriptions, "progress": progress})
         return
-    output.table(("client", "address", "language", "version"), [tuple(each.values()) for each in found])
-    print_progress(progress)
+    output.report(found, output.CLIENT)
+    output.report(progress, PROGRESS)
 
 
 def progress_of(admin: Any, name: str, topic: str) -> list[dict[str, Any]]:
@@ -124,13 +115,6 @@ def progress_of(admin: Any, name: str, topic: str) -> list[dict[str, Any]]:
             {**queue_fields(queue), "offset": offset, "offset_max": end, "lag": None if offset is None else end - offset}
         )
     return rows
-
-
-def print_progress(rows: list[dict[str, Any]]) -> None:
-    output.table(
-        ("topic", "broker", "queue", "offset", "end", "behind"),
-        [tuple("-" if cell is None else cell for cell in row.values()) for row in rows],
-    )
 
 
 Retries = Annotated[int | None, typer.Option("--retries", min=-1, help="Deliveries after the first, then %DLQ%.")]
@@ -173,10 +157,8 @@ def create(
             if value is not None:
                 setattr(config, field, value)
         at = admin.create_group(name, config=config, cluster=cluster)
-    if json:
-        output.document({"group": name, "brokers": at, **settings_of(config)})
-    else:
-        print(f"group {name} is at {', '.join(at)}")
+    said = {"group": name, "brokers": at, **settings_of(config)}
+    output.answer(said, f"group {name} is at {', '.join(at)}", as_json=json)
 
 
 app.command(name="update", help="Change a group; the same as create.")(create)
@@ -200,16 +182,9 @@ def show(name: Group, namesrv: Namesrv = None, json: Json = False) -> None:
         check_group(admin, name)
         found = {broker: admin.group_config(name, broker) for broker in admin.masters()}
     rows = [{"broker_name": broker, **settings_of(config)} for broker, config in found.items() if config is not None]
-    if json:
-        output.document({"group": name, "brokers": rows})
-    elif rows:
-        columns = [name.replace("_", " ") for name in rows[0]]
-        words = {True: "yes", False: "no"}
-        output.table(
-            columns, [[words.get(each, each) if isinstance(each, bool) else each for each in row.values()] for row in rows]
-        )
-    else:
-        output.note(f"group {name} has members online and no settings at any broker")
+    columns = {name.replace("_", " "): name for name in rows[0]} if rows else {}
+    none = f"group {name} has members online and no settings at any broker"
+    output.report({"group": name, "brokers": rows}, columns, rows, as_json=json, none=none)
 
 
 @app.command()
@@ -279,35 +254,14 @@ def print_running(said: dict[str, Any]) -> None:
         print(f"{name} = {value}")
     for topic, expression in said["subscriptions"].items():
         print(f"subscribes to {topic}: {expression}")
-    columns = ("topic", "broker", "queue", "committed", "held", "locked", "last pull", "last consumed")
-    rows = [
-        (
-            row["topic"],
-            row["broker_name"],
-            row["queue_id"],
-            row["committed"],
-            row["held"],
-            "yes" if row["locked"] else "no",
-            show_time(row["last_pull_ms"]),
-            show_time(row["last_consume_ms"]),
-        )
-        for row in said["queues"]
-    ]
-    output.table(columns, rows)
+    columns = {**output.QUEUE, "committed": "committed", "held": "held", "locked": "locked"}
+    columns |= {"last pull": "last_pull_ms:time", "last consumed": "last_consume_ms:time"}
+    output.report(said["queues"], columns)
     if said["rates"]:
-        output.table(
-            ("topic", "ok/s", "failed/s", "ms each", "pulled/s"),
-            [
-                (
-                    topic,
-                    f"{each['ok_tps']:.1f}",
-                    f"{each['failed_tps']:.1f}",
-                    f"{each['took_ms']:.1f}",
-                    f"{each['pull_tps']:.1f}",
-                )
-                for topic, each in said["rates"].items()
-            ],
-        )
+        rates = [{"topic": topic, **each} for topic, each in said["rates"].items()]
+        columns = {"topic": "topic", "ok/s": "ok_tps:.1f", "failed/s": "failed_tps:.1f"}
+        columns |= {"ms each": "took_ms:.1f", "pulled/s": "pull_tps:.1f"}
+        output.report(rates, columns)
     if said["stacks"]:
         print(said["stacks"])
 
@@ -323,7 +277,4 @@ def delete(
     with admin_of(namesrv) as admin:
         check_group(admin, name)
         admin.delete_group(name, clean_offset=forget)
-    if json:
-        output.document({"group": name, "deleted": True})
-    else:
-        print(f"group {name} is deleted")
+    output.answer({"group": name, "deleted": True}, f"group {name} is deleted", as_json=json)

@@ -66,8 +66,7 @@ def show(
     print_message(message, fields)
     if track:
         print()
-        rows = [(each["group"], each["state"], "yes" if each["online"] else "no") for each in tracked]
-        output.table(("group", "state", "online"), rows)
+        output.report(tracked, {"group": "group", "state": "state", "online": "online"})
 
 
 def the_message(admin: Admin, msg_id: str, topic: str | None) -> MessageExt:
@@ -198,10 +197,7 @@ def direct(
         "took_ms": result.spent_time_mills,
         "orderly": result.order,
     }
-    if json:
-        output.document(said)
-    else:
-        why = f": {result.remark}" if result.remark else ""
-        print(f"{client}: {result.consume_result} after {result.spent_time_mills} ms{why}")
+    why = f": {result.remark}" if result.remark else ""
+    output.answer(said, f"{client}: {result.consume_result} after {result.spent_time_mills} ms{why}", as_json=json)
     if result.consume_result not in ("CR_SUCCESS", "CR_COMMIT"):
         raise Failed("")

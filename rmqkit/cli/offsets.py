@@ -11,8 +11,8 @@ from rmqkit.cli.asking import admin_of, check_group, choose_queue, known_topic, 
 from rmqkit.cli.commands import group
 from rmqkit.cli.complete import topics
 from rmqkit.cli.finding import Json, Namesrv
-from rmqkit.cli.groups import print_progress, progress_of
-from rmqkit.cli.progress import TIME_WORDS, Group, reset, time_of
+from rmqkit.cli.groups import PROGRESS, progress_of
+from rmqkit.cli.progress import MOVED, TIME_WORDS, Group, reset, time_of
 from rmqkit.cli.times import show_time
 from rmqkit.cli.usage import UsageError
 
@@ -41,12 +41,8 @@ def show(
         else:
             with known_topic(admin, topic):
                 rows = progress_of(admin, name, topic)
-    if json:
-        output.document({"group": name, "queues": rows})
-    elif rows:
-        print_progress(rows)
-    else:
-        output.note(f"group {name} has consumed nothing yet")
+    none = f"group {name} has consumed nothing yet"
+    output.report({"group": name, "queues": rows}, PROGRESS, rows, as_json=json, none=none)
 
 
 @app.command(name="set")
@@ -66,10 +62,8 @@ def set_offset(
         if not first <= offset <= end:
             raise UsageError(f"offset {offset}: {chosen.broker_name}:{chosen.queue_id} has {first} to {end}")
         admin.reset_group_offset(name, chosen, offset)
-    if json:
-        output.document({"group": name, **queue_fields(chosen), "offset": offset})
-    else:
-        print(f"group {name} is at {offset} in {topic} {chosen.broker_name}:{chosen.queue_id}")
+    text = f"group {name} is at {offset} in {topic} {chosen.broker_name}:{chosen.queue_id}"
+    output.answer({"group": name, **queue_fields(chosen), "offset": offset}, text, as_json=json)
 
 
 app.command(name="reset")(reset)
@@ -87,8 +81,7 @@ def by_time(
     with admin_of(namesrv) as admin, known_topic(admin, topic):
         found = {queue: admin.offset_for_time(queue, timestamp_ms) for queue in admin.queues(topic)}
     rows = [{**queue_fields(queue), "offset": offset} for queue, offset in found.items()]
-    if json:
-        output.document({"topic": topic, "time_ms": timestamp_ms, "queues": rows})
-    else:
+    if not json:
         output.note(f"stored at {show_time(timestamp_ms)} or later")
-        output.table(("topic", "broker", "queue", "offset"), [tuple(row.values()) for row in rows])
+    value = {"topic": topic, "time_ms": timestamp_ms, "queues": rows}
+    output.report(value, MOVED, rows, as_json=json)

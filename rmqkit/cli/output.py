@@ -10,8 +10,10 @@ import json
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
+
+from rmqkit.cli.times import show_time
 
 
 def document(value: Any) -> None:
@@ -50,6 +52,59 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, title: st
     widths = [max(len(row[i]) for row in words) for i in range(len(columns))]
     for row in words:
         print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+Row = Mapping[str, Any]
+#: the head of each column -> the key of its cells, as `key` or `key:FORMAT` (`time`: milliseconds since 1970), or the
+#: function that makes a row's cell; a cell without a value is "-"
+Source = str | Callable[[Row], object]
+Columns = Mapping[str, Source]
+#: the columns of a row that has `asking.queue_fields`
+QUEUE: Columns = {"topic": "topic", "broker": "broker_name", "queue": "queue_id"}
+CLIENT: Columns = {"client": "client_id", "address": "address", "language": "language", "version": "version"}
+
+
+def report(
+    value: Any,
+    columns: Columns,
+    rows: Sequence[Row] | None = None,
+    *,
+    as_json: bool = False,
+    none: str = "",
+    below: str = "",
+) -> None:
+    """Print what a command found: `value` as JSON, or its rows as a table with the line `below` under it.
+
+    `rows` are those of the table where `value` is more than a list of them. Without any row, the note `none` is printed
+    instead of a table.
+    """
+    if as_json:
+        document(value)
+        return
+    shown: Sequence[Row] = value if rows is None else rows
+    if none and not shown:
+        note(none)
+        return
+    table(tuple(columns), [[_cell(row, source) for source in columns.values()] for row in shown])
+    if below:
+        print(below)
+
+
+def answer(value: Any, text: str, *, as_json: bool) -> None:
+    """Print what a command did: `value` as JSON, or `text`."""
+    document(value) if as_json else print(text)
+
+
+def _cell(row: Row, source: Source) -> object:
+    key, _colon, form = source.partition(":") if isinstance(source, str) else ("", "", "")
+    value: Any = source(row) if callable(source) else row[key]
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if form == "time":
+        return show_time(value)
+    return format(value, form) if form else value
 
 
 COLOURS = {"up": "green", "paused": "yellow", "silent": "yellow", "down": "dim", "died": "red", "bad": "red", "ok": "green"}

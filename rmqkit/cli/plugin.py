@@ -24,12 +24,13 @@ def list_plugins(json: Json = False) -> None:
     """Everything that plug-ins register, the built-in ones included."""
     from rmqkit import plugins
 
-    rows = plugins.load().rows()
-    if json:
-        output.document([row._asdict() for row in rows])
-    else:
-        hooks = [(row.hook.removeprefix("rmqkit_"), row.name, row.module, row.distribution) for row in rows]
-        output.table(("hook", "name", "module", "installed by"), hooks)
+    columns: output.Columns = {
+        "hook": lambda row: row["hook"].removeprefix("rmqkit_"),
+        "name": "name",
+        "module": "module",
+        "installed by": "distribution",
+    }
+    output.report([row._asdict() for row in plugins.load().rows()], columns, as_json=json)
 
 
 @app.command(name="new")

@@ -15,7 +15,7 @@ from rmqkit.cli import output
 from rmqkit.cli.asking import admin_of, check_brokers, check_group, known_topic, queue_fields
 from rmqkit.cli.complete import groups, topics
 from rmqkit.cli.finding import Json, Namesrv
-from rmqkit.cli.times import parse_time, show_time
+from rmqkit.cli.times import parse_time
 from rmqkit.cli.usage import Failed, UsageError
 from rmqkit.errors import BrokerError
 
@@ -29,6 +29,17 @@ GroupOrAll = Annotated[
 Topic = Annotated[str, typer.Argument(metavar="TOPIC", autocompletion=topics)]
 TIME_WORDS = "such as 2026-01-31, 2026-01-31T12:30, 10m (ago), or Unix time in ms"
 
+NO_GROUPS = "no groups; the first consumer with a group makes one, or `rmqkit group create`"
+GROUPS: output.Columns = {
+    "group": "group",
+    "members": "members",
+    "model": "model",
+    "topics": "topics",
+    "a second": "consume_tps:.1f",
+    "behind": "lag",
+    "last consumed": "last_ms:time",
+}
+MOVED: output.Columns = {**output.QUEUE, "offset": "offset"}
 #: how the offsets were set, by `Moved.way` and by whether a member of the group is online
 WAYS = {
     ("reset", True): "the brokers have reset the offsets (request 222); each member continues there with its next pull",
@@ -61,7 +72,7 @@ def progress(
                 {**queue_row(queue, each), "client_id": owners.get(queue)} for queue, each in stats.offset_table.items()
             ]
     if name is None:
-        print_groups(found, json)
+        output.report(found, GROUPS, as_json=json, none=NO_GROUPS)
         return
     total = {
         "group": name,
@@ -69,29 +80,19 @@ def progress(
         "inflight": sum(row["inflight"] for row in rows),
         "consume_tps": stats.consume_tps,
     }
-    if json:
-        output.document({**total, "queues": rows})
-        return
-    if not rows:
-        output.note(f"group {name} has consumed nothing yet")
-        return
-    columns = ("topic", "broker", "queue", "end", "committed", "pulled", "behind", "last consumed")
-    table = [
-        (
-            row["topic"],
-            row["broker_name"],
-            row["queue_id"],
-            row["broker_offset"],
-            row["consumer_offset"] if row["consumer_offset"] >= 0 else "-",
-            row["pull_offset"] if row["pull_offset"] >= 0 else "-",
-            row["lag"],
-            show_time(row["last_ms"]),
-            *((row["client_id"] or "-",) if clients else ()),
-        )
-        for row in rows
-    ]
-    output.table((*columns, "member") if clients else columns, table)
-    print(f"\nbehind {total['lag']}, of them {total['inflight']} pulled; {stats.consume_tps:.1f} a second")
+    columns: dict[str, output.Source] = {
+        **output.QUEUE,
+        "end": "broker_offset",
+        "committed": lambda row: row["consumer_offset"] if row["consumer_offset"] >= 0 else None,
+        "pulled": lambda row: row["pull_offset"] if row["pull_offset"] >= 0 else None,
+        "behind": "lag",
+        "last consumed": "last_ms:time",
+    }
+    if clients:
+        columns["member"] = "client_id"
+    below = f"\nbehind {total['lag']}, of them {total['inflight']} pulled; {stats.consume_tps:.1f} a second"
+    none = f"group {name} has consumed nothing yet"
+    output.report({**total, "queues": rows}, columns, rows, as_json=json, none=none, below=below)
 
 
 def is_system_group(name: str) -> bool:
@@ -144,28 +145,6 @@ def line_of(admin: Admin, name: str) -> dict[str, Any]:
     }
 
 
-def print_groups(found: list[dict[str, Any]], json: bool) -> None:
-    if json:
-        output.document(found)
-    elif found:
-        columns = ("group", "members", "model", "topics", "a second", "behind", "last consumed")
-        rows = [
-            (
-                each["group"],
-                each["members"],
-                each["model"] or "-",
-                each["topics"],
-                f"{each['consume_tps']:.1f}",
-                each["lag"],
-                show_time(each["last_ms"]),
-            )
-            for each in found
-        ]
-        output.table(columns, rows)
-    else:
-        output.note("no groups; the first consumer with a group makes one, or `rmqkit group create`")
-
-
 def reset(
     name: Group,
     topic: Topic,
@@ -194,15 +173,10 @@ def reset(
         moved = admin.move_group(name, topic, to=place, timestamp_ms=timestamp_ms, offset=offset)
     rows = [{**queue_fields(queue), "offset": each.offset, "way": each.way} for queue, each in moved.items()]
     members = len(online.connection_set) if online else 0
-    if json:
-        output.document({"group": name, "members": members, "queues": rows})
-        return
-    output.table(
-        ("topic", "broker", "queue", "offset"),
-        [(row["topic"], row["broker_name"], row["queue_id"], row["offset"]) for row in rows],
-    )
-    for way in dict.fromkeys(row["way"] for row in rows):
-        output.note(WAYS[way, members > 0])
+    output.report({"group": name, "members": members, "queues": rows}, MOVED, rows, as_json=json)
+    if not json:
+        for way in dict.fromkeys(row["way"] for row in rows):
+            output.note(WAYS[way, members > 0])
 
 
 def time_of(text: str, what: str, expected: str) -> int:
@@ -233,7 +207,4 @@ def clone(
     rows = [{**queue_fields(queue), "offset": offset} for queue, offset in moved.items()]
     if not rows:
         raise Failed(f"group {source} has consumed nothing{f' of {topic}' if topic else ''}, so there is no place to clone")
-    if json:
-        output.document({"from": source, "group": target, "queues": rows})
-    else:
-        output.table(("topic", "broker", "queue", "offset"), [tuple(row.values()) for row in rows])
+    output.report({"from": source, "group": target, "queues": rows}, MOVED, rows, as_json=json)

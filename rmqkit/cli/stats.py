@@ -15,7 +15,15 @@ from rmqkit.errors import NoRoute
 
 app = group("What goes in and out.")
 
-COLUMNS = ("topic", "group", "behind", "in/s", "out/s", "in 24 h", "out 24 h")
+RATES: output.Columns = {
+    "topic": "topic",
+    "group": "group",
+    "behind": "behind",
+    "in/s": "in_tps:.2f",
+    "out/s": "out_tps:.2f",
+    "in 24 h": "in_24h",
+    "out 24 h": "out_24h",
+}
 
 
 @app.callback()
@@ -48,12 +56,7 @@ def all_stats(
                         continue
     if active:
         rows = [row for row in rows if row["in_24h"] or row["out_24h"]]
-    if json:
-        output.document(rows)
-    elif rows:
-        print_rates(rows)
-    else:
-        output.note("no topic with messages" if active else "no topics")
+    output.report(rows, RATES, as_json=json, none="no topic with messages" if active else "no topics")
 
 
 def rate_rows(rates: Any) -> list[dict[str, Any]]:
@@ -65,14 +68,3 @@ def rate_rows(rates: Any) -> list[dict[str, Any]]:
         {**row, "group": name, "behind": rates.behind[name], "out_tps": each.tps, "out_24h": each.today}
         for name, each in rates.out.items()
     ]
-
-
-def print_rates(rows: list[dict[str, Any]]) -> None:
-    names = ("topic", "group", "behind", "in_tps", "out_tps", "in_24h", "out_24h")
-    output.table(COLUMNS, [tuple(_cell(row[name]) for name in names) for row in rows])
-
-
-def _cell(value: Any) -> Any:
-    if value is None:
-        return "-"
-    return f"{value:.2f}" if isinstance(value, float) else value

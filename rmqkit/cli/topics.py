@@ -11,7 +11,6 @@ from rmqkit.cli.asking import admin_of, check_brokers, is_system_topic, known_to
 from rmqkit.cli.commands import group
 from rmqkit.cli.complete import topics
 from rmqkit.cli.finding import Json, Namesrv
-from rmqkit.cli.times import show_time
 from rmqkit.cli.usage import UsageError
 
 app = group("Topics.")
@@ -76,10 +75,7 @@ def create(
             broker=broker,
             cluster=cluster,
         )
-    if json:
-        output.document({"topic": topic, "brokers": at})
-    else:
-        print(f"topic {topic} is at {', '.join(at)}")
+    output.answer({"topic": topic, "brokers": at}, f"topic {topic} is at {', '.join(at)}", as_json=json)
 
 
 @app.command()
@@ -89,10 +85,7 @@ def delete(topic: Topic, cluster: ClusterName = None, namesrv: Namesrv = None, j
         with known_topic(admin, topic):
             admin.route(topic)
         admin.delete_topic(topic, cluster=cluster)
-    if json:
-        output.document({"topic": topic, "deleted": True})
-    else:
-        print(f"topic {topic} is deleted")
+    output.answer({"topic": topic, "deleted": True}, f"topic {topic} is deleted", as_json=json)
 
 
 @app.command(name="status", help="The same as info.")
@@ -111,17 +104,10 @@ def info(topic: Topic, namesrv: Namesrv = None, json: Json = False) -> None:
         }
         for queue, at in stats.items()
     ]
-    if json:
-        output.document({"topic": topic, "messages": sum(row["messages"] for row in rows), "queues": rows})
-        return
-    counts = ("offset_min", "offset_max", "messages")
-    output.table(
-        ("broker", "queue", "first", "next", "messages", "last message"),
-        [
-            (row["broker_name"], row["queue_id"], *(row[name] for name in counts), show_time(row["last_update_ms"]))
-            for row in rows
-        ],
-    )
+    columns = {"broker": "broker_name", "queue": "queue_id", "first": "offset_min", "next": "offset_max"}
+    columns |= {"messages": "messages", "last message": "last_update_ms:time"}
+    held = sum(row["messages"] for row in rows)
+    output.report({"topic": topic, "messages": held, "queues": rows}, columns, rows, as_json=json)
 
 
 @app.command()
@@ -140,38 +126,28 @@ def route(topic: Topic, namesrv: Namesrv = None, json: Json = False) -> None:
         }
         for data in sorted(found.queue_datas, key=lambda data: data.broker_name)
     ]
-    if json:
-        output.document({"topic": topic, "order": found.order_topic_conf, "brokers": rows})
-        return
-    output.table(
-        ("broker", "read queues", "write queues", "may", "addresses"),
-        [
-            (
-                row["broker_name"],
-                row["read_queues"],
-                row["write_queues"],
-                ("r" if row["perm"] & 4 else "-") + ("w" if row["perm"] & 2 else "-"),
-                ", ".join(f"{key} {value}" for key, value in row["addresses"].items()),
-            )
-            for row in rows
-        ],
-    )
+    columns: output.Columns = {
+        "broker": "broker_name",
+        "read queues": "read_queues",
+        "write queues": "write_queues",
+        "may": lambda row: ("r" if row["perm"] & 4 else "-") + ("w" if row["perm"] & 2 else "-"),
+        "addresses": lambda row: ", ".join(f"{key} {value}" for key, value in row["addresses"].items()),
+    }
+    output.report({"topic": topic, "order": found.order_topic_conf, "brokers": rows}, columns, rows, as_json=json)
 
 
 @app.command()
 def stats(topic: Topic, namesrv: Namesrv = None, json: Json = False) -> None:
     """What goes in and out of it: messages a second, messages in 24 hours, and how far each group is behind."""
-    from rmqkit.cli.stats import print_rates, rate_rows
+    from rmqkit.cli.stats import RATES, rate_rows
 
     with admin_of(namesrv) as admin, known_topic(admin, topic):
         found = rate_rows(admin.topic_rates(topic))
         queues = admin.topic_stats(topic)
     held = sum(each.max_offset - each.min_offset for each in queues.values())
-    if json:
-        output.document({"topic": topic, "messages": held, "queues": len(queues), "rates": found})
-        return
-    print_rates(found)
-    print(f"\n{held} messages in {len(queues)} queues; `rmqkit topic info {topic}` has each")
+    below = f"\n{held} messages in {len(queues)} queues; `rmqkit topic info {topic}` has each"
+    value = {"topic": topic, "messages": held, "queues": len(queues), "rates": found}
+    output.report(value, RATES, found, as_json=json, below=below)
 
 
 @app.command()
@@ -199,7 +175,7 @@ def perm(
             rows = [{"broker_name": row["broker_name"], "perm": may, "before": row["perm"]} for row in rows]
         output.document({"topic": topic, "brokers": rows})
     elif may is None:
-        output.table(("broker", "may"), [tuple(row.values()) for row in rows])
+        output.report(rows, {"broker": "broker_name", "may": "perm"})
     else:
         for row in rows:
             print(f"topic {topic} at {row['broker_name']}: {may} (was {row['perm']})")

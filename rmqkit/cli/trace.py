@@ -16,7 +16,7 @@ from rmqkit.cli import output
 from rmqkit.cli.asking import admin_of, known_topic
 from rmqkit.cli.complete import topics
 from rmqkit.cli.finding import Json, Namesrv
-from rmqkit.cli.times import parse_time, show_time
+from rmqkit.cli.times import parse_time
 from rmqkit.cli.usage import Failed, UsageError
 from rmqkit.wire.trace import TRACE_TOPIC, ConsumeCode, MessageType, TraceRecord, TraceType, decode
 
@@ -51,26 +51,17 @@ def trace(
             f"no trace of {msg_id} in {trace_topic}: its producer and consumers do not trace (trace=True, or Java's "
             "enableMsgTrace), or have not written it yet (up to 5 s)"
         )
-    if json:
-        output.document(rows)
-        return
-    columns = ("what", "group", "client", "time", "took ms", "outcome", "topic", "tries before")
-    output.table(
-        columns,
-        [
-            (
-                row["what"],
-                row["group"] or "-",
-                row["client"],
-                show_time(row["time_ms"]),
-                "-" if row["took_ms"] is None else row["took_ms"],
-                row["outcome"],
-                row["topic"] or "-",
-                "-" if row["retry_times"] is None else row["retry_times"],
-            )
-            for row in rows
-        ],
-    )
+    columns: output.Columns = {
+        "what": "what",
+        "group": lambda row: row["group"] or None,
+        "client": "client",
+        "time": "time_ms:time",
+        "took ms": "took_ms",
+        "outcome": "outcome",
+        "topic": lambda row: row["topic"] or None,
+        "tries before": "retry_times",
+    }
+    output.report(rows, columns, as_json=json)
 
 
 def rows_of(msg_id: str, messages: list[MessageExt]) -> list[dict[str, Any]]:
