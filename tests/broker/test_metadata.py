@@ -371,18 +371,21 @@ def test_delay_offsets_are_copied_once_the_log_has_the_deliveries(group):
 
 
 def test_delay_offsets_wait_for_a_log_that_lags(group):
+    for _ in range(5):
+        group.send(properties="DELAY\x019\x02")
+    group.until(group.same_logs)
     metadata, offsets = group.slave.replication.metadata, group.slave.schedule.offsets
     end = group.slave.store.offset_written
     table = offsets.snapshot()
-    table.offset_table = {2: 5}
+    table.offset_table = {9: 5}
     metadata._delay_offsets(end + 1, table)
-    assert 2 not in offsets.by_level
+    assert 9 not in offsets.by_level
     metadata._delayed = None
     metadata._delay_offsets(end, table)
-    assert offsets.by_level[2] == 5
-    table.offset_table = {2: 4}
+    assert offsets.by_level[9] == 5
+    table.offset_table = {9: 4}
     metadata._delay_offsets(end, table)
-    assert offsets.by_level[2] == 5, "never backwards"
+    assert offsets.by_level[9] == 5, "never backwards"
 
 
 # --- answers to Apache's slaves

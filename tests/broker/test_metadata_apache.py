@@ -9,7 +9,9 @@ import pytest
 
 from rmqkit.broker.node import Broker
 from rmqkit.runtime.connection import Address
+from rmqkit.store.contract import Put, PutStatus
 from rmqkit.wire.codes import RequestCode
+from rmqkit.wire.topic_names import SCHEDULE_TOPIC
 from tests.helpers.script import Client, Command, Script, write_command
 
 MASTER = "10.0.9.9:10911"
@@ -20,6 +22,7 @@ OFFSETS = (
 )
 TOPIC = {"perm": 6, "readQueueNums": 4, "topicFilterType": "SINGLE_TAG", "topicSysFlag": 0, "writeQueueNums": 4}
 SYNC_MS = 10_000
+HOST = bytes((127, 0, 0, 1, 0, 0, 0, 1))
 
 
 def topics(*names: str, version: str = VERSION) -> bytes:
@@ -118,8 +121,32 @@ def test_what_came_is_taken_with_its_versions(script, master):
     assert set(node.topics.system) <= set(node.topics.by_name), "what the slave needs itself stays"
 
 
+def delay(script: Script[Broker], level: int, count: int) -> None:
+    """Messages of a delay level in the slave's log."""
+    for _ in range(count):
+        put = Put(SCHEDULE_TOPIC, level - 1, 0, 0, 0, HOST, HOST, 0, 0, b"later", b"", 0)
+        assert script.node.store.append(put).status is PutStatus.PUT_OK
+    script.turn()
+
+
+def test_delay_offsets_never_pass_the_end_of_the_queue(script, master):
+    """A wiped slave of an Apache master has the master's last file only: less of a level's queue, or nothing."""
+    master.answers[RequestCode.GET_ALL_DELAY_OFFSET] = {}, f'{{"dataVersion":{VERSION},"offsetTable":{{2:5,3:4}}}}'.encode()
+    delay(script, 2, 3)
+    master.run(2 * SYNC_MS)
+    offsets = script.node.schedule.offsets
+    assert offsets.by_level == {2: 3, 3: 0}
+    assert offsets.version.counter == 0, "an Apache master that returns must not take this for its own table"
+    delay(script, 2, 3)
+    delay(script, 3, 4)
+    master.run(2 * SYNC_MS)
+    assert offsets.by_level == {2: 5, 3: 4}
+    assert offsets.version.encode().decode() == VERSION
+
+
 def test_delay_offsets_count_a_round_later(script, master):
     """Nothing says where the master's log ended when it told them."""
+    delay(script, 2, 5)
     assert script.node.schedule.offsets.by_level == {}
     master.run(SYNC_MS)
     assert script.node.schedule.offsets.by_level == {2: 5}

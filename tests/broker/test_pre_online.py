@@ -315,7 +315,7 @@ def test_what_the_acting_master_released_the_master_does_not(group):
 
 
 def test_a_late_answer_takes_nothing_back_of_what_the_master_has_told(group):
-    messages(group, 1, topic="Later", properties="DELAY\x012\x02")
+    messages(group, 7, topic="Later", properties="DELAY\x012\x02")
     group.world.kill(M)
     acting(group)
     escaped = Escaped(group, wait_ms=3000)

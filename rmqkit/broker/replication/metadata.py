@@ -8,10 +8,12 @@
     no master          while it is away its other slaves ask the head of the group, who acts for it and answers like it; a
                        master that comes back and says so (906) is asked from that moment on
 
-What is taken: topics and groups when the master's version is newer than the copy's, whole tables only, and an empty table
-never; the copy then has the master's version, so that the two agree until the next change. Offsets by entry, the greater
-one (`OffsetTable.merge`); delay offsets never backwards, and only once this log has what was delivered, or a takeover would
-leave messages out. What takes something away, and delay offsets, only from a broker whose log is known to be this one.
+What is taken: topics and groups when the master's version is newer than the copy's, whole tables
+only, and an empty table never; the copy then has the master's version, so that the two agree until
+the next change. Offsets by entry, the greater one (`OffsetTable.merge`). Delay offsets never
+backwards, never beyond the end of the queue (`DelayOffsets.merge`), and only once this log has what
+was delivered, or a takeover would leave messages out. What takes something away, and delay offsets,
+only from a broker whose log is known to be this one.
 
 When it is on disk: soon, however rarely the master writes (`COPY_SAVE_MS`; a large table less often, as all of it is
 written). A slave that is killed may be all that is left of the group when it starts again.

@@ -34,7 +34,6 @@ from rmqkit.wire.codes import RequestCode, ResponseCode
 from rmqkit.wire.schema import Ext
 from rmqkit.wire.schemas.admin import ExchangeHAInfoRequest, ExchangeHAInfoResponse
 from rmqkit.wire.schemas.offsets import GetAllConsumerOffsetRequest
-from rmqkit.wire.topic_names import SCHEDULE_TOPIC
 
 if TYPE_CHECKING:
     from rmqkit.broker.node import Broker
@@ -220,12 +219,7 @@ class Reverse:
                 note = "its log is longer than this one" if self.is_longer else "whether its log is this one is not known"
                 self.why = "; ".join(each for each in (self.why, f"delay offsets not taken: {note}") if each)
             else:
-                store = broker.store
-                within = {
-                    level: min(offset, store.queue_range(SCHEDULE_TOPIC, level - 1).offset_max)
-                    for level, offset in table.offset_table.items()
-                }
-                broker.schedule.offsets.merge(DelayOffsetTable(data_version=table.data_version, offset_table=within))
+                broker.schedule.offsets.merge(table)
         self._next("offsets")
 
     def _told_offsets(self, reply: Reply) -> None:

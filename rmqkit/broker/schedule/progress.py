@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from rmqkit.runtime.kept import KeptFile
 from rmqkit.wire.bodies import DataVersion, DelayOffsetTable
+from rmqkit.wire.topic_names import SCHEDULE_TOPIC
 
 if TYPE_CHECKING:
     from rmqkit.broker.node import Broker
@@ -46,12 +47,21 @@ class DelayOffsets:
             self.version = self.version.next_version(self._broker.clock.wall_ms)
 
     def merge(self, told: DelayOffsetTable) -> None:
-        """A slave's copy of what its master has delivered; never backwards. The log has to have the deliveries already."""
+        """Take over what a peer has delivered; the log has to have the deliveries already.
+
+        An offset never goes back, and never passes the end of its level's queue: a log that begins in the
+        middle of its master's may have less of a queue, or none. Such a copy does not take the peer's
+        version: an Apache master that returns replaces its own table by one of the same version.
+        """
+        is_whole = True
         for level, offset in told.offset_table.items():
+            end = self._broker.store.queue_range(SCHEDULE_TOPIC, level - 1).offset_max
+            if offset > end:
+                is_whole, offset = False, end
             if offset > self.by_level.get(level, -1):
                 self.by_level[level] = offset
                 self.dirty = True
-        if told.data_version.newer_than(self.version):
+        if is_whole and told.data_version.newer_than(self.version):
             self.version = told.data_version
             self.dirty = True
 
