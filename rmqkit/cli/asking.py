@@ -132,6 +132,8 @@ def has_offsets(admin: Any, group: str) -> bool:
 
 
 NAMESERVER = "nameserver"
+#: how users call all name servers; `ns` is the selector of `cluster` commands
+NAMESERVERS = (NAMESERVER, "ns")
 
 
 def wire_broker(plan: NodePlan) -> str:
@@ -144,11 +146,13 @@ def node_named(name: str | None, namesrv: str | None) -> str | None:
 
     Raises UsageError for one of several name servers: whatever is asked of them goes to all.
     """
-    from rmqkit.cluster import Cluster, ClusterError
+    from rmqkit.cluster import ClusterError
 
+    if name in NAMESERVERS:
+        return NAMESERVER
     with contextlib.suppress(ClusterError):
-        cluster = Cluster()
-        if name is None or find_namesrv(namesrv) != cluster.namesrv:
+        cluster = local_cluster(namesrv)
+        if name is None or cluster is None:
             return name
         plans = cluster.description.nodes()
         for plan in plans:
@@ -216,7 +220,10 @@ def ask_each(nodes: Iterable[str], ask: Callable[[str], T]) -> tuple[dict[str, T
 
 def choose_queue(queues: list[Any], text: str) -> Any:
     """The queue meant by `ID` or `BROKER:ID`. Raises UsageError."""
+    from rmqkit.client.admin import find_broker
+
     broker, _colon, number = text.rpartition(":")
+    broker, _id = find_broker(broker, {each.broker_name for each in queues}) or (broker, 0)
     found = [each for each in queues if str(each.queue_id) == number and broker in ("", each.broker_name)]
     if len(found) == 1:
         return found[0]

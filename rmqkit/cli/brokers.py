@@ -220,7 +220,7 @@ def wipe_write_perm(name: Broker, namesrv: Namesrv = None, json: Json = False) -
     What is there can still be consumed.
     """
     with admin_of(namesrv) as admin:
-        check_broker(admin, name)
+        name = group_named(admin, name)
         count = admin.wipe_write_perm(name)
     told(name, count, "read-only", json)
 
@@ -228,15 +228,22 @@ def wipe_write_perm(name: Broker, namesrv: Namesrv = None, json: Json = False) -
 def add_write_perm(name: Broker, namesrv: Namesrv = None, json: Json = False) -> None:
     """Let a broker be written to again."""
     with admin_of(namesrv) as admin:
-        check_broker(admin, name)
+        name = group_named(admin, name)
         count = admin.add_write_perm(name)
     told(name, count, "writable again", json)
 
 
-def check_broker(admin: Any, name: str) -> None:
+def group_named(admin: Any, name: str) -> str:
+    """The broker name of a master, by any of the names it has. Raises Failed."""
+    from rmqkit.client.admin import find_broker
+
     known = sorted(admin.cluster_info().broker_addr_table)
-    if name not in known:
+    group, broker_id = find_broker(name, known) or ("", 0)
+    if broker_id:
+        raise Failed(f"{name} is a slave: nobody writes to it; the master is {group}")
+    if not group:
         raise Failed(f"broker {name} is not known; there are: {', '.join(known) or 'none'}")
+    return group
 
 
 def told(name: str, count: int, how: str, json: bool) -> None:

@@ -25,13 +25,27 @@ from rmqkit.suggestions import suggest
 if TYPE_CHECKING:
     from rmqkit.cluster import Cluster
 
+DEFAULT = "default"
+
 app = typer.Typer(
     cls=Group, no_args_is_help=True, add_completion=False, rich_markup_mode=None, help="Whole clusters on this machine."
 )
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="The cluster.", autocompletion=cluster_names)]
+Name = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[NAME]",
+        help="The cluster: the one that runs here, `default` of several.",
+        autocompletion=cluster_names,
+        show_default=False,
+    ),
+]
 UpName = Annotated[
-    str | None, typer.Argument(metavar="NAME", help="The cluster: default, or that of --file.", show_default=False)
+    str | None, typer.Argument(metavar="[NAME]", help="The cluster: default, or that of --file.", show_default=False)
+]
+ClusterOption = Annotated[
+    str | None,
+    typer.Option("--cluster", metavar="NAME", help="The same as NAME.", autocompletion=cluster_names, show_default=False),
 ]
 Words = Annotated[
     list[str] | None,
@@ -93,27 +107,38 @@ def patient(name: str) -> Iterator[Cluster]:
         line.clear()
 
 
-def name_and_selector(words: list[str] | None) -> tuple[str, str]:
-    from rmqkit.cluster.names import DEFAULT, looks_like_selector
+def cluster_name(name: str | None, option: str | None, *, default: bool = False, changes: bool = False) -> str:
+    """The cluster that NAME or --cluster says. Without them the one that is meant, or `default`. Raises UsageError."""
+    from rmqkit.cluster import meant_cluster
+
+    if name is not None and option is not None and name != option:
+        raise UsageError(f"{name} and --cluster {option} are two clusters; give one of them")
+    return name or option or (DEFAULT if default else meant_cluster(changes=changes))
+
+
+def name_and_selector(words: list[str] | None, option: str | None = None, *, changes: bool = False) -> tuple[str, str]:
+    """The cluster and the nodes that [NAME] [SELECTOR] and --cluster say. Raises UsageError."""
+    from rmqkit.cluster.names import looks_like_selector
 
     words = words or []
     if len(words) > 2:
         raise UsageError(f"too many words: {' '.join(words)}; give [NAME] [SELECTOR]")
     if len(words) == 2:
-        return words[0], words[1]
-    if not words:
-        return DEFAULT, "all"
-    if all(looks_like_selector(part.strip()) for part in words[0].split(",")):
-        return DEFAULT, words[0]
+        return cluster_name(words[0], option), words[1]
+    if option is not None and words and words[0] != option:
+        return option, words[0]
+    if not words or all(looks_like_selector(part.strip()) for part in words[0].split(",")):
+        return cluster_name(None, option, changes=changes), words[0] if words else "all"
     known = clusters_and_selectors("")
     if words[0] not in known and (hint := suggest(words[0], known)):
         raise UsageError(f"{words[0]} is neither a cluster nor a node{hint}")
-    return words[0], "all"
+    return cluster_name(words[0], option), "all"
 
 
 @app.command()
 def up(
     name: UpName = None,
+    cluster_option: ClusterOption = None,
     file: Annotated[Path | None, typer.Option("--file", "-f", help="A description as in cluster.toml.")] = None,
     groups: Annotated[int | None, typer.Option("--groups", help="Broker groups (1).", show_default=False)] = None,
     replicas: Annotated[
@@ -150,11 +175,11 @@ def up(
     """Start a cluster and return when it answers. Run again, it starts what is down."""
     refuse_on_windows()
     from rmqkit.cluster.description import parse_settings, read
-    from rmqkit.cluster.names import DEFAULT
     from rmqkit.cluster.presets import with_preset
     from rmqkit.cluster.status import document
 
-    with patient(name or (read(file).name if file else DEFAULT)) as cluster:
+    of_file = read(file).name if file and not (name or cluster_option) else None
+    with patient(cluster_name(name or of_file, cluster_option, default=True)) as cluster:
         given = {
             "groups": groups,
             "replicas": replicas,
@@ -197,6 +222,8 @@ def warn_of_open_doors(bind: str) -> None:
 
 
 def print_banner(status: dict[str, Any], started: bool) -> None:
+    from rmqkit.cluster import meant_cluster
+
     name = status["name"]
     print(f"cluster {name} is up" if started else f"cluster {name} is up already")
     print()
@@ -205,8 +232,9 @@ def print_banner(status: dict[str, Any], started: bool) -> None:
     for at, url in enumerate(node["metrics"] for node in status["nodes"] if node["metrics"]):
         print(f"{'' if at else 'metrics':14}{url}")
     print("\nnext:")
-    word = "" if name == "default" else f" {name}"
-    namesrv = "" if name == "default" else f' --namesrv "{status["namesrv"]}"'
+    is_meant = meant_cluster() == name
+    word = "" if is_meant else f" {name}"
+    namesrv = "" if is_meant else f' --namesrv "{status["namesrv"]}"'
     print(f'  rmqkit send hello "first message"{namesrv}')
     print(f"  rmqkit consume hello{namesrv}")
     print(f"  rmqkit cluster status{word}")
@@ -214,7 +242,8 @@ def print_banner(status: dict[str, Any], started: bool) -> None:
 
 @app.command()
 def status(
-    name: Name = "default",
+    name: Name = None,
+    cluster_option: ClusterOption = None,
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Draw it again every second until Ctrl-C.")] = False,
     json: Json = False,
 ) -> None:
@@ -223,7 +252,7 @@ def status(
     from rmqkit.cluster import Cluster
     from rmqkit.cluster.status import document
 
-    cluster = Cluster(name)
+    cluster = Cluster(cluster_name(name, cluster_option))
     if watch:
         watch_status(cluster, json)
     elif json:
@@ -234,7 +263,8 @@ def status(
 
 @app.command()
 def down(
-    name: Name = "default",
+    name: Name = None,
+    cluster_option: ClusterOption = None,
     purge: Annotated[bool, typer.Option("--purge", help="Remove the data as well.")] = False,
     grace: Grace = 10.0,
     json: Json = False,
@@ -242,6 +272,8 @@ def down(
     """Stop a cluster. Its data stays, unless --purge."""
     from rmqkit.cluster import Cluster
 
+    # A purge reaches no cluster that was not named.
+    name = cluster_name(name, cluster_option, default=purge, changes=True)
     cluster = Cluster(name, note=output.note)
     ended = cluster.down(purge=purge, grace_s=grace)
     if json:
@@ -288,11 +320,12 @@ def list_clusters(json: Json = False) -> None:
 
 
 @app.command()
-def env(name: Name = "default", json: Json = False) -> None:
+def env(name: Name = None, cluster_option: ClusterOption = None, json: Json = False) -> None:
     """Shell lines that point clients at a cluster: eval "$(rmqkit cluster env)"."""
     from rmqkit.cluster import Cluster
     from rmqkit.cluster.errors import NoSuchCluster
 
+    name = cluster_name(name, cluster_option)
     cluster = Cluster(name)
     description = cluster.description
     if not cluster.is_running:
@@ -308,6 +341,7 @@ def env(name: Name = "default", json: Json = False) -> None:
 @app.command()
 def logs(
     words: Words = None,
+    cluster_option: ClusterOption = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with new lines until Ctrl-C.")] = False,
     lines: Annotated[int, typer.Option("--lines", "-l", min=0, help="How many of the last lines.")] = 50,
     json: Json = False,
@@ -316,7 +350,7 @@ def logs(
     from rmqkit.cli.watch import print_logs
     from rmqkit.cluster import Cluster
 
-    name, selector = name_and_selector(words)
+    name, selector = name_and_selector(words, cluster_option)
     cluster = Cluster(name)
     plans = cluster.select(selector)
     # A process of several brokers has lines of its own: its start and its end.
@@ -327,7 +361,8 @@ def logs(
 
 @app.command()
 def wait(
-    name: Name = "default",
+    name: Name = None,
+    cluster_option: ClusterOption = None,
     until: Annotated[
         str,
         typer.Option(
@@ -345,6 +380,7 @@ def wait(
 
     if until not in WAITED_FOR:
         raise UsageError(f"--for {until}: must be {' or '.join(WAITED_FOR)}")
+    name = cluster_name(name, cluster_option)
     with patient(name) as cluster:
         cluster.wait(until, timeout)
     if json:
@@ -353,49 +389,66 @@ def wait(
         print(f"cluster {name} {WAITED_FOR[until]}")
 
 
-def act(words: list[str] | None, verb: str, json: bool, how: Callable[..., list[str]]) -> None:
+def act(words: list[str] | None, cluster_option: str | None, verb: str, json: bool, how: Callable[..., list[str]]) -> None:
     """Do something to nodes and say to which; it is no error when there was nothing to do."""
+    from rmqkit.cluster import running_clusters
+
     refuse_on_windows()
-    name, selector = name_and_selector(words)
+    name, selector = name_and_selector(words, cluster_option, changes=True)
     with patient(name) as cluster:
         done = how(cluster, selector)
     if json:
         output.document({"name": name, "action": verb, "nodes": done})
     else:
         print(f"{verb}: {', '.join(done)}" if done else f"{verb}: nothing to do")
+    others = [each for each in running_clusters() if each != name] if not done else []
+    if others:
+        output.note(f"this was cluster {name}; there runs {', '.join(others)}")
 
 
 @app.command()
-def kill(words: Words = None, json: Json = False) -> None:
+def kill(words: Words = None, cluster_option: ClusterOption = None, json: Json = False) -> None:
     """End nodes at once (SIGKILL), as a crash would."""
-    act(words, "killed", json, lambda cluster, selector: cluster.kill(selector))
+    act(words, cluster_option, "killed", json, lambda cluster, selector: cluster.kill(selector))
 
 
 @app.command()
-def stop(words: Words = None, grace: Grace = 10.0, json: Json = False) -> None:
+def stop(words: Words = None, cluster_option: ClusterOption = None, grace: Grace = 10.0, json: Json = False) -> None:
     """Stop nodes cleanly (SIGTERM)."""
-    act(words, "stopped", json, lambda cluster, selector: cluster.stop(selector, grace_s=grace))
+    act(words, cluster_option, "stopped", json, lambda cluster, selector: cluster.stop(selector, grace_s=grace))
 
 
 @app.command()
-def start(words: Words = None, timeout: Timeout = 60.0, json: Json = False) -> None:
+def start(words: Words = None, cluster_option: ClusterOption = None, timeout: Timeout = 60.0, json: Json = False) -> None:
     """Start nodes that are down, and wait until the cluster answers."""
-    act(words, "started", json, lambda cluster, selector: cluster.start(selector, timeout_s=timeout))
+    act(words, cluster_option, "started", json, lambda cluster, selector: cluster.start(selector, timeout_s=timeout))
 
 
 @app.command()
-def restart(words: Words = None, grace: Grace = 10.0, timeout: Timeout = 60.0, json: Json = False) -> None:
+def restart(
+    words: Words = None,
+    cluster_option: ClusterOption = None,
+    grace: Grace = 10.0,
+    timeout: Timeout = 60.0,
+    json: Json = False,
+) -> None:
     """Stop nodes cleanly and start them again."""
-    act(words, "restarted", json, lambda cluster, selector: cluster.restart(selector, grace_s=grace, timeout_s=timeout))
+    act(
+        words,
+        cluster_option,
+        "restarted",
+        json,
+        lambda cluster, selector: cluster.restart(selector, grace_s=grace, timeout_s=timeout),
+    )
 
 
 @app.command()
-def pause(words: Words = None, json: Json = False) -> None:
+def pause(words: Words = None, cluster_option: ClusterOption = None, json: Json = False) -> None:
     """Freeze nodes (SIGSTOP): their sockets stay open and nothing answers."""
-    act(words, "paused", json, lambda cluster, selector: cluster.pause(selector))
+    act(words, cluster_option, "paused", json, lambda cluster, selector: cluster.pause(selector))
 
 
 @app.command()
-def resume(words: Words = None, json: Json = False) -> None:
+def resume(words: Words = None, cluster_option: ClusterOption = None, json: Json = False) -> None:
     """Let paused nodes go on (SIGCONT), and nodes be reached again that a drill has cut off."""
-    act(words, "resumed", json, lambda cluster, selector: cluster.resume(selector))
+    act(words, cluster_option, "resumed", json, lambda cluster, selector: cluster.resume(selector))

@@ -18,13 +18,13 @@ def cluster_names(incomplete: str) -> list[str]:
 
 
 def clusters_and_selectors(incomplete: str) -> list[str]:
-    """Selectors of the cluster `default`, and names of clusters."""
-    from rmqkit.cluster import Cluster
+    """Selectors of the cluster that a command without a name means, and names of clusters."""
+    from rmqkit.cluster import Cluster, meant_cluster
     from rmqkit.cluster.selectors import possible
 
     found: list[str] = []
     try:
-        found = possible(Cluster().description.nodes())
+        found = possible(Cluster(meant_cluster()).description.nodes())
     except Exception:
         pass
     return [word for word in [*found, *cluster_names("")] if word.startswith(incomplete)]

@@ -40,7 +40,7 @@ At = Annotated[
     typer.Option(
         "--at",
         metavar="WHERE",
-        help="The container: its port, HOST:PORT, or container-0 of the running cluster `default`. Without it: that"
+        help="The container: its port, HOST:PORT, or container-0 of the cluster that runs here. Without it: that"
         " cluster's only one, else 127.0.0.1:10811.",
         show_default=False,
     ),
@@ -162,30 +162,32 @@ def _ask(address: Address, code: int, ext: Ext | None = None) -> Answer:
 
 def _address(at: str | None) -> Address:
     """Raises UsageError, NoSuchCluster."""
+    from rmqkit.cluster import meant_cluster
     from rmqkit.runtime.connection import Address
 
-    ports = _ports_here() if at is None or at.startswith("container-") else {}
+    name = meant_cluster()
+    ports = _ports_of(name) if at is None or at.startswith("container-") else {}
     if at is None:
         if len(ports) > 1:
-            raise UsageError(f"cluster default has several containers; say --at with one of {', '.join(ports)}")
+            raise UsageError(f"cluster {name} has several containers; say --at with one of {', '.join(ports)}")
         return next(iter(ports.values()), Address.parse(DEFAULT_AT))
     if at in ports:
         return ports[at]
     if at.startswith("container-"):
         there = f"running are {', '.join(ports)}" if ports else "none runs; see `rmqkit cluster up --layout`"
-        raise UsageError(f"cluster default has no {at} that runs: {there}")
+        raise UsageError(f"cluster {name} has no {at} that runs: {there}")
     try:
         return Address.parse(at if ":" in at else f"127.0.0.1:{at}")
     except ValueError as error:
         raise UsageError(f"--at: {error}") from None
 
 
-def _ports_here() -> dict[str, Address]:
-    """The containers of the cluster `default` that run, by name."""
+def _ports_of(name: str) -> dict[str, Address]:
+    """The containers of a cluster that run, by name."""
     from rmqkit.cluster import Cluster, nodefile
     from rmqkit.runtime.connection import Address
 
-    cluster = Cluster()
+    cluster = Cluster(name)
     if not cluster.exists:
         return {}
     running = cluster.running()

@@ -267,11 +267,11 @@ def explain_node(word: str, namesrv: str | None) -> dict[str, Any]:
     local = local_node(word, namesrv)
     if local is not None and local["state"] != "up":
         return {"node": word, "kind": local["kind"], "state": local["state"], "refuses": [_down(local)]}
-    from rmqkit.cli.asking import admin_of
+    from rmqkit.cli.asking import NAMESERVERS, admin_of
     from rmqkit.client.admin import find_broker
 
     with admin_of(namesrv) as admin:
-        if word == "nameserver" or (local is not None and local["kind"] == "nameserver"):
+        if word in NAMESERVERS or (local is not None and local["kind"] == "nameserver"):
             return name_server(admin, local["address"] if local else None)
         if local is not None:
             return {**broker(admin, word, local["address"]), "instead": local["instead"]}

@@ -1,4 +1,5 @@
-"""Which cluster a command talks to: `--namesrv`, else NAMESRV_ADDR, else the running cluster `default`."""
+"""Which cluster a command talks to: `--namesrv`, else NAMESRV_ADDR, else the running cluster of this machine: `default`, or
+the only one that runs."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ Namesrv = Annotated[
         "--namesrv",
         "-n",
         metavar="HOST:PORT[;...]",
-        help="Name servers of the cluster. Without it: NAMESRV_ADDR, else the running cluster `default`.",
+        help="Name servers of the cluster. Without it: NAMESRV_ADDR, else the cluster that runs here.",
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -32,18 +33,14 @@ def find_namesrv(given: str | None) -> str:
     said = _said(given)
     if said is not None:
         return said
-    from rmqkit.cluster import Cluster, ClusterError, clusters
+    from rmqkit.cluster import Cluster, meant_cluster, running_clusters
 
-    cluster = Cluster()
+    cluster = Cluster(meant_cluster())
     if cluster.is_running:
         return cluster.namesrv
-    running = []
-    for other in clusters():
-        with contextlib.suppress(ClusterError):  # a broken description of another cluster is not our matter
-            running += [other.name] if other.is_running else []
-    if running:
+    if running := running_clusters():
         raise Unreachable(
-            f"no cluster `default` is running, but {', '.join(running)}: use it with"
+            f"several clusters run, {', '.join(running)}: choose one with"
             f' `eval "$(rmqkit cluster env {running[0]})"`, or --namesrv'
         )
     raise Unreachable(f"no cluster is running here; {HOW_TO_START}")
@@ -52,13 +49,13 @@ def find_namesrv(given: str | None) -> str:
 def local_cluster(given: str | None) -> Cluster | None:
     """The cluster of this machine that a command talks to, running or not; None when its name servers are elsewhere.
 
-    Raises UsageError for what is no address, ClusterError for a description of `default` that is broken.
+    Raises UsageError for what is no address, ClusterError for a description that is broken.
     """
-    from rmqkit.cluster import Cluster, ClusterError, clusters
+    from rmqkit.cluster import Cluster, ClusterError, clusters, meant_cluster
 
     said = _said(given)
     if said is None:
-        return Cluster()
+        return Cluster(meant_cluster())
     for cluster in clusters():
         with contextlib.suppress(ClusterError):
             if set(said.split(";")) & set(cluster.namesrv.split(";")):

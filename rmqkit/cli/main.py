@@ -45,7 +45,7 @@ def root(
     """A RocketMQ-compatible message queue: clusters, messages, topics, groups.
 
     Begin with `rmqkit cluster up`, `rmqkit send hello "first message"`, `rmqkit consume hello`.
-    Commands find the cluster by --namesrv, else by NAMESRV_ADDR, else they take the running cluster `default`.
+    Commands find the cluster by --namesrv, else by NAMESRV_ADDR, else they take the cluster that runs here.
     """
 
 

@@ -1,7 +1,7 @@
 """`rmqkit config ...`: settings of running nodes by RocketMQ's names, and what each key means here.
 
 A node comes before keys: `config get broker-a listenPort`, or with `--node`. A single word is a key when it can be one
-(letters and digits), else a node: `broker-a`, `broker-a:1`, an address, `nameserver`, or a node of the cluster `default`
+(letters and digits), else a node: `broker-a`, `broker-a:1`, an address, `nameserver`, `ns`, or a node
 as `cluster status` calls it.
 """
 
@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from rmqkit.cli import output
-from rmqkit.cli.asking import NAMESERVER, absent_brokers, admin_of, ask_each, brokers_of, node_named
+from rmqkit.cli.asking import NAMESERVER, NAMESERVERS, absent_brokers, admin_of, ask_each, brokers_of, node_named
 from rmqkit.cli.commands import group
 from rmqkit.cli.complete import bare_setting_keys, nodes, nodes_and_setting_keys, nodes_and_settings
 from rmqkit.cli.finding import Json, Namesrv, find_namesrv
@@ -70,7 +70,7 @@ def node_and_key(words: list[str], node: str | None) -> tuple[str | None, str | 
         raise UsageError(f"too many words: {' '.join(words)}; give [NODE] [KEY]")
     if len(words) == 2:
         node, key = words
-    elif words[0] == NAMESERVER or not words[0].isalnum():
+    elif words[0] in NAMESERVERS or not words[0].isalnum():
         return words[0], None
     else:
         key = words[0]

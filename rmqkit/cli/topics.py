@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from rmqkit.cli import output
-from rmqkit.cli.asking import admin_of, check_brokers, is_system_topic, known_topic, queue_fields, system_topics
+from rmqkit.cli.asking import admin_of, check_brokers, is_system_topic, known_topic, node_named, queue_fields, system_topics
 from rmqkit.cli.commands import group
 from rmqkit.cli.complete import topics
 from rmqkit.cli.finding import Json, Namesrv
@@ -16,7 +16,7 @@ from rmqkit.cli.usage import UsageError
 app = group("Topics.")
 
 Topic = Annotated[str, typer.Argument(metavar="TOPIC", autocompletion=topics)]
-Broker = Annotated[str | None, typer.Option("--broker", help="At this broker only: its name or address.")]
+Broker = Annotated[str | None, typer.Option("--broker", help="At this broker only: its name, name:id or address.")]
 ClusterName = Annotated[str | None, typer.Option("--cluster", help="At this cluster's brokers only.")]
 PERMISSIONS = {"r": 4, "w": 2, "rw": 6, "wr": 6}
 
@@ -72,7 +72,7 @@ def create(
             write_queue_nums=write_queues,
             perm=PERMISSIONS[perm],
             order=order,
-            broker=broker,
+            broker=node_named(broker, namesrv),
             cluster=cluster,
         )
     output.answer({"topic": topic, "brokers": at}, f"topic {topic} is at {', '.join(at)}", as_json=json)
@@ -161,6 +161,7 @@ def perm(
     """What may be done with a topic at each broker; change it. `-` is nothing at all."""
     if may is not None and may not in {*PERMISSIONS, "-"}:
         raise UsageError(f"{may}: must be rw, r, w or -")
+    broker = node_named(broker, namesrv)
     with admin_of(namesrv) as admin:
         with known_topic(admin, topic):
             names = [broker] if broker else sorted(data.broker_name for data in admin.route(topic).broker_datas)
@@ -194,6 +195,7 @@ def clean(
     json: Json = False,
 ) -> None:
     """Remove what brokers keep of deleted topics and expired messages. Both unless one is named."""
+    broker = node_named(broker, namesrv)
     done: dict[str, list[str]] = {}
     with admin_of(namesrv) as admin:
         if unused or not expired:

@@ -10,7 +10,7 @@ Groups, offsets and messages are in `admin_groups.py`.
 Source: `tools/.../admin/DefaultMQAdminExtImpl.java`, `client/.../impl/MQAdminImpl.java`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 
 from rmqkit.client.client import Client, decoded, fields, refused
 from rmqkit.client.outgoing import check_topic
@@ -19,7 +19,6 @@ from rmqkit.runtime.calls import Reply
 from rmqkit.runtime.connection import Address
 from rmqkit.wire import properties_text
 from rmqkit.wire.bodies import (
-    BrokerData,
     ClusterInfo,
     HARuntimeInfo,
     KVTable,
@@ -291,7 +290,7 @@ class AdminBrokers:
         }
 
 
-def find_broker(text: str, groups: Mapping[str, BrokerData]) -> tuple[str, int] | None:
+def find_broker(text: str, groups: Container[str]) -> tuple[str, int] | None:
     """The broker name and id that a text means, registered or not; None if it names no known group.
 
     `broker-a` is the master of that group; `broker-a:1` and `broker-a-1` are its broker with id 1.

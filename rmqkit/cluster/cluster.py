@@ -69,7 +69,11 @@ class Cluster:
     def description(self) -> Description:
         """Raises NoSuchCluster."""
         if not self.exists:
-            raise NoSuchCluster(f"there is no cluster {self.name}; start one with `rmqkit cluster up{self._name_word}`")
+            others = ", ".join(homes.cluster_names(self.home))
+            there = f"there are {others}, or " if others else ""
+            raise NoSuchCluster(
+                f"there is no cluster {self.name}; {there}start one with `rmqkit cluster up{self._name_word}`"
+            )
         return descriptions.read(self.folder / homes.DESCRIPTION)
 
     @property
@@ -363,4 +367,28 @@ def clusters(home: Path | None = None) -> list[Cluster]:
     for name in homes.cluster_names(home):
         with suppress(UsageProblem):
             found.append(Cluster(name, home=home))
+    return found
+
+
+def meant_cluster(*, changes: bool = False) -> str:
+    """The name of the cluster that a command without a name means.
+
+    It is `default` if that runs, else the only cluster that runs, else the only one there is. A command
+    that changes what runs means `default` if that exists: done twice, it must not reach another one.
+    """
+    default = Cluster()
+    if default.is_running or (changes and default.exists):
+        return DEFAULT
+    for found in (running_clusters(), homes.cluster_names(default.home)):
+        if found:
+            return found[0] if len(found) == 1 else DEFAULT
+    return DEFAULT
+
+
+def running_clusters() -> list[str]:
+    """Names of the clusters of which a node runs. One with a broken description is left out."""
+    found = []
+    for cluster in clusters():
+        with suppress(ClusterError):
+            found += [cluster.name] if cluster.is_running else []
     return found

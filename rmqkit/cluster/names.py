@@ -13,7 +13,7 @@ DEFAULT = "default"
 GROUPS_MAX = 26
 
 CLUSTER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-SELECTOR = re.compile(r"(?:all|master|slave|ns|ns-\d+|container-\d+|broker-[a-z](?:[:-]\d+)?)")
+SELECTOR = re.compile(r"(?:all|master|slave|nameserver|ns|ns-\d+|container-\d+|broker-[a-z](?:[:-]\d+)?)")
 
 
 def looks_like_selector(text: str) -> bool:

@@ -1,6 +1,6 @@
 """Selectors: which nodes of a cluster a command is about.
 
-`all` | `ns` every name server | `ns-0` | `master` every broker with id 0 | `slave` every other broker |
+`all` | `ns` or `nameserver` every name server | `ns-0` | `master` every broker with id 0 | `slave` every other broker |
 `broker-a` every broker of that group | `broker-a:0` or `broker-a-0` one broker | `container-0` every broker of that
 process. Several may be joined by commas.
 """
@@ -37,7 +37,7 @@ def _matches(plan: NodePlan, part: str) -> bool:
     if part in ("all", plan.process, plan.node):
         return True
     if not plan.is_broker:
-        return part == "ns"
+        return part in ("ns", "nameserver")
     if part == "master":
         return plan.broker_id == 0
     if part == "slave":

@@ -256,14 +256,15 @@ def test_metrics_have_a_port_of_their_own_on_every_node(shell):
 def test_down_keeps_the_data_and_purge_removes_it(shell):
     shell.outside.run("cluster", "up", "shop", "--any-port", "--base-port", free_base())
     namesrv = shell.json("cluster", "status", "shop")["namesrv"]
-    shell.run("send", "t", "kept", "--namesrv", namesrv)
+    the_only_cluster_needs_no_name(shell)
     assert "its data stays in" in shell.outside.run("cluster", "down", "shop").stdout
     assert set(states(shell, "shop").values()) == {"down"}
+    assert shell.json("cluster", "status")["name"] == "shop"
     assert no_process_is_left(shell)
     assert shell.json("cluster", "down", "shop")["stopped"] == []
     again = shell.json("cluster", "up", "shop")
     assert again["namesrv"] == namesrv
-    assert shell.run("consume", "t", "--namesrv", namesrv).stdout == "kept\n"
+    assert shell.run("consume", "t", "--namesrv", namesrv).stdout == "kept\nkept\n"
     (shell.home / "shop" / "mine.txt").write_text("not of the cluster")
     assert shell.json("cluster", "down", "shop", "--purge") == {
         "name": "shop",
@@ -273,6 +274,34 @@ def test_down_keeps_the_data_and_purge_removes_it(shell):
     assert [path.name for path in (shell.home / "shop").iterdir()] == ["mine.txt"]
     assert no_process_is_left(shell)
     shell.error("cluster", "status", "shop", code=3)
+
+
+def the_only_cluster_needs_no_name(shell):
+    """Cluster `shop` is the only one, and up."""
+    assert shell.run("send", "t", "kept").stdout.startswith("SEND_OK")
+    for words in ([], ["shop"], ["--cluster", "shop"], ["shop", "--cluster", "shop"]):
+        assert shell.json("cluster", "status", *words)["name"] == "shop"
+        assert "NAMESRV_ADDR" in shell.run("cluster", "env", *words).stdout
+    assert shell.run("cluster", "wait").stdout == "cluster shop is ready\n"
+    assert "two clusters" in shell.error("cluster", "status", "shop", "--cluster", "default", code=2)
+    for words in (["broker-a-1"], ["shop", "broker-a-1"], ["--cluster", "shop", "broker-a-1"], ["broker-a:1"]):
+        assert "ready" in shell.run("cluster", "logs", *words).stdout
+    assert "did you mean broker-a-1?" in shell.error("cluster", "kill", "--cluster", "shop", "broker-a-2", code=2)
+    # One name for a node.
+    for name in ("broker-a-1", "broker-a:1"):
+        assert shell.run("config", "get", name, "brokerRole").stdout == "SLAVE\n"
+        assert list(shell.json("broker", "status", name)) == ["broker-a:1"]
+        assert shell.json("explain", name)["node"]["role"] == "SLAVE"
+    assert "is a slave" in shell.error("broker", "wipe-write-perm", "broker-a-1", code=1)
+    assert shell.json("broker", "add-write-perm", "broker-a-0")["broker_name"] == "broker-a"
+    assert shell.json("topic", "perm", "t", "--broker", "broker-a-0")["brokers"][0]["broker_name"] == "broker-a"
+    assert shell.run("send", "t", "kept", "--queue", "broker-a-0:1").stdout.startswith("SEND_OK: t broker-a:1")
+    for name in ("ns", "ns-0", "nameserver"):
+        assert shell.run("config", "get", name, "supportActingMaster").stdout == "true\n"
+        assert shell.json("explain", name)["node"]["kind"] == "nameserver"
+        assert "ready" in shell.run("cluster", "logs", name).stdout
+    # What is lost for good is named.
+    assert "there are shop" in shell.error("cluster", "down", "--purge", code=3)
 
 
 def test_settings_reach_the_nodes_and_are_remembered(shell):

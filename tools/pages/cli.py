@@ -14,8 +14,11 @@ HEAD = """# The command line
 
 `make docs` generates this page. `rmqkit COMMAND --help` has every option in words.
 
-- The cluster: `--namesrv`, else `NAMESRV_ADDR`, else the running cluster `default` of this machine. Apache's clusters are
-  asked in the same way.
+- The cluster: `--namesrv`, else `NAMESRV_ADDR`, else the cluster that runs on this machine: `default`, or the only one.
+  Apache's clusters are asked in the same way. `cluster` commands take `NAME` or `--cluster NAME`. Without it, those that
+  change what runs mean `default` if it exists, and `cluster down --purge` always does.
+- Nodes: `broker-a-0` as `cluster status` shows it, `broker-a:0`, `broker-a` (the master, or the group), an address;
+  `ns-0`, and `nameserver` or `ns` for all name servers.
 - `--json`: one document, or one object a line when results stream. Without it: tables; aligned words when the output is no
   terminal.
 - Exit codes: 0 done, 1 the thing asked for failed, 2 usage, 3 no such cluster or not reachable, 4 inconclusive, 130 Ctrl-C
