@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 # with PySpark and a Java for it, half a gigabyte: what demo and lint do not wait for
 SPARK_STAMP := $(VENV)/.installed-spark
 
-.PHONY: demo test spark lint types docs crash drills simulate interop bench-first bench-apache bench-replicas bench-failover bench-spark soak audit clean
+.PHONY: demo test test-long lint types docs crash drills simulate interop bench-first bench-apache bench-replicas bench-failover bench-spark soak audit clean
 
 $(STAMP): pyproject.toml $(wildcard plugins/*/pyproject.toml)
 	$(PYTHON) -m venv $(VENV)
@@ -20,15 +20,17 @@ $(SPARK_STAMP): $(STAMP)
 demo: $(STAMP)
 	$(BIN)/python examples/demo.py
 
-# A worker a processor (tests/helpers/workers.py). Compiled modules are kept whatever the environment says: the tests start
-# hundreds of interpreters.
-test: export PYTHONDONTWRITEBYTECODE =
-test: $(SPARK_STAMP)
-	$(BIN)/python -m pytest -q -n logical --maxprocesses 4 --dist loadgroup --no-loadscope-reorder
+# One worker per processor (tests/helpers/workers.py).
+PYTEST := $(BIN)/python -m pytest -q -n logical --maxprocesses 4 --dist loadgroup --no-loadscope-reorder
 
-# every test of Spark, those too that `make test` leaves out as they take seconds each; about four minutes
-spark: $(SPARK_STAMP)
-	RMQKIT_SPARK=whole $(BIN)/python -m pytest -q tests/spark
+# Compiled modules are kept whatever the environment says: the tests start hundreds of interpreters.
+test test-long: export PYTHONDONTWRITEBYTECODE =
+test: $(SPARK_STAMP)
+	$(PYTEST)
+
+# what `make test` leaves out because it takes seconds per test: the tests marked `long`
+test-long: $(SPARK_STAMP)
+	$(PYTEST) -m long
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

@@ -25,7 +25,7 @@ from tests.broker.conftest import broker_of
 from tests.broker.requests import send_fields
 from tests.helpers.script import Script, raw_frame
 from tests.nameserver.peers import register_body
-from tests.tidy.tree import modules
+from tests.tidy.tree import GROUP, modules
 
 NOT_SUPPORTED = 3
 NO_PERMISSION = 16
@@ -360,6 +360,7 @@ def test_type_marks_in_json_make_nothing(node: Script[Any], body: bytes):
     unchanged(node, before)
 
 
+@GROUP
 def test_nothing_here_can_make_objects_or_code_of_data():
     banned = {"pickle", "marshal", "shelve", "dill", "cloudpickle", "yaml", "jsonpickle"}
     for module in modules():

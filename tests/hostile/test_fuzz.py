@@ -1,8 +1,9 @@
-"""Fuzz: 10^5 frames that no sane peer sends, whole and in pieces, against a broker and a name server.
+"""Fuzz: frames that no sane peer sends, whole and in pieces, against a broker and a name server.
 
 No exception leaves a node, no handler fails in a way it did not foresee, what is held for peers is bounded and gone when
 they are, the tables keep their invariants, and a good client is served in the middle of it and afterwards.
-`RMQKIT_FUZZ_FRAMES` takes more frames, `RMQKIT_FUZZ_SEED` others. A failure names the seed and the frame.
+`make test` sends 2 * 10^4 frames, `make test-long` 10^5. `RMQKIT_FUZZ_FRAMES` sets another number, `RMQKIT_FUZZ_SEED`
+another seed. A failure names the seed and the frame.
 """
 
 import gc
@@ -23,7 +24,7 @@ from tests.hostile.rig import Rig
 from tests.metrics.test_http import served
 from tests.nameserver.peers import register_body
 
-FRAMES = int(os.environ.get("RMQKIT_FUZZ_FRAMES", "100000"))
+FRAMES = [int(os.environ.get("RMQKIT_FUZZ_FRAMES", "20000")), pytest.param(100_000, marks=pytest.mark.long)]
 SEED = int(os.environ.get("RMQKIT_FUZZ_SEED", "20260718"))
 #: frames of a turn, over all peers
 BATCH = 40
@@ -80,8 +81,9 @@ def good_send(rig: Rig) -> str:
     return str(ask(rig, RequestCode.SEND_MESSAGE, SEND, b"a good message").ext["queueOffset"])
 
 
+@pytest.mark.parametrize("frames", FRAMES)
 @pytest.mark.parametrize(("part", "engine"), PARTS, ids=[engine for _, engine in PARTS])
-def test_a_broker_survives(part: float, engine: str) -> None:
+def test_a_broker_survives(part: float, engine: str, frames: int) -> None:
     rig = Rig(broker_of("memoryEngineSizeMax=16777216", engine=engine), ("remoting", "remoting", "vip"))
     node = rig.node
     assert isinstance(node, Broker)
@@ -93,7 +95,7 @@ def test_a_broker_survives(part: float, engine: str) -> None:
         gc.collect()
         sizes.append(len(gc.get_objects()))
 
-    frames = int(FRAMES * part)
+    frames = int(frames * part)
     fuzz(rig, frames, SEED, in_between)
     rig.close_all()
     assert rig.log.errors == []
@@ -110,7 +112,8 @@ def test_a_broker_survives(part: float, engine: str) -> None:
     assert b"a good message" in ask(rig, RequestCode.PULL_MESSAGE, pull_from(queue_offset)).body
 
 
-def test_a_name_server_survives() -> None:
+@pytest.mark.parametrize("frames", FRAMES)
+def test_a_name_server_survives(frames: int) -> None:
     values = {"kvConfigPath": "/ns/kvConfig.json", "configStorePath": "/ns/namesrv.properties"}
     config = from_values("nameserver", values)
     rig = Rig(lambda ports: NameServer("ns-0", ports, config))
@@ -127,7 +130,7 @@ def test_a_name_server_survives() -> None:
     def in_between() -> None:
         ask(rig, RequestCode.REGISTER_BROKER, register, register_body(("Good", "TBW102")))
 
-    frames = int(FRAMES * 0.4)
+    frames = int(frames * 0.4)
     fuzz(rig, frames, SEED + 1, in_between)
     rig.close_all()
     assert rig.log.errors == []
@@ -149,13 +152,14 @@ HTTP = (
 )
 
 
-def test_the_metrics_endpoint_survives() -> None:
+@pytest.mark.parametrize("frames", FRAMES)
+def test_the_metrics_endpoint_survives(frames: int) -> None:
     """Damaged HTTP in pieces, at a node of its own kind of driver: answers here are no frames."""
     driver = served(httpConnectionsMax=6)
     mutator = Mutator(SEED + 2)
     pick = mutator.random
     peers = [driver.connect() for _ in range(5)]
-    for number in range(FRAMES // 20):
+    for number in range(frames // 20):
         data = bytearray(pick.choice(HTTP) if pick.random() < 0.9 else mutator.frame()[:3000])
         for _ in range(pick.choice((0, 0, 1, 2))):
             data[pick.randrange(len(data))] = pick.randrange(256)

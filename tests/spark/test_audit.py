@@ -12,7 +12,6 @@ from rmqkit.drill.promises import PROMISES, Judgement
 from rmqkit.drill.promises.contract import TOLD_MAX
 from rmqkit.drill.verdict import verdict_of
 from tests.spark import histories
-from tests.spark.whole import whole
 
 pytest.importorskip("pyspark")
 pytestmark = pytest.mark.xdist_group("spark")
@@ -57,7 +56,7 @@ def differences(given, found):
     ]
 
 
-@whole
+@pytest.mark.long
 def test_the_audit_and_the_checkers_agree_on_histories_with_lies(spark):
     from rmqkit.spark import audit
 
@@ -79,7 +78,7 @@ def folder_of(where, name, history, plan):
     return run
 
 
-@whole
+@pytest.mark.long
 def test_folders_of_runs_are_audited_whatever_their_files_are(spark, tmp_path):
     """Lines and Parquet, odd names, a run that proved nothing, one without rows; the tables are there for other queries."""
     from rmqkit.spark import audit
@@ -112,7 +111,7 @@ def test_folders_of_runs_are_audited_whatever_their_files_are(spark, tmp_path):
     assert {(row.run, row.promise) for row in broken} == {(each.run, each.promise) for each in found if each.broken}
 
 
-@whole
+@pytest.mark.long
 def test_a_violation_names_the_rows_that_show_it(spark):
     from rmqkit.spark import audit
 
@@ -143,7 +142,7 @@ def test_what_is_no_run_says_so_in_a_line(spark, tmp_path):
         audit.audit(spark, [tmp_path / "nowhere"])
 
 
-@whole
+@pytest.mark.long
 def test_a_promise_of_a_plug_in_has_no_query(spark):
     from rmqkit.spark import audit
 

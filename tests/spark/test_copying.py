@@ -10,7 +10,6 @@ from rmqkit.spark import ranges
 from rmqkit.spark.pipelines import forwarding
 from rmqkit.spark.pipelines.copying import copy
 from tests.spark.lakes import stored
-from tests.spark.whole import whole
 
 
 def send(own, topic, begin, end):
@@ -30,7 +29,7 @@ def bodies(own, topic):
     return found
 
 
-@whole
+@pytest.mark.long
 def test_a_copy_goes_on(spark, own, tmp_path, monkeypatch):
     """It dies after its second batch was sent, and goes on with the same keys; every queue has its messages in their order,
     on the same broker and under the same number."""

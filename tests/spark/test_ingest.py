@@ -19,7 +19,6 @@ from rmqkit.spark.pipelines.log import LakeConflict, LakeDamaged, LakeError, Log
 from rmqkit.spark.pipelines.progress import of_query
 from rmqkit.spark.ranges import QueueKey
 from tests.spark.lakes import NOON_MS, QUERY, batch_offsets, expected, part, places, queue_rows
-from tests.spark.whole import whole
 
 pytestmark = pytest.mark.xdist_group("spark")
 
@@ -146,7 +145,7 @@ class TestBatches:
         assert places(lake.read(spark, log.folder.uri)) == expected(part("T", 0, 0, 10))
         assert self.data(log) == set(log.state().files)
 
-    @whole
+    @pytest.mark.long
     def test_a_checkpoint_that_was_put_back(self, spark, log):
         """Batch 1 comes again and is another one: more messages were there when it was planned anew."""
         self.bring(spark, log, 0, part("T", 0, 0, 10))
@@ -198,7 +197,7 @@ class TestBatches:
         assert (added.rows, added.repeated) == (5 + 2, 10 + 2)
         assert places(lake.read(spark, log.folder.uri)) == expected(part("T", 0, 0, 15), part("T", 1, 0, 6))
 
-    @whole
+    @pytest.mark.long
     def test_a_first_batch_that_does_not_say_where_it_began(self, spark, log):
         end = batch_offsets(part("T", 0, 0, 9), part("T", 1, 0, 50)).end
         self.bring(spark, log, 0, part("T", 0, 3, 9), offsets=batches.Offsets({}, end))
@@ -301,7 +300,7 @@ def numbers(frame):
 
 
 class TestIngest:
-    @whole
+    @pytest.mark.long
     def test_the_same_call_goes_on(self, spark, own, tmp_path):
         topic, path = own.topic(), tmp_path / "lake"
         send(own, topic, 0, 30)
@@ -330,7 +329,7 @@ class TestIngest:
         assert numbers(lake.read(spark, path)) == list(range(55))
         assert lake.describe(path).gaps == []
 
-    @whole
+    @pytest.mark.long
     def test_killed_between_files_and_entry(self, spark, own, tmp_path, monkeypatch):
         """A query whose driver dies in the second batch, after its files; and one that dies after the entry."""
         topic, path = own.topic(), tmp_path / "lake"
@@ -359,7 +358,7 @@ class TestIngest:
         log = Log(open_folder(path))
         assert {name for name in log.folder.list("files") if name.endswith(".parquet")} == set(log.state().files)
 
-    @whole
+    @pytest.mark.long
     def test_follow_until_told_to_stop(self, spark, own, tmp_path):
         """With columns decoded from JSON, which pass through. A second one that would end this one is refused."""
         topic, path = own.topic(), tmp_path / "lake"

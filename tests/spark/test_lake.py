@@ -28,7 +28,6 @@ from rmqkit.spark.pipelines.log import (
 )
 from rmqkit.spark.ranges import QueueKey
 from tests.spark.lakes import HOUR_MS, NOON, NOON_MS, QUERY, batch_offsets, expected, part, places, queue_rows
-from tests.spark.whole import whole
 
 LATER_MS = NOON_MS + 40 * 24 * HOUR_MS
 SCHEMA = json.dumps({"type": "struct", "fields": []})
@@ -374,7 +373,7 @@ class TestCompaction:
         assert compact(spark, path, now_ms=NOON_MS + 2 * HOUR_MS - 1).hours == 0
         assert compact(spark, path, now_ms=NOON_MS + 2 * HOUR_MS).hours == 1
 
-    @whole
+    @pytest.mark.long
     def test_a_later_row_of_a_closed_hour(self, spark, path, log):
         compact(spark, path, before_hour="2026-11-22-14")
         self.ingest(log, spark, 4, hour=0)
@@ -382,7 +381,7 @@ class TestCompaction:
         assert compact(spark, path, before_hour="2026-11-22-14").hours == 1
         assert places(lake.read(spark, path)) == expected(*self.PARTS, part("T", 0, 40, 50))
 
-    @whole
+    @pytest.mark.long
     def test_a_large_hour_keeps_several_files(self, spark, path, log, monkeypatch):
         monkeypatch.setattr("rmqkit.spark.pipelines.compact.BLOCK", 1)
         for number in (4, 5):
@@ -452,7 +451,7 @@ class TestCompaction:
             compact(spark, path, before_hour="2026-11-22-14")
         assert log.state().number == 4
 
-    @whole
+    @pytest.mark.long
     def test_vacuum_waits_for_readers(self, spark, path, log):
         before = lake.read(spark, path)
         compact(spark, path, before_hour="2026-11-22-14")

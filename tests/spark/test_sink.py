@@ -11,7 +11,6 @@ from rmqkit.errors import ConfigError
 from rmqkit.spark import sending, sink
 from rmqkit.spark.sending import WriteFailed
 from tests.spark.lakes import stored
-from tests.spark.whole import whole
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -203,7 +202,7 @@ def test_a_failing_row_fails_the_query_by_name(spark, own):
         writer.mode("overwrite").save()
 
 
-@whole
+@pytest.mark.long
 def test_a_batch_of_a_stream_that_is_run_again_sends_the_same_keys(spark, own, tmp_path):
     """The first try fails at its second row; the second, from the same checkpoint, has something else there."""
     from pyspark.errors import StreamingQueryException

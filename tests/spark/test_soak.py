@@ -26,6 +26,7 @@ CONF = {
     "spark.driver.memory": "512m",
     "spark.driver.extraJavaOptions": SHORT,
 }
+pytestmark = pytest.mark.long
 GONE = ("JAVA_HOME", "SPARK_HOME", "PYSPARK_PYTHON", "XDG_CACHE_HOME", "SPARK_LAUNCHER_OPTS")
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -15,7 +15,6 @@ from rmqkit.spark.pipelines.folders import open_folder
 from rmqkit.spark.pipelines.log import Log
 from rmqkit.spark.pipelines.stats import Hour, Spread, Stats, stats, stats_of
 from tests.spark.lakes import NOON, NOON_MS, QUERY, batch_offsets, part, queue_rows
-from tests.spark.whole import whole
 
 TABLE = "topic string, keys string, body binary, born_time timestamp, store_time timestamp"
 
@@ -50,7 +49,7 @@ def test_hours_are_counted(spark):
     assert found.messages == 202
 
 
-@whole
+@pytest.mark.long
 def test_of_a_lake(spark, tmp_path):
     log = Log(open_folder(tmp_path / "lake"))
     for number in range(2):

@@ -6,7 +6,6 @@ import pytest
 
 from rmqkit import Message
 from rmqkit.testing import factories
-from tests.spark.whole import whole
 
 LIMIT_S = 120
 
@@ -45,7 +44,7 @@ def send(own, topic, numbers):
         producer.send(Message(topic, b"x" * 50, keys=str(number)))
 
 
-@whole
+@pytest.mark.long
 def test_AvailableNow_reads_each_message_once_over_a_restart(spark, own, tmp_path):
     topic, group = own.topic(queue_nums=2), own.group()
     send(own, topic, range(60))

@@ -10,7 +10,6 @@ from rmqkit.spark import sink, tables
 from rmqkit.spark.source import RocketMQSource
 from rmqkit.spark.store_source import StoreDataSource
 from tests.spark.logs import log_file
-from tests.spark.whole import whole
 
 pytest.importorskip("pyspark")
 from pyspark.sql import types
@@ -87,7 +86,7 @@ def test_a_table_of_a_store_folder_keeps_its_path(tmp_path, path):
     assert rows == [{"offset": 0, "body": b"one"}, {"offset": 1, "body": b"two"}]
 
 
-@whole
+@pytest.mark.long
 def test_spark_inserts_reads_and_streams_tables(spark, own, tmp_path):
     topic = own.topic("orders", queue_nums=1)
     own.producer().send(Message(topic, b"one", tags="a"))

@@ -2,7 +2,9 @@
 
 from collections.abc import Iterator
 
-from tests.tidy.tree import Module, modules, none
+from tests.tidy.tree import GROUP, Module, modules, none
+
+pytestmark = GROUP
 
 #: package -> packages of rmqkit it may import besides itself and the common modules
 MAY_IMPORT = {

@@ -3,7 +3,9 @@
 import ast
 import re
 
-from tests.tidy.tree import modules, none
+from tests.tidy.tree import GROUP, modules, none
+
+pytestmark = GROUP
 
 MODULE_LINES_MAX = 600
 FUNCTION_LINES_MAX = 70

@@ -1,6 +1,7 @@
 """Modules as the tidy tests read them: each is read, parsed and walked once.
 
-A rule is one test over all modules. It collects its offenders, and `none` reports all of them.
+A rule is one test over all modules. It collects its offenders, and `none` reports all of them. Other tests that read the
+modules belong into the group of these (`GROUP`), as each worker of `make test` parses for itself.
 """
 
 import ast
@@ -8,7 +9,10 @@ from collections.abc import Iterable
 from functools import cache, cached_property
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[2]
+GROUP = pytest.mark.xdist_group("tests/tidy")
 
 
 class Module:
@@ -20,9 +24,18 @@ class Module:
         self.name = ".".join(parts)
         #: `broker`; "" for modules right below `rmqkit`
         self.package = relative.parts[1] if len(relative.parts) > 2 else ""
-        self.text = path.read_text()
-        self.tree = ast.parse(self.text)
-        self.nodes = tuple(ast.walk(self.tree))
+
+    @cached_property
+    def text(self) -> str:
+        return self.path.read_text()
+
+    @cached_property
+    def tree(self) -> ast.Module:
+        return ast.parse(self.text)
+
+    @cached_property
+    def nodes(self) -> tuple[ast.AST, ...]:
+        return tuple(ast.walk(self.tree))
 
     @cached_property
     def imports(self) -> list[tuple[str, int]]:

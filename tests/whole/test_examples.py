@@ -18,6 +18,8 @@ LIMIT_S = 90
 
 OF_SPARK = sorted(EXAMPLES.glob("spark_*.py"))
 SCRIPTS = sorted(path for path in EXAMPLES.glob("*.py") if path not in OF_SPARK)
+#: starts a cluster of its own and breaks it, as `tests/cli/test_drills.py` does
+LONG = {EXAMPLES / "demo.py"}
 PROJECTS = sorted(path for path in EXAMPLES.iterdir() if path.is_dir() and any(path.glob("test_*.py")))
 
 
@@ -54,7 +56,11 @@ def run(command: list[str], env: dict[str, str]) -> None:
     assert process.returncode == 0, f"{command} ended with {process.returncode}:\n{told}"
 
 
-@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.name)
+@pytest.mark.parametrize(
+    "script",
+    [pytest.param(path, marks=[pytest.mark.long] if path in LONG else []) for path in SCRIPTS],
+    ids=lambda path: path.name,
+)
 def test_script(script, rmqkit_cluster, heeds_ctrl_c):
     rmqkit_cluster.put_right()
     run([sys.executable, "-W", "error", str(script)], rmqkit_cluster.env)
