@@ -247,7 +247,5 @@ def group_named(admin: Any, name: str) -> str:
 
 
 def told(name: str, count: int, how: str, json: bool) -> None:
-    if json:
-        output.document({"broker_name": name, "topics": count, "state": how})
-    else:
-        print(f"broker {name}: {count} topics are {how}")
+    value = {"broker_name": name, "topics": count, "state": how}
+    output.answer(value, f"broker {name}: {count} topics are {how}", as_json=json)

@@ -227,7 +227,7 @@ def print_banner(status: dict[str, Any], started: bool) -> None:
     name = status["name"]
     print(f"cluster {name} is up" if started else f"cluster {name} is up already")
     print()
-    output.table(("node", "address", "pid"), [(node["node"], node["address"], node["pid"]) for node in status["nodes"]])
+    output.report(status["nodes"], {"node": "node", "address": "address", "pid": "pid"})
     print(f"\nname servers  {status['namesrv']}\ndata          {status['home']}")
     for at, url in enumerate(node["metrics"] for node in status["nodes"] if node["metrics"]):
         print(f"{'' if at else 'metrics':14}{url}")
@@ -308,15 +308,14 @@ def list_clusters(json: Json = False) -> None:
                 "home": str(cluster.folder),
             }
         )
-    if json:
-        output.document(found)
-    elif found:
-        rows = [
-            (one["name"], one["state"], f"{one['running']}/{one['nodes']}", one["namesrv"], one["home"]) for one in found
-        ]
-        output.table(("cluster", "state", "nodes", "name servers", "data"), rows)
-    else:
-        output.note("no clusters; start one with `rmqkit cluster up`")
+    columns: output.Columns = {
+        "cluster": "name",
+        "state": "state",
+        "nodes": lambda row: f"{row['running']}/{row['nodes']}",
+        "name servers": "namesrv",
+        "data": "home",
+    }
+    output.report(found, columns, as_json=json, none="no clusters; start one with `rmqkit cluster up`")
 
 
 @app.command()
@@ -331,10 +330,7 @@ def env(name: Name = None, cluster_option: ClusterOption = None, json: Json = Fa
     if not cluster.is_running:
         word = "" if name == "default" else f" {name}"
         raise NoSuchCluster(f"cluster {name} is down; start it with `rmqkit cluster up{word}`")
-    if json:
-        output.document({"NAMESRV_ADDR": cluster.namesrv})
-    else:
-        print(f"export NAMESRV_ADDR='{cluster.namesrv}'")
+    output.answer({"NAMESRV_ADDR": cluster.namesrv}, f"export NAMESRV_ADDR='{cluster.namesrv}'", as_json=json)
     warn_of_open_doors(description.bind)
 
 
@@ -397,10 +393,8 @@ def act(words: list[str] | None, cluster_option: str | None, verb: str, json: bo
     name, selector = name_and_selector(words, cluster_option, changes=True)
     with patient(name) as cluster:
         done = how(cluster, selector)
-    if json:
-        output.document({"name": name, "action": verb, "nodes": done})
-    else:
-        print(f"{verb}: {', '.join(done)}" if done else f"{verb}: nothing to do")
+    value = {"name": name, "action": verb, "nodes": done}
+    output.answer(value, f"{verb}: {', '.join(done) or 'nothing to do'}", as_json=json)
     others = [each for each in running_clusters() if each != name] if not done else []
     if others:
         output.note(f"this was cluster {name}; there runs {', '.join(others)}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -14,8 +14,26 @@ from rmqkit.cli.pipeline_given import Conf, Master, Options, Since, Until, bound
 from rmqkit.cli.pipeline_run import Shown, builtins, count_text, running, size
 from rmqkit.cli.usage import UsageError
 
-if TYPE_CHECKING:
-    from rmqkit.spark.pipelines.stats import Stats
+HOURS: output.Columns = {
+    "topic": "topic",
+    "hour": "hour",
+    "messages": "messages",
+    "bytes": lambda row: size(row["bytes"]),
+    "a second": "per_s:.1f",
+    "peak": "peak_per_s",
+    "size p50": lambda row: f"{row['size']['p50']:.0f}",
+    "size p99": lambda row: f"{row['size']['p99']:.0f}",
+    "ms p50": lambda row: f"{row['latency_ms']['p50']:.0f}",
+    "ms p99": lambda row: f"{row['latency_ms']['p99']:.0f}",
+    "ms max": lambda row: f"{row['latency_ms']['max']:.0f}",
+}
+KEYS: output.Columns = {
+    "topic": "topic",
+    "hour": "hour",
+    "hot key": "key",
+    "messages": "messages",
+    "share": "share:.1%",
+}
 
 
 def stats(
@@ -59,51 +77,13 @@ def stats(
             options=given,
             on_progress=tell,
         )
-    if json:
-        output.document(builtins(found))
-    else:
-        _print_stats(found)
-
-
-def _print_stats(found: Stats) -> None:
-    if not found.hours:
-        output.note("no messages")
-        return
-    columns = (
-        "topic",
-        "hour",
-        "messages",
-        "bytes",
-        "a second",
-        "peak",
-        "size p50",
-        "size p99",
-        "ms p50",
-        "ms p99",
-        "ms max",
-    )
-    rows = [
-        (
-            hour.topic,
-            hour.hour,
-            hour.messages,
-            size(hour.bytes),
-            f"{hour.per_s:.1f}",
-            hour.peak_per_s,
-            f"{hour.size.p50:.0f}",
-            f"{hour.size.p99:.0f}",
-            f"{hour.latency_ms.p50:.0f}",
-            f"{hour.latency_ms.p99:.0f}",
-            f"{hour.latency_ms.max:.0f}",
-        )
-        for hour in found.hours
-    ]
-    output.table(columns, rows)
-    if found.keys:
-        keys = [(key.topic, key.hour, key.key, key.messages, f"{key.share:.1%}") for key in found.keys]
-        output.table(("topic", "hour", "hot key", "messages", "share"), keys)
-    if found.plot:
-        output.note(f"plot: {found.plot}")
+    value = builtins(found)
+    output.report(value, HOURS, value["hours"], as_json=json, none="no messages")
+    if found.hours and not json:
+        if found.keys:
+            output.report(value["keys"], KEYS)
+        if found.plot:
+            output.note(f"plot: {found.plot}")
 
 
 def audit(

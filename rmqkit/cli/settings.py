@@ -18,7 +18,7 @@ from rmqkit.cli.commands import group
 from rmqkit.cli.complete import bare_setting_keys, nodes, nodes_and_setting_keys, nodes_and_settings
 from rmqkit.cli.finding import Json, Namesrv, find_namesrv
 from rmqkit.cli.usage import Failed, UsageError
-from rmqkit.settings.keys import KIND_NAMES, KINDS, ROWS, find
+from rmqkit.settings.keys import KIND_NAMES, KINDS, ROWS, Kind, find
 from rmqkit.settings.table import Row, Status, allowed_text, show
 from rmqkit.suggestions import suggest
 
@@ -61,7 +61,7 @@ def get(
     elif len(set(found.values())) == 1:
         print(next(iter(found.values())))
     else:
-        output.table(("node", "value"), [(name, "-" if value is None else value) for name, value in found.items()])
+        output.report([{"node": name, "value": value} for name, value in found.items()], {"node": "node", "value": "value"})
 
 
 def node_and_key(words: list[str], node: str | None) -> tuple[str | None, str | None]:
@@ -182,21 +182,15 @@ def diff(
     else:
         columns = ["value", "default"]
         rows = [row for name, values in found.items() for row in against_defaults(kind, name, values)]
-    if json:
-        output.document(rows)
-    elif rows:
-        first = ["key"] if len(nodes) == 2 or len(found) == 1 else ["node", "key"]
-        names = [*first, *columns, "note"]
-        output.table(names, [tuple("-" if row[name] is None else row[name] for name in names) for row in rows])
-    else:
-        output.note("no difference")
+    first = ["key"] if len(nodes) == 2 or len(found) == 1 else ["node", "key"]
+    output.report(rows, {name: name for name in (*first, *columns, "note")}, as_json=json, none="no difference")
 
 
-def kind_of(node: str | None) -> str:
+def kind_of(node: str | None) -> Kind:
     return "nameserver" if node == NAMESERVER else "broker"
 
 
-def between(kind: str, found: dict[str, dict[str, str]]) -> list[dict[str, Any]]:
+def between(kind: Kind, found: dict[str, dict[str, str]]) -> list[dict[str, Any]]:
     """Keys that two nodes answer differently; where both are their own, as ports and paths are, that is no note."""
     one, other = found.values() if len(found) == 2 else (next(iter(found.values())),) * 2
     return [
@@ -206,19 +200,19 @@ def between(kind: str, found: dict[str, dict[str, str]]) -> list[dict[str, Any]]
     ]
 
 
-def against_defaults(kind: str, name: str, values: dict[str, str]) -> list[dict[str, Any]]:
+def against_defaults(kind: Kind, name: str, values: dict[str, str]) -> list[dict[str, Any]]:
     rows = []
     for key, value in sorted(values.items()):
         if differs(kind, key, value):
-            row = find(kind, key)  # type: ignore[arg-type]
+            row = find(kind, key)
             default = None if row is None or row.default is None else show(row.default)
             rows.append({"node": name, "key": key, "value": value, "default": default, "note": note_of(kind, key, values)})
     return rows
 
 
-def note_of(kind: str, key: str, *nodes: dict[str, str]) -> str:
+def note_of(kind: Kind, key: str, *nodes: dict[str, str]) -> str:
     """What there is to know of a key that was set, from our own nodes' table when one of them is ours."""
-    row = find(kind, key)  # type: ignore[arg-type]
+    row = find(kind, key)
     if row is None:
         return "not in our table"
     if not any(OWN_KEY in values for values in nodes):
@@ -259,8 +253,8 @@ def check_key(key: str) -> None:
         raise UsageError(f"unknown setting {key!r}{suggest(key, chain.from_iterable(ROWS.values()))}")
 
 
-def differs(kind: str, key: str, value: str) -> bool:
-    row = find(kind, key)  # type: ignore[arg-type]
+def differs(kind: Kind, key: str, value: str) -> bool:
+    row = find(kind, key)
     return row is None or row.default is None or show(row.default) != value
 
 
