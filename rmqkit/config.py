@@ -16,46 +16,27 @@ from pathlib import Path
 
 from rmqkit.errors import ConfigError
 from rmqkit.settings import build, properties
+from rmqkit.settings.broker_sections import BrokerRole, FilterSettings, PullSettings
 from rmqkit.settings.host import Host, here
-from rmqkit.settings.keys import ROWS, Kind, find
-from rmqkit.settings.sections import (
-    ActingSettings,
-    BrokerIdentity,
-    BrokerNetwork,
-    BrokerRole,
-    CommitLogSettings,
+from rmqkit.settings.keys import find, rows
+from rmqkit.settings.node_sections import LogSettings, MetricsSettings, NameserverSettings, NetworkLimits
+from rmqkit.settings.replication_sections import ActingSettings
+from rmqkit.settings.sections import Sections
+from rmqkit.settings.sources import PLUGIN, Setting, from_file, from_overrides
+from rmqkit.settings.store_sections import (
     ConsumeQueueSettings,
-    Coordination,
-    DelaySettings,
-    FilterSettings,
     FlushDiskType,
     FlushSettings,
-    HaSettings,
     IndexSettings,
-    LogSettings,
-    MetricsSettings,
-    NameserverSettings,
-    NetworkLimits,
-    OffsetSettings,
-    PluginSettings,
-    PullSettings,
-    Registration,
-    ReplicationSettings,
     RetentionSettings,
-    SendLimits,
     StorePaths,
-    TopicDefaults,
 )
-from rmqkit.settings.sources import PLUGIN, Setting, from_file, from_overrides
-from rmqkit.settings.table import Value, show
+from rmqkit.settings.table import Kind, Value, show
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NodeConfig:
+class NodeConfig(Sections):
     """All that was configured for one node.
-
-    A broker reads every section but `nameserver`; a name server reads `nameserver`, `limits`, `metrics`, `logs` and
-    `plugins` (its other sections hold defaults).
 
     `values` has every key of the node's kind by Apache's name, typed (for GET_BROKER_CONFIG and the name server's
     twin), without those that have no value; `notes` are lines to log once at the start: keys that were set and do
@@ -63,30 +44,6 @@ class NodeConfig:
     """
 
     kind: Kind
-    paths: StorePaths
-    nameserver: NameserverSettings
-    identity: BrokerIdentity = field(default_factory=BrokerIdentity)
-    network: BrokerNetwork = field(default_factory=BrokerNetwork)
-    topics: TopicDefaults = field(default_factory=TopicDefaults)
-    send: SendLimits = field(default_factory=SendLimits)
-    pull: PullSettings = field(default_factory=PullSettings)
-    filters: FilterSettings = field(default_factory=FilterSettings)
-    registration: Registration = field(default_factory=Registration)
-    commit_log: CommitLogSettings = field(default_factory=CommitLogSettings)
-    flush: FlushSettings = field(default_factory=FlushSettings)
-    consume_queue: ConsumeQueueSettings = field(default_factory=ConsumeQueueSettings)
-    index: IndexSettings = field(default_factory=IndexSettings)
-    retention: RetentionSettings = field(default_factory=RetentionSettings)
-    offsets: OffsetSettings = field(default_factory=OffsetSettings)
-    delay: DelaySettings = field(default_factory=DelaySettings)
-    coordination: Coordination = field(default_factory=Coordination)
-    replication: ReplicationSettings = field(default_factory=ReplicationSettings)
-    ha: HaSettings = field(default_factory=HaSettings)
-    acting: ActingSettings = field(default_factory=ActingSettings)
-    limits: NetworkLimits = field(default_factory=NetworkLimits)
-    metrics: MetricsSettings = field(default_factory=MetricsSettings)
-    logs: LogSettings = field(default_factory=LogSettings)
-    plugins: PluginSettings = field(default_factory=PluginSettings)
     values: Mapping[str, Value] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     host: Host = field(default_factory=Host)
@@ -110,8 +67,8 @@ class NodeConfig:
 
     def properties_text(self) -> str:
         """Every key and value as Java prints a configuration: sorted `key=value` lines. Secrets are left out."""
-        rows = ROWS[self.kind]
-        shown = ((key, value) for key, value in sorted(self.values.items()) if key not in rows or not rows[key].secret)
+        known = rows(self.kind)
+        shown = ((key, value) for key, value in sorted(self.values.items()) if key not in known or not known[key].secret)
         return "".join(
             f"{key}={properties.escape(show(value))}\n" for key, value in shown if not key.startswith(PLUGIN + ".")
         )
@@ -168,17 +125,11 @@ def parse_properties(text: str) -> dict[str, str]:
 
 __all__ = [
     "ActingSettings",
-    "BrokerIdentity",
-    "BrokerNetwork",
     "BrokerRole",
-    "CommitLogSettings",
     "ConsumeQueueSettings",
-    "Coordination",
-    "DelaySettings",
     "FilterSettings",
     "FlushDiskType",
     "FlushSettings",
-    "HaSettings",
     "Host",
     "IndexSettings",
     "Kind",
@@ -187,15 +138,9 @@ __all__ = [
     "NameserverSettings",
     "NetworkLimits",
     "NodeConfig",
-    "OffsetSettings",
-    "PluginSettings",
     "PullSettings",
-    "Registration",
-    "ReplicationSettings",
     "RetentionSettings",
-    "SendLimits",
     "StorePaths",
-    "TopicDefaults",
     "Value",
     "from_values",
     "load",

@@ -107,18 +107,18 @@ def broker_spec(config: NodeConfig, name: str, path: str | None, sink: LogSink |
     name = name or broker_name_of(config)
     parts = plugins.load().broker_parts(config)
 
-    replication = config.replication
-    if replication.drill_defects:
+    drills = config.drills
+    if drills.defects:
         from rmqkit.drill.defects import check
 
-        check(replication.drill_defects)
+        check(drills.defects)
 
     def make(ports: Ports, numbers: Mapping[str, int]) -> Node:
         broker = Broker(name, ports, config, parts)
-        if replication.drill_defects:
+        if drills.defects:
             from rmqkit.drill.defects import plant
 
-            plant(broker, replication.drill_defects)
+            plant(broker, drills.defects)
         return broker
 
     network = config.network
@@ -130,7 +130,7 @@ def broker_spec(config: NodeConfig, name: str, path: str | None, sink: LogSink |
     listens += _metrics(config, network.broker_ip1)
     folder = config.paths.store_path_root_dir
     drill_folder = os.path.dirname(os.path.abspath(path)) if path else folder
-    return NodeSpec(name, folder, make, listens, drill_folder if replication.drill_faults else None, sink)
+    return NodeSpec(name, folder, make, listens, drill_folder if drills.faults else None, sink)
 
 
 def _metrics(config: NodeConfig, host: str) -> list[Listen]:

@@ -37,9 +37,9 @@ def preset_names(incomplete: str) -> list[str]:
 
 
 def setting_keys(incomplete: str) -> list[str]:
-    from rmqkit.settings.keys import ROWS
+    from rmqkit.settings.keys import declared
 
-    keys = {key: None for rows in ROWS.values() for key, row in rows.items() if row.status == "works"}
+    keys = dict.fromkeys(each.row.key for each in declared())
     return [f"{key}=" for key in keys if key.startswith(incomplete)]
 
 

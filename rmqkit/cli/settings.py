@@ -7,7 +7,6 @@ as `cluster status` calls it.
 
 from __future__ import annotations
 
-from itertools import chain
 from typing import Annotated, Any
 
 import typer
@@ -18,8 +17,8 @@ from rmqkit.cli.commands import group
 from rmqkit.cli.complete import bare_setting_keys, nodes, nodes_and_setting_keys, nodes_and_settings
 from rmqkit.cli.finding import Json, Namesrv, find_namesrv
 from rmqkit.cli.usage import Failed, UsageError
-from rmqkit.settings.keys import KIND_NAMES, KINDS, ROWS, Kind, find
-from rmqkit.settings.table import Row, Status, allowed_text, show
+from rmqkit.settings.keys import KIND_NAMES, KINDS, every_key, find
+from rmqkit.settings.table import Kind, Row, Status, allowed_text, show
 from rmqkit.suggestions import suggest
 
 app = group("Settings of nodes.")
@@ -250,7 +249,7 @@ def row_fields(row: Row) -> dict[str, Any]:
 def check_key(key: str) -> None:
     """Raises UsageError for a key that no kind of node has."""
     if not any(find(kind, key) for kind in KINDS) and not key.startswith("plugin."):
-        raise UsageError(f"unknown setting {key!r}{suggest(key, chain.from_iterable(ROWS.values()))}")
+        raise UsageError(f"unknown setting {key!r}{suggest(key, every_key())}")
 
 
 def differs(kind: Kind, key: str, value: str) -> bool:

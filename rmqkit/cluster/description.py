@@ -33,7 +33,7 @@ from typing import Any, Literal
 
 from rmqkit.cluster.errors import UsageProblem
 from rmqkit.cluster.names import DEFAULT, GROUPS_MAX, check_cluster_name, container_name, group_name, number_of
-from rmqkit.settings.replication_keys import REPLICAS_MAX
+from rmqkit.settings.replication_sections import REPLICAS_MAX
 from rmqkit.suggestions import suggest
 
 Setting = bool | int | float | str

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping, Sequence
-from itertools import chain
 from pathlib import Path
 
 from rmqkit.cluster.description import METRICS_PORT_KEY, Description, NodePlan, Setting
@@ -18,7 +17,7 @@ from rmqkit.cluster.errors import ClusterError, UsageProblem
 from rmqkit.cluster.home import CONTAINER_FILE, NODE_FILE, STORE, write_whole
 from rmqkit.errors import ConfigError
 from rmqkit.settings import keys
-from rmqkit.settings.table import Status
+from rmqkit.settings.table import Kind, Status
 from rmqkit.suggestions import suggest
 
 #: what a cluster worth having has, beyond Apache's defaults
@@ -135,7 +134,7 @@ def default_settings(plan: NodePlan, description: Description) -> dict[str, Sett
     }
 
 
-def knows(kind: keys.Kind, key: str) -> bool:
+def knows(kind: Kind, key: str) -> bool:
     """Whether this kind of node has the key."""
     return key.startswith("plugin.") or keys.find(kind, key) is not None
 
@@ -150,7 +149,7 @@ def check_settings(settings: Mapping[str, Setting], replicas: int = 1) -> None:
     for key in settings:
         row = keys.find("broker", key) or keys.find("nameserver", key)
         if row is None and not key.startswith("plugin."):
-            raise UsageProblem(f"unknown setting {key!r}{suggest(key, chain.from_iterable(keys.ROWS.values()))}")
+            raise UsageProblem(f"unknown setting {key!r}{suggest(key, keys.every_key())}")
         if row is not None and row.key in (*BROKER_TIES, *NAMESERVER_TIES):
             raise UsageProblem(f"{row.key} is each node's own; see --base-port, --bind, --advertise")
         if row is not None and row.key == ROLE_KEY and str(settings[key]).upper() == SLAVE:
@@ -163,7 +162,7 @@ def check_settings(settings: Mapping[str, Setting], replicas: int = 1) -> None:
             raise UsageProblem(str(error)) from None
 
 
-def check(folder: Path, kind: keys.Kind) -> None:
+def check(folder: Path, kind: Kind) -> None:
     """Raises UsageProblem when a node would not start with its file."""
     from rmqkit import config
 

@@ -26,7 +26,7 @@ from typing import NamedTuple
 from zlib import crc32
 
 from rmqkit.drill.plan import DEFAULT_LEVELS, Plan
-from rmqkit.settings.feature_keys import delays_ms
+from rmqkit.settings.broker_sections import delays_ms
 
 PULL, PUSH, LATE, ORDERED = "pull", "push", "late", "ordered"
 #: groups that come when the fault has bitten

@@ -13,42 +13,12 @@ from dataclasses import fields
 from typing import Any
 
 from rmqkit.errors import ConfigError
-from rmqkit.settings import sections
 from rmqkit.settings.host import Host, expand, expand_path
-from rmqkit.settings.keys import KIND_NAMES, KINDS, ROWS, Kind, find
+from rmqkit.settings.keys import KIND_NAMES, KINDS, declared, find, rows
+from rmqkit.settings.sections import Sections
 from rmqkit.settings.sources import PLUGIN, Setting
-from rmqkit.settings.table import Refusal, Row, Status, Type, Value, parse, show
+from rmqkit.settings.table import Kind, Refusal, Row, Status, Type, Value, parse, show
 from rmqkit.suggestions import suggest
-
-SECTIONS: dict[str, type[Any]] = {
-    "paths": sections.StorePaths,
-    "nameserver": sections.NameserverSettings,
-    "identity": sections.BrokerIdentity,
-    "network": sections.BrokerNetwork,
-    "topics": sections.TopicDefaults,
-    "send": sections.SendLimits,
-    "pull": sections.PullSettings,
-    "filters": sections.FilterSettings,
-    "registration": sections.Registration,
-    "commit_log": sections.CommitLogSettings,
-    "flush": sections.FlushSettings,
-    "consume_queue": sections.ConsumeQueueSettings,
-    "index": sections.IndexSettings,
-    "retention": sections.RetentionSettings,
-    "offsets": sections.OffsetSettings,
-    "delay": sections.DelaySettings,
-    "coordination": sections.Coordination,
-    "replication": sections.ReplicationSettings,
-    "ha": sections.HaSettings,
-    "acting": sections.ActingSettings,
-    "limits": sections.NetworkLimits,
-    "metrics": sections.MetricsSettings,
-    "logs": sections.LogSettings,
-    "plugins": sections.PluginSettings,
-}
-
-# Fields that no key feeds alone: they follow from others.
-DERIVED = {"network.vip_listen_port", "plugins.values"}
 
 PluginValues = Mapping[str, Mapping[str, str]]
 
@@ -60,7 +30,7 @@ def unknown(kind: Kind, setting: Setting) -> ConfigError:
             return ConfigError(
                 f"config: {setting.key!r}{setting.where} is a key of a {KIND_NAMES[other]}, this is a {KIND_NAMES[kind]}"
             )
-    return ConfigError(f"config: unknown key {setting.key!r}{setting.where}{suggest(setting.key, ROWS[kind])}")
+    return ConfigError(f"config: unknown key {setting.key!r}{setting.where}{suggest(setting.key, rows(kind))}")
 
 
 def refuse(row: Row, refusal: Refusal, value: Value, where: str) -> ConfigError:
@@ -134,7 +104,7 @@ def complete(kind: Kind, written: Mapping[str, Value], host: Host) -> dict[str, 
     master has id 0.
     """
     values = dict(written)
-    for key, row in ROWS[kind].items():
+    for key, row in rows(kind).items():
         if key not in values:
             default = default_of(row, host)
             if default is not None:
@@ -218,7 +188,7 @@ def writable(values: Mapping[str, str]) -> dict[str, str]:
     for ours, theirs, meanings in PAIRS:
         meaning = meanings.get(values.get(ours, ""))
         if theirs in values and meaning is not None and show(meaning) != values[theirs].lower():
-            del kept[ours if values[ours] == ROWS["broker"][ours].default else theirs]
+            del kept[ours if values[ours] == rows("broker")[ours].default else theirs]
     return kept
 
 
@@ -226,7 +196,7 @@ def notes_of(kind: Kind, written: Mapping[str, tuple[Value, str]]) -> tuple[str,
     """What to log once: keys that ask for something that does not happen here, together for each reason."""
     groups: dict[str, list[str]] = {}
     for key, (value, _) in written.items():
-        row = ROWS[kind].get(key)
+        row = rows(kind).get(key)
         if row is None or value == row.default:
             continue
         if row.status is Status.NO_EFFECT:
@@ -242,24 +212,15 @@ def notes_of(kind: Kind, written: Mapping[str, tuple[Value, str]]) -> tuple[str,
 
 def build_sections(kind: Kind, values: Mapping[str, Value], host: Host) -> dict[str, Any]:
     """Section name -> section. Sections that only the other kind of node reads have their defaults."""
-    fed: dict[str, dict[str, object]] = {name: {} for name in SECTIONS}
-    for source in (*(other for other in KINDS if other != kind), kind):
-        for key, row in ROWS[source].items():
-            if not row.feeds:
-                continue
-            value = values.get(key) if source == kind else default_of(row, host)
-            section, _, name = row.feeds.partition(".")
-            if value is not None:
-                fed[section][name] = row.convert(value) if row.convert else value
+    fed: dict[str, dict[str, object]] = {each.name: {} for each in fields(Sections)}
+    for section, name, row, kinds in declared():
+        value = values.get(row.key) if kind in kinds else default_of(row, host)
+        if value is not None:
+            fed[section][name] = row.convert(value) if row.convert else value
     if kind == "broker":
         port = int(values["listenPort"])
         fed["network"]["vip_listen_port"] = port - 2 if port else 0
     else:
         fed["paths"]["store_path_commit_log"] = f"{fed['paths']['store_path_root_dir']}/commitlog"
     fed["plugins"]["values"] = plugin_tables(values)
-    return {name: make(**fed[name]) for name, make in SECTIONS.items()}
-
-
-def field_names() -> set[str]:
-    """Every field of every section, as "section.field"."""
-    return {f"{name}.{field.name}" for name, make in SECTIONS.items() for field in fields(make)}
+    return {each.name: each.metadata["make"](**fed[each.name]) for each in fields(Sections)}

@@ -1,61 +1,118 @@
-"""The whole table: every key by kind of node, its other spellings, and the nearest key to a mistyped one.
+"""The whole table: every key by kind of node, and its other spellings.
 
-`ROWS[kind][key]` is the row. A key of both kinds has a row for each, and they may differ (`listenPort`). Other
-spellings come from Apache's earlier releases (`maped…` for `mapped…`) and from the names that Java prints for
-fields (`isScanAvailableNameSrv`).
+`rows(kind)[key]` is the row. Keys that work come from the sections that declare them; all others from `upstream.toml`.
+Both are read when a node or a command first asks, so that importing a section costs neither. A key of both kinds may
+have a row for each (`listenPort`). Other spellings come from Apache's earlier releases (`maped…` for `mapped…`) and from
+the names that Java prints for fields (`isScanAvailableNameSrv`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Literal
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import fields
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple, get_args
 
-from rmqkit.settings import (
-    broker_keys,
-    feature_keys,
-    message_keys,
-    nameserver_keys,
-    network_keys,
-    observe_keys,
-    own_keys,
-    replication_keys,
-    store_keys,
-)
-from rmqkit.settings.table import Row
+from rmqkit.settings.sections import Sections
+from rmqkit.settings.table import Kind, Refusal, Row, Status, Type, Value, parse_text
 
-Kind = Literal["broker", "nameserver"]
-KINDS: tuple[Kind, ...] = ("broker", "nameserver")
+KINDS: tuple[Kind, ...] = get_args(Kind)
 KIND_NAMES: dict[Kind, str] = {"broker": "broker", "nameserver": "name server"}
 
-
-def by_key(rows: Iterable[Row]) -> dict[str, Row]:
-    table: dict[str, Row] = {}
-    for row in rows:
-        assert row.key not in table, row.key
-        table[row.key] = row
-    return table
+UPSTREAM = Path(__file__).with_name("upstream.toml")
+_LINE = re.compile(r"(\S+): ([\w|]+)(?: = ([^\s].*?))?(?:, (refused|only): (.+))?")
 
 
-BROKER = (
-    broker_keys.ROWS
-    + message_keys.ROWS
-    + network_keys.BROKER_ROWS
-    + store_keys.ROWS
-    + own_keys.BROKER_ROWS
-    + observe_keys.BROKER_ROWS
-    + replication_keys.ROWS
-    + feature_keys.ROWS
-    + network_keys.ROWS
-    + own_keys.ROWS
-)
-NAMESERVER = nameserver_keys.ROWS + observe_keys.NAMESERVER_ROWS + network_keys.ROWS + own_keys.ROWS
+class Declared(NamedTuple):
+    """A key that works, and the field that it feeds."""
 
-ROWS: dict[Kind, dict[str, Row]] = {"broker": by_key(BROKER), "nameserver": by_key(NAMESERVER)}
+    section: str
+    field: str
+    row: Row
+    kinds: tuple[Kind, ...]
 
 
-def other_spellings() -> dict[str, str]:
+@cache
+def declared() -> tuple[Declared, ...]:
+    """Every key that works."""
+    found = []
+    for each in fields(Sections):
+        section = each.metadata
+        for field in fields(section["make"]):
+            if field.metadata:
+                made = field.metadata
+                row = made["row"](area=made["area"] or section["area"], feeds=f"{each.name}.{field.name}")
+                found.append(Declared(each.name, field.name, row, (made["only"],) if made["only"] else section["kinds"]))
+    return tuple(found)
+
+
+def _upstream() -> Iterator[tuple[str, Row]]:
+    """Every other key, with the nodes that have it: a kind, or "both"."""
+    for area, by_status in tomllib.loads(UPSTREAM.read_text(encoding="utf-8")).items():
+        for status, by_nodes in by_status.items():
+            for nodes, by_reason in by_nodes.items():
+                for reason, block in by_reason.items():
+                    for line in block.splitlines():
+                        yield nodes, _row(line, Status(status), area, reason)
+
+
+def _row(line: str, status: Status, area: str, reason: str) -> Row:
+    match = _LINE.fullmatch(line)
+    assert match, line
+    key, kind, default, word, values = match.groups()
+    choices = tuple(kind.split("|")) if "|" in kind else ()
+    type_ = Type.ENUM if choices else Type.STR if kind == "secret" else Type(kind)
+
+    def value(text: str) -> Value:
+        found = parse_text(type_, "" if text == '""' else text)
+        assert found is not None, line
+        return found
+
+    refusal = None
+    if word:
+        listed = tuple(map(value, values.split(" ")))
+        refusal = Refusal(why=reason, values=listed) if word == "refused" else Refusal(why=reason, unless=listed)
+    return Row(
+        key=key,
+        type=type_,
+        default=None if default is None else value(default),
+        status=status,
+        text=reason,
+        area=area,
+        choices=choices,
+        refusal=refusal,
+        secret=kind == "secret",
+    )
+
+
+@cache
+def _tables() -> Mapping[Kind, dict[str, Row]]:
+    tables: Mapping[Kind, dict[str, Row]] = {kind: {} for kind in KINDS}
+    every = [(kind, each.row) for each in declared() for kind in each.kinds]
+    every += [(kind, row) for nodes, row in _upstream() for kind in KINDS if nodes in (kind, "both")]
+    for kind, row in every:
+        assert row.key not in tables[kind], row.key
+        tables[kind][row.key] = row
+    return tables
+
+
+def rows(kind: Kind) -> Mapping[str, Row]:
+    """Key -> row, of every key that this kind of node has."""
+    return _tables()[kind]
+
+
+def every_key() -> list[str]:
+    """The keys of all kinds of node."""
+    return list(dict.fromkeys(key for kind in KINDS for key in rows(kind)))
+
+
+@cache
+def spellings() -> Mapping[str, str]:
     """Spelling -> key. `maped` and `mapped` stand for each other wherever a key has either."""
-    spellings = {
+    found = {
         "serverLoadBalancerEnabled": "serverLoadBalancerEnable",
         "memTableFlushInterval": "memTableFlushIntervalMs",
         "inBrokerContainer": "isInBrokerContainer",
@@ -63,17 +120,13 @@ def other_spellings() -> dict[str, str]:
         "scanAvailableNameSrv": "isScanAvailableNameSrv",
         "processReadEvent": "isProcessReadEvent",
     }
-    for table in ROWS.values():
-        for key in table:
-            for one, other in (("mapped", "maped"), ("Mapped", "Maped"), ("maped", "mapped"), ("Maped", "Mapped")):
-                if one in key:
-                    spellings[key.replace(one, other)] = key
-    return spellings
-
-
-SPELLINGS: dict[str, str] = other_spellings()
+    for key in every_key():
+        for one, other in (("mapped", "maped"), ("Mapped", "Maped"), ("maped", "mapped"), ("Maped", "Mapped")):
+            if one in key:
+                found[key.replace(one, other)] = key
+    return found
 
 
 def find(kind: Kind, written: str) -> Row | None:
     """The row of a key as it was written, None when this kind of node has no such key."""
-    return ROWS[kind].get(SPELLINGS.get(written, written))
+    return rows(kind).get(spellings().get(written, written))

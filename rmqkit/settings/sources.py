@@ -17,7 +17,8 @@ from typing import NamedTuple
 
 from rmqkit.errors import ConfigError
 from rmqkit.settings import properties
-from rmqkit.settings.keys import KINDS, ROWS, Kind
+from rmqkit.settings.keys import KINDS, rows
+from rmqkit.settings.table import Kind
 from rmqkit.suggestions import suggest
 
 PLUGIN = "plugin"
@@ -86,7 +87,7 @@ def from_toml(text: str, name: str, kind: Kind) -> Iterator[Setting]:
 def flattened(key: str, table: Mapping[str, object], text: str, name: str, kind: Kind) -> Iterator[Setting]:
     """Keys that hold dots (`tls.server.mode`), which TOML reads as tables. Any other table is an error."""
     if key != "tls":
-        hint = suggest(key, ROWS[kind], "tables are [broker], [nameserver] and [plugin.NAME]")
+        hint = suggest(key, rows(kind), "tables are [broker], [nameserver] and [plugin.NAME]")
         raise ConfigError(f"config: unknown table [{key}] in {name}{line_of(text, key)}{hint}")
     for part, value in table.items():
         whole = f"{key}.{part}"

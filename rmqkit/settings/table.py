@@ -1,17 +1,13 @@
 """What a row of the table of settings is, and how text becomes a value of a row.
 
-Every key a user may write has one row for each kind of node that knows it. A row says what became of the key here:
+Each kind of node has one row for every key that a user may write. Its status says what the key does here:
 
-- `WORKS`: it feeds a field of a section (`feeds`, as "section.field").
-- `NO_EFFECT`: there is nothing here that it could change; `text` says why. Said once in the log when it is set.
+- `WORKS`: it feeds a field of a section (`feeds`, as "section.field"), which declares it (`declaration.py`).
+- `NO_EFFECT`: there is nothing here that it could change; `text` says why. Logged once if it is set.
 - `LATER`: the feature is not built yet; `text` names it. Treated as `NO_EFFECT` until then.
-- `REFUSED`: only harmless values are taken.
+- `REFUSED`: only harmless values are accepted; `text` is the promise at stake.
 
-Rows of any status may carry a `Refusal`: values that would make a promise that this node cannot keep, so a start
-with them ends.
-
-The many rows without effect are written as blocks of text, one `key: type = default` a line (`no_effect`, `later`);
-a default of `-` means that Apache leaves it unset or takes it from the machine.
+Rows that do not work are in a data file (`upstream.toml`). A `Refusal` lists the values of a row that end the start.
 """
 
 from __future__ import annotations
@@ -20,11 +16,12 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Literal, NamedTuple
 
 from rmqkit.errors import ConfigError
 
 Value = bool | int | float | str
+Kind = Literal["broker", "nameserver"]
 
 
 class Type(StrEnum):
@@ -51,13 +48,7 @@ class Status(StrEnum):
     REFUSED = "refused"
 
 
-# Reasons that several areas share.
-ONE_THREAD = "a node is one thread: there is no thread pool or queue in front of it to size"
-STATISTICS = "the statistics of Apache's broker are not kept here"
-UNREAD = "Apache does not read it either"
-
 INTEGER_RANGES = {Type.INT: (-(1 << 31), (1 << 31) - 1), Type.LONG: (-(1 << 63), (1 << 63) - 1)}
-ROW_LINE = re.compile(r"(\S+): (\w+)(?:\(([\w|]+)\))? = (.*)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,8 +66,7 @@ class Refusal:
         return value in self.values or (self.unless is not None and value not in self.unless)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class Row(NamedTuple):
     """One key for one kind of node.
 
     `default` is Apache's (None: unset there, or taken from the machine); it may hold `${...}` as a PATH does. `low`
@@ -132,7 +122,7 @@ def parse(row: Row, raw: object, where: str = "") -> Value:
 
     Raises ConfigError (one line with key, value and what is allowed).
     """
-    value = parse_typed(row, raw) if not isinstance(raw, str) else parse_text(row, raw.strip())
+    value = parse_typed(row, raw) if not isinstance(raw, str) else parse_text(row.type, raw.strip())
     if value is None:
         raise bad_value(row, raw, where)
     if isinstance(value, str):
@@ -151,13 +141,13 @@ def parse(row: Row, raw: object, where: str = "") -> Value:
     return value
 
 
-def parse_text(row: Row, text: str) -> Value | None:
+def parse_text(type_: Type, text: str) -> Value | None:
     """A value from text, None when it is not one. Unlike Java, which takes every word but "true" for false."""
-    if row.type is Type.BOOL:
+    if type_ is Type.BOOL:
         return {"true": True, "false": False}.get(text.lower())
-    if row.type in INTEGER_RANGES:
+    if type_ in INTEGER_RANGES:
         return int(text) if re.fullmatch(r"[+-]?[0-9]{1,20}", text) else None
-    if row.type is Type.DOUBLE:
+    if type_ is Type.DOUBLE:
         return float(text) if re.fullmatch(r"[+-]?[0-9]{1,20}(\.[0-9]{1,20})?", text) else None
     return text
 
@@ -183,58 +173,3 @@ def show(value: Value) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     return str(value)
-
-
-def works(key: str, kind: Type, default: Value | None, feeds: str, text: str, **more: Any) -> Row:
-    """A row that does its work; `more` are the other fields of `Row`."""
-    return Row(key=key, type=kind, default=default, status=Status.WORKS, feeds=feeds, text=text, **more)
-
-
-def rows_of(block: str, status: Status, text: str) -> tuple[Row, ...]:
-    """The rows of a block of lines `key: type = default`; an enum's type is written `enum(A|B)`."""
-    rows = []
-    for line in filter(None, (line.strip() for line in block.splitlines())):
-        match = ROW_LINE.fullmatch(line)
-        assert match, line
-        key, kind, choices, default = match.groups()
-        row = Row(
-            key=key,
-            type=Type(kind),
-            default=None,
-            status=status,
-            text=text,
-            choices=tuple((choices or "").split("|")) if choices else (),
-        )
-        if default != "-":
-            row = changed(row, default=parse(row, default.replace('""', "")))
-        rows.append(row)
-    return tuple(rows)
-
-
-def no_effect(reason: str, block: str) -> tuple[Row, ...]:
-    return rows_of(block, Status.NO_EFFECT, reason)
-
-
-def later(feature: str, block: str) -> tuple[Row, ...]:
-    return rows_of(block, Status.LATER, feature)
-
-
-def changed(row: Row, **fields: object) -> Row:
-    """A copy of a row with other fields."""
-    values = {name: getattr(row, name) for name in Row.__slots__} | fields
-    return Row(**values)
-
-
-def refusing(row: Row, why: str, *values: Value, unless: tuple[Value, ...] | None = None) -> Row:
-    """A copy of a row that ends the start for some values."""
-    return changed(row, refusal=Refusal(why=why, values=values, unless=unless))
-
-
-def refused(why: str, key: str, kind: Type, default: Value | None, *values: Value, **more: Any) -> Row:
-    """A row that takes harmless values only: the listed ones (or all but `unless`) end the start, for the reason `why`."""
-    refusal = Refusal(why=why, values=values, unless=more.pop("unless", None))
-    return Row(key=key, type=kind, default=default, status=Status.REFUSED, text=why, refusal=refusal, **more)
-
-
-def in_area(area: str, *rows: Row) -> tuple[Row, ...]:
-    return tuple(changed(row, area=area) for row in rows)

@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from rmqkit.settings.keys import ROWS
+from rmqkit.settings.keys import rows
 from rmqkit.settings.table import Type
 from rmqkit.wire.codes import RequestCode, ResponseCode
 from tests.broker.requests import UNIQ, records, send, with_topic
@@ -93,7 +93,7 @@ def test_live_changes_reach_the_tables(broker):
     assert b"TRACE_ON\x01false" in broker.node.own_properties
 
 
-@pytest.mark.parametrize("row", [row for row in ROWS["broker"].values() if row.type is Type.PATH], ids=lambda row: row.key)
+@pytest.mark.parametrize("row", [row for row in rows("broker").values() if row.type is Type.PATH], ids=lambda row: row.key)
 def test_no_path_is_ever_live(broker, row):
     assert not row.live
     answer = update(broker, f"{row.key}=/tmp/evil;touch /tmp/evil")

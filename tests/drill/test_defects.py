@@ -29,7 +29,7 @@ def _planting(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def make(name: str, ports: Ports, config: NodeConfig, parts: Any) -> Broker:
         broker = Broker(name, ports, config, parts)
-        plant(broker, config.replication.drill_defects)
+        plant(broker, config.drills.defects)
         return broker
 
     monkeypatch.setattr(replica_group, "Broker", make)

@@ -18,7 +18,7 @@ from rmqkit.config import Host, from_values
 from rmqkit.nameserver.handlers import HANDLERS as NAMESERVER_HANDLERS
 from rmqkit.nameserver.node import NameServer
 from rmqkit.runtime.connection import Address
-from rmqkit.settings.keys import ROWS
+from rmqkit.settings.keys import KINDS, rows
 from rmqkit.settings.table import Row, Status, Type, show
 from rmqkit.wire.codes import RequestCode
 from tests.broker.conftest import broker_of
@@ -231,7 +231,7 @@ def test_no_key_that_is_not_live_can_ride_on_one_that_is(kind: str, broker: Scri
     script: Script[Any] = broker if kind == "broker" else ns
     before = state(script)
     client = script.connect()
-    fixed = [row for row in ROWS[kind].values() if not row.live]  # type: ignore[index]
+    fixed = [row for row in rows(kind).values() if not row.live]  # type: ignore[index]
     assert len(fixed) > 50
     for text in (*(f"{row.key}={value_of(row)}" for row in fixed), "plugin.x.y=1", "plugins=evil", "no.such.key=1"):
         assert client.ask(update_code(script), {}, f"{live_line(script)}{text}\n".encode()).code != 0, text
@@ -248,7 +248,7 @@ def value_of(row: Row) -> str:
 
 def test_no_live_key_is_a_path_or_a_command():
     """The typed allow-list: what can be changed at run time is a number, a switch or a choice, or a text with a pattern."""
-    for table in ROWS.values():
+    for table in map(rows, KINDS):
         for row in table.values():
             if row.live:
                 assert row.status is Status.WORKS, row.key
@@ -310,7 +310,7 @@ def test_kv_names_are_checked(ns: Script[NameServer], name: str):
 
 @pytest.mark.parametrize("kind", ["broker", "nameserver"])
 def test_2024_23321_no_answer_and_no_log_line_has_a_secret(kind: str):
-    secrets = {key: SECRET for key, row in ROWS[kind].items() if row.secret}  # type: ignore[index]
+    secrets = {key: SECRET for key, row in rows(kind).items() if row.secret}  # type: ignore[index]
     assert secrets
     script: Script[Any]
     if kind == "broker":

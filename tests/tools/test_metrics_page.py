@@ -2,15 +2,15 @@
 
 import re
 
-from rmqkit.settings.keys import ROWS
+from rmqkit.settings.keys import rows
 from tools.pages.metrics import SWITCHES, page
 
 
 def test_the_switches_are_settings():
-    assert set(SWITCHES.values()) <= set(ROWS["broker"])
+    assert set(SWITCHES.values()) <= set(rows("broker"))
 
 
 def test_every_setting_it_names_exists():
     named = set(re.findall(r"`((?:metrics|http|enable|rpc)[A-Za-z]+)", page()))
     assert len(named) > 8
-    assert {name for name in named if name not in ROWS["broker"]} == set()
+    assert {name for name in named if name not in rows("broker")} == set()

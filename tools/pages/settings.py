@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rmqkit.settings.keys import ROWS, SPELLINGS, Kind
-from rmqkit.settings.table import Row, Status, show
+from rmqkit.settings.keys import KIND_NAMES, KINDS, rows, spellings
+from rmqkit.settings.table import Kind, Row, Status, show
 
 AREAS = (
     "Identity and addresses",
@@ -30,6 +30,7 @@ AREAS = (
     "Other features to come",
     "Metrics",
     "Logs",
+    "Drills",
     "RocksDB",
     "Threads, queues and tuning of Java",
     "Keys of earlier releases",
@@ -74,13 +75,12 @@ def rows_by_area() -> dict[str, list[tuple[str, Row]]]:
     """Area -> (node, row), a row that both kinds of node have alike once."""
     found: dict[str, list[tuple[str, Row]]] = {area: [] for area in AREAS}
     other: dict[Kind, Kind] = {"broker": "nameserver", "nameserver": "broker"}
-    names: dict[Kind, str] = {"broker": "broker", "nameserver": "name server"}
-    for kind, table in ROWS.items():
-        for key, row in table.items():
-            shared = ROWS[other[kind]].get(key) == row
+    for kind in KINDS:
+        for key, row in rows(kind).items():
+            shared = rows(other[kind]).get(key) == row
             if shared and kind == "nameserver":
                 continue
-            found[row.area].append(("both" if shared else names[kind], row))
+            found[row.area].append(("both" if shared else KIND_NAMES[kind], row))
     return found
 
 
@@ -109,11 +109,11 @@ def text_cell(row: Row) -> str:
 
 def lines() -> Iterator[str]:
     yield HEAD
-    for area, rows in rows_by_area().items():
+    for area, found in rows_by_area().items():
         yield f"## {area}\n"
         yield "| key | node | default | status | what it does, or why it does not | live |"
         yield "|---|---|---|---|---|---|"
-        for node, row in rows:
+        for node, row in found:
             live = "yes" if row.live else ""
             yield f"| `{row.key}` | {node} | {default_cell(row)} | {row.status} | {text_cell(row)} | {live} |"
         yield ""
@@ -121,7 +121,7 @@ def lines() -> Iterator[str]:
     yield "Taken for the key beside them. Both in one file must agree.\n"
     yield "| spelling | key |"
     yield "|---|---|"
-    for spelling, key in sorted(SPELLINGS.items()):
+    for spelling, key in sorted(spellings().items()):
         yield f"| `{spelling}` | `{key}` |"
 
 

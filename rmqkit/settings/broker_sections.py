@@ -1,0 +1,377 @@
+"""Sections of a broker: identity, addresses, topics, sending, pulling, registration, offsets, delay levels."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from rmqkit.settings.declaration import key, within
+from rmqkit.settings.table import Type, Value
+
+_ADDRESSES = r"(?:(?:\[[0-9a-fA-F:.]+\]|[^\s:;\[\]]+):[0-9]{1,5}(?:;|$))*"
+_NAME = r"[^\x00-\x20\x7f]{1,255}"
+_NAME_WORDS = "1 to 255 characters without spaces"
+_UNITS_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+class BrokerRole(StrEnum):
+    """How a broker takes part in replication; the values are Apache's enum names (`BrokerRole`)."""
+
+    ASYNC_MASTER = "ASYNC_MASTER"
+    SYNC_MASTER = "SYNC_MASTER"
+    SLAVE = "SLAVE"
+
+
+def addresses(value: Value) -> tuple[str, ...]:
+    return tuple(part for part in str(value).split(";") if part)
+
+
+def delays_ms(value: Value) -> tuple[int, ...]:
+    """ScheduleMessageService.parseDelayLevel: "1s 5s 1m" as milliseconds."""
+    return tuple(int(each[:-1]) * _UNITS_MS[each[-1]] for each in str(value).split(" "))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerIdentity:
+    """Which broker this is. `broker_id` is 0 for a master whatever was configured, above 0 for a slave."""
+
+    broker_name: str = key(
+        "brokerName",
+        "${host.name}",
+        "name of the broker group; the machine's name by default",
+        unset="DEFAULT_BROKER",
+        pattern=_NAME,
+        allowed=_NAME_WORDS,
+    )
+    broker_cluster_name: str = key(
+        "brokerClusterName",
+        "DefaultCluster",
+        "name of the cluster; also the name of a topic when clusterTopicEnable is on",
+        pattern=_NAME,
+        allowed=_NAME_WORDS,
+    )
+    broker_id: int = key(
+        "brokerId", 0, "0 is the master of its group; a master is 0 whatever is written", type=Type.LONG, low=-1
+    )
+    broker_role: BrokerRole = key(
+        "brokerRole",
+        BrokerRole.ASYNC_MASTER,
+        "SYNC_MASTER waits for inSyncReplicas copies (1 is the master's own); a SLAVE copies the master of its brokerName",
+    )
+    region_id: str = key("regionId", "DefaultRegion", "what stored messages carry in their property MSG_REGION")
+    trace_on: bool = key("traceOn", True, "what stored messages carry in their property TRACE_ON", live=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerNetwork:
+    """Where a broker listens and which addresses it announces.
+
+    `vip_listen_port` follows from `listen_port`: two below it, 0 if that is 0 or too small. `ha_listen_port` is
+    `listen_port` + 1 unless set. Without `namesrv_addrs` the broker registers nowhere.
+    """
+
+    bind_address: str = key("bindAddress", "0.0.0.0", "address to listen on", pattern=r"\S+", allowed="an address")
+    listen_port: int = key(
+        "listenPort",
+        10_911,
+        "main port; the port two below serves all but pull and pop; 0 lets the system choose",
+        low=0,
+        high=65_535,
+    )
+    vip_listen_port: int = 10909
+    ha_listen_port: int = key(
+        "haListenPort", 0, "port for replication; listenPort + 1 when not above 0", unset=10_912, low=-1, high=65_535
+    )
+    broker_ip1: str = key(
+        "brokerIP1",
+        "${host.address}",
+        "address given to clients",
+        unset="127.0.0.1",
+        pattern=_NAME,
+        allowed="an address",
+    )
+    broker_ip2: str = key(
+        "brokerIP2",
+        "${host.address}",
+        "address given to slaves",
+        unset="127.0.0.1",
+        pattern=_NAME,
+        allowed="an address",
+    )
+    namesrv_addrs: tuple[str, ...] = key(
+        "namesrvAddr",
+        "${env.NAMESRV_ADDR}",
+        "name servers, `host:port;host:port`; the variable NAMESRV_ADDR by default",
+        convert=addresses,
+        unset=(),
+        pattern=_ADDRESSES,
+        allowed="host:port;host:port",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicDefaults:
+    """How topics and groups come into being, and what they may do."""
+
+    broker_permission: int = key(
+        "brokerPermission", 6, "what the whole broker allows: 4 read, 2 write, 6 both", low=0, high=7, live=True
+    )
+    default_topic_queue_nums: int = key(
+        "defaultTopicQueueNums",
+        8,
+        "queues of TBW102, and the most that a topic created by a send gets",
+        low=1,
+        high=65_535,
+        live=True,
+    )
+    auto_create_topic_enable: bool = key("autoCreateTopicEnable", True, "a send to a new topic creates it", live=True)
+    auto_create_subscription_group: bool = key(
+        "autoCreateSubscriptionGroup", True, "a new consumer group is created when it first shows up", live=True
+    )
+    cluster_topic_enable: bool = key("clusterTopicEnable", True, "the topic named after the cluster may be written")
+    broker_topic_enable: bool = key("brokerTopicEnable", True, "the topic named after the broker may be written")
+    trace_topic_enable: bool = key("traceTopicEnable", False, "the topic for message traces exists from the start")
+    msg_trace_topic_name: str = key(
+        "msgTraceTopicName",
+        "RMQ_SYS_TRACE_TOPIC",
+        "name of the topic for message traces",
+        pattern=r"[%|a-zA-Z0-9_-]{1,127}",
+        allowed="a topic name: up to 127 of a-z A-Z 0-9 _ - % |",
+    )
+    validate_system_topic_when_update_topic: bool = key(
+        "validateSystemTopicWhenUpdateTopic", True, "system topics cannot be created or changed by an admin call", live=True
+    )
+    enable_mixed_message_type: bool = key(
+        "enableMixedMessageType", False, "topics may have the attribute message.type MIXED", live=True
+    )
+    clear_retry_topic_when_delete_topic: bool = key(
+        "clearRetryTopicWhenDeleteTopic",
+        True,
+        "with a topic go the retry topics that pop consumption made for it",
+        live=True,
+    )
+    enable_split_metadata: bool = key(
+        "enableSplitMetadata",
+        True,
+        "tables of topics and groups are sent in pages to a peer that asks for pages",
+        live=True,
+    )
+    split_metadata_size: int = key("splitMetadataSize", 2000, "topics or groups of a page at most", low=1, live=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SendLimits:
+    """What the broker accepts."""
+
+    max_message_size: int = key("maxMessageSize", 4_194_304, "largest body, in bytes", low=1, high=1_073_741_824, live=True)
+    auto_message_version_on_topic_len: bool = key(
+        "autoMessageVersionOnTopicLen", True, "topics longer than 127 bytes are stored as version 2 records; off: refused"
+    )
+    reject_transaction_message: bool = key(
+        "rejectTransactionMessage", False, "half messages are refused with NO_PERMISSION", live=True
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PullSettings:
+    """What one pull may carry, and how a pull that finds nothing waits.
+
+    The pair `*_in_disk` bounds an answer whose first record is further behind the end of the log than
+    `access_message_in_memory_max_ratio` percent of the machine's memory, the pair `*_in_memory` any other answer.
+    """
+
+    long_polling_enable: bool = key(
+        "longPollingEnable", True, "a pull that finds nothing waits as long as its client asked for", live=True
+    )
+    short_polling_time_ms: int = key(
+        "shortPollingTimeMills",
+        1000,
+        "how long it waits when longPollingEnable is off, in ms",
+        type=Type.LONG,
+        low=0,
+        live=True,
+    )
+    max_transfer_bytes_on_message_in_memory: int = key(
+        "maxTransferBytesOnMessageInMemory", 262_144, "most bytes in one answer", low=1, live=True
+    )
+    max_transfer_count_on_message_in_memory: int = key(
+        "maxTransferCountOnMessageInMemory", 32, "most messages in one answer", low=1, live=True
+    )
+    max_transfer_bytes_on_message_in_disk: int = key(
+        "maxTransferBytesOnMessageInDisk",
+        65_536,
+        "most bytes in one answer, for messages far behind the end of the log",
+        low=1,
+        live=True,
+    )
+    max_transfer_count_on_message_in_disk: int = key(
+        "maxTransferCountOnMessageInDisk",
+        8,
+        "most messages in one answer, for messages far behind the end of the log",
+        low=1,
+        live=True,
+    )
+    access_message_in_memory_max_ratio: int = key(
+        "accessMessageInMemoryMaxRatio",
+        40,
+        "percent of the machine's memory that counts as near the end of the log",
+        low=1,
+        high=100,
+        live=True,
+    )
+    max_filter_message_size: int = key(
+        "maxFilterMessageSize",
+        16_000,
+        "divided by 20: queue entries that one filtering pull may look at",
+        low=20,
+        live=True,
+    )
+    default_query_max_num: int = key(
+        "defaultQueryMaxNum", 32, "most messages that a query by unique key answers", low=1, live=True
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FilterSettings:
+    """Filters by the properties of messages, and the bit maps that remember per message which filters match."""
+
+    enable_property_filter: bool = key(
+        "enablePropertyFilter",
+        False,
+        "consumers may subscribe by SQL92 and by other expressions over properties",
+        live=True,
+    )
+    enable_calc_filter_bit_map: bool = key(
+        "enableCalcFilterBitMap",
+        False,
+        "with enableConsumeQueueExt: who wants a message is worked out when it comes, and pulls by SQL92 read no others",
+        live=True,
+    )
+    filter_support_retry: bool = key(
+        "filterSupportRetry",
+        False,
+        "a subscription to a retry topic by an expression filters by the one of the message's own topic",
+        live=True,
+    )
+    expect_consumer_num_use_filter: int = key(
+        "expectConsumerNumUseFilter", 32, "groups with a filter that a topic's bit maps have room for", low=1, high=10_000
+    )
+    max_error_rate_of_bloom_filter: int = key(
+        "maxErrorRateOfBloomFilter", 20, "percent of the records that a bit map may let be read for nothing", low=1, high=99
+    )
+    filter_data_clean_time_span_ms: int = key(
+        "filterDataCleanTimeSpan",
+        86_400_000,
+        "ms that a group's filter is kept after the group has gone",
+        type=Type.LONG,
+        low=0,
+        live=True,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Registration:
+    """How a broker registers with its name servers, and how long it remembers its own clients."""
+
+    register_broker_timeout_ms: int = key(
+        "registerBrokerTimeoutMills", 24_000, "how long a name server may take to answer one, in ms", low=1, live=True
+    )
+    register_name_server_period_ms: int = key(
+        "registerNameServerPeriod",
+        30_000,
+        "time between two registrations, held within 10,000 and 60,000 ms",
+        convert=within(10_000, 60_000),
+        live=True,
+    )
+    force_register: bool = key(
+        "forceRegister", True, "registers each period even when nothing changed; off: asks the name server first", live=True
+    )
+    channel_expired_timeout_ms: int = key(
+        "channelExpiredTimeout",
+        120_000,
+        "a client without a heartbeat for so long is forgotten, in ms",
+        type=Type.LONG,
+        low=1000,
+        area="Clients and consumer offsets",
+        live=True,
+    )
+    notify_consumer_ids_changed_enable: bool = key(
+        "notifyConsumerIdsChangedEnable",
+        True,
+        "members of a group are told when it changes",
+        area="Clients and consumer offsets",
+        live=True,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffsetSettings:
+    """Consumer offsets."""
+
+    flush_consumer_offset_interval_ms: int = key(
+        "flushConsumerOffsetInterval", 5000, "consumer offsets are written to disk so often, in ms", low=100, live=True
+    )
+    use_server_side_reset_offset: bool = key(
+        "useServerSideResetOffset", True, "resetting a group's offset works without its consumers' help", live=True
+    )
+    consumer_offset_update_version_step: int = key(
+        "consumerOffsetUpdateVersionStep",
+        500,
+        "commits between two steps of the offsets' data version",
+        type=Type.LONG,
+        low=1,
+        live=True,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DelaySettings:
+    """Delay levels. The first of `levels_ms` is level 1."""
+
+    levels_ms: tuple[int, ...] = key(
+        "messageDelayLevel",
+        "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h",
+        "the delay of each level from 1 on; what is waiting keeps the time it was given",
+        convert=delays_ms,
+        pattern=r"[0-9]{1,9}[smhd]( [0-9]{1,9}[smhd]){0,255}",
+        allowed="1 to 256 times separated by one space, each a number and s, m, h or d",
+    )
+    flush_delay_offset_interval_ms: int = key(
+        "flushDelayOffsetInterval", 10_000, "ms between two writes of delayOffset.json", type=Type.LONG, low=1, live=True
+    )
+    pending_max: int = key(
+        "scheduleAsyncDeliverMaxPendingLimit",
+        2000,
+        "deliveries of one delay level that may wait for their disk",
+        low=1,
+        live=True,
+    )
+    delay_offset_update_version_step: int = key(
+        "delayOffsetUpdateVersionStep",
+        200,
+        "deliveries between two steps of the data version of delayOffset.json",
+        type=Type.LONG,
+        low=1,
+        live=True,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Coordination:
+    """What the broker arranges between clients."""
+
+    lock_mode: str = key(
+        "lockMode",
+        "loose",
+        "who grants the locks of ordered consumption: `loose` (this broker alone), `strict` (a quorum of the group), or "
+        "one that a plug-in brings",
+        pattern=r"[A-Za-z0-9_.-]{1,64}",
+        allowed="the name of a lock mode",
+        area="Plug-ins",
+    )
+    store_reply_message_enable: bool = key(
+        "storeReplyMessageEnable",
+        True,
+        "a reply to a request is stored in the reply topic as well, not only handed on to who waits for it",
+        live=True,
+    )

@@ -1,0 +1,206 @@
+"""Sections of a broker's group: copies, HA connections, the acting master, drills."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rmqkit.settings.declaration import key, parts
+from rmqkit.settings.table import Type
+
+#: brokers of a group
+REPLICAS_MAX = 9
+#: Apache's slave accepts 4 MiB in one piece, header included
+HA_BATCH_SIZE_MAX = 4_194_304 - 12
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicationSettings:
+    """How a group keeps copies.
+
+    With `total_replicas` above 1 a SYNC_MASTER counts its slaves in sync before it accepts a put; otherwise a put waits
+    for `in_sync_replicas` copies.
+    """
+
+    total_replicas: int = key(
+        "totalReplicas",
+        1,
+        "brokers of the group; above 1 a SYNC_MASTER refuses puts while too few are in sync",
+        low=1,
+        high=REPLICAS_MAX,
+    )
+    in_sync_replicas: int = key(
+        "inSyncReplicas",
+        1,
+        "copies that a put of a SYNC_MASTER waits for, its own included",
+        low=1,
+        high=REPLICAS_MAX,
+        live=True,
+    )
+    min_in_sync_replicas: int = key(
+        "minInSyncReplicas",
+        1,
+        "copies below which enableAutoInSyncReplicas does not go",
+        low=1,
+        high=REPLICAS_MAX,
+        live=True,
+    )
+    auto_in_sync: bool = key(
+        "enableAutoInSyncReplicas",
+        False,
+        "waits for the slaves that are in sync, from inSyncReplicas down to minInSyncReplicas, instead of refusing puts",
+        live=True,
+    )
+    slave_timeout_ms: int = key(
+        "slaveTimeout",
+        3000,
+        "ms that a put waits for its copies; then the answer is FLUSH_SLAVE_TIMEOUT: stored, copies unknown",
+        low=1,
+        live=True,
+    )
+    slave_read_enable: bool = key(
+        "slaveReadEnable", False, "consumers that read old messages are sent to a slave", live=True
+    )
+    ha_max_gap: int = key(
+        "haMaxGapNotInSync", 268_435_456, "a slave that lacks as many bytes is not in sync", low=1, live=True
+    )
+    offset_check_in_slave: bool = key(
+        "offsetCheckInSlave", False, "a slave corrects the offsets of consumers as a master does", live=True
+    )
+    sync_from_last_file: bool = key(
+        "syncFromLastFile",
+        False,
+        "a slave that has nothing starts at its master's last log file, and never has what is older",
+    )
+    accept_anonymous: bool = key(
+        "haAcceptAnonymous",
+        True,
+        "slaves that do not say who they are (Apache's) count as copies, at most one for each registered slave of a host",
+    )
+    truncate_ahead: bool = key(
+        "haTruncateAhead",
+        False,
+        "a slave with messages that its master never had copies them to `diverged/` and cuts them off; else it stops",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HaSettings:
+    """The connections between a master and its slaves."""
+
+    master_address: str = key(
+        "haMasterAddress",
+        None,
+        "where a slave finds its master's port for replication; else the name server says it",
+        unset="",
+        pattern=r"|\S+:\d{1,5}",
+        allowed="host:port",
+    )
+    heartbeat_ms: int = key(
+        "haSendHeartbeatInterval", 5000, "ms of silence after which master and slave send each other a sign of life", low=1
+    )
+    housekeeping_ms: int = key(
+        "haHousekeepingInterval",
+        20_000,
+        "ms of silence after which a connection between master and slave is given up",
+        low=1,
+    )
+    batch_size: int = key(
+        "haTransferBatchSize", 32_768, "bytes of log that a master sends in one piece", low=1, high=HA_BATCH_SIZE_MAX
+    )
+    flow_control: bool = key(
+        "haFlowControlEnable",
+        False,
+        "bounds what a master sends its slaves (Apache counts headers only, here all bytes count)",
+        live=True,
+    )
+    bytes_per_second_max: int = key(
+        "maxHaTransferByteInSecond",
+        104_857_600,
+        "that bound, in bytes a second over all slaves",
+        type=Type.LONG,
+        low=1,
+        live=True,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActingSettings:
+    """A slave that acts for its master, and how the members of a group learn of each other.
+
+    An empty `escape_strategy` means `auto` with `remote_escape`, else `local`.
+    """
+
+    enable: bool = key(
+        "enableSlaveActingMaster",
+        False,
+        "the slave with the smallest id acts for a master that is gone: reads, locks, offsets, delayed messages",
+    )
+    remote_escape: bool = key(
+        "enableRemoteEscape",
+        False,
+        "an acting master may put delayed messages on masters of other groups; `escapeStrategy` says more",
+    )
+    escape_strategy: str = key(
+        "escapeStrategy",
+        "",
+        "where an acting master puts messages that are due: `none`, `local` (another master in this process), `remote` "
+        "(a master of another group), `auto` (local, then remote), or a plug-in's; empty: by enableRemoteEscape",
+        pattern=r"[A-Za-z0-9_.-]{0,64}",
+        allowed="the name of an escape strategy",
+        area="Plug-ins",
+    )
+    skip_pre_online: bool = key(
+        "skipPreOnline", False, "a broker that starts registers at once, without taking back what the others know better"
+    )
+    old_nameservers: bool = key(
+        "compatibleWithOldNameSrv",
+        True,
+        "asks name servers older than 5.0 in their own words where they do not know the newer ones",
+    )
+    heartbeat_ms: int = key(
+        "brokerHeartbeatInterval",
+        1000,
+        "ms between two signs of life to each name server, with enableSlaveActingMaster",
+        low=10,
+        high=60_000,
+    )
+    heartbeat_timeout_ms: int = key(
+        "sendHeartbeatTimeoutMillis",
+        1000,
+        "ms after which a name server that does not answer is asked anew",
+        low=10,
+        high=60_000,
+    )
+    not_active_ms: int = key(
+        "brokerNotActiveTimeoutMillis",
+        10_000,
+        "ms of silence after which name servers take the broker out, and after which it does not trust itself any more",
+        type=Type.LONG,
+        low=100,
+        high=600_000,
+    )
+    member_sync_ms: int = key(
+        "syncBrokerMemberGroupPeriod", 1000, "ms between two questions who of the group is alive", low=10, high=60_000
+    )
+    lock_in_strict_mode: bool = key(
+        "lockInStrictMode", False, "queue locks are granted by a quorum of the group: `lockMode = strict`"
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrillSettings:
+    """What drills may do to a node."""
+
+    faults: bool = key(
+        "drillFaultsEnable",
+        False,
+        "drills may cut this node off through a socket in its folder that its own user alone can open",
+    )
+    defects: tuple[str, ...] = key(
+        "drillDefects",
+        "",
+        "defects planted on purpose, by name: `a;b`; drills prove with them that they would find such a thing",
+        convert=parts,
+        pattern=r"[a-z0-9-]*(?:[;,][a-z0-9-]+)*",
+        allowed="names of defects separated by ;",
+    )
