@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rmqkit.drill.verdict import Verdict
 
 REPORT_WANTS = ("jinja2", "matplotlib")
-HOW_TO_REPORT = "reports need more: pip install 'rmqkit[report]'"
+HOW_TO_REPORT = "HTML reports need more packages: pip install 'rmqkit[report]'"
 TOLD_MAX = 5
 
 
@@ -31,7 +31,9 @@ def check_report(path: Path | None) -> None:
     if not can_report():
         raise UsageError(f"--report {path}: {HOW_TO_REPORT}")
     if path.is_dir() or not path.absolute().parent.is_dir():
-        raise UsageError(f"--report {path}: {'is a folder' if path.is_dir() else 'its folder is not there'}")
+        raise UsageError(
+            f"--report {path}: {'this is a folder, not a file' if path.is_dir() else 'its folder does not exist'}"
+        )
 
 
 def write_report(run: Path, path: Path | None, command: str = "") -> None:
@@ -87,7 +89,7 @@ def show(plan: Plan, verdict: Verdict, run: Path, report: Path | None = None) ->
             (each.name, str(each.finding.judgement), each.finding.facts, report_words.notes(each))
             for each in verdict.promises
         ]
-        output.table(("promise", "verdict", "facts", "seen"), rows)
+        output.table(("promise", "verdict", "facts", "counts"), rows)
     for each in verdict.broken:
         print(f"\n{each.name}: {each.text}")
         for broken in each.finding.broken[:TOLD_MAX]:

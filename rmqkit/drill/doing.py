@@ -82,7 +82,7 @@ def own_cluster(plan: Plan, tell: Tell) -> Iterator[Cluster]:
                 base_port=FIRST_PORT + PORT_STRIDE * secrets.randbelow(STRIDES),
                 **shape_of(plan),
             )
-            tell(f"a cluster of its own: {plan.groups} × {plan.replicas} brokers, {plan.mode}")
+            tell(f"started a cluster for this drill: {plan.groups} × {plan.replicas} brokers, mode {plan.mode}")
             yield cluster
         finally:
             if cluster.exists:

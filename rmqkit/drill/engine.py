@@ -68,7 +68,7 @@ class Engine:
         except DrillError as error:
             why = str(error)
         except BaseException:
-            self._tell("ended before its time: the cluster is put back")
+            self._tell("interrupted: the cluster is restored")
             raise
         finally:
             with suppress(DrillError):  # said already, or less than the reason that is on its way
@@ -85,7 +85,7 @@ class Engine:
         found = [node for node in self._driver.nodes(self._plan.target) if node.broker]
         wanted = [node for node in found if self._plan.group in ("", node.broker)]
         if not wanted:
-            raise DrillError(f"there is no broker {self._plan.target} {self._plan.group}".rstrip())
+            raise DrillError(f"no broker matches the target {self._plan.target} {self._plan.group}".rstrip())
         return wanted[0]
 
     def _steady(self) -> None:
@@ -95,7 +95,7 @@ class Engine:
         if not driver.wait(plan.steady_max_ms, lambda: not driver.lacking()):
             raise DrillError(f"no steady state within {plan.steady_max_ms} ms: {driver.lacking()}")
         self._event(names.STEADY)
-        self._tell("steady: sends and deliveries flow")
+        self._tell("steady state: messages are sent and delivered")
         since = len(driver.history)
         driver.wait(plan.before_ms)
         failed = [row for row in driver.history.rows[since:] if row.kind == "send" and row.outcome != OK]
@@ -124,12 +124,14 @@ class Engine:
             return bool(self._proof)
 
         if not driver.wait(plan.bite_max_ms, shows):
-            raise DrillError(f"the fault {self._fault.name} did not show within {plan.bite_max_ms} ms: nothing was proven")
+            raise DrillError(
+                f"the fault {self._fault.name} had no visible effect within {plan.bite_max_ms} ms: nothing is proven"
+            )
         self._event(names.FAULT_BITES, self._proof)
-        self._tell(f"it bites: {self._proof}")
+        self._tell(f"fault confirmed: {self._proof}")
         driver.wait(max(0, plan.fault_ms - (driver.now_ms() - began_ms)))
         if plan.hold_ms and not driver.wait(plan.hold_ms, lambda: taken_over(driver.history, node)):
-            self._tell(f"nobody has taken everything over after {plan.hold_ms} ms more")
+            self._tell(f"after {plan.hold_ms} ms more, no slave has granted a lock and released a delayed message")
 
     def _recover(self) -> None:
         driver, plan, node = self._driver, self._plan, self._node
@@ -137,21 +139,21 @@ class Engine:
         try:
             self._put_back()
         except DrillError as error:
-            self._tell(f"{node.name} does not come back: {error}")
+            self._tell(f"{node.name} did not come back: {error}")
         else:
             self._event(names.NODE_BACK, node.name)
-            self._tell(f"fault taken back: {node.name} answers")
+            self._tell(f"fault ended: {node.name} answers")
         if driver.wait(plan.recover_max_ms, lambda: not driver.lacking()):
             self._event(names.IN_SYNC_AGAIN)
-            self._tell("everything works again")
+            self._tell("recovered: everything works as before the fault")
         else:
-            self._tell(f"not as before after {plan.recover_max_ms} ms: {driver.lacking()}")
+            self._tell(f"not recovered after {plan.recover_max_ms} ms: {driver.lacking()}")
         driver.wait(plan.settle_ms)
 
     def _read(self) -> None:
         driver, plan = self._driver, self._plan
         driver.stop_sending()
-        self._tell("load ends; groups catch up, then every replica is read")
+        self._tell("load ended: consumer groups catch up, then every replica is read")
         if plan.mode.flush is Flush.POOL:
             driver.wait(POOL_MS)  # what was answered last cannot be read yet
         driver.wait(plan.drain_max_ms, driver.caught_up)

@@ -1,14 +1,14 @@
 """The built-in faults: what they do to a node, and how it shows that they bit. Contract: `rmqkit.drill.contract.Fault`.
 
-    kill          SIGKILL: the process is gone, its machine is not. The kernel closes its connections at once.
-    pause         SIGSTOP: the process stands still with its connections open, as in a long stall; SIGCONT ends it.
-    isolate       nobody reaches it, and it reaches nobody: no byte passes, no connection ends (`rmqkit.shell.isolation`)
-    isolate-in    it hears nobody, and what it says is heard
-    isolate-out   nobody hears it, and it hears everybody
-    isolate-ha    master and slaves are cut off each other on the port for replication alone; clients reach both
+    kill          SIGKILL: the process ends, its machine does not. The kernel closes its connections at once.
+    pause         SIGSTOP: the process stops running with its connections open, as in a long stall; SIGCONT ends it.
+    isolate       no traffic reaches or leaves the node: no byte passes, no connection ends (`rmqkit.shell.isolation`)
+    isolate-in    the node receives nothing; what it sends arrives
+    isolate-out   nothing that the node sends arrives; it receives everything
+    isolate-ha    replication between master and slaves is cut; clients reach both
 
-A fault keeps nothing about a node but what it did itself; proof is what shows from outside, through the driver. An
-isolation is proven by what the node's transport counts: until something was held back, nobody has tried to pass.
+A fault keeps nothing about a node but what it did itself. The proof is what the driver sees from outside. The proof of an
+isolation is what the transport of the node counts: before it has held something back, no peer has tried to pass.
 """
 
 from __future__ import annotations
@@ -20,13 +20,18 @@ from rmqkit.drill.contract import DrillNode, Driver
 from rmqkit.drill.promises.table import Harm
 from rmqkit.hookspecs import Factory
 
-#: what proves that a cut bites: bytes that were held or left, connections and dials that came to nothing
-BITES = ("bytes_held", "bytes_unread", "not_accepted", "dials_held")
+#: counters of a node's transport that prove an isolation, and what people read for them
+BITES = {
+    "bytes_held": "bytes held back",
+    "bytes_unread": "bytes not read",
+    "not_accepted": "connections not accepted",
+    "dials_held": "connections not opened",
+}
 
 
 class Kill:
     name = "kill"
-    text = "SIGKILL: the process is gone"
+    text = "SIGKILL: the process ends at once"
     harm = Harm.KILL
 
     def begin(self, driver: Driver, node: DrillNode) -> None:
@@ -34,7 +39,9 @@ class Kill:
 
     def proof(self, driver: Driver, node: DrillNode) -> str:
         seen = driver.seen(node)
-        return "" if seen["alive"] or seen["answers"] else f"{node.name} is gone and answers nobody"
+        return (
+            "" if seen["alive"] or seen["answers"] else f"the process of {node.name} is gone, and its port does not answer"
+        )
 
     def end(self, driver: Driver, node: DrillNode) -> None:
         if not driver.seen(node)["alive"]:
@@ -43,7 +50,7 @@ class Kill:
 
 class Pause:
     name = "pause"
-    text = "SIGSTOP: the process stands still, its connections stay open"
+    text = "SIGSTOP: the process stops running, its connections stay open"
     harm = Harm.PAUSE
 
     def begin(self, driver: Driver, node: DrillNode) -> None:
@@ -53,7 +60,7 @@ class Pause:
         seen = driver.seen(node)
         if not seen["alive"] or not seen["paused"] or seen["answers"]:
             return ""
-        return f"{node.name} is stopped and answers nobody"
+        return f"the process of {node.name} is stopped, and its port does not answer"
 
     def end(self, driver: Driver, node: DrillNode) -> None:
         if driver.seen(node)["paused"]:
@@ -80,8 +87,8 @@ class Isolate:
         bitten = {key: counts[key] for key in BITES if counts.get(key)}
         if not seen["alive"] or not bitten or (self._silent and seen["answers"]):
             return ""
-        told = ", ".join(f"{key.replace('_', ' ')} {count}" for key, count in bitten.items())
-        return f"{node.name} runs and is cut off: {told}"
+        told = ", ".join(f"{BITES[key]} {count}" for key, count in bitten.items())
+        return f"the process of {node.name} runs and is isolated: {told}"
 
     def end(self, driver: Driver, node: DrillNode) -> None:
         if driver.seen(node)["alive"]:
@@ -89,20 +96,22 @@ class Isolate:
 
 
 def isolate() -> Isolate:
-    return Isolate("isolate", "nobody reaches the node, and it reaches nobody", [{}], silent=True)
+    return Isolate("isolate", "no traffic reaches or leaves the node", [{}], silent=True)
 
 
 def isolate_in() -> Isolate:
-    return Isolate("isolate-in", "the node hears nobody", [{"direction": "in"}], silent=True)
+    return Isolate("isolate-in", "the node receives nothing; what it sends arrives", [{"direction": "in"}], silent=True)
 
 
 def isolate_out() -> Isolate:
-    return Isolate("isolate-out", "nobody hears the node", [{"direction": "out"}], silent=True)
+    return Isolate(
+        "isolate-out", "nothing that the node sends arrives; it receives everything", [{"direction": "out"}], silent=True
+    )
 
 
 def isolate_ha() -> Isolate:
     rules = [{"tag": "ha"}, {"tag": "ha-master"}]
-    return Isolate("isolate-ha", "master and slaves are cut off each other, clients are not", rules, silent=False)
+    return Isolate("isolate-ha", "replication between master and slaves is cut; clients reach both", rules, silent=False)
 
 
 #: for the hook `rmqkit_faults`

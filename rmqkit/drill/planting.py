@@ -56,7 +56,7 @@ def defect(
 
 
 def check(names: Iterable[str]) -> None:
-    """Raises ConfigError for a name that is none."""
+    """Raises ConfigError for an unknown name."""
     for name in names:
         if name not in DEFECTS:
             hint = suggest(name, DEFECTS, "there are {known}")
@@ -75,7 +75,7 @@ def plant(broker: Broker, names: Iterable[str]) -> None:
     facts = broker.facts
     replace(broker, "facts", lambda: {**facts(), "drillDefects": told})
     broker.log.warning(
-        "BROKEN ON PURPOSE", defects=told, meaning="this broker does not keep its promises; drillDefects asks for it"
+        "BROKEN ON PURPOSE", defects=told, meaning="drillDefects plants defects: this broker breaks its promises"
     )
 
 

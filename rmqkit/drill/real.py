@@ -91,7 +91,7 @@ class RealDriver:
 
     def begin_load(self) -> None:
         if self.plan.acting and not self.wait(VOTES_MAX_MS, self._votes):
-            raise DrillError(f"brokers of {self._broker} do not vote on locks {VOTES_MAX_MS} ms after they were asked")
+            raise DrillError(f"the brokers of group {self._broker} do not vote on locks yet after {VOTES_MAX_MS} ms")
         try:
             with Admin(self.cluster.namesrv) as admin:
                 for topic in self._topics():
@@ -153,24 +153,24 @@ class RealDriver:
     def lacking(self) -> str:
         load, watch = self._load, self._watch
         if load is None or watch is None:
-            return "the load has not begun"
+            return "the load has not started"
         since_ms = self.now_ms() - FRESH_MS
         for number in range(self.plan.writers):
             name = workload.writer_name(number)
             if load.acked_ms.get(name, -FRESH_MS) < since_ms:
-                return f"{name} is not acknowledged"
+                return f"no send of {name} was acknowledged in the last {FRESH_MS} ms"
         for kind in (workload.PULL, workload.PUSH):
             if load.given_ms.get(kind, -FRESH_MS) < since_ms:
-                return f"group {load.group(kind)} is given nothing"
+                return f"group {load.group(kind)} received no message in the last {FRESH_MS} ms"
         for target in self.targets():
             told = watch.last.get(target.plan.node)
             if told is None or told.outcome != OK or told.complete_ms < since_ms:
-                return f"{target.plan.node} does not say how it is"
+                return f"{target.plan.node} does not answer"
             if target.plan.broker_id not in watch.route.get(target.plan.broker_name, {}):
-                return f"{target.plan.node} is in no route"
+                return f"no route lists {target.plan.node}"
             in_sync = told.extra.get("in_sync")
             if self.plan.replicas > 1 and target.plan.broker_id == 0 and (in_sync or 0) < self.plan.replicas:
-                return f"{target.plan.node} has {in_sync or 0} of {self.plan.replicas} in sync"
+                return f"{target.plan.node} has {in_sync or 0} of {self.plan.replicas} replicas in sync"
         return self._roles_lacking(load, watch, since_ms) if self.plan.acting else ""
 
     def _roles_lacking(self, load: RealLoad, watch: Watch, since_ms: int) -> str:
@@ -179,22 +179,23 @@ class RealDriver:
             plan = target.plan
             role, state = "master" if plan.broker_id == 0 else "slave", watch.roles.state(plan.node)
             if state != f"{role}/online":
-                return f"{plan.node} is {state or 'silent'}, not {role}/online"
+                return f"{plan.node} {f'is {state}' if state else 'does not answer'}; it should be {role}/online"
             if len(watch.roles.members(plan.node)) < self.plan.replicas:
-                return f"{plan.node} knows of {watch.roles.members(plan.node)} alone"
+                return f"{plan.node} sees only the broker ids {watch.roles.members(plan.node)} alive"
         master, members, writable = watch.shown
         if master != f"{self._broker}-0" or not writable or len(members) < self.plan.replicas:
             return (
-                f"the route of {self._broker} names {master or 'nobody'}{'' if writable else ', read-only'}, of {members}"
+                f"the route of {self._broker} names {master or 'no broker'} as master{'' if writable else ', read-only'},"
+                f" and lists the broker ids {members}"
             )
         if load.acked_ms.get(workload.DELAYER, -FRESH_MS) < since_ms:
-            return f"{workload.DELAYER} is not acknowledged"
+            return f"no delayed message was acknowledged in the last {FRESH_MS} ms"
         overdue = [key for key, due_ms in list(load.waiting.items()) if due_ms < since_ms]
         if overdue:
-            return f"{len(overdue)} delayed messages are due and not delivered, {overdue[0]} the first"
+            return f"{len(overdue)} delayed messages are due and not delivered; the first is {overdue[0]}"
         takeover = load.takeover
         if takeover is not None and not takeover.locked_ms:
-            return "no locker was granted a lock"
+            return "no member of the lock group was granted a lock"
         return ""
 
     def stop_sending(self) -> None:
@@ -321,7 +322,7 @@ def settings_seen(cluster: Cluster, group: str = "") -> dict[str, str]:
                     config = asked.config()
             except SILENT as error:
                 raise DrillError(
-                    f"{target.plan.node} does not tell its settings: {error}; see `rmqkit cluster status`"
+                    f"{target.plan.node} does not answer when asked for its settings: {error}; see `rmqkit cluster status`"
                 ) from None
             return {key: config[key] for key in SEEN if key in config}
     raise DrillError(f"there is no group {group}" if group else "the cluster has no broker")

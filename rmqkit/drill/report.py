@@ -112,8 +112,8 @@ def line(row: Row) -> str:
         took = f"after {row.complete_ms - row.invoke_ms} ms, due at {row.extra.get('due_ms')} ms"
         return f"{row.client}: send with delay level {row.extra.get('level')} ended {row.outcome} {took}"
     if row.kind == "due":
-        by = f", put there by {row.extra['escaped_by']}" if row.extra.get("escaped_by") else ""
+        by = f", put there by acting slave {row.extra['escaped_by']}" if row.extra.get("escaped_by") else ""
         return f"{row.client}: delivered to {row.extra.get('group', '')} from {where}{by}"
     if row.kind == "deliver":
         return f"{row.client}: delivered to {row.extra.get('group', '')} from {where}"
-    return f"{row.client}: read back at {where}"
+    return f"{row.client}: found in the last reading at {where}"

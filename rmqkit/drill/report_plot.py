@@ -125,7 +125,7 @@ def _stages(axes: Any, part: str, rows: Sequence[Stage]) -> None:
     axes.set_xlim(0, max(max(took_s), SOONEST_S) * 1.12)
     for at, value in enumerate(took_s):
         axes.text(value, at, f"  {value:.3f} s", va="center", fontsize=9)
-    axes.set_title(f"{part}: seconds since the fault{' ended' if part == RETURN else ''}", loc="left", fontsize=10)
+    axes.set_title(f"{part}: seconds since the fault {'ended' if part == RETURN else 'began'}", loc="left", fontsize=10)
     axes.grid(alpha=0.25, axis="x")
 
 
@@ -137,7 +137,7 @@ def _rates(sent: Any, delivered: Any, history: History) -> None:
     for name, colour, label in (("fail", FAIL_COLOUR, "refused"), ("unknown", UNKNOWN_COLOUR, "unknown (no answer)")):
         if any(table[name]):
             sent.step(at_s, table[name], where="mid", color=colour, label=label)
-    for axes, name in ((sent, "sends a second"), (delivered, "delivered a second")):
+    for axes, name in ((sent, "sends per second"), (delivered, "deliveries per second")):
         axes.set_ylabel(name)
         axes.set_ylim(bottom=0)
         axes.grid(alpha=0.25)
@@ -147,7 +147,7 @@ def _latencies(axes: Any, history: History) -> None:
     at_s, took_ms = latencies(history)
     axes.scatter(at_s, [max(each, 0.5) for each in took_ms], s=5, color=OK_COLOUR, alpha=0.5, linewidths=0, rasterized=True)
     axes.set_yscale("log")
-    axes.set_ylabel("ms of a send")
+    axes.set_ylabel("send latency, ms")
     axes.grid(alpha=0.25)
 
 

@@ -18,7 +18,7 @@ PER_SECOND = " per second"
 HEADLINES = {
     Judgement.VALID: "Every promise was kept.",
     Judgement.BROKEN: "A promise was broken.",
-    Judgement.INCONCLUSIVE: "Inconclusive: the drill proves nothing either way.",
+    Judgement.INCONCLUSIVE: "Inconclusive: the drill proves nothing.",
 }
 
 
@@ -103,16 +103,16 @@ def of(plan: Plan, verdict: Verdict) -> Words:
         headline = f"{len(verdict.broken)} of {len(verdict.promises)} promises broken: {named}."
     elif verdict.why:
         headline = f"{headline[:-1]}: {verdict.why}."
-    was = "was" if verdict.harm else "was to be"
-    broke = f"What {was} broken: {plan.fault} of {verdict.node or plan.target}, mode {plan.mode}, seed {plan.seed}."
+    fault = "Fault" if verdict.harm else "Planned fault"
+    broke = f"{fault}: {plan.fault} of {verdict.node or plan.target}, mode {plan.mode}, seed {plan.seed}."
     if verdict.proof:
         broke += f" Proof: {verdict.proof}."
     if plan.breaks:
-        broke += f" Planted on purpose: {', '.join(plan.breaks)}."
+        broke += f" Planted defects: {', '.join(plan.breaks)}."
     seen = ""
     if count.get("sends"):
         seen = (
-            f"What was seen: {count['sends']:,} sends, {count['acknowledged']:,} acknowledged,"
+            f"Seen: {count['sends']:,} sends, {count['acknowledged']:,} acknowledged,"
             f" {count['refused']:,} refused, {count['unknown']:,} unknown;"
             f" {count['deliveries']:,} deliveries, {count['readings']:,} messages read back."
         )
@@ -128,12 +128,11 @@ def promised(plan: Plan, verdict: Verdict) -> str:
     hits_master = verdict.role == "master"
     told = _plain(cell(plan.mode, harm, copies=1 if plan.replicas < 2 else 2, hits_master=hits_master))
     replication = "one replica" if plan.replicas < 2 else REPLICATIONS[plan.mode.replication].replace("`", "")
-    text = (
-        f"What is promised: with {replication} and {FLUSHES[plan.mode.flush].strip('`')}, SEND_OK under this fault: {told}."
-    )
+    mode = f"{replication} and {FLUSHES[plan.mode.flush].strip('`')}"
+    text = f"Promised: under this fault, with {mode}, a message that was answered SEND_OK {told}."
     alone = _plain(cell(plan.mode, harm, copies=1, hits_master=hits_master))
     if plan.mode.replication is Replication.QUORUM and plan.replicas > 1 and alone != told:
-        text += " Less while only the master is in sync."
+        text += " The promise is weaker while only the master is in sync."
     return text
 
 

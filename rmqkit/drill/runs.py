@@ -67,7 +67,7 @@ def alone(folder: Path) -> Iterator[None]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise DrillError(f"another drill runs on cluster {folder.name}; wait for its end") from None
+            raise DrillError(f"another drill runs on cluster {folder.name}; wait until it ends") from None
         yield
 
 
@@ -108,7 +108,7 @@ def find(home: Path, name: str) -> Path:
     found = [run for run in runs if run.name == name]
     if found:
         return found[-1]
-    hint = suggest(name, [run.name for run in runs], "`rmqkit drill list` has them all")
+    hint = suggest(name, [run.name for run in runs], "`rmqkit drill list` prints all runs")
     raise PlanError(f"there is no run {name!r} in {home}{hint}")
 
 
@@ -124,7 +124,7 @@ def load_verdict(run: Path) -> Verdict:
     """Raises PlanError."""
     if not (run / VERDICT).exists():
         raise PlanError(
-            f"drill {run.name} has no verdict: it runs, or was ended before its end; `rmqkit drill replay {run.name}`"
+            f"drill {run.name} has no verdict: it runs or was interrupted; `rmqkit drill replay {run.name}` repeats it"
         )
     try:
         return Verdict.from_json(json.loads((run / VERDICT).read_text(encoding="utf-8")))

@@ -36,7 +36,7 @@ def derive(history: History) -> None:
         )
         if again is not None:
             took_ms = again.complete_ms - failed.complete_ms
-            value = f"{again.client}, {took_ms / 1000:.1f} s after the first that failed"
+            value = f"{again.client}, {took_ms / 1000:.1f} s after the first failed send"
             history.add("event", key=names.FIRST_SEND_AGAIN, invoke_ms=again.complete_ms, value=value)
     late = _earliest(row for row in rows if row.kind == "deliver" and row.client == LATE_READER)
     if late is not None:
@@ -52,7 +52,7 @@ def derive(history: History) -> None:
 
 
 def taken_over(history: History, node: DrillNode) -> bool:
-    """Whether others have done what only a master may, since its harm began: lent a lock, released a delayed message."""
+    """Whether another broker has done a master's work since the fault began: granted a lock, released a delayed message."""
     rows = list(history.rows)
     begin_ms = _first(rows, names.FAULT_BEGINS)
     since = [row for row in rows if begin_ms is not None and row.complete_ms >= begin_ms and row.outcome == OK]
@@ -80,12 +80,16 @@ def _stages(history: History, rows: Sequence[Row]) -> None:
     found(names.NOTICED, begin_ms, (row for row in routes if broker_id not in row.extra["members"]), _listed)
     found(names.ANNOUNCED, begin_ms, (row for row in others if broker_id not in row.extra.get("members", ())), _knows)
     changed = (row for row in routes if row.key != node)
-    found(names.ROUTE_CHANGED, begin_ms, changed, lambda row: f"to {row.key or 'nobody'}{_read_only(row)}")
+    found(
+        names.ROUTE_CHANGED, begin_ms, changed, lambda row: f"now names {row.key or 'no broker'} as master{_read_only(row)}"
+    )
     found(names.ACTS, begin_ms, (row for row in others if row.key == "acting"), _who)
     locks = (row for row in rows if row.kind == "lock" and row.outcome == OK and row.extra.get("node") != node)
-    found(names.LOCK_GRANTED, begin_ms, locks, lambda row: f"queue {row.queue} by {row.extra.get('node', '')}")
+    found(names.LOCK_GRANTED, begin_ms, locks, lambda row: f"queue {row.queue}, by {row.extra.get('node', '')}")
     dues = (row for row in rows if row.kind == "due" and row.extra.get("escaped_by"))
-    found(names.DELAY_DELIVERED, begin_ms, dues, lambda row: f"{row.key} by {row.extra['escaped_by']}, to {row.broker}")
+    found(
+        names.DELAY_DELIVERED, begin_ms, dues, lambda row: f"{row.key}, by {row.extra['escaped_by']}, put on {row.broker}"
+    )
     own = [row for row in roles if row.client == node]
     off_ms = next((row.complete_ms for row in own if _after(row, end_ms) and not row.value.endswith("/online")), end_ms)
     online = (row for row in own if row.value.endswith("/online") and _is_new(row, own, begin_ms))
@@ -109,11 +113,11 @@ def _is_new(row: Row, own: Sequence[Row], begin_ms: int) -> bool:
 
 
 def _listed(row: Row) -> str:
-    return f"{row.client} lists {row.value or 'nobody'}"
+    return f"{row.client} lists broker ids {row.value or 'none'}"
 
 
 def _knows(row: Row) -> str:
-    return f"{row.client} knows {','.join(str(each) for each in row.extra.get('members', ())) or 'nobody'} alive"
+    return f"{row.client} sees broker ids {','.join(str(each) for each in row.extra.get('members', ())) or 'none'} alive"
 
 
 def _who(row: Row) -> str:

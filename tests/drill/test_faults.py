@@ -66,7 +66,7 @@ def test_the_contract_finds_a_broken_fault(fault: type, test: str):
 def test_a_cut_that_holds_nothing_back_is_no_proof():
     lab, fault = FaultLab(), faults.isolate_ha()
     fault.begin(lab, NODE)
-    assert "bytes held 100" in fault.proof(lab, NODE)
+    assert "bytes held back 100" in fault.proof(lab, NODE)
     lab.seen = lambda node: {"alive": True, "paused": False, "answers": True, "transport": {"bytes_held": 0}}
     assert fault.proof(lab, NODE) == ""
 

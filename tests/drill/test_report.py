@@ -45,15 +45,15 @@ def test_words_name_what_is_broken_and_what_was_promised(broken):
     words = report_words.of(PLAN, verdict)
     assert "acknowledged-survive" in words.headline
     assert "kill of broker-a-0, mode quorum+async-flush, seed 1. Proof: it is <gone>." in words.broke
-    assert "SEND_OK under this fault: survives" in words.promised
+    assert "quorum, 2 in sync and ASYNC_FLUSH, a message that was answered SEND_OK survives." in words.promised
     assert "1 unknown" in words.seen
 
 
 def test_a_fault_that_never_began_is_not_said_to_have_broken_anything():
     verdict = verdict_of(History(), [], node="broker-a-0", proof="", why="no steady state")
     words = report_words.of(PLAN, verdict)
-    assert words.headline == "Inconclusive: the drill proves nothing either way: no steady state."
-    assert words.broke.startswith("What was to be broken: kill of broker-a-0")
+    assert words.headline == "Inconclusive: the drill proves nothing: no steady state."
+    assert words.broke.startswith("Planned fault: kill of broker-a-0")
     assert words.promised == words.seen == ""
 
 
@@ -79,5 +79,5 @@ def test_a_story_is_told_in_words(broken):
     run, _ = broken
     told = [line(row) for row in runs.load_history(run).story("a")]
     assert "writer-0: send answered SEND_OK after 5 ms: broker-a queue 0 offset 0" in told
-    assert "broker-a-1: read back at broker-a queue 0 offset 0" in told
+    assert "broker-a-1: found in the last reading at broker-a queue 0 offset 0" in told
     assert any(text.startswith("— fault begins") for text in told)

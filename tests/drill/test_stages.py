@@ -50,7 +50,7 @@ def test_stages_are_found_in_the_rows():
 
 def test_known_in_the_group_says_who_is_left():
     known = next(row for row in told().history.events if row.key == names.ANNOUNCED)
-    assert known.value == f"{SLAVE} knows 1 alive"
+    assert known.value == f"{SLAVE} sees broker ids 1 alive"
 
 
 def test_a_route_that_never_changed_is_not_registered_again():
@@ -92,7 +92,7 @@ def test_delayed_messages_are_in_stories():
     history = told().history
     assert [line(row) for row in history.story("s") if row.kind != "event"] == [
         "delayer: send with delay level 1 ended ok after 3 ms, due at 1200 ms",
-        "delayed-0: delivered to g-delayed from broker-b queue 0 offset 0, put there by broker-a:1",
+        "delayed-0: delivered to g-delayed from broker-b queue 0 offset 0, put there by acting slave broker-a:1",
     ]
 
 

@@ -24,11 +24,11 @@ from rmqkit.drill.plan import Flush, Mode, Replication
 class Harm(StrEnum):
     """What a fault does to a node, as far as its messages are concerned."""
 
-    KILL = "kill"  # the process is gone, its machine is not
-    PAUSE = "pause"  # the process stands still and goes on
-    ISOLATE = "isolate"  # nobody reaches it, or some do not
-    POWER_CUT = "power-cut"  # what was not synced is gone
-    DISK_LOSS = "disk-loss"  # everything is gone
+    KILL = "kill"  # the process ends, its machine does not
+    PAUSE = "pause"  # the process stops running and continues later
+    ISOLATE = "isolate"  # no traffic reaches it, or some does not
+    POWER_CUT = "power-cut"  # what was not synced is lost
+    DISK_LOSS = "disk-loss"  # everything is lost
 
 
 class Where(StrEnum):
@@ -44,13 +44,13 @@ class Cell(NamedTuple):
 
 KEPT = Cell(Where.MASTER, "survives")
 ON_SLAVE = Cell(Where.SLAVE, "survives on the slave")
-MEMORY = Cell(Where.NOWHERE, "**may be lost**: up to `commitIntervalCommitLog` of them")
-UNSYNCED = Cell(Where.NOWHERE, "**may be lost**: since the last flush, `flushIntervalCommitLog`")
-UNCOPIED = Cell(Where.NOWHERE, "**may be lost**: what no slave had yet")
+MEMORY = Cell(Where.NOWHERE, "**may be lost** if sent within the last `commitIntervalCommitLog`")
+UNSYNCED = Cell(Where.NOWHERE, "**may be lost** if written since the last flush (`flushIntervalCommitLog`)")
+UNCOPIED = Cell(Where.NOWHERE, "**may be lost** if no slave had it yet")
 
 
 def _row(kill: Cell, power_cut: Cell, disk_loss: Cell) -> Mapping[Harm, Cell]:
-    """A node that stands still or is cut off forgets nothing in any mode."""
+    """A node that is paused or isolated loses nothing in any mode."""
     return {
         Harm.KILL: kill,
         Harm.PAUSE: KEPT,
