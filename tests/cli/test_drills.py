@@ -53,7 +53,7 @@ def kept(tmp_path, lifeline):
 def test_a_broken_promise_is_shown_with_its_message_and_ends_with_1(kept):
     shown = kept.run("drill", "show", "last", code=1).stdout
     assert "1 of 13 promises broken: acknowledged-survive." in shown
-    assert "gone: SEND_OK at 2705 ms, and was read nowhere" in shown
+    assert "gone: answered SEND_OK at 2705 ms, but is stored on no broker" in shown
     assert kept.json("drill", "show", code=1)["judgement"] == "broken"
 
 

@@ -49,7 +49,7 @@ def test_a_lost_message_breaks_survival_and_is_named():
     assert found.judgement is BROKEN
     assert [each.key for each in found.broken] == ["b", "c"]
     assert "slave only" in found.broken[0].what
-    assert "read nowhere" in found.broken[1].what
+    assert "stored on no broker" in found.broken[1].what
     assert found.counts["lost postfix"] == 2
 
 
@@ -157,7 +157,7 @@ def test_a_refused_or_unanswered_send_that_is_delivered_is_no_phantom():
 def test_a_group_that_was_not_given_a_message_is_named():
     hand = whole().deliver("a", 0, group="h").deliver("b", 1, group="h").deliver("d", 3, group="h")
     found = check("everything-delivered", hand)
-    assert [(each.key, each.what) for each in found.broken] == [("c", "group h was never given it")]
+    assert [(each.key, each.what) for each in found.broken] == [("c", "was not delivered to group h")]
 
 
 def test_delivered_twice_is_told_apart_from_stored_twice():
@@ -201,7 +201,7 @@ def test_an_offset_with_two_messages_breaks_stability(second):
     found = check("offsets-stable", second(whole()))
     assert found.judgement is BROKEN
     assert found.broken[0].key == "z"
-    assert "was b" in found.broken[0].what
+    assert "and also b (answered" in found.broken[0].what
 
 
 @pytest.mark.parametrize("name", ["offsets-stable", "queue-order"])
@@ -215,7 +215,7 @@ def test_what_a_mode_may_lose_loses_its_place(name):
 
 def test_a_hole_in_a_queue_breaks_density():
     found = check("offsets-stable", Hand().read(SLAVE, "a", None, None, "d", None, "f"))
-    assert "nothing at 1-2, 4 " in found.broken[0].what
+    assert "no message at 1-2, 4 " in found.broken[0].what
     assert SLAVE in found.broken[0].what
 
 
@@ -228,7 +228,7 @@ def test_what_retention_took_from_the_front_is_no_hole():
 
 def test_an_offset_that_goes_back_while_its_node_runs_is_found():
     found = check("commits-forward", whole().committed(9, 3_000).committed(8, 3_100))
-    assert "from 9 back to 8" in found.broken[0].what
+    assert "from 9 to 8" in found.broken[0].what
 
 
 def test_a_restart_may_give_back_what_was_not_written_yet_and_no_more():
@@ -237,7 +237,7 @@ def test_a_restart_may_give_back_what_was_not_written_yet_and_no_more():
     assert (found.judgement, found.counts["given back by a restart"]) == (VALID, 50)
     found = check("commits-forward", Hand().committed(100, 1_000).committed(200, 9_000).committed(99, 12_000, boot="2"))
     assert found.judgement is BROKEN
-    assert "came back with 99" in found.broken[0].what
+    assert "restarted with offset 99" in found.broken[0].what
 
 
 def test_replicas_that_hold_different_offsets_in_the_end_are_found():

@@ -53,44 +53,47 @@ TAKEOVER: Sequence[Kept] = (
     Kept(
         "one-master",
         "`enableSlaveActingMaster`",
-        "never two brokers of a group append; a slave acts only while it knows of no smaller id that is alive, and stores"
-        " nothing as the group's master",
-        "how long a master that is cut off still took itself for one while a slave acted",
+        "two brokers of a group never append at once; a slave acts only while it sees no smaller broker id alive, and"
+        " appends nothing as the master of its group",
+        "how long an isolated master still considered itself the master while a slave acted",
     ),
     Kept(
         "locks-exclusive",
         "`lockMode=strict`, 3 replicas or more",
-        "leases of a queue never overlap, whoever grants them",
-        "gap until another broker grants",
+        "leases of a queue never overlap, whichever broker grants them",
+        "time until another broker grants a lock",
     ),
     Kept(
         "",
         "`lockMode=strict`, 2 replicas",
-        "the same; while one of the two is away nobody is granted a lock",
+        "the same; while one of the two is away, no lock is granted",
         "",
     ),
     Kept("", "`lockMode=loose`", "nothing across a takeover", "leases that overlap, and for how long"),
     Kept(
-        "", "any, a consumer that stood still itself", "nothing: a lease is advice", "how often two members worked in turns"
+        "",
+        "any, a consumer that stalled itself",
+        "nothing: a lease is advice",
+        "how often two members alternated on one queue",
     ),
     Kept(
         "delay-kept",
         "`escapeStrategy` `auto` or `remote`, a master in another group",
-        "never early, none lost, released while the master is away",
-        "to whom; released twice: what was released in the last second before a takeover or a return, and while a master"
-        " was cut off and both released",
+        "delivered, never before it is due, and released while the master is away",
+        "the group that it was put on; a second release, which is possible for messages released in the last second before"
+        " a takeover or a return, and while an isolated master and the acting slave both release",
     ),
     Kept(
         "",
-        "`escapeStrategy=none`, or nobody to escape to",
-        "never early, none lost: it waits for a master",
-        "how late",
+        "`escapeStrategy=none`, or no other group",
+        "delivered, never before it is due: the message waits for a master",
+        "how late it is delivered",
     ),
     Kept(
         "progress-forward",
         "`enableSlaveActingMaster`",
-        "who takes over knows what was committed a second before, and the returning master what was committed since",
-        "messages given again, at takeover and at return",
+        "a broker that takes over knows the offsets committed a second before, a returning master those committed since",
+        "messages redelivered at takeover and at return",
     ),
 )
 

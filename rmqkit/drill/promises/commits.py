@@ -29,7 +29,7 @@ Held = tuple[str, int, str, str, int]
 
 class CommitsForward:
     name = "commits-forward"
-    text = "the offsets of consumer groups never go backwards, and replicas agree on them in the end"
+    text = "committed offsets of consumer groups never decrease, and in the end all replicas hold the same"
 
     def applies(self, plan: Plan) -> bool:
         return True
@@ -52,7 +52,7 @@ class CommitsForward:
         broken += _disagreeing(held, end_ms) if end_ms is not None else []
         facts = sum(map(len, held.values()))
         counts = {"looks": facts, "queues": len({place[2:] for place in held}), "given back by a restart": rolled_back}
-        return judged(facts, broken, counts, lacking="" if facts else "no node told an offset of the groups")
+        return judged(facts, broken, counts, lacking="" if facts else "no broker reported an offset of the groups")
 
 
 def _steps(looks: Sequence[Row], saved_ms: int, broken_at: Sequence[tuple[int, int]]) -> tuple[int, list[Broken]]:
@@ -63,7 +63,11 @@ def _steps(looks: Sequence[Row], saved_ms: int, broken_at: Sequence[tuple[int, i
         if row.offset >= before.offset or row.extra.get("by_member"):
             continue
         if row.extra.get("boot") == before.extra.get("boot"):
-            broken.append(Broken("", f"{_who(row)} went from {before.offset} back to {row.offset} at {row.complete_ms} ms"))
+            broken.append(
+                Broken(
+                    "", f"{_who(row)}: the offset decreased from {before.offset} to {row.offset} at {row.complete_ms} ms"
+                )
+            )
             continue
         given_back += before.offset - row.offset
         # What that run held so long before the last look at it must have been written by then.
@@ -76,9 +80,8 @@ def _steps(looks: Sequence[Row], saved_ms: int, broken_at: Sequence[tuple[int, i
         old = [each for each in run if each.complete_ms <= since_ms]
         least = old[-1].offset if old else -1
         if row.offset < least:
-            what = (
-                f"{_who(row)} came back with {row.offset}, although it held {least} more than {saved_ms} ms before its end"
-            )
+            held = f"it held {least} more than {saved_ms} ms before it ended"
+            what = f"{_who(row)}: restarted with offset {row.offset}, although {held}"
             broken.append(Broken("", what))
     return given_back, broken
 
@@ -93,7 +96,7 @@ def _disagreeing(held: Mapping[Held, Sequence[Row]], end_ms: int) -> list[Broken
     for (group, broker, queue), rows in sorted(last.items()):
         if len({row.offset for row in rows}) > 1:
             told = ", ".join(f"{row.client} {row.offset}" for row in rows)
-            broken.append(Broken("", f"group {group}, {broker} queue {queue}: the replicas hold {told}"))
+            broken.append(Broken("", f"group {group}, {broker} queue {queue}: the replicas hold different offsets: {told}"))
     return broken
 
 

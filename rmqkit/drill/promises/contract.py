@@ -68,5 +68,5 @@ def judged(
     if broken:
         return Finding(Judgement.BROKEN, facts, {**counts, "broken": len(broken)}, tuple(broken[:TOLD_MAX]), why)
     if lacking or not facts:
-        return Finding(Judgement.INCONCLUSIVE, facts, counts, (), lacking or "nothing was seen to judge it by")
+        return Finding(Judgement.INCONCLUSIVE, facts, counts, (), lacking or "the history has nothing to judge it by")
     return Finding(Judgement.VALID, facts, counts, (), why)

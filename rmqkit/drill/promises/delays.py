@@ -1,14 +1,20 @@
-"""Delayed messages: never early, none lost, given with the body they were sent with; released once, by whom and where.
+"""Delayed messages: delivered with their body, never before they are due, and released only once.
 
-Early is before the delay after the *begin* of the send has passed: the broker cannot have had it sooner. (Not judged once
-the clock of a broker was set: its time is what that clock says.) A message whose
-send was acknowledged comes, wherever the mode promises that the master still has it. Two places of one message were
-released twice; one place that was given twice was only delivered again. Both are counted.
+A message is due when its delay has passed since the *begin* of its send, because the broker cannot
+have stored it earlier. Early deliveries are not judged once the clock of a broker's machine was
+changed. An acknowledged message has to be delivered wherever the mode promises that the master
+still has it. A message with copies at two offsets was released twice; one copy that was delivered
+twice was only redelivered. Both are counted.
 
-Released twice is allowed where nobody can know better: of what was released in the last second before somebody else took
-over (the progress of the levels is copied each second), while two thought that they serve, and by a node that is cut off
-and goes on. A group of one broker has its own file (`flushDelayOffsetInterval`). Beyond that a message released twice is a
-broken promise, an escaped one as well as any.
+A second release is allowed where no broker can avoid it:
+
+- for messages released in the last second before another broker took over, because the progress of
+  the delay levels is copied each second;
+- while two brokers believed that they serve;
+- by an isolated node that continues to release.
+
+A group of one broker reads its progress from its own file (`flushDelayOffsetInterval`). Any other
+second release breaks the promise, also that of an escaped message.
 """
 
 from __future__ import annotations
@@ -30,10 +36,10 @@ EARLY_MS = 2
 GIVEN_BACK_MS = 1_000
 MARGIN_MS = 500
 FLUSH_DELAY_OFFSET_MS = 10_000
-#: how long after its time a message may still be on its way when the load ends
+#: how long after its due time a message may still be in flight when the load ends
 ON_ITS_WAY_MS = 1_000
 
-#: an event: somebody has set the clock of a broker's machine
+#: an event: the clock of a broker's machine was changed
 CLOCK_JUMPS = "clock jumps"
 
 Place = tuple[str, int, int]
@@ -41,7 +47,7 @@ Place = tuple[str, int, int]
 
 class DelayKept:
     name = "delay-kept"
-    text = "a delayed message is never early and never lost, and is released once"
+    text = "a delayed message is delivered, never before it is due, and is released only once"
 
     def applies(self, plan: Plan) -> bool:
         return plan.acting
@@ -56,14 +62,14 @@ class DelayKept:
         for row in dues:
             send = sent.get(row.key)
             if send is None or send.value != row.value:
-                why = "nobody sent it" if send is None else f"with another body (checksum {row.value}, not {send.value})"
-                broken.append(Broken(row.key, f"delivered at {row.complete_ms} ms, and {why}"))
+                why = "was never sent" if send is None else f"has another body (checksum {row.value}, not {send.value})"
+                broken.append(Broken(row.key, f"delivered at {row.complete_ms} ms, but {why}"))
                 continue
             early_ms = int(send.extra["due_ms"]) - row.complete_ms
             is_judged = jumped_ms is None or row.complete_ms < jumped_ms
             unjudged += not is_judged
             if early_ms > EARLY_MS and is_judged:
-                what = f"delivered at {row.complete_ms} ms, {early_ms} ms before its time"
+                what = f"delivered at {row.complete_ms} ms, {early_ms} ms before it was due"
                 broken.append(Broken(row.key, what))
             first = copies.setdefault(row.key, {})
             if not first:
@@ -93,7 +99,7 @@ class DelayKept:
 
 
 def _lost(history: History, plan: Plan, there: set[str]) -> tuple[list[Broken], int]:
-    """Acknowledged ones that never came, and how many of those may be lost in this mode."""
+    """Acknowledged messages that were never delivered, and how many of those may be lost in this mode."""
     fault = fault_of(history)
     end_ms = history.event_ms(LOAD_ENDS)
     in_sync = Copies(history)
@@ -115,12 +121,12 @@ def _lost(history: History, plan: Plan, there: set[str]) -> tuple[list[Broken], 
             if told.where is not Where.MASTER:
                 excused += 1
                 continue
-        lost.append(Broken(row.key, f"{row.status or 'SEND_OK'} at {row.complete_ms} ms, and was never delivered"))
+        lost.append(Broken(row.key, f"answered {row.status or 'SEND_OK'} at {row.complete_ms} ms, but never delivered"))
     return lost, excused
 
 
 def _again(history: History, plan: Plan, copies: Mapping[str, Mapping[Place, Row]]) -> tuple[dict[str, int], list[Broken]]:
-    """Messages that were released more than once: by what, and those that nothing explains."""
+    """Messages that were released more than once: how, and those without an explanation."""
     allowed = allowed_again(history, plan)
     counts: dict[str, int] = {}
     broken = []
@@ -131,7 +137,7 @@ def _again(history: History, plan: Plan, copies: Mapping[str, Mapping[Place, Row
             counts[how] = counts.get(how, 0) + 1
             at_ms = _stored_ms(before)
             if not any(since <= at_ms <= until for since, until in allowed):
-                what = f"released {_by(before)} and again {_by(row)}; nothing between them explains it"
+                what = f"released {_by(before)} and again {_by(row)}; no fault or takeover explains the second release"
                 broken.append(Broken(key, what))
     return counts, broken
 
@@ -146,11 +152,11 @@ def _stored_ms(row: Row) -> int:
 
 
 def allowed_again(history: History, plan: Plan) -> list[tuple[int, int]]:
-    """Stretches of time: what was released then may be released again."""
+    """Intervals of time: what was released then may be released again."""
     back_ms = (GIVEN_BACK_MS if plan.replicas > 1 else _flush_ms(plan)) + MARGIN_MS
     faults = [row for row in history.events if row.key == FAULT_BEGINS]
     if len({(row.broker, row.extra.get("node")) for row in faults}) > 1:
-        # Who had the newer progress may have been hit as well. One that ends in good order writes it first.
+        # The broker with the newer progress may have been hit as well. A clean stop writes the progress first.
         are_clean = all(row.extra.get("clean", False) for row in faults if "clean" in row.extra)
         is_told = any("clean" in row.extra for row in faults)
         back_ms = MARGIN_MS if is_told and are_clean else max(back_ms, _flush_ms(plan) + MARGIN_MS)
@@ -164,7 +170,7 @@ def allowed_again(history: History, plan: Plan) -> list[tuple[int, int]]:
     allowed = [(at_ms - back_ms, at_ms + until_ms) for at_ms in moments]
     broken_at = broken_times(history)
     for change in changes_of(served):
-        # Who had the newer progress was broken when the other one began: it could not be asked.
+        # The broker with the newer progress was down when the other one began, so it could not be asked.
         allowed.append((change.sure_ms(broken_at) - MARGIN_MS, change.after.begin_ms + until_ms))
     if any(row.extra.get("harm") == Harm.ISOLATE for row in faults):
         allowed += [(begin_ms - back_ms, end_ms + until_ms) for begin_ms, end_ms in windows]

@@ -16,7 +16,7 @@ from rmqkit.drill.promises.facts import copy_of, nodes_of, unanswered_copies, un
 
 class NothingUnsent:
     name = "nothing-unsent"
-    text = "nothing is delivered that was not sent, and every body is the one that was sent"
+    text = "only messages that were sent are delivered, with the body that was sent"
 
     def applies(self, plan: Plan) -> bool:
         return True
@@ -28,7 +28,7 @@ class NothingUnsent:
         for row in (*history.deliveries, *history.reads):
             facts += 1
             if row.key not in sent:
-                broken.append(Broken(row.key, f"{_seen(row)}, and nobody sent it"))
+                broken.append(Broken(row.key, f"{_seen(row)}, but was never sent"))
             elif row.value != sent[row.key]:
                 broken.append(
                     Broken(row.key, f"{_seen(row)} with another body (checksum {row.value}, not {sent[row.key]})")
@@ -39,7 +39,7 @@ class NothingUnsent:
 
 class EverythingDelivered:
     name = "everything-delivered"
-    text = "every acknowledged message that is at the master was delivered to each group"
+    text = "every acknowledged message that the master stores is delivered to each group"
 
     def applies(self, plan: Plan) -> bool:
         return True
@@ -67,7 +67,9 @@ class EverythingDelivered:
         }
         missing = [(group, key) for group, keys in sorted(delivered.items()) for key in sorted(wanted - keys)]
         excused = {(group, key) for group, key in missing if all((group, *place) in passed for place in there[key])}
-        broken = [Broken(key, f"group {group} was never given it") for group, key in missing if (group, key) not in excused]
+        broken = [
+            Broken(key, f"was not delivered to group {group}") for group, key in missing if (group, key) not in excused
+        ]
         counts = {
             "groups": len(delivered),
             "deliveries": len(history.deliveries),
@@ -77,7 +79,7 @@ class EverythingDelivered:
         counts |= {"place read before the power cut": len(excused)} if excused else {}
         lacking = unfinished(history, masters) if masters else "no master was read"
         if not lacking and not delivered:
-            lacking = "no consumer was given anything"
+            lacking = "no consumer received a message"
         return judged(len(wanted) * len(delivered), broken if not lacking else (), counts, lacking=lacking)
 
 

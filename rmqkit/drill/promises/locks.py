@@ -30,7 +30,7 @@ class Lease(NamedTuple):
 
 class LocksExclusive:
     name = "locks-exclusive"
-    text = "with strict locks no two members of a group hold the lock of a queue at the same time"
+    text = "with strict locks, two members of a group never hold the lock of one queue at the same time"
 
     def applies(self, plan: Plan) -> bool:
         return plan.acting
@@ -49,7 +49,7 @@ class LocksExclusive:
             "worked on in turns": _in_turns(history),
         }
         lacking = "" if granted else "no lock was granted"
-        why = "locks are loose: what overlaps is counted" if not plan.strict_locks else ""
+        why = "lockMode is loose: overlapping leases are only counted" if not plan.strict_locks else ""
         return judged(len(asked), overlaps if plan.strict_locks else (), counts, lacking=lacking, why=why)
 
 
@@ -95,8 +95,8 @@ def _overlaps(found: list[Lease]) -> tuple[list[Broken], int]:
                 longest_ms = max(longest_ms, until_ms - lease.begin_ms)
                 group, broker, queue = lease.place
                 what = (
-                    f"{broker} queue {queue}, group {group}: {other.client} (by {other.node}) and {lease.client}"
-                    f" (by {lease.node}) both hold it from {lease.begin_ms} to {until_ms} ms"
+                    f"{broker} queue {queue}, group {group}: {other.client} (granted by {other.node}) and {lease.client}"
+                    f" (granted by {lease.node}) both hold the lock from {lease.begin_ms} to {until_ms} ms"
                 )
                 broken.append(Broken("", what))
         by_place[lease.place] = [*running, lease]

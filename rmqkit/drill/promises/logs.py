@@ -15,7 +15,7 @@ from rmqkit.drill.promises.facts import MASTER, allowed_ahead
 
 class LogsEqual:
     name = "logs-equal"
-    text = "master and slaves have the same bytes in their logs, up to the offset that all of them have"
+    text = "the logs of master and slaves have the same bytes, up to the offset that all of them have"
 
     def applies(self, plan: Plan) -> bool:
         return plan.replicas > 1
@@ -48,7 +48,9 @@ class LogsEqual:
         counts = {"pieces": facts, "bytes": size, "slaves ahead": len(ahead)}
         facts += len(ahead)
         lacking = "" if facts else "no slave's log could be compared"
-        why = "; ".join(f"{node} is ahead of its master, as may be: its log is left as it is" for node in ahead)
+        why = "; ".join(
+            f"{node} is ahead of its master, which this fault allows: its log is not compared" for node in ahead
+        )
         return judged(facts, broken, counts, lacking=lacking, why=why)
 
 

@@ -19,7 +19,7 @@ Place = tuple[str, int, int]
 
 class OffsetsStable:
     name = "offsets-stable"
-    text = "an offset of a queue is one message for ever and on every replica, and no offset is missing"
+    text = "an offset of a queue always means the same message, on every replica, and no offset is missing"
 
     def applies(self, plan: Plan) -> bool:
         return True
@@ -37,7 +37,7 @@ class OffsetsStable:
             place = (row.broker, row.queue, row.offset)
             other = claims.setdefault(place, row)
             if other.key != row.key:
-                what = f"{_where(row)} is this message, {_how(row)}, and was {other.key}, {_how(other)}"
+                what = f"{_where(row)} is this message ({_how(row)}) and also {other.key} ({_how(other)})"
                 broken.append(Broken(row.key, what))
         holes, places = _holes(history)
         counts = {"claims": facts, "places": len(claims), "queues read": len(places)}
@@ -58,7 +58,7 @@ def _holes(history: History) -> tuple[list[Broken], list[Row]]:
         there = found.get((row.client, row.broker, row.queue), set())
         missing = [offset for offset in range(int(row.extra.get("offset_min", 0)), row.offset) if offset not in there]
         if missing:
-            what = f"{row.client}: queue {row.queue} has nothing at {_ranges(missing)} (its end is {row.offset})"
+            what = f"{row.client}: queue {row.queue} has no message at {_ranges(missing)} (its end is {row.offset})"
             broken.append(Broken("", what))
     return broken, ends
 
@@ -80,7 +80,7 @@ def _where(row: Row) -> str:
 
 def _how(row: Row) -> str:
     if row.kind == "send":
-        return f"as its send was answered at {row.complete_ms} ms"
+        return f"answered at {row.complete_ms} ms"
     if row.kind == "deliver":
-        return f"as delivered at {row.complete_ms} ms"
-    return f"as {row.client} has it at the end"
+        return f"delivered at {row.complete_ms} ms"
+    return f"read from {row.client} at the end"

@@ -17,7 +17,7 @@ from rmqkit.drill.promises.facts import given_up
 
 class QueueOrder:
     name = "queue-order"
-    text = "each queue keeps the order of a writer's sends, and a group is first given its messages in that order"
+    text = "a queue keeps the order of each writer's sends, and first deliveries to a group follow that order"
 
     def applies(self, plan: Plan) -> bool:
         return True
@@ -34,7 +34,7 @@ class QueueOrder:
             place = (row.client, row.broker, row.queue)
             offset, before = last_sent.get(place, (-1, ""))
             if row.offset <= offset:
-                what = f"{row.client} sent it after {before}, which stands at {offset}; it stands at {row.offset}"
+                what = f"{row.client} sent it after {before} at offset {offset}, but it has offset {row.offset}"
                 broken.append(Broken(row.key, what))
             last_sent[place] = (row.offset, row.key)
         first = 0
@@ -47,7 +47,9 @@ class QueueOrder:
             seen.add((*place, row.offset))
             first += 1
             if row.offset < highest.get(place, -1):
-                what = f"group {place[0]} was first given offset {row.offset} of queue {row.queue} after {highest[place]}"
+                what = (
+                    f"offset {row.offset} of queue {row.queue} first came to group {place[0]} after offset {highest[place]}"
+                )
                 broken.append(Broken(row.key, what))
             highest[place] = max(highest.get(place, -1), row.offset)
         return judged(sends + first, broken, {"sends": sends, "first deliveries": first})

@@ -38,7 +38,7 @@ LATE_LOOK_MS = 5_000
 TOGETHER_MS = 2_000
 #: until one that is back is known to be
 BACK_MS = 1_000
-LACKING = "nobody whose offsets were seen served the group"
+LACKING = "no broker that served the group reported its offsets"
 REWINDING = (Harm.POWER_CUT, Harm.DISK_LOSS)
 
 #: group and queue of a broker
@@ -115,7 +115,7 @@ class Looks:
 
 class ProgressForward:
     name = "progress-forward"
-    text = "who takes over knows what groups had committed a second before, and a returning master what was committed since"
+    text = "a broker that takes over knows the offsets committed a second before, a returning master those committed since"
 
     def applies(self, plan: Plan) -> bool:
         return plan.acting
@@ -147,11 +147,17 @@ class ProgressForward:
         broken += _given_again(history, changes, sure, counts)
         if served and not changes:
             facts = sum(len(looks.kept(head.node)) for found in served.values() for head in found)
-            return judged(facts, (), counts, lacking="" if facts else LACKING, why="nobody took over")
+            return judged(facts, (), counts, lacking="" if facts else LACKING, why="no broker took over")
         fault = fault_of(history)
         lacking = "" if facts else LACKING
         if fault is not None and fault.harm in REWINDING:
-            return judged(facts, (), counts, lacking=lacking, why="what was given back is counted: messages may be gone")
+            return judged(
+                facts,
+                (),
+                counts,
+                lacking=lacking,
+                why="rolled back offsets are only counted: the fault may have taken the messages too",
+            )
         return judged(facts, broken, counts, lacking=lacking)
 
 
@@ -168,8 +174,8 @@ def changes_of(served: Mapping[str, Sequence[Head]]) -> list[Change]:
 def _told(change: Change, kept: Kept, least: int, sure_ms: int, begins: int) -> str:
     group, queue = kept
     return (
-        f"{change.after.node} begins at {change.after.begin_ms} ms with offset {begins} of group {group}, {change.broker}"
-        f" queue {queue}; {change.before.node} held {least} at {sure_ms} ms ({change.what})"
+        f"{change.what}: {change.after.node} serves from {change.after.begin_ms} ms with offset {begins} of group {group},"
+        f" {change.broker} queue {queue}; {change.before.node} held {least} at {sure_ms} ms"
     )
 
 
@@ -195,7 +201,7 @@ def _given_again(
             counts[f"given again at {change.what}"] += 1
             if row.offset < sure[change].get((group, row.queue), -1):
                 what = (
-                    f"group {group} was given it again at {row.complete_ms} ms, although it had committed beyond offset"
+                    f"redelivered to group {group} at {row.complete_ms} ms, although the group had committed past offset"
                     f" {row.offset} of {row.broker} queue {row.queue} more than a second before the {change.what}"
                 )
                 broken.append(Broken(row.key, what))

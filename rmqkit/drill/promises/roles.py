@@ -25,7 +25,7 @@ SILENT = (Harm.KILL, Harm.PAUSE, Harm.POWER_CUT, Harm.DISK_LOSS)
 
 class OneMaster:
     name = "one-master"
-    text = "never two nodes of a group append, and a slave acts only while it knows no smaller id that is alive"
+    text = "two brokers of a group never append at once, and a slave acts only while it sees no smaller broker id alive"
 
     def applies(self, plan: Plan) -> bool:
         return plan.acting
@@ -35,8 +35,8 @@ class OneMaster:
         broken: list[Broken] = []
         for span in seen:
             if span.acts and span.members and min(span.members) < span.broker_id:
-                told = f"{span.node} acts at {span.begin_ms} ms, although it takes id {min(span.members)} for alive"
-                broken.append(Broken("", told))
+                what = f"{span.node} acts as master at {span.begin_ms} ms"
+                broken.append(Broken("", f"{what}, although it sees broker id {min(span.members)} alive"))
         wrong, both_ms, after_ms = _overlaps(seen, history, 2 * plan.member_sync_ms + MARGIN_MS)
         broken += wrong
         broken += _stored_by_nobody(history)
@@ -49,7 +49,7 @@ class OneMaster:
             "master and acting at once, ms": both_ms,
             "of these without a fault, ms": after_ms,
         }
-        return judged(len(seen), broken, counts, lacking="" if seen else "no node told its role")
+        return judged(len(seen), broken, counts, lacking="" if seen else "no broker reported its role")
 
 
 def _overlaps(seen: list[Span], history: History, most_ms: int) -> tuple[list[Broken], int, int]:
@@ -71,14 +71,14 @@ def _overlaps(seen: list[Span], history: History, most_ms: int) -> tuple[list[Br
                 broken.append(Broken("", what))
                 continue
             if span.acts and other.acts:
-                what = f"{other.node} and {span.node} both act"
+                what = f"{other.node} and {span.node} both act as master"
             else:
                 what = f"{other.node} is {other.role} and {span.node} is {span.role}"
             both_ms += until_ms - span.begin_ms
             pair = (min(other.node, span.node), max(other.node, span.node))
             alone[pair] = alone.get(pair, 0) + outside(span.begin_ms, until_ms, windows)
             if alone[pair] > most_ms:
-                broken.append(Broken("", f"{what}, {alone[pair]} ms without a fault that could explain it"))
+                broken.append(Broken("", f"{what}, for {alone[pair]} ms that no fault explains"))
         open_.append(span)
     return broken, both_ms, sum(alone.values())
 
@@ -94,7 +94,8 @@ def _stored_by_nobody(history: History) -> list[Broken]:
         return []
     return [
         Broken(
-            row.key, f"acknowledged at {row.complete_ms} ms, while {fault.node} was gone: an acting master has stored it"
+            row.key,
+            f"acknowledged at {row.complete_ms} ms while {fault.node} was gone: an acting slave must have stored it",
         )
         for row in (*history.sends, *history.by_kind["delay"])
         if row.outcome == OK and row.broker == fault.broker and since_ms < row.invoke_ms and row.complete_ms < until_ms

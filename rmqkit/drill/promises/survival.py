@@ -18,7 +18,7 @@ from rmqkit.drill.promises.table import Where, cell
 
 class Survival:
     name = "acknowledged-survive"
-    text = "an acknowledged message is there afterwards, wherever the mode promises it"
+    text = "after the fault, every acknowledged message is stored where the mode promises it"
 
     def applies(self, plan: Plan) -> bool:
         return True
@@ -26,7 +26,7 @@ class Survival:
     def check(self, history: History, plan: Plan) -> Finding:
         fault = fault_of(history)
         if fault is None:
-            return judged(0, (), lacking="no fault is on record")
+            return judged(0, (), lacking="the history has no fault")
         masters, slaves = nodes_of(history)
         lacking = unfinished(history, masters) if masters else "no master was read"
         at_master = _keys(history, masters)
@@ -47,23 +47,25 @@ class Survival:
                 counts["only on a slave"] += 1
                 if told.where is not Where.MASTER:
                     continue
-                lost.append((row, "is on a slave only, although the mode promises it at the master"))
+                lost.append((row, "is stored on a slave only, although the mode promises it on the master"))
             elif told.where is Where.NOWHERE:
                 counts["lost where nothing is promised"] += 1
             else:
-                lost.append((row, "was read nowhere"))
+                lost.append((row, "is stored on no broker"))
         unknown = [row for row in history.sends if row.outcome == UNKNOWN]
         counts["unknown"] = len(unknown)
         counts["unknown, found"] = sum(row.key in at_master or row.key in at_slave for row in unknown)
         parts = split({row.key for row, _ in lost}, history.acknowledged)
         counts |= {f"lost {part}": count for part, count in parts.items() if count}
-        broken = [Broken(row.key, f"{row.status or 'SEND_OK'} at {row.complete_ms} ms, and {why}") for row, why in lost]
-        why = "" if counts["promised"] else "this mode promises nothing here: what was lost is only counted"
+        broken = [
+            Broken(row.key, f"answered {row.status or 'SEND_OK'} at {row.complete_ms} ms, but {why}") for row, why in lost
+        ]
+        why = "" if counts["promised"] else "the mode promises nothing under this fault: lost messages are only counted"
         return judged(counts["acknowledged"], broken if not lacking else (), counts, lacking=lacking, why=why)
 
 
 def split(lost: Iterable[str], acknowledged: Iterable[Row]) -> Mapping[str, int]:
-    """How many of the lost stand at the begin, in the middle and at the end of what their writers got acknowledged."""
+    """How many lost messages stand at the start, in the middle and at the end of their writers' acknowledged sends."""
     lost = set(lost)
     counts = {"prefix": 0, "middle": 0, "postfix": 0}
     by_writer: dict[str, list[str]] = {}

@@ -12,14 +12,14 @@ from rmqkit.drill.promises.contract import Broken, Finding, judged
 from rmqkit.drill.promises.facts import allowed_ahead, fault_of
 
 MARGIN_MS = 2_000
-REFUSED = "slaves are ahead of their master, as may be: a quorum that lacks them refuses puts until people have decided"
+REFUSED = "slaves are ahead of their master, which this fault allows: the quorum refuses puts until an operator decides"
 SLAVE_TIMEOUT_MS = 3_000
 SYNC_FLUSH_TIMEOUT_MS = 5_000
 
 
 class WaitsBounded:
     name = "waits-bounded"
-    text = "every send ends within its time: an answer, an error, or a timeout"
+    text = "every send ends within its time limit: with an answer, an error or a timeout"
 
     def applies(self, plan: Plan) -> bool:
         return True
@@ -43,7 +43,7 @@ class WaitsBounded:
                 limit_ms = min(limit_ms, answer_ms + MARGIN_MS)
             if took_ms > limit_ms:
                 ended = row.status or str(row.extra.get("error", row.outcome))
-                broken.append(Broken(row.key, f"took {took_ms} ms to end ({ended}), more than {limit_ms} ms"))
+                broken.append(Broken(row.key, f"ended after {took_ms} ms ({ended}); the limit is {limit_ms} ms"))
         counts = {"sends": len(history.sends), "longest ms": longest}
         counts |= {status: sum(row.status == status for row in history.sends) for status in limits}
         return judged(len(history.sends), broken, {name: count for name, count in counts.items() if count})
@@ -51,7 +51,7 @@ class WaitsBounded:
 
 class Recovers:
     name = "recovers"
-    text = "after the fault every writer is acknowledged again, every node serves, and every slave follows"
+    text = "after the fault every writer is acknowledged again, every broker serves, and every slave follows its master"
 
     def applies(self, plan: Plan) -> bool:
         return True
@@ -59,7 +59,7 @@ class Recovers:
     def check(self, history: History, plan: Plan) -> Finding:
         ended_ms = history.event_ms(FAULT_ENDS)
         if ended_ms is None:
-            return judged(0, (), lacking="the fault never ended")
+            return judged(0, (), lacking="the fault did not end")
         until_ms = ended_ms + plan.recover_max_ms
         first: dict[str, Row] = {}
         tried: dict[str, int] = {}
@@ -79,13 +79,13 @@ class Recovers:
             late = again.complete_ms > until_ms if again is not None else tried.get(writer)
             if late and not refused:
                 broken.append(
-                    Broken("", f"{writer} was not acknowledged within {plan.recover_max_ms} ms of the fault's end")
+                    Broken("", f"{writer} was not acknowledged within {plan.recover_max_ms} ms after the end of the fault")
                 )
         for end in history.by_kind["end"]:
             if end.outcome != OK:
                 broken.append(Broken("", f"{end.client} does not serve queue {end.queue}: {end.extra.get('error', '')}"))
         broken += _not_following(history, plan)
-        lacking = "" if first or broken or refused else "nobody sent anything after the fault"
+        lacking = "" if first or broken or refused else "no message was sent after the fault"
         counts = {"writers": len(writers), "slowest ms": slowest}
         return judged(len(first) + len(refused), broken, counts, lacking=lacking, why=REFUSED if refused else "")
 

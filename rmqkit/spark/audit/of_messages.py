@@ -12,14 +12,14 @@ SURVIVAL = Query(
     "acknowledged-survive",
     """
 SELECT run, CASE WHEN has_fault THEN acknowledged ELSE 0 END AS facts,
-  CASE WHEN has_fault THEN unread ELSE 'no fault is on record' END AS lacking
+  CASE WHEN has_fault THEN unread ELSE 'the history has no fault' END AS lacking
 FROM runs
 """,
     """
 SELECT p.run, array(p.op) AS ops, p.key,
-  concat(CASE p.status WHEN '' THEN 'SEND_OK' ELSE p.status END, ' at ', p.complete_ms, ' ms, and ',
-    CASE WHEN t.at_slave THEN 'is on a slave only, although the mode promises it at the master' ELSE 'was read nowhere' END
-  ) AS what
+  concat('answered ', CASE p.status WHEN '' THEN 'SEND_OK' ELSE p.status END, ' at ', p.complete_ms, ' ms, but ',
+    CASE WHEN t.at_slave THEN 'is stored on a slave only, although the mode promises it on the master'
+    ELSE 'is stored on no broker' END) AS what
 FROM promised p JOIN runs r ON p.run = r.run LEFT JOIN there t ON p.run = t.run AND p.key = t.key
 WHERE p.kind = 'send' AND p.outcome = 'ok' AND r.unread = '' AND NOT coalesce(t.at_master, false)
   AND CASE WHEN t.at_slave THEN p.where_kept = 'master' ELSE p.where_kept <> 'nowhere' END
@@ -36,7 +36,7 @@ WITH sent AS (SELECT run, key, max_by(value, op) AS value FROM sends GROUP BY ru
 )
 SELECT s.run, array(s.op) AS ops, s.key,
   concat(s.how, ' at ', s.complete_ms, ' ms (', s.broker, ' queue ', s.queue, ' offset ', s.offset, ')',
-    CASE WHEN m.key IS NULL THEN ', and nobody sent it'
+    CASE WHEN m.key IS NULL THEN ', but was never sent'
     ELSE concat(' with another body (checksum ', s.value, ', not ', m.value, ')') END) AS what
 FROM seen s LEFT JOIN sent m ON s.run = m.run AND s.key = m.key
 WHERE m.key IS NULL OR m.value <> s.value
@@ -57,7 +57,7 @@ DELIVERED = Query(
 WITH {_WANTED}, counted AS (SELECT run, count(*) AS messages FROM wanted GROUP BY run),
   teams_of AS (SELECT run, count(*) AS number FROM teams GROUP BY run)
 SELECT r.run, coalesce(c.messages, 0) * coalesce(t.number, 0) AS facts,
-  CASE WHEN r.unread <> '' THEN r.unread WHEN t.number IS NULL THEN 'no consumer was given anything' ELSE '' END AS lacking
+  CASE WHEN r.unread <> '' THEN r.unread WHEN t.number IS NULL THEN 'no consumer received a message' ELSE '' END AS lacking
 FROM runs r LEFT JOIN counted c ON r.run = c.run LEFT JOIN teams_of t ON r.run = t.run
 """,
     f"""
@@ -79,7 +79,7 @@ WITH {_WANTED}, missing AS (
   ON m.run = p.run AND m.group_name = p.group_name AND s.broker = p.broker AND s.queue = p.queue AND s.offset = p.offset
   GROUP BY m.run, m.group_name, m.key HAVING bool_and(p.run IS NOT NULL)
 )
-SELECT m.run, array(m.op) AS ops, m.key, concat('group ', m.group_name, ' was never given it') AS what
+SELECT m.run, array(m.op) AS ops, m.key, concat('was not delivered to group ', m.group_name) AS what
 FROM missing m LEFT ANTI JOIN excused e ON m.run = e.run AND m.group_name = e.group_name AND m.key = e.key
 """,
 )
@@ -110,11 +110,11 @@ WITH {_ORDERED}, sent_after AS (
   )) AS highest FROM given
 )
 SELECT run, array(before.op, op) AS ops, key,
-  concat(client, ' sent it after ', before.key, ', which stands at ', before.offset, '; it stands at ', offset) AS what
+  concat(client, ' sent it after ', before.key, ' at offset ', before.offset, ', but it has offset ', offset) AS what
 FROM sent_after WHERE offset <= before.offset
 UNION ALL
 SELECT run, array(op), key,
-  concat('group ', group_name, ' was first given offset ', offset, ' of queue ', queue, ' after ', highest)
+  concat('offset ', offset, ' of queue ', queue, ' first came to group ', group_name, ' after offset ', highest)
 FROM given_after WHERE offset < highest
 """,
 )
@@ -132,8 +132,8 @@ all_claims AS (
 )
 """
 _HOW = """
-CASE {0}.told WHEN 1 THEN concat('as its send was answered at ', {0}.complete_ms, ' ms')
-  WHEN 2 THEN concat('as delivered at ', {0}.complete_ms, ' ms') ELSE concat('as ', {0}.client, ' has it at the end') END
+CASE {0}.told WHEN 1 THEN concat('answered at ', {0}.complete_ms, ' ms')
+  WHEN 2 THEN concat('delivered at ', {0}.complete_ms, ' ms') ELSE concat('read from ', {0}.client, ' at the end') END
 """
 
 STABLE = Query(
@@ -166,11 +166,11 @@ WITH {_CLAIMS}, doubtful AS (
   FROM steps WHERE offset > next GROUP BY run, op
 )
 SELECT c.run, array(c.first.op, c.op) AS ops, c.key, concat(c.broker, ' queue ', c.queue, ' offset ', c.offset,
-  ' is this message, ', {_HOW.format("c")}, ', and was ', c.first.key, ', ', {_HOW.format("c.first")}) AS what
+  ' is this message (', {_HOW.format("c")}, ') and also ', c.first.key, ' (', {_HOW.format("c.first")}, ')') AS what
 FROM compared c WHERE c.key <> c.first.key
 UNION ALL
 SELECT w.run, array(w.op), '',
-  concat(w.client, ': queue ', w.queue, ' has nothing at ', h.ranges, ' (its end is ', w.offset, ')')
+  concat(w.client, ': queue ', w.queue, ' has no message at ', h.ranges, ' (its end is ', w.offset, ')')
 FROM holes h JOIN whole w ON h.run = w.run AND h.op = w.op
 """,
 )

@@ -22,7 +22,8 @@ aggregate(reverse(array_sort(filter(r.broken, b -> b.node = l.client))), l.befor
 COMMITS = Query(
     "commits-forward",
     """
-SELECT run, committed AS facts, CASE committed WHEN 0 THEN 'no node told an offset of the groups' ELSE '' END AS lacking
+SELECT run, committed AS facts,
+  CASE committed WHEN 0 THEN 'no broker reported an offset of the groups' ELSE '' END AS lacking
 FROM runs
 """,
     f"""
@@ -51,14 +52,14 @@ WITH held AS (
   WHERE h.is_last AND h.final AND h.complete_ms >= r.load_ends_ms GROUP BY h.run, h.group_name, h.broker, h.queue
 )
 SELECT run, array(before.op, op) AS ops, '' AS key,
-  concat(who, ' went from ', before.offset, ' back to ', offset, ' at ', complete_ms, ' ms') AS what
+  concat(who, ': the offset decreased from ', before.offset, ' to ', offset, ' at ', complete_ms, ' ms') AS what
 FROM back WHERE boot <=> before.boot
 UNION ALL
-SELECT run, array(op), '', concat(who, ' came back with ', offset, ', although it held ', least, ' more than ', saved_ms,
-  ' ms before its end') FROM written WHERE offset < least
+SELECT run, array(op), '', concat(who, ': restarted with offset ', offset, ', although it held ', least, ' more than ',
+  saved_ms, ' ms before it ended') FROM written WHERE offset < least
 UNION ALL
 SELECT run, transform(looks, l -> l.op), '', concat('group ', group_name, ', ', broker, ' queue ', queue,
-  ': the replicas hold ', array_join(transform(looks, l -> concat(l.client, ' ', l.offset)), ', '))
+  ': the replicas hold different offsets: ', array_join(transform(looks, l -> concat(l.client, ' ', l.offset)), ', '))
 FROM quiet WHERE different > 1
 """,
 )
@@ -126,7 +127,8 @@ WITH timed AS (
     ) + {MARGIN_MS} AS limit_ms
   FROM sends s JOIN runs r ON s.run = r.run
 )
-SELECT run, array(op) AS ops, key, concat('took ', took_ms, ' ms to end (', ended, '), more than ', limit_ms, ' ms') AS what
+SELECT run, array(op) AS ops, key,
+  concat('ended after ', took_ms, ' ms (', ended, '); the limit is ', limit_ms, ' ms') AS what
 FROM timed WHERE took_ms > limit_ms
 """,
 )
@@ -145,7 +147,7 @@ WITH {_WRITERS}, judged AS (
     AND CASE WHEN w.again_ms IS NULL THEN w.has_tried ELSE w.again_ms > r.ended_ms + r.recover_max_ms END
 )
 SELECT run, array(last_op) AS ops, '' AS key,
-  concat(client, ' was not acknowledged within ', recover_max_ms, ' ms of the fault\\'s end') AS what FROM judged
+  concat(client, ' was not acknowledged within ', recover_max_ms, ' ms after the end of the fault') AS what FROM judged
 UNION ALL
 SELECT e.run, array(e.op), '', concat(e.client, ' does not serve queue ', e.queue, ': ', coalesce(e.error, ''))
 FROM ends e JOIN runs r ON e.run = r.run WHERE e.outcome <> 'ok' AND r.ended_ms IS NOT NULL
@@ -162,8 +164,8 @@ RECOVERS = Query(
     f"""
 WITH {_WRITERS}, again AS (SELECT run, count(again_ms) AS writers FROM writers GROUP BY run)
 SELECT r.run, CASE WHEN r.ended_ms IS NULL THEN 0 ELSE coalesce(a.writers, 0) + size(r.refusing) END AS facts,
-  CASE WHEN r.ended_ms IS NULL THEN 'the fault never ended'
-    WHEN coalesce(a.writers, 0) = 0 AND size(r.refusing) = 0 THEN 'nobody sent anything after the fault'
+  CASE WHEN r.ended_ms IS NULL THEN 'the fault did not end'
+    WHEN coalesce(a.writers, 0) = 0 AND size(r.refusing) = 0 THEN 'no message was sent after the fault'
     ELSE '' END AS lacking
 FROM runs r LEFT JOIN again a ON r.run = a.run
 """,

@@ -41,7 +41,8 @@ ONE_MASTER = Query(
     "one-master",
     f"""
 WITH {_SPANS}, counted AS (SELECT run, count(*) AS facts FROM spans GROUP BY run)
-SELECT r.run, coalesce(c.facts, 0) AS facts, CASE WHEN c.facts IS NULL THEN 'no node told its role' ELSE '' END AS lacking
+SELECT r.run, coalesce(c.facts, 0) AS facts,
+  CASE WHEN c.facts IS NULL THEN 'no broker reported its role' ELSE '' END AS lacking
 FROM runs r LEFT JOIN counted c ON r.run = c.run
 """,
     f"""
@@ -64,20 +65,20 @@ WITH {_SPANS}, serving AS (
   UNION ALL SELECT run, op, key, outcome, broker, invoke_ms, complete_ms FROM delays
 )
 SELECT run, array(op) AS ops, '' AS key,
-  concat(node, ' acts at ', begin_ms, ' ms, although it takes id ', array_min(members), ' for alive') AS what
+  concat(node, ' acts as master at ', begin_ms, ' ms, although it sees broker id ', array_min(members), ' alive') AS what
 FROM spans WHERE role = 'acting' AND array_min(members) < broker_id
 UNION ALL
 SELECT run, array(first_op, op), '',
   concat(first_node, ' and ', node, ' both append from ', begin_ms, ' to ', until_ms, ' ms')
 FROM both WHERE NOT is_counted
 UNION ALL
-SELECT run, array(first_op, op), '', concat(CASE WHEN both_act THEN concat(first_node, ' and ', node, ' both act')
+SELECT run, array(first_op, op), '', concat(CASE WHEN both_act THEN concat(first_node, ' and ', node, ' both act as master')
     ELSE concat(first_node, ' is ', first_role, ' and ', node, ' is ', role) END,
-  ', ', alone_ms, ' ms without a fault that could explain it')
+  ', for ', alone_ms, ' ms that no fault explains')
 FROM alone WHERE alone_ms > at_once_max_ms
 UNION ALL
-SELECT a.run, array(a.op), a.key, concat('acknowledged at ', a.complete_ms, ' ms, while ', r.fault_node,
-  ' was gone: an acting master has stored it')
+SELECT a.run, array(a.op), a.key, concat('acknowledged at ', a.complete_ms, ' ms while ', r.fault_node,
+  ' was gone: an acting slave must have stored it')
 FROM answers a JOIN runs r ON a.run = r.run AND r.is_silent AND a.broker = r.fault_broker
 WHERE a.outcome = 'ok' AND r.bites_ms < a.invoke_ms AND a.complete_ms < r.ended_ms
 """,
@@ -88,8 +89,9 @@ LOCKS = Query(
     "SELECT run, locks AS facts, CASE granted WHEN 0 THEN 'no lock was granted' ELSE '' END AS lacking FROM runs",
     """
 SELECT a.run, array(a.op, b.op) AS ops, '' AS key,
-  concat(a.broker, ' queue ', a.queue, ', group ', a.group_name, ': ', a.client, ' (by ', a.node, ') and ', b.client,
-    ' (by ', b.node, ') both hold it from ', b.begin_ms, ' to ', least(a.end_ms, b.end_ms), ' ms') AS what
+  concat(a.broker, ' queue ', a.queue, ', group ', a.group_name, ': ', a.client, ' (granted by ', a.node, ') and ',
+    b.client, ' (granted by ', b.node, ') both hold the lock from ',
+    b.begin_ms, ' to ', least(a.end_ms, b.end_ms), ' ms') AS what
 FROM leases a JOIN leases b ON a.run = b.run AND a.group_name = b.group_name AND a.broker = b.broker AND a.queue = b.queue
   AND a.client <> b.client AND a.number < b.number AND a.end_ms > b.begin_ms
 JOIN runs r ON a.run = r.run AND r.is_strict
@@ -130,23 +132,23 @@ FROM runs r LEFT JOIN sent s ON r.run = s.run
 """,
     f"""
 WITH {_DUES}
-SELECT run, array(op) AS ops, key, concat('delivered at ', complete_ms, ' ms, and ',
-  CASE WHEN last IS NULL THEN 'nobody sent it'
-    ELSE concat('with another body (checksum ', value, ', not ', last.value, ')') END) AS what
+SELECT run, array(op) AS ops, key, concat('delivered at ', complete_ms, ' ms, but ',
+  CASE WHEN last IS NULL THEN 'was never sent'
+    ELSE concat('has another body (checksum ', value, ', not ', last.value, ')') END) AS what
 FROM given WHERE NOT is_sent
 UNION ALL
 SELECT g.run, array(g.last.op, g.op), g.key,
-  concat('delivered at ', g.complete_ms, ' ms, ', g.last.due_ms - g.complete_ms, ' ms before its time')
+  concat('delivered at ', g.complete_ms, ' ms, ', g.last.due_ms - g.complete_ms, ' ms before it was due')
 FROM given g JOIN runs r ON g.run = r.run
 WHERE g.is_sent AND g.last.due_ms - g.complete_ms > {EARLY_MS} AND (r.jumped_ms IS NULL OR g.complete_ms < r.jumped_ms)
 UNION ALL
-SELECT l.run, array(l.op), l.key, concat(CASE l.status WHEN '' THEN 'SEND_OK' ELSE l.status END, ' at ', l.complete_ms,
-  ' ms, and was never delivered')
+SELECT l.run, array(l.op), l.key, concat('answered ', CASE l.status WHEN '' THEN 'SEND_OK' ELSE l.status END, ' at ',
+  l.complete_ms, ' ms, but never delivered')
 FROM late l LEFT JOIN promised p ON l.run = p.run AND l.op = p.op AND p.kind = 'delay'
 WHERE coalesce(p.where_kept, 'master') = 'master'
 UNION ALL
 SELECT a.run, array(a.before.op, a.op), a.key,
-  concat('released ', a.before.who, ' and again ', a.who, '; nothing between them explains it')
+  concat('released ', a.before.who, ' and again ', a.who, '; no fault or takeover explains the second release')
 FROM again a JOIN runs r ON a.run = r.run
 WHERE a.before IS NOT NULL
   AND NOT exists(r.allowed, s -> s.since_ms <= a.before.stored_ms AND a.before.stored_ms <= s.until_ms)
@@ -207,14 +209,14 @@ WITH {_CHANGES}, judged AS (SELECT run FROM runs WHERE NOT has_fault OR harm NOT
   WHERE g.time > 1 GROUP BY g.run, g.op
 )
 SELECT s.run, filter(array(s.least_op, s.begin_op), op -> op IS NOT NULL) AS ops, '' AS key,
-  concat(s.change.after, ' begins at ', s.change.begin_ms, ' ms with offset ', s.begins, ' of group ', s.group_name, ', ',
-    s.change.broker, ' queue ', s.queue, '; ', s.change.before, ' held ', s.least, ' at ', s.change.sure_ms, ' ms (',
-    s.change.what, ')') AS what
+  concat(s.change.what, ': ', s.change.after, ' serves from ', s.change.begin_ms, ' ms with offset ', s.begins,
+    ' of group ', s.group_name, ', ', s.change.broker, ' queue ', s.queue, '; ', s.change.before, ' held ', s.least, ' at ',
+    s.change.sure_ms, ' ms') AS what
 FROM sure s LEFT SEMI JOIN judged j ON s.run = j.run
 WHERE s.begins < s.least
 UNION ALL
 SELECT a.run, filter(array(s.least_op, a.op), op -> op IS NOT NULL), a.key,
-  concat('group ', a.group_name, ' was given it again at ', a.complete_ms, ' ms, although it had committed beyond offset ',
+  concat('redelivered to group ', a.group_name, ' at ', a.complete_ms, ' ms, although the group had committed past offset ',
     a.offset, ' of ', a.broker, ' queue ', a.queue, ' more than a second before the ', a.change.what)
 FROM again a LEFT SEMI JOIN judged j ON a.run = j.run JOIN sure s
 ON a.run = s.run AND a.change.number = s.number AND a.group_name = s.group_name AND a.queue = s.queue
