@@ -12,6 +12,8 @@ import urllib.request
 
 import pytest
 
+from rmqkit import node
+
 NODE = [sys.executable, "-m", "rmqkit.node"]
 
 
@@ -74,29 +76,29 @@ def settings(**values):
 
 
 def test_a_node_is_ready_and_stops_cleanly(shell):
-    with Running(shell, *nameserver_words(shell)) as node:
-        port = int(re.search(r"remoting_port=(\d+)", node.ready())[1])
+    with Running(shell, *nameserver_words(shell)) as running:
+        port = int(re.search(r"remoting_port=(\d+)", running.ready())[1])
         socket.create_connection(("127.0.0.1", port), 5).close()
-        node.process.send_signal(signal.SIGTERM)
-        assert node.process.wait(20) == 0
+        running.process.send_signal(signal.SIGTERM)
+        assert running.process.wait(20) == 0
 
 
 def test_a_broker_that_may_choose_takes_two_ports_that_belong_together(shell):
-    with Running(shell, *broker_words(shell), "--log-format", "json") as node:
-        ready = json.loads(node.ready())["fields"]
+    with Running(shell, *broker_words(shell), "--log-format", "json") as running:
+        ready = json.loads(running.ready())["fields"]
         assert ready["vip_port"] == ready["remoting_port"] - 2
         for port in (ready["remoting_port"], ready["vip_port"]):
             socket.create_connection(("127.0.0.1", port), 5).close()
-        node.process.send_signal(signal.SIGTERM)
-        assert node.process.wait(20) == 0
+        running.process.send_signal(signal.SIGTERM)
+        assert running.process.wait(20) == 0
 
 
 def test_a_node_loads_nothing_of_the_command_line(shell):
     command = [sys.executable, "-X", "importtime", "-m", "rmqkit.node"]
-    with Running(shell, *broker_words(shell), command=command) as node:
-        node.ready()
-        node.process.send_signal(signal.SIGTERM)
-        lines = [*node.lines, *node.process.stderr]
+    with Running(shell, *broker_words(shell), command=command) as running:
+        running.ready()
+        running.process.send_signal(signal.SIGTERM)
+        lines = [*running.lines, *running.process.stderr]
     modules = {line.rpartition("|")[2].strip().split(".")[0] for line in lines if line.startswith("import time:")}
     assert "rmqkit" in modules
     assert modules & {"typer", "rich", "psutil", "click", "pydantic", "tomli_w", "h11", "prometheus_client"} == set()
@@ -110,14 +112,14 @@ def scraped(port):
 def test_a_node_with_metrics_is_scraped(shell):
     own = settings(metricsExporterType="PROM", metricsPromExporterPort=0, metricsPromExporterHost="127.0.0.1")
     for words, name in ((broker_words(shell), "rocketmq_topic_number"), (nameserver_words(shell), "rmqkit_topics")):
-        with Running(shell, *words, *own) as node:
-            port = int(re.search(r"metrics_port=(\d+)", node.ready())[1])
+        with Running(shell, *words, *own) as running:
+            port = int(re.search(r"metrics_port=(\d+)", running.ready())[1])
             assert f"# TYPE {name} gauge" in scraped(port)
             # A scraper that stays connected does not keep the node from stopping.
             with socket.create_connection(("127.0.0.1", port), 5) as idle:
                 idle.sendall(b"GET /metrics")
-                node.process.send_signal(signal.SIGTERM)
-                assert node.process.wait(20) == 0
+                running.process.send_signal(signal.SIGTERM)
+                assert running.process.wait(20) == 0
 
 
 def test_a_taken_metrics_port_is_told(shell):
@@ -138,7 +140,7 @@ def test_a_log_of_json_is_json_to_its_end(shell):
 
 def test_a_log_file_is_rotated(shell):
     own = settings(logFileSizeMax=4096, logFilesMax=2, forceRegister="false")
-    with Running(shell, *broker_words(shell), *own, "--log-file", "own.log") as node:
+    with Running(shell, *broker_words(shell), *own, "--log-file", "own.log") as running:
         log = shell.home / "own.log"
         port = int(
             re.search(
@@ -149,8 +151,8 @@ def test_a_log_file_is_rotated(shell):
             with socket.create_connection(("127.0.0.1", port), 5) as garbage:
                 garbage.sendall(b"GET / HTTP/1.1\r\n\r\n")
                 garbage.recv(100)
-        node.process.send_signal(signal.SIGTERM)
-        assert node.process.wait(20) == 0
+        running.process.send_signal(signal.SIGTERM)
+        assert running.process.wait(20) == 0
     assert sorted(path.name for path in shell.home.glob("own.log*")) == ["own.log", "own.log.1", "own.log.2"]
     assert all(path.stat().st_size <= 4096 for path in shell.home.glob("own.log*"))
 
@@ -167,20 +169,20 @@ def test_the_console_commands_run_the_same_node(shell):
     from tests.cli.conftest import COMMAND
 
     for words in (("nameserver", "run", *nameserver_words(shell)[2:]), ("broker", "run", *broker_words(shell))):
-        with Running(shell, *words, command=COMMAND) as node:
-            node.ready()
-            node.process.send_signal(signal.SIGINT)
-            assert node.process.wait(20) == 0
+        with Running(shell, *words, command=COMMAND) as running:
+            running.ready()
+            running.process.send_signal(signal.SIGINT)
+            assert running.process.wait(20) == 0
 
 
 def test_a_node_ends_when_its_lifeline_does(shell):
     reading, writing = os.pipe()
     os.set_inheritable(reading, True)
-    with Running(shell, *nameserver_words(shell), "--lifeline", reading, pass_fds=(reading,)) as node:
+    with Running(shell, *nameserver_words(shell), "--lifeline", reading, pass_fds=(reading,)) as running:
         os.close(reading)
-        node.ready()
+        running.ready()
         os.close(writing)
-        node.process.wait(20)
+        running.process.wait(20)
 
 
 def refused(shell, *words, code, command=NODE):
@@ -200,8 +202,8 @@ def test_a_taken_port_is_told_with_its_owner(shell):
 
 
 def test_a_store_in_use_is_told(shell):
-    with Running(shell, *broker_words(shell)) as node:
-        node.ready()
+    with Running(shell, *broker_words(shell)) as running:
+        running.ready()
         told = refused(shell, *broker_words(shell), code=1)
     assert str(shell.home / "store") in told
     assert "in use" in told
@@ -233,15 +235,22 @@ def test_a_store_that_cannot_be_made_is_told(shell):
         (("--nonsense",), "--nonsense"),
     ],
 )
-def test_wrong_settings_are_one_line_and_exit_code_2(shell, words, says):
-    (shell.home / "broken.toml").write_text("a = = 1")
-    assert says in refused(shell, *words, code=2)
+def test_wrong_settings_are_one_line_and_exit_code_2(tmp_path, monkeypatch, capsys, words, says):
+    """In this process: they are found before anything has started."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "broken.toml").write_text("a = = 1")
+    with pytest.raises(SystemExit) as ended:
+        sys.exit(node.run(node.parse_options(words)))
+    told = capsys.readouterr().err.splitlines()
+    assert (ended.value.code, len(told)) == (2, 1)
+    assert told[0].startswith("error: ")
+    assert says in told[0]
 
 
 def test_a_broker_address_may_be_a_name(shell):
-    with Running(shell, *broker_words(shell, brokerIP1="localhost")) as node:
-        node.ready()
-        assert any("address=127.0.0.1:" in line for line in node.lines)
+    with Running(shell, *broker_words(shell, brokerIP1="localhost")) as running:
+        running.ready()
+        assert any("address=127.0.0.1:" in line for line in running.lines)
 
 
 def test_damaged_files_are_named_and_left_as_they_are(shell):
@@ -258,5 +267,5 @@ def test_an_apache_conf_is_taken_as_it_is(shell):
         "brokerRole = ASYNC_MASTER\nflushDiskType = ASYNC_FLUSH\nlistenPort=0\nbrokerIP1=127.0.0.1\n"
         f"storePathRootDir={shell.home / 'store'}\n"
     )
-    with Running(shell, "-c", "broker.conf") as node:
-        assert "broker-x-0 ready" in node.ready()
+    with Running(shell, "-c", "broker.conf") as running:
+        assert "broker-x-0 ready" in running.ready()

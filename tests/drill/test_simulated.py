@@ -17,7 +17,8 @@ from rmqkit.drill.sim_plans import fault_of_plan, plan_of_seed, rewinds
 from tools.drills import simulate
 
 KEPT = Path(__file__).with_name("seeds.toml")
-HANDFUL = range(1, 6)
+HANDFUL = (1, 2)
+MORE = range(3, 6)
 #: seeds that find a defect with little work, and the defect
 FOUND = {
     "ack-before-sync": 5,
@@ -36,7 +37,12 @@ FOUND = {
 
 
 @pytest.mark.parametrize(
-    ("family", "seed"), [*[(simulated.REPLICAS, seed) for seed in HANDFUL], *simulated.kept_seeds(KEPT)]
+    ("family", "seed"),
+    [
+        *[(simulated.REPLICAS, seed) for seed in HANDFUL],
+        *[pytest.param(simulated.REPLICAS, seed, marks=pytest.mark.long) for seed in MORE],
+        *simulated.kept_seeds(KEPT),
+    ],
 )
 def test_a_seed_keeps_every_promise(family, seed):
     done = simulated.simulate(seed, family=family)

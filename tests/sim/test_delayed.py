@@ -156,7 +156,7 @@ def test_a_clean_restart_repeats_nothing():
     assert not finish(cluster, delayer, listener)
 
 
-@pytest.mark.parametrize("seed", [4, 5])
+@pytest.mark.parametrize("seed", [4, pytest.param(5, marks=pytest.mark.long)])
 def test_a_power_cut_loses_none_with_sync_flush(seed):
     """The progress is saved only over what is durable: the original is there as long as its copy may be lost."""
     cluster, delayer, _ = story(seed, flushDiskType="SYNC_FLUSH")

@@ -155,7 +155,7 @@ def test_the_master_s_power_loses_nothing_when_the_slave_has_it():
     assert len(producer.acknowledged) > 300
 
 
-@pytest.mark.parametrize("seed", range(200, 203))
+@pytest.mark.parametrize("seed", [200, *(pytest.param(seed, marks=pytest.mark.long) for seed in (201, 202))])
 def test_random_faults_lose_nothing_that_was_acknowledged(seed):
     dice = Random(f"{seed}/faults")
     cluster, producer, consumer = started(seed, replicas=dice.choice([2, 3]), every_ms=200)

@@ -1,6 +1,6 @@
 """A power loss after every disk operation of a store's life, with every combination of what the disk may have kept.
 
-`make test` looks at a fixed sample, `make crash` (RMQKIT_CRASH_SHARE=1) at all of it, on all cores.
+`make test` checks every 59th image, `make test-long` every 29th, `make crash` (RMQKIT_CRASH_SHARE=1) all, on all cores.
 """
 
 import os
@@ -12,7 +12,7 @@ import pytest
 
 from tests.store.crash_lives import LIVES
 
-SHARE = int(os.environ.get("RMQKIT_CRASH_SHARE", "29"))
+SHARES = [int(os.environ.get("RMQKIT_CRASH_SHARE", "59")), pytest.param(29, marks=pytest.mark.long)]
 MASTER_MIN = {"synced": 80, "pages": 1900, "stale": 380, "names": 240, "torn": 110, "changes": 8, "flip": 3500, "kill": 40}
 #: images of each life by kind: fewer, and the enumeration has become empty
 IMAGES_MIN = {
@@ -33,17 +33,18 @@ def part_of(name: str, share: int, part: int) -> tuple[int, dict[str, int], int,
     return len(work.operations), dict(check.counts), check.refused, check.broken
 
 
-def parts_of(name: str) -> list[tuple[int, dict[str, int], int, list[str]]]:
-    workers = min(4, os.cpu_count() or 1) if SHARE == 1 else 1
+def parts_of(name: str, share: int) -> list[tuple[int, dict[str, int], int, list[str]]]:
+    workers = min(4, os.cpu_count() or 1) if share == 1 else 1
     if workers == 1:
-        return [part_of(name, SHARE, 0)]
+        return [part_of(name, share, 0)]
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
         return list(pool.map(part_of, [name] * workers, [workers] * workers, range(workers)))
 
 
+@pytest.mark.parametrize("share", SHARES)
 @pytest.mark.parametrize("name", LIVES)
-def test_every_image_recovers(name):
-    parts = parts_of(name)
+def test_every_image_recovers(name, share):
+    parts = parts_of(name, share)
     counts = sum((Counter(counts) for _, counts, _, _ in parts), Counter())
     broken = [sentence for *_, sentences in parts for sentence in sentences]
     refused = sum(refused for _, _, refused, _ in parts)
@@ -53,9 +54,9 @@ def test_every_image_recovers(name):
         f"{refused} refused for damage below the synced end, {len(broken)} broken"
     )
     assert broken == []
-    assert counts.total() >= sum(IMAGES_MIN[name].values()) * 3 // (SHARE * 4)
+    assert counts.total() >= sum(IMAGES_MIN[name].values()) * 3 // (share * 4)
     for kind, count in IMAGES_MIN[name].items():
-        assert counts[kind] >= (count if SHARE == 1 else count // (SHARE * 3)), kind
+        assert counts[kind] >= (count if share == 1 else count // (share * 3)), kind
 
 
 def test_the_lives_meet_what_they_are_for():
