@@ -51,7 +51,7 @@ class BrokerIdentity:
         allowed=_NAME_WORDS,
     )
     broker_id: int = key(
-        "brokerId", 0, "0 is the master of its group; a master is 0 whatever is written", type=Type.LONG, low=-1
+        "brokerId", 0, "0 is the master of its group; a master has 0 whatever is configured", type=Type.LONG, low=-1
     )
     broker_role: BrokerRole = key(
         "brokerRole",
@@ -126,7 +126,7 @@ class TopicDefaults:
     )
     auto_create_topic_enable: bool = key("autoCreateTopicEnable", True, "a send to a new topic creates it", live=True)
     auto_create_subscription_group: bool = key(
-        "autoCreateSubscriptionGroup", True, "a new consumer group is created when it first shows up", live=True
+        "autoCreateSubscriptionGroup", True, "a new consumer group is created when its first member connects", live=True
     )
     cluster_topic_enable: bool = key("clusterTopicEnable", True, "the topic named after the cluster may be written")
     broker_topic_enable: bool = key("brokerTopicEnable", True, "the topic named after the broker may be written")
@@ -147,7 +147,7 @@ class TopicDefaults:
     clear_retry_topic_when_delete_topic: bool = key(
         "clearRetryTopicWhenDeleteTopic",
         True,
-        "with a topic go the retry topics that pop consumption made for it",
+        "deleting a topic also deletes the retry topics that pop consumption made for it",
         live=True,
     )
     enable_split_metadata: bool = key(
@@ -186,7 +186,7 @@ class PullSettings:
     short_polling_time_ms: int = key(
         "shortPollingTimeMills",
         1000,
-        "how long it waits when longPollingEnable is off, in ms",
+        "ms that such a pull waits when longPollingEnable is off",
         type=Type.LONG,
         low=0,
         live=True,
@@ -244,13 +244,13 @@ class FilterSettings:
     enable_calc_filter_bit_map: bool = key(
         "enableCalcFilterBitMap",
         False,
-        "with enableConsumeQueueExt: who wants a message is worked out when it comes, and pulls by SQL92 read no others",
+        "with enableConsumeQueueExt: filters are evaluated when a message arrives, so pulls by SQL92 read only matches",
         live=True,
     )
     filter_support_retry: bool = key(
         "filterSupportRetry",
         False,
-        "a subscription to a retry topic by an expression filters by the one of the message's own topic",
+        "a subscription to a retry topic by an expression uses that of the message's own topic",
         live=True,
     )
     expect_consumer_num_use_filter: int = key(
@@ -274,7 +274,7 @@ class Registration:
     """How a broker registers with its name servers, and how long it remembers its own clients."""
 
     register_broker_timeout_ms: int = key(
-        "registerBrokerTimeoutMills", 24_000, "how long a name server may take to answer one, in ms", low=1, live=True
+        "registerBrokerTimeoutMills", 24_000, "ms that a name server may take to answer a registration", low=1, live=True
     )
     register_name_server_period_ms: int = key(
         "registerNameServerPeriod",
@@ -289,7 +289,7 @@ class Registration:
     channel_expired_timeout_ms: int = key(
         "channelExpiredTimeout",
         120_000,
-        "a client without a heartbeat for so long is forgotten, in ms",
+        "ms without a heartbeat after which a client is removed",
         type=Type.LONG,
         low=1000,
         area="Clients and consumer offsets",
@@ -298,7 +298,7 @@ class Registration:
     notify_consumer_ids_changed_enable: bool = key(
         "notifyConsumerIdsChangedEnable",
         True,
-        "members of a group are told when it changes",
+        "members of a group are notified when it changes",
         area="Clients and consumer offsets",
         live=True,
     )
@@ -309,7 +309,7 @@ class OffsetSettings:
     """Consumer offsets."""
 
     flush_consumer_offset_interval_ms: int = key(
-        "flushConsumerOffsetInterval", 5000, "consumer offsets are written to disk so often, in ms", low=100, live=True
+        "flushConsumerOffsetInterval", 5000, "ms between two writes of the consumer offsets", low=100, live=True
     )
     use_server_side_reset_offset: bool = key(
         "useServerSideResetOffset", True, "resetting a group's offset works without its consumers' help", live=True
@@ -363,7 +363,7 @@ class Coordination:
     lock_mode: str = key(
         "lockMode",
         "loose",
-        "who grants the locks of ordered consumption: `loose` (this broker alone), `strict` (a quorum of the group), or "
+        "what grants the locks of ordered consumption: `loose` (this broker alone), `strict` (a quorum of the group), or "
         "one that a plug-in brings",
         pattern=r"[A-Za-z0-9_.-]{1,64}",
         allowed="the name of a lock mode",
@@ -372,6 +372,6 @@ class Coordination:
     store_reply_message_enable: bool = key(
         "storeReplyMessageEnable",
         True,
-        "a reply to a request is stored in the reply topic as well, not only handed on to who waits for it",
+        "the reply to a request is also stored in the reply topic, not only passed on to the waiting requester",
         live=True,
     )

@@ -42,7 +42,7 @@ class NameserverSettings:
     scan_not_active_broker_interval_ms: int = key(
         "scanNotActiveBrokerInterval",
         5000,
-        "time between two looks for silent brokers, in ms",
+        "ms between two scans for silent brokers",
         type=Type.LONG,
         low=10,
         live=True,
@@ -51,7 +51,7 @@ class NameserverSettings:
         "orderMessageEnable", False, "routes carry the order configuration of their topic", live=True
     )
     return_order_topic_config_to_broker: bool = key(
-        "returnOrderTopicConfigToBroker", True, "a registering broker is told which topics are ordered", live=True
+        "returnOrderTopicConfigToBroker", True, "the answer to a registration names the ordered topics", live=True
     )
     support_acting_master: bool = key(
         "supportActingMaster",
@@ -62,17 +62,19 @@ class NameserverSettings:
     notify_min_broker_id_changed: bool = key(
         "notifyMinBrokerIdChanged",
         False,
-        "the members of a group are told at once when its smallest live broker id changes",
+        "members of a group are notified at once when its smallest live broker id changes",
         live=True,
     )
-    enable_all_topic_list: bool = key("enableAllTopicList", True, "the list of all topics may be asked for", live=True)
+    enable_all_topic_list: bool = key("enableAllTopicList", True, "the list of all topics is served", live=True)
     enable_topic_list: bool = key(
-        "enableTopicList", True, "lists of topics by cluster, unit or system may be asked for", live=True
+        "enableTopicList", True, "lists of topics by cluster, unit or system are served", live=True
     )
     need_wait_for_service: bool = key(
         "needWaitForService", False, "routes are refused until waitSecondsForService have passed since the start", live=True
     )
-    wait_for_service_ms: int = key("waitSecondsForService", 45, "that time, in s", convert=seconds_as_ms, low=0, live=True)
+    wait_for_service_ms: int = key(
+        "waitSecondsForService", 45, "that time, in seconds", convert=seconds_as_ms, low=0, live=True
+    )
     delete_topic_with_broker_registration: bool = key(
         "deleteTopicWithBrokerRegistration", False, "topics that a registration no longer names are deleted", live=True
     )
@@ -112,7 +114,7 @@ class NetworkLimits:
     remote_config_update: bool = key(
         "remoteConfigUpdateEnable",
         False,
-        "settings may be changed at run time from other machines too; until there is access control, that is by anybody",
+        "settings may be changed at run time from other machines too; without access control anyone may",
     )
     outbox_high_water: int = key(
         "outboxHighWater", 4_194_304, "unsent bytes of a connection above which it is not read any more", low=1024
@@ -130,19 +132,17 @@ class NetworkLimits:
     idle_close_ms: int = key(
         "serverChannelMaxIdleTimeSeconds",
         120,
-        "a connection that is silent for so long is closed, in s",
+        "seconds of silence after which a connection is closed",
         convert=seconds_as_ms,
         low=1,
         high=86_400,
     )
-    connect_timeout_ms: int = key(
-        "connectTimeoutMillis", 3000, "how long a connection to another node may take, in ms", low=1
-    )
+    connect_timeout_ms: int = key("connectTimeoutMillis", 3000, "ms that connecting to another node may take", low=1)
     socket_backlog: int = key("serverSocketBacklog", 1024, "connections that may wait to be accepted", low=1, high=65_535)
     spin_polls: int = key(
         "spinPolls",
         400,
-        "looks for more to do before a node sleeps (about 0.7 µs each; none where there is one processor, or none helped)",
+        "polls for more work before a node sleeps (about 0.7 µs each; none with one processor, or if none helped)",
         low=0,
         high=100_000,
     )
@@ -180,7 +180,7 @@ class MetricsSettings:
     series_max: int = key(
         "metricsOtelCardinalityLimit",
         50_000,
-        "series of one metric; what is beyond comes summed up as one, labelled otel_metric_overflow",
+        "series of one metric; those beyond are summed up as one, labelled otel_metric_overflow",
         low=1,
         only="broker",
     )

@@ -74,12 +74,12 @@ class ReplicationSettings:
     accept_anonymous: bool = key(
         "haAcceptAnonymous",
         True,
-        "slaves that do not say who they are (Apache's) count as copies, at most one for each registered slave of a host",
+        "slaves that do not send their id (Apache's) count as copies, at most one for each registered slave of a host",
     )
     truncate_ahead: bool = key(
         "haTruncateAhead",
         False,
-        "a slave with messages that its master never had copies them to `diverged/` and cuts them off; else it stops",
+        "a slave with messages that its master never had copies them to `diverged/` and cuts them off; otherwise it stops",
     )
 
 
@@ -90,18 +90,18 @@ class HaSettings:
     master_address: str = key(
         "haMasterAddress",
         None,
-        "where a slave finds its master's port for replication; else the name server says it",
+        "where a slave finds its master's port for replication; by default the name server knows it",
         unset="",
         pattern=r"|\S+:\d{1,5}",
         allowed="host:port",
     )
     heartbeat_ms: int = key(
-        "haSendHeartbeatInterval", 5000, "ms of silence after which master and slave send each other a sign of life", low=1
+        "haSendHeartbeatInterval", 5000, "ms of silence after which master and slave send each other a heartbeat", low=1
     )
     housekeeping_ms: int = key(
         "haHousekeepingInterval",
         20_000,
-        "ms of silence after which a connection between master and slave is given up",
+        "ms of silence after which a connection between master and slave is closed",
         low=1,
     )
     batch_size: int = key(
@@ -138,7 +138,7 @@ class ActingSettings:
     remote_escape: bool = key(
         "enableRemoteEscape",
         False,
-        "an acting master may put delayed messages on masters of other groups; `escapeStrategy` says more",
+        "an acting master may put delayed messages on masters of other groups; see `escapeStrategy`",
     )
     escape_strategy: str = key(
         "escapeStrategy",
@@ -150,37 +150,37 @@ class ActingSettings:
         area="Plug-ins",
     )
     skip_pre_online: bool = key(
-        "skipPreOnline", False, "a broker that starts registers at once, without taking back what the others know better"
+        "skipPreOnline", False, "a starting broker registers at once, without fetching newer metadata from its group"
     )
     old_nameservers: bool = key(
         "compatibleWithOldNameSrv",
         True,
-        "asks name servers older than 5.0 in their own words where they do not know the newer ones",
+        "sends name servers older than 5.0 the older request if they do not know the newer one",
     )
     heartbeat_ms: int = key(
         "brokerHeartbeatInterval",
         1000,
-        "ms between two signs of life to each name server, with enableSlaveActingMaster",
+        "ms between two heartbeats to each name server, with enableSlaveActingMaster",
         low=10,
         high=60_000,
     )
     heartbeat_timeout_ms: int = key(
         "sendHeartbeatTimeoutMillis",
         1000,
-        "ms after which a name server that does not answer is asked anew",
+        "ms after which a heartbeat that a name server does not answer is repeated",
         low=10,
         high=60_000,
     )
     not_active_ms: int = key(
         "brokerNotActiveTimeoutMillis",
         10_000,
-        "ms of silence after which name servers take the broker out, and after which it does not trust itself any more",
+        "ms of silence after which name servers remove the broker, and after which it isolates itself",
         type=Type.LONG,
         low=100,
         high=600_000,
     )
     member_sync_ms: int = key(
-        "syncBrokerMemberGroupPeriod", 1000, "ms between two questions who of the group is alive", low=10, high=60_000
+        "syncBrokerMemberGroupPeriod", 1000, "ms between two queries for the live members of the group", low=10, high=60_000
     )
     lock_in_strict_mode: bool = key(
         "lockInStrictMode", False, "queue locks are granted by a quorum of the group: `lockMode = strict`"
@@ -194,12 +194,12 @@ class DrillSettings:
     faults: bool = key(
         "drillFaultsEnable",
         False,
-        "drills may cut this node off through a socket in its folder that its own user alone can open",
+        "drills may isolate this node through a socket in its folder that only its own user can open",
     )
     defects: tuple[str, ...] = key(
         "drillDefects",
         "",
-        "defects planted on purpose, by name: `a;b`; drills prove with them that they would find such a thing",
+        "defects planted on purpose, by name: `a;b`; drills prove with them that they would find such a defect",
         convert=parts,
         pattern=r"[a-z0-9-]*(?:[;,][a-z0-9-]+)*",
         allowed="names of defects separated by ;",

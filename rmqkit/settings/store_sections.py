@@ -158,7 +158,7 @@ class RetentionSettings:
     delete_when: str = key(
         "deleteWhen",
         "04",
-        "hours of the day at which expired files go: `04` or `04;16`",
+        "hours of the day at which expired files are deleted: `04` or `04;16`",
         pattern=r"(?:[01]?\d|2[0-3])(?:;(?:[01]?\d|2[0-3]))*",
         allowed='hours of the day, such as "04" or "04;16"',
         live=True,
@@ -166,7 +166,7 @@ class RetentionSettings:
     disk_max_used_space_ratio: int = key(
         "diskMaxUsedSpaceRatio",
         75,
-        "percent of the disk above which expired files go at any hour; held within 10 and 95",
+        "percent of the disk above which expired files are deleted at any hour; held within 10 and 95",
         convert=within(10, 95),
         low=0,
         high=100,
@@ -184,19 +184,19 @@ class RetentionSettings:
     disk_space_clean_forcibly_ratio: int = key(
         "diskSpaceCleanForciblyRatio",
         85,
-        "percent above which files go before their time; held within 30 and 85",
+        "percent above which files are deleted before their time; held within 30 and 85",
         convert=within(30, 85),
         low=0,
         high=100,
         live=True,
     )
     clean_file_forcibly_enable: bool = key(
-        "cleanFileForciblyEnable", True, "files may go before their time when the disk is nearly full", live=True
+        "cleanFileForciblyEnable", True, "files may be deleted before their time when the disk is nearly full", live=True
     )
     clean_resource_interval_ms: int = key(
-        "cleanResourceInterval", 10_000, "time between two looks at what can go, in ms", low=100, live=True
+        "cleanResourceInterval", 10_000, "ms between two searches for files to delete", low=100, live=True
     )
     delete_commit_log_files_interval_ms: int = key(
-        "deleteCommitLogFilesInterval", 100, "pause between two commit-log files that go, in ms", low=0, live=True
+        "deleteCommitLogFilesInterval", 100, "ms between the deletion of two commit-log files", low=0, live=True
     )
-    delete_file_batch_max: int = key("deleteFileBatchMax", 10, "most files that go in one round", low=1, live=True)
+    delete_file_batch_max: int = key("deleteFileBatchMax", 10, "most files that one round deletes", low=1, live=True)

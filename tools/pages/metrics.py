@@ -24,7 +24,7 @@ With `metricsExporterType=PROM` a broker or a name server answers `GET /metrics`
 `/-/healthy` with 200 while it serves). It listens on `metricsPromExporterPort` (5557) of `metricsPromExporterHost` (a
 broker's `brokerIP1`, a name server's `bindAddress`). There is no access control at this port: bind it where only
 Prometheus comes. It is off by default and costs nothing then; switched on it takes about 12 MiB and 0.15 s at the
-start. The node answers on its own loop, a piece a turn, so a scrape of many series holds nobody up.
+start. The node answers on its own loop, one piece a turn, so a scrape of many series delays no client.
 
 `rmqkit cluster up --set metricsExporterType=PROM` gives every node a port, 10 apart from 5557 on (name servers
 first), and prints the addresses; `rmqkit cluster status --json` has them as `metrics`.
@@ -43,12 +43,11 @@ its dashboards work; `otel_scope_name` is left out. What Apache does not have is
 has the labels `node_type`, `node_id` (the broker name; the node's name for a name server), on brokers `cluster`, and
 those of `metricsLabel`. One metric has at most `metricsOtelCardinalityLimit` series (50,000).
 
-- How far a group is behind is told of groups that are online and of those that have committed offsets; Apache tells
-  of the former alone.
+- Lag is reported for groups that are online and for those that have committed offsets; Apache reports the former alone.
 - `message_type` is that of the topic (`+message.type` attribute), `normal` without one; Apache looks into each
   message.
-- `rocketmq_message_size` and the metrics of pop, transactions and timers are not there (yet).
-- `rocketmq_rpc_latency_milliseconds` wants `rpcLatencyMetrics=true`: it costs each request about a microsecond. It
+- `rocketmq_message_size` and the metrics of pop, transactions and timers do not exist yet.
+- `rocketmq_rpc_latency_milliseconds` needs `rpcLatencyMetrics=true`: it costs each request about a microsecond. It
   counts from the turn a request came in to the turn it was answered in.
 
 Limits of the endpoint: `httpConnectionsMax` (64; the one idle longest gives way, else 503), `httpHeaderSizeMax` (16

@@ -55,17 +55,19 @@ storePathRootDir = "${user.home}/store"
 size = 10
 ```
 
-Every key of Apache RocketMQ's broker and name server is in the tables below, with one of four fates:
+Every key of Apache RocketMQ's broker and name server is in the tables below, with one of four states:
 
 - **works**: it does what it says.
-- **no effect**: there is nothing here that it could change. Taken, and said once in the log when it is set to another value
-  than its default.
-- **later**: its feature is not built yet. Taken like "no effect"; messages that need the feature are refused.
-- **refused**: values that would break a promise (such as access control that nobody enforces) end the start with one line.
+- **no effect**: there is nothing here that it could change. The node accepts it, and logs once if its value differs from
+  the default.
+- **later**: its feature is not built yet. The node accepts it like "no effect"; messages that need the feature are refused.
+- **refused**: some values would break a promise, such as access control that is not enforced. They end the start with one
+  line.
 
 A key in no table is an error that names the nearest one. "Live" keys can be changed while a node runs
-(`UPDATE_BROKER_CONFIG`, `UPDATE_NAMESRV_CONFIG`); all others only by a restart. Defaults are Apache's; `-` is none. Paths
-may hold `${user.home}`, `${ROCKETMQ_HOME}` and other variables of the environment, or begin with `~/`.
+(`UPDATE_BROKER_CONFIG`, `UPDATE_NAMESRV_CONFIG`), all others only by a restart. Defaults are Apache's; `-` means that
+there is none. Paths may hold `${user.home}`, `${ROCKETMQ_HOME}` and other variables of the environment, or begin with
+`~/`.
 
 `make docs` generates this page.
 """
