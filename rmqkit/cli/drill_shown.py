@@ -55,6 +55,52 @@ def defects() -> dict[str, str]:
     return {name: defect.text for name, defect in DEFECTS.items()}
 
 
+def modes() -> list[tuple[str, str]]:
+    """Every mode with what SEND_OK means in it."""
+    from rmqkit.drill.plan import Flush, Mode, Replication
+
+    copies = {
+        Replication.ASYNC: "on the master",
+        Replication.SYNC: "on as many replicas as inSyncReplicas says",
+        Replication.QUORUM: "the same; a send is refused while too few replicas are in sync",
+    }
+    disks = {Flush.ASYNC: "in the page cache", Flush.SYNC: "on disk", Flush.POOL: "in the memory of the broker"}
+    return [(str(Mode(each, flush)), f"{disks[flush]}, {copies[each]}") for each in Replication for flush in Flush]
+
+
+def finding_command(name: str) -> str:
+    """The command of a drill that finds a planted defect."""
+    from rmqkit.drill.defects import DEFECTS
+
+    defect = DEFECTS[name]
+    if defect.plan is None:
+        return f"rmqkit drill simulate --break {name}"
+    options = {
+        "fault": "--fault {}",
+        "target": "--target {}",
+        "fault_ms": "--seconds {:g}",
+        "send_timeout_ms": "--send-timeout {:g}",
+    }
+    words = [
+        option.format(value / 1000 if key.endswith("_ms") else value)
+        for key, option in options.items()
+        if (value := defect.plan.get(key, "")) and (key, value) not in (("fault", "kill"), ("target", "master"))
+    ]
+    return " ".join([f"rmqkit drill run --break {name}", *words])
+
+
+def may_miss(name: str, plan: Plan) -> str:
+    """Why a drill of that plan may not find the defect, and which one does; "" if nothing is known against it."""
+    from rmqkit.drill.defects import DEFECTS
+
+    defect = DEFECTS[name]
+    wanted = defect.plan or {}
+    if defect.plan is not None and all(getattr(plan, key) == value for key, value in wanted.items()):
+        return ""
+    needs = f" It needs {defect.needs}." if defect.needs else ""
+    return f"This drill may not find the defect {name}.{needs} `{finding_command(name)}` finds it."
+
+
 def judgement_of(run: Path) -> str:
     from rmqkit.drill import runs
     from rmqkit.errors import RmqkitError

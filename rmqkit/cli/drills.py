@@ -1,6 +1,6 @@
-"""`rmqkit fail-master` and `rmqkit drill ...`: break a cluster on purpose and say per promise what survived.
+"""`rmqkit fail-master` and `rmqkit drill ...`: break a cluster on purpose and check each promise.
 
-Exit codes: 0 every promise was kept, 1 one is broken, 4 inconclusive (a drill that could not be done, or proved nothing),
+Exit codes: 0 every promise was kept, 1 a promise is broken, 4 inconclusive (the drill could not run, or proved nothing),
 2 usage, 3 no cluster.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -26,37 +26,51 @@ if TYPE_CHECKING:
     from rmqkit.drill.plan import Plan
 
 fail_master_app = typer.Typer(add_completion=False, rich_markup_mode=None)
-app = group("Drills: break clusters on purpose, prove what survives.")
+app = group("Drills: break a cluster on purpose and prove which messages survive.")
 
-FaultName = Annotated[str, typer.Option("--fault", help="kill, pause, isolate …: see `rmqkit drill list`.")]
-Seed = Annotated[int, typer.Option("--seed", help="What is sent when, by whom and to which queue follows from it.")]
+FaultName = Annotated[
+    str, typer.Option("--fault", help="How the node is broken: kill, pause, isolate …; `rmqkit drill list` has all faults.")
+]
+Seed = Annotated[
+    int, typer.Option("--seed", help="The random seed. It decides what each writer sends when, and to which queue.")
+]
 Seconds = Annotated[
     float | None,
-    typer.Option("--seconds", min=0.5, help="How long the fault lasts: 6, or until a slave has acted.", show_default=False),
+    typer.Option(
+        "--seconds",
+        min=0.5,
+        help="How long the fault lasts. By default 6, or long enough for a slave to act as master.",
+        show_default=False,
+    ),
 ]
-Report = Annotated[Path | None, typer.Option("--report", help="Write the HTML report here too.", show_default=False)]
+Report = Annotated[
+    Path | None, typer.Option("--report", help="Write the HTML report to this file as well.", show_default=False)
+]
 Settings = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="A setting of the brokers.", autocompletion=setting_keys),
+    typer.Option(
+        "--set", metavar="KEY=VALUE", help="Set a setting of the nodes; may be repeated.", autocompletion=setting_keys
+    ),
 ]
 ModeName = Annotated[
     str,
-    typer.Option("--mode", help="async, sync or quorum; with +sync-flush or +pool behind it."),
+    typer.Option("--mode", help="async, sync or quorum, each also with +sync-flush or +pool: quorum+sync-flush."),
 ]
-Target = Annotated[str, typer.Option("--target", help="Which node is hit: master, slave, broker-a:1.")]
-Replicas = Annotated[int, typer.Option("--replicas", min=1, help="Brokers of a group.")]
+Target = Annotated[str, typer.Option("--target", help="The node to break: master, slave, broker-a:1.")]
+Replicas = Annotated[int, typer.Option("--replicas", min=1, help="Brokers in each group.")]
 PresetName = Annotated[
-    str | None, typer.Option("--preset", help="Settings that belong together: fast-failover.", autocompletion=preset_names)
+    str | None, typer.Option("--preset", help="A named set of settings: fast-failover.", autocompletion=preset_names)
 ]
 
 
 @fail_master_app.command()
 def fail_master(
     broker_group: Annotated[
-        str | None, typer.Argument(metavar="[GROUP]", help="The broker group: the first.", show_default=False)
+        str | None,
+        typer.Argument(metavar="[GROUP]", help="The broker group to break; by default the first.", show_default=False),
     ] = None,
     cluster: Annotated[
-        str, typer.Option("--cluster", help="The cluster of this machine.", autocompletion=cluster_names)
+        str, typer.Option("--cluster", help="The cluster on this machine.", autocompletion=cluster_names)
     ] = "default",
     fault: FaultName = "kill",
     seed: Seed = 1,
@@ -64,10 +78,11 @@ def fail_master(
     report: Report = None,
     json: Json = False,
 ) -> None:
-    """Break the master of a group of a running cluster, and prove per message what survived.
+    """Break the master of a broker group of a running cluster, and prove message by message what survived.
 
-    It sends to and reads from a topic and groups of its own, kills the master (or pauses or isolates it), puts it back,
-    reads every replica, and checks the promises of the cluster's mode. The cluster is left as it was.
+    The command sends and consumes messages in a topic of its own. Meanwhile it kills the master (or pauses or isolates
+    it) and brings it back. Then it reads every replica and checks what the cluster promises in its mode. At the end the
+    cluster is as before.
     """
     refuse_on_windows()
     from rmqkit.cluster import Cluster
@@ -85,7 +100,7 @@ def fail_master(
     _check_fault(fault)
     plan = Plan(fault=fault, seed=seed, group=broker_group or groups[0], fault_ms=_ms(seconds))
     plan = doing.plan_for(found.description, plan)
-    output.note(f"drill: {fault} the master of {plan.group} in cluster {cluster}, in a topic of its own; seed {seed}")
+    output.note(f"drill: {fault} the master of {plan.group} in cluster {cluster}; seed {seed}")
     with _clients_quiet():
         done = doing.on_cluster(found, plan, found.folder, output.note)
     _end([done], report, json, f"rmqkit fail-master {plan.group} --fault {fault} --seed {seed}{_lasting(seconds)}")
@@ -93,40 +108,45 @@ def fail_master(
 
 @app.callback()
 def drill_group() -> None:
-    """Drills: break clusters on purpose, prove what survives."""
+    """Drills: break a cluster on purpose and prove which messages survive."""
 
 
 @app.command(name="list")
 def list_drills(json: Json = False) -> None:
-    """Faults, promises, modes and defects that a drill may have; and the runs there are."""
+    """List faults, modes, promises, defects and the runs so far."""
     from rmqkit import plugins
     from rmqkit.cluster.home import home_folder
     from rmqkit.drill import runs
-    from rmqkit.drill.plan import Flush, Replication
 
     loaded = plugins.load()
     faults = {name: make().text for name, make in loaded.faults.items()}
     promises = {name: make().text for name, make in loaded.promises.items()}
-    modes = [f"{replication}+{flush}" for replication in Replication for flush in Flush]
     found = runs.all_runs(home_folder())
     if json:
         output.document(
             {
                 "faults": faults,
                 "promises": promises,
-                "modes": modes,
+                "modes": [mode for mode, _ in drill_shown.modes()],
                 "defects": drill_shown.defects(),
                 "runs": [{"run": run.name, "folder": str(run)} for run in found],
             }
         )
         return
-    output.table(("fault", "what it does"), list(faults.items()))
-    output.table(("promise", "what it says"), list(promises.items()))
-    output.table(("mode",), [(mode,) for mode in modes])
-    if drill_shown.defects():
-        output.table(("defect (--break)", "what it does"), list(drill_shown.defects().items()))
-    if found:
-        output.table(("run", "verdict"), [(run.name, drill_shown.judgement_of(run)) for run in found])
+    tables: list[tuple[Sequence[str], Sequence[Sequence[str]]]] = [
+        (("fault (--fault)", "what it does"), list(faults.items())),
+        (("mode (--mode)", "where a message is when its send is answered SEND_OK"), drill_shown.modes()),
+        (("promise", "what it says"), list(promises.items())),
+        (
+            ("defect (--break)", "what it does", "found by"),
+            [(name, text, drill_shown.finding_command(name)) for name, text in drill_shown.defects().items()],
+        ),
+        (("run", "verdict"), [(run.name, drill_shown.judgement_of(run)) for run in found]),
+    ]
+    for columns, rows in tables:
+        if rows:
+            output.table(columns, rows)
+            print()
 
 
 @app.command()
@@ -137,19 +157,24 @@ def run(
     settings: Settings = None,
     breaks: Annotated[
         list[str] | None,
-        typer.Option("--break", metavar="DEFECT", help="Plant this defect: the drill must find it.", show_default=False),
+        typer.Option(
+            "--break",
+            metavar="DEFECT",
+            help="Plant this defect in the brokers; the drill has to find it.",
+            show_default=False,
+        ),
     ] = None,
     seed: Seed = 1,
-    repeat: Annotated[int, typer.Option("--repeat", min=1, help="So many drills, with seeds from --seed on.")] = 1,
-    groups: Annotated[int, typer.Option("--groups", min=1, help="Broker groups.")] = 1,
+    repeat: Annotated[int, typer.Option("--repeat", min=1, help="Number of drills; the seeds count up from --seed.")] = 1,
+    groups: Annotated[int, typer.Option("--groups", min=1, help="Number of broker groups.")] = 1,
     replicas: Replicas = 2,
     preset: PresetName = None,
     seconds: Seconds = None,
-    send_timeout: Annotated[float, typer.Option("--send-timeout", min=0.1, help="Seconds a writer waits.")] = 3.0,
+    send_timeout: Annotated[float, typer.Option("--send-timeout", min=0.1, help="Timeout of a send in seconds.")] = 3.0,
     report: Report = None,
     json: Json = False,
 ) -> None:
-    """Bring a cluster up for a drill, break it, check the promises, and take it down."""
+    """Start a cluster for a drill, break it, check the promises, and remove it."""
     refuse_on_windows()
     drill_shown.check_report(report)
     _check_fault(fault)
@@ -160,6 +185,9 @@ def run(
     plan = _plan(mode, settings, preset, fault=fault, target=target, groups=groups, replicas=replicas)
     plan = plan.changed(seed=seed, breaks=tuple(breaks or ()), fault_ms=_ms(seconds))
     plan = plan.changed(send_timeout_ms=round(send_timeout * 1000))
+    for defect in plan.breaks:
+        if missed := drill_shown.may_miss(defect, plan):
+            output.note(missed)
     done = []
     for number in range(repeat):
         done.append(_with_own_cluster(plan.changed(seed=seed + number)))
@@ -171,11 +199,11 @@ def run(
 
 @app.command()
 def show(
-    run: Annotated[str, typer.Argument(metavar="RUN", help="A run's name, its folder, or last.")] = "last",
+    run: Annotated[str, typer.Argument(metavar="RUN", help="The name of a run, its folder, or last.")] = "last",
     report: Report = None,
     json: Json = False,
 ) -> None:
-    """What a drill came to."""
+    """Show the verdict of a run."""
     from rmqkit.cluster.home import home_folder
     from rmqkit.drill import runs
 
@@ -193,11 +221,11 @@ def show(
 
 @app.command()
 def replay(
-    run: Annotated[str, typer.Argument(metavar="RUN", help="A run's name, its folder, or last.")] = "last",
+    run: Annotated[str, typer.Argument(metavar="RUN", help="The name of a run, its folder, or last.")] = "last",
     report: Report = None,
     json: Json = False,
 ) -> None:
-    """The same plan once more, with the same seed, on a cluster of its own."""
+    """Run the recorded plan of a run again, with the same seed, on a new cluster."""
     refuse_on_windows()
     from rmqkit.cluster.home import home_folder
     from rmqkit.drill import runs
@@ -210,22 +238,25 @@ def replay(
 
 @app.command()
 def simulate(
-    seeds: Annotated[int, typer.Option("--seeds", min=1, help="How many drills, a seed each.")] = 100,
+    seeds: Annotated[int, typer.Option("--seeds", min=1, help="Number of drills; each has its own seed.")] = 100,
     first: Annotated[int, typer.Option("--from", min=0, help="The first seed.")] = 1,
     family: Annotated[
-        str, typer.Option("--family", help="Which kind of drills: replicas, acting, acting-3x3.", show_default="replicas")
+        str, typer.Option("--family", help="The kind of drills: replicas, acting, acting-3x3.", show_default="replicas")
     ] = "",
-    mode: Annotated[str, typer.Option("--mode", help="The mode of all drills; else each seed draws its own.")] = "",
+    mode: Annotated[str, typer.Option("--mode", help="The mode of all drills; by default each seed draws one.")] = "",
     defect: Annotated[
-        str, typer.Option("--break", metavar="DEFECT", help="Plant this defect until a seed finds it.", show_default=False)
+        str,
+        typer.Option(
+            "--break", metavar="DEFECT", help="Plant this defect; stop at the first seed that finds it.", show_default=False
+        ),
     ] = "",
-    verbose: Annotated[bool, typer.Option("--verbose", help="A line for each seed.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", help="Print a line for each seed.")] = False,
     json: Json = False,
 ) -> None:
-    """Drills on simulated clusters, in virtual time: modes, faults and moments drawn from seeds, by the hundred.
+    """Run hundreds of drills on simulated clusters in virtual time; each seed draws mode, faults and times.
 
-    The same seed does the same. Every broken promise is told with its seed, plan and story. With --break the defect's own
-    promise has to find it: exit code 0 when it does, 1 when none of the seeds did.
+    The same seed gives the same drill. A broken promise is printed with its seed, plan and story. With --break, the
+    promise that the defect violates has to find it: exit code 0 if a seed does, 1 if none does.
     """
     from rmqkit.drill import simulated
     from rmqkit.drill.plan import Mode
@@ -244,9 +275,9 @@ def simulate(
             output.document({"defect": defect, "seeds": count, "found": found._asdict() if found else None})
         elif found is not None:
             simulated.tell(found, typer.echo, defect=defect)
-            typer.echo(f"{defect} is found: {count} seeds")
+            typer.echo(f"{defect} was found after {count} seeds")
         else:
-            typer.echo(f"{defect} is not found in {count} seeds")
+            typer.echo(f"{defect} was not found in {count} seeds")
         raise typer.Exit(0 if found is not None else 1)
     ends = []
     for done in simulated.many(numbers, mode, family=family or simulated.REPLICAS):
@@ -271,7 +302,7 @@ def compare(
     target: Target = "master",
     mode: ModeName = "quorum",
     seed: Seed = 1,
-    groups: Annotated[int, typer.Option("--groups", min=1, help="Broker groups.")] = 1,
+    groups: Annotated[int, typer.Option("--groups", min=1, help="Number of broker groups.")] = 1,
     replicas: Replicas = 2,
     preset: PresetName = None,
     seconds: Seconds = None,
@@ -335,7 +366,9 @@ def _plan(mode: str, pairs: list[str] | None, preset: str | None, **given: Any) 
 
     asked = with_preset(preset, {"settings": parse_settings(pairs or ())})
     if set(asked) - {"settings"}:
-        raise UsageError(f"--preset {preset}: drills have groups and replicas of their own, one broker a process")
+        raise UsageError(
+            f"--preset {preset}: drills choose groups and replicas with --groups and --replicas, one broker a process"
+        )
     chosen = asked["settings"]
     settings = {key: show(value) for key, value in chosen.items()}
     plan = Plan(mode=Mode.parse(mode), settings=settings, **given).checked()

@@ -79,8 +79,8 @@ def _ack_before_replication(broker: Broker) -> None:
 @defect(
     "acks-by-connection",
     SURVIVE,
-    "every HA connection counts as one more copy: a slave's second, a stranger's",
-    needs="a stranger on the HA port, and the loss of the master's disk",
+    "every HA connection counts as one more copy, also a second one of a slave and one of a rogue replica",
+    needs="a rogue replica on the HA port, and the loss of the master's disk",
     plan=None,
 )
 def _acks_by_connection(broker: Broker) -> None:
@@ -95,8 +95,8 @@ def _acks_by_connection(broker: Broker) -> None:
 @defect(
     "trust-any-report",
     SURVIVE,
-    "a report beyond the end of the log is taken for an acknowledgement",
-    needs="a stranger on the HA port who reports a huge offset, and the loss of the master's disk",
+    "a reported offset beyond the end of the log counts as an acknowledgement",
+    needs="a rogue replica that reports a huge offset, and the loss of the master's disk",
     plan=None,
 )
 def _trust_any_report(broker: Broker) -> None:
@@ -130,7 +130,7 @@ def _trust_any_report(broker: Broker) -> None:
 @defect(
     "recovery-cuts",
     SURVIVE,
-    f"a start cuts the last {LOST} records off the log",
+    f"a restart removes the last {LOST} records of the log",
     needs="a restart of the master",
 )
 def _recovery_cuts(broker: Broker) -> None:
@@ -157,7 +157,7 @@ def _recovery_cuts(broker: Broker) -> None:
 @defect(
     "confirm-not-reset",
     RECOVERS,
-    "a slave whose log was cut goes on reporting its old end",
+    "a slave whose log was truncated still reports its old end",
     needs="a slave that is ahead, haTruncateAhead",
     plan=None,
     issues=("#6665",),
@@ -184,7 +184,7 @@ def _confirm_not_reset(broker: Broker) -> None:
 @defect(
     "lost-queue-tail",
     STABLE,
-    f"after a restart the last {LOST} entries of each queue are missing and their numbers are given again",
+    f"after a restart the last {LOST} entries of each queue are missing, and their offsets are used again",
     needs="a restart of the master",
     issues=("#7355", "#7599", "#467", "#7689"),
 )
@@ -202,7 +202,7 @@ def _lost_queue_tail(broker: Broker) -> None:
 @defect(
     "truncate-in-memory",
     EQUAL,
-    "a cut of the log is forgotten by the disk: after a restart the tail is there again",
+    "a truncation of the log does not reach the disk: after a restart the old tail is there again",
     needs="a slave that is ahead, haTruncateAhead, and its restart",
     plan=None,
     issues=("#10666",),
@@ -233,8 +233,8 @@ def _truncate_in_memory(broker: Broker) -> None:
 @defect(
     "slave-differs",
     EQUAL,
-    f"one in {ONE_IN} records has another byte on a slave",
-    needs="a connection that lasts: pause (a slave that connects anew may see that its log is foreign, and stops)",
+    f"one in {ONE_IN} records has a wrong byte on a slave",
+    needs="a connection that lasts, as with pause: a slave that reconnects may see that its log differs, and stop",
     plan={"fault": "pause", "target": "master"},
 )
 def _slave_differs(broker: Broker) -> None:
@@ -275,7 +275,7 @@ def _while_putting(broker: Broker, change: Callable[[Put, Callable[[Put], PutRes
     replace(broker.store, "append", broken)
 
 
-@defect("corrupt-body", UNSENT, f"one in {ONE_IN} messages is stored with a bit of its body turned")
+@defect("corrupt-body", UNSENT, f"one in {ONE_IN} messages is stored with a flipped bit in its body")
 def _corrupt_body(broker: Broker) -> None:
     def turned(put: Put, append: Callable[[Put], PutResult]) -> PutResult:
         if put.body and not put.sys_flag & MessageSysFlag.COMPRESSED:
@@ -285,7 +285,7 @@ def _corrupt_body(broker: Broker) -> None:
     _while_putting(broker, turned)
 
 
-@defect("phantom", UNSENT, f"behind one in {ONE_IN} messages stands one that nobody sent")
+@defect("phantom", UNSENT, f"after one in {ONE_IN} messages the broker stores one that was never sent")
 def _phantom(broker: Broker) -> None:
     def doubled(put: Put, append: Callable[[Put], PutResult]) -> PutResult:
         result = append(put)
@@ -312,8 +312,8 @@ def _while_reading(
 @defect(
     "skip-delivery",
     DELIVERED,
-    f"one in {ONE_IN} messages is passed over when it is first read",
-    needs="readers that keep up",
+    f"one in {ONE_IN} messages is skipped when it is first read",
+    needs="consumers that keep up",
 )
 def _skip_delivery(broker: Broker) -> None:
     count = 0
@@ -332,7 +332,7 @@ def _skip_delivery(broker: Broker) -> None:
     _while_reading(broker, skipping)
 
 
-@defect("reorder", ORDER, "every tenth message of a queue is first read after the one behind it")
+@defect("reorder", ORDER, "every tenth message of a queue is first delivered after its successor")
 def _reorder(broker: Broker) -> None:
     done: set[tuple[Any, ...]] = set()
 
@@ -356,7 +356,7 @@ def _reorder(broker: Broker) -> None:
 @defect(
     "offsets-backwards",
     COMMITS,
-    "offsets that a slave copies overwrite newer ones of its own, also those of an answer that comes late",
+    "offsets that a slave copies overwrite newer ones of its own, also when the answer comes late",
     needs="a slave",
 )
 def _offsets_backwards(broker: Broker) -> None:
@@ -390,7 +390,7 @@ def _offsets_backwards(broker: Broker) -> None:
 @defect(
     "offsets-to-zero",
     COMMITS,
-    "a restart sends every group back to offset 0",
+    "a restart resets every consumer group to offset 0",
     needs="a restart of the master",
     issues=("#3503", "#1440"),
 )
@@ -413,8 +413,8 @@ def _offsets_to_zero(broker: Broker) -> None:
 @defect(
     "slow-ack",
     WAITS,
-    f"a wait for copies ends {LATE_MS // 1000} s after slaveTimeout",
-    needs="a slave that does not answer for longer, and a send timeout beyond that",
+    f"a send that waits for slaves ends {LATE_MS // 1000} s after slaveTimeout",
+    needs="a slave that does not answer for longer than that, and a longer send timeout",
     plan={"fault": "pause", "target": "slave", "fault_ms": 10_000, "send_timeout_ms": 15_000},
     issues=("#9897",),
 )
@@ -429,7 +429,7 @@ def _slow_ack(broker: Broker) -> None:
     broker.duties.add("ha-waits", late, None)
 
 
-@defect("no-comeback", RECOVERS, "a master that was started again refuses every message", needs="a restart of the master")
+@defect("no-comeback", RECOVERS, "a restarted master refuses every message", needs="a restart of the master")
 def _no_comeback(broker: Broker) -> None:
     store: Any = broker.store
     at_restart(broker, lambda: store.refuse("defect", "the store does not take puts after a restart"))

@@ -36,7 +36,12 @@ def _acting(name: str, promise: str, text: str, *, needs: str, issues: tuple[str
 # --- roles
 
 
-@_acting("acts-while-master", ONE_MASTER, "a slave goes on acting although the master is alive again", needs="a takeover")
+@_acting(
+    "acts-while-master",
+    ONE_MASTER,
+    "a slave continues to act as master although the master is alive again",
+    needs="a takeover",
+)
 def _acts_while_master(broker: Broker) -> None:
     replace(broker.roles.acting, "_why_end", lambda: "")
 
@@ -44,8 +49,8 @@ def _acts_while_master(broker: Broker) -> None:
 @_acting(
     "no-self-isolation",
     DELAY,
-    "a master that stood still or was cut off goes on as if it had not",
-    needs="a master that is away and does not die",
+    "a master that was paused or isolated continues as if it had not been",
+    needs="a master that is unreachable but does not end",
 )
 def _no_self_isolation(broker: Broker) -> None:
     roles = broker.roles
@@ -57,7 +62,7 @@ def _no_self_isolation(broker: Broker) -> None:
 @_acting(
     "skips-reverse-sync",
     PROGRESS,
-    "a master that comes back serves without taking back what the others know better",
+    "a returning master serves without copying newer metadata from its group",
     needs="a takeover and a return",
 )
 def _skips_reverse_sync(broker: Broker) -> None:
@@ -76,7 +81,7 @@ def _skips_reverse_sync(broker: Broker) -> None:
 @_acting(
     "strict-lock-forgets",
     LOCKS,
-    "a broker that was started again votes at once, and has forgotten its votes",
+    "a restarted broker votes on locks at once, without its earlier votes",
     needs="strict locks, a restart within a lease, and another one to coordinate",
 )
 def _strict_lock_forgets(broker: Broker) -> None:
@@ -117,7 +122,7 @@ def _escape_retry_cap(broker: Broker) -> None:
 @_acting(
     "escape-to-the-dead",
     DELAY,
-    f"just after a takeover messages are put on the dead master that an old route names, {TRIES} times each, and given up",
+    f"after a takeover, messages are put on the dead master of an outdated route, and given up after {TRIES} attempts",
     needs="a takeover",
     issues=("#7923", "#7927"),
 )
@@ -137,7 +142,7 @@ def _escape_to_the_dead(broker: Broker) -> None:
 @_acting(
     "escape-bypassed",
     EQUAL,
-    "an escaping message that was not taken at once goes into the own log",
+    "an acting slave appends an escaping message to its own log after a failed attempt",
     needs="no live master, for a while",
     issues=("#7577",),
 )
@@ -157,7 +162,7 @@ def _escape_bypassed(broker: Broker) -> None:
 @_acting(
     "escaped-unnoticed",
     DELAY,
-    "something goes wrong after a message was put on another master, and it is put there once more",
+    "after an error, an acting slave puts a message on another master a second time",
     needs="a takeover",
     issues=("#7601",),
 )
@@ -188,7 +193,7 @@ def _delay_progress_not_saved(broker: Broker) -> None:
 @_acting(
     "delay-progress-not-saved-at-stop",
     DELAY,
-    "the progress of the delay levels is not written when the broker is asked to end, nor ever by a slave",
+    "the progress of the delay levels is not written at a clean stop, and never by a slave",
     needs="a whole group that is restarted in good order",
     issues=("#3473", "#2259"),
 )

@@ -4,7 +4,9 @@ import json
 
 import pytest
 
+from rmqkit.cli import drill_shown
 from rmqkit.drill import runs
+from rmqkit.drill.defects import DEFECTS
 from rmqkit.drill.plan import Plan
 from tests.cli.conftest import free_base, make_shell
 from tests.drill.hand import whole
@@ -74,6 +76,22 @@ def test_list_names_all_that_a_drill_may_have(kept):
     assert [each["run"] for each in told["runs"]] == [run.name for run in runs.all_runs(kept.home)]
 
 
+def test_list_says_which_command_finds_a_defect(kept):
+    lines = {line.split()[0]: line for line in kept.run("drill", "list").stdout.splitlines() if line}
+    assert lines["lost-queue-tail"].endswith("  rmqkit drill run --break lost-queue-tail")
+    assert lines["slave-differs"].endswith("  rmqkit drill run --break slave-differs --fault pause")
+    assert lines["slow-ack"].endswith("--fault pause --target slave --seconds 10 --send-timeout 15")
+    assert lines["ack-before-sync"].endswith("  rmqkit drill simulate --break ack-before-sync")
+    assert "in the page cache, on the master" in lines["async+async-flush"]
+    for name, found_by in ((name, lines[name].partition("rmqkit ")[2]) for name in DEFECTS):
+        kept.run(*found_by.split(), "--help")
+        plan = Plan(replicas=2, **(DEFECTS[name].plan or {}))
+        assert bool(drill_shown.may_miss(name, plan)) is (DEFECTS[name].plan is None)
+    told = drill_shown.may_miss("slave-differs", Plan(replicas=2))
+    assert "may not find the defect slave-differs. It needs a connection that lasts" in told
+    assert told.endswith("`rmqkit drill run --break slave-differs --fault pause` finds it.")
+
+
 @pytest.mark.parametrize(
     ("words", "code", "error"),
     [
@@ -106,4 +124,4 @@ def test_simulated_drills_are_told_and_found(kept):
     found = kept.json("drill", "simulate", "--break", "skip-delivery", "--seeds", "1")
     assert "everything-delivered" in found["found"]["broken"]
     missed = kept.run("drill", "simulate", "--break", "no-comeback", "--from", "2", "--seeds", "1", code=1).stdout
-    assert "no-comeback is not found in 1 seeds" in missed
+    assert "no-comeback was not found in 1 seeds" in missed
