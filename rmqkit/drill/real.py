@@ -32,8 +32,6 @@ ANSWER_S = 0.5
 FRESH_MS = 1_500
 #: a broker votes on locks a lease after its start at the latest
 VOTES_MAX_MS = 70_000
-#: Apache's default of a name server's `scanNotActiveBrokerInterval`
-SCAN_MS = 5_000
 #: how long a slave is to act, at least
 ACTS_MS = 4_000
 #: such a fault waits so much longer for who takes over (`Plan.hold_ms`)
@@ -336,11 +334,11 @@ def plan_as_recorded(plan: Plan, seen: Mapping[str, str]) -> Plan:
     plan = plan.changed(mode=Mode.of(seen), seen=seen)
     if plan.fault_ms:
         return plan
-    # The name server finds a silent broker with its next scan, and the fault has to last until then.
+    # The name server finds a silent broker when its time is over. The fault has to last until then.
     is_noticed_at_once = plan.fault == "kill" or not plan.acting or plan.target != "master"
     if is_noticed_at_once:
         return plan.changed(fault_ms=LASTS_MS)
-    fault_ms = plan.not_active_ms + plan.setting("scanNotActiveBrokerInterval", SCAN_MS) + ACTS_MS
+    fault_ms = plan.not_active_ms + ACTS_MS
     # With strict locks and two replicas, nobody can grant a lock while one of them is away.
     can_lock = plan.replicas > 2 or not plan.strict_locks
     return plan.changed(fault_ms=fault_ms, hold_ms=HOLD_MS if plan.escapes and can_lock else 0)

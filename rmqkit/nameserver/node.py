@@ -33,8 +33,6 @@ from rmqkit.runtime.remoting import TAG, Remoting
 if TYPE_CHECKING:
     from rmqkit.metrics.endpoint import MetricsEndpoint
 
-SCAN = "scan-brokers"
-
 
 class NameServer(BaseNode):
     def __init__(self, name: str, ports: Ports, config: NodeConfig, *, limits: TableLimits | None = None) -> None:
@@ -47,6 +45,7 @@ class NameServer(BaseNode):
         self.liveness = Liveness(
             self.routes,
             self.outbox,
+            self.duties,
             ports.log,
             lambda: self.config.nameserver.scan_not_active_broker_interval_ms,
         )
@@ -76,14 +75,13 @@ class NameServer(BaseNode):
         """Raises KeptFileDamaged when the KV file cannot be read."""
         self.kv.load()
         self.started_ms = self.clock.mono_ms
-        self.duties.add(SCAN, self.liveness.scan, self._next_scan_ms())
+        self.liveness.start(self.started_ms)
         for note in self.config.notes:
             self.ports.log.warning("setting-without-effect", note=note)
 
     def use_config(self, config: NodeConfig) -> None:
         """Go on with other values of live settings."""
         self.config = config
-        self.duties.wake(SCAN, self._next_scan_ms())
 
     def stop(self) -> None:
         self.stopping = True
@@ -106,6 +104,3 @@ class NameServer(BaseNode):
         self.notices.tell(enabled=self.config.nameserver.notify_min_broker_id_changed and not self.stopping)
         if self.stopping and not self.kv.busy and not self.config_file.busy:
             self.stopped = True
-
-    def _next_scan_ms(self) -> int:
-        return self.clock.mono_ms + self.config.nameserver.scan_not_active_broker_interval_ms

@@ -149,6 +149,12 @@ class RouteTable:
             if member.heard_ms + member.timeout_ms < now_ms
         ]
 
+    def expiry_ms(self) -> int | None:
+        """When the first member expires if it stays silent; None without members."""
+        heard = (member.heard_ms + member.timeout_ms for group in self.groups.values() for member in group.members.values())
+        first_ms = min(heard, default=None)
+        return None if first_ms is None else first_ms + 1
+
     def take_changes(self) -> list[MinIdChange]:
         """Groups that were there before and have another smallest member now, since this was asked last."""
         if not self._touched:

@@ -42,7 +42,7 @@ class NameserverSettings:
     scan_not_active_broker_interval_ms: int = key(
         "scanNotActiveBrokerInterval",
         5000,
-        "ms between two scans for silent brokers",
+        "longest ms between two scans for silent brokers; each is found when its own timeout ends, whatever this says",
         type=Type.LONG,
         low=10,
         live=True,

@@ -44,8 +44,9 @@ def register_broker(ns: "NameServer", call: Call[RegisterBrokerRequest]) -> Resp
         ns.clock.mono_ms,
         delete_missing_topics=ns.config.nameserver.delete_topic_with_broker_registration,
     )
-    if not registered.ignored:
-        ns.liveness.registered(call.conn)
+    member = ns.routes.member(newcomer.cluster, newcomer.broker_name, newcomer.address)
+    if not registered.ignored and member is not None:
+        ns.liveness.registered(call.conn, member)
     _log_registration(ns, call, known, registered)
     master = registered.master
     ext = RegisterBrokerResponse()
