@@ -23,7 +23,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from rmqkit.broker.put_answers import PutAnswers
+from rmqkit.broker.put_answers import STORED, PutAnswers
 from rmqkit.broker.replication.acks import OWN
 from rmqkit.config import FlushDiskType
 from rmqkit.runtime.calls import Call, Response
@@ -54,6 +54,7 @@ _ANSWERS = {
     PutStatus.UNKNOWN_ERROR: (ResponseCode.SYSTEM_ERROR, "UNKNOWN_ERROR"),
 }
 
+_PUT_OK = PutStatus.PUT_OK
 Then = Callable[[PutStatus], None]
 #: call, queue id, unique key, result, whether it waits for the disk
 Parked = tuple[Call[Any], int, bytes, PutResult, bool]
@@ -260,11 +261,12 @@ class Puts:
     def _answer(self, call: Call[Any], queue_id: int, unique: bytes, result: PutResult, status: PutStatus) -> None:
         size = result.phy_offset_next - result.phy_offset
         self._broker.statistics.put(call.args.topic, len(result.phy_offsets) or 1, size)
+        code = 0 if status is _PUT_OK else STORED[status]
         if call.flag & 2:
-            call.finished = True
+            call.finish_frame(code, b"")
             return
         build = self._answers.binary if call.codec == CODEC_ROCKETMQ else self._answers.json
-        call.finish_frame(build(status, call.opaque, queue_id, unique, result))
+        call.finish_frame(code, build(status, call.opaque, queue_id, unique, result))
 
 
 def _worse(then: Then, status: PutStatus) -> Then:

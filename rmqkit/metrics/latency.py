@@ -9,7 +9,6 @@ Source for buckets and labels: `remoting/.../metrics/RemotingMetricsManager.java
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_left
 from collections.abc import Iterator
 from typing import Any
@@ -17,13 +16,11 @@ from typing import Any
 from rmqkit.runtime.calls import Call, code_name
 from rmqkit.runtime.connection import Buffer
 from rmqkit.wire.codes import RequestCode, ResponseCode
-from rmqkit.wire.frames import CODEC_ROCKETMQ
 
 #: ms
 BOUNDS = (1, 3, 5, 7, 10, 100, 1000, 2000, 3000)
 LABELS = ("protocol_type", "request_code", "response_code", "is_long_polling", "result")
 _ROW = len(BOUNDS) + 2
-_CODE = re.compile(rb'\{"code":(-?\d{1,9}),').match
 _RESPONSE_CODES = frozenset(ResponseCode)
 #: stands for all response codes that are none of ours
 OTHER = -1
@@ -69,16 +66,6 @@ class MeasuredCall(Call[Any]):
     began_ms: int
     latency: Latency
 
-    def finish_frame(self, frame: Buffer) -> None:
-        self.latency.record(self, _code_of(frame), self._remoting.clock.mono_ms)
-        Call.finish_frame(self, frame)
-
-
-def _code_of(frame: Buffer) -> int:
-    """The response code of a frame that we wrote: first in both forms of header."""
-    if frame[4] == CODEC_ROCKETMQ:
-        return int.from_bytes(frame[8:10], "big", signed=True)
-    if frame[16:18] == b"0,":  # {"code":0,
-        return 0
-    found = _CODE(bytes(frame[8:26]))
-    return int(found[1]) if found else 0
+    def finish_frame(self, code: int, frame: Buffer) -> None:
+        self.latency.record(self, code, self._remoting.clock.mono_ms)
+        Call.finish_frame(self, code, frame)

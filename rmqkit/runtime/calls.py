@@ -127,8 +127,11 @@ class Call(Generic[E]):
         """Answer with a frame whose beginning the caller built (the hot path of pulls); `buffers` are its body."""
         self._remoting.answer_with(self, code, head, buffers)
 
-    def finish_frame(self, frame: Buffer) -> None:
-        """Answer with a whole frame that the caller built (the hot path of sends)."""
+    def finish_frame(self, code: int, frame: Buffer) -> None:
+        """Answer with a whole frame of response `code` that the caller built (the hot path of sends).
+
+        The frame of a one-way call is not sent, and may be empty.
+        """
         assert not self.finished, f"call {self.opaque} of {self.conn} is answered twice"
         self.finished = True
         if not self.flag & 2 and not self.conn.closing:

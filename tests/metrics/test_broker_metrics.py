@@ -170,6 +170,25 @@ def test_answers_to_sends_are_counted_in_both_forms_of_header(make: MakeScript):
     assert value(found, name, request_code="send_message", response_code="flush_disk_timeout") == 3
 
 
+def test_one_way_sends_are_counted(make: MakeScript):  # noqa: F811
+    """`NettyRemotingAbstract.writeResponse` records them, and sends nothing."""
+    script = make("metricsExporterType=PROM", "rpcLatencyMetrics=true", "flushDiskType=SYNC_FLUSH", "syncFlushTimeout=50")
+    client = script.connect()
+    client.tell(RequestCode.SEND_MESSAGE, SEND, b"hello", flag=2)
+    script.advance(10)
+    script.disk.held = True
+    for codec in (0, 1):
+        client.tell(RequestCode.SEND_MESSAGE, SEND, b"hello", flag=2, codec=codec)
+    script.advance(60)
+    script.disk.held = False
+    assert client.take() == []
+    found = samples(scrape(script))
+    name = "rocketmq_rpc_latency_milliseconds_count"
+    oneway = {"request_code": "send_message", "result": "oneway"}
+    assert value(found, name, response_code="success", **oneway) == 1
+    assert value(found, name, response_code="flush_disk_timeout", **oneway) == 2
+
+
 def test_switches(make: MakeScript):  # noqa: F811
     off = ("Remoting", "MessageStore", "Connection", "Stats", "Request", "LagAndDlq")
     script = make("metricsExporterType=PROM", *(f"enable{name}Metrics=false" for name in off))
