@@ -10,6 +10,7 @@
     --own-logs            each broker's lines go to `log` beside its settings instead
     --container-port P    where brokers are added and removed while the process runs (`rmqkit container`): a port, 0 for one
                           of the system's, or off; by default 10811 when there are several brokers, else off
+    --check               look at the settings and plug-ins of each node by itself, and end before anything is opened
     --container-folder D  below it lie the files that may be added, beside those given (default: where the first one is)
 
 Several brokers in one process are a container (`rmqkit.housing`): each has its listeners, store, log lines and metrics.
@@ -55,6 +56,7 @@ class Options(NamedTuple):
     own_logs: bool = False
     container_port: str = ""
     container_folder: str = ""
+    check: bool = False
 
 
 class _Made(NamedTuple):
@@ -71,6 +73,8 @@ def run(options: Options) -> int:
         return _refuse("nodes do not run under python -O: their checks are needed", EXIT_FAILED)
     if sys.platform == "win32":
         return _refuse("nodes run on Linux and macOS; on Windows only clients do", EXIT_FAILED)
+    if options.check:
+        return _check(options)
     from rmqkit.shell.log import NodeLog
     from rmqkit.shell.run import run_nodes
 
@@ -95,6 +99,18 @@ def run(options: Options) -> int:
         ready=ready,
         hosting=made.hosting,
     )
+
+
+def _check(options: Options) -> int:
+    """Tell on stderr what would keep each node from starting: a line that begins with its file."""
+    make = _brokers if options.kind == "broker" else _nameservers
+    code = 0
+    for path in options.configs:
+        try:
+            make(options._replace(configs=(path,), own_logs=False))
+        except RmqkitError as error:
+            code = _refuse(f"{path}: {error}", EXIT_FAILED)
+    return code
 
 
 def _nameservers(options: Options) -> _Made:
@@ -178,6 +194,7 @@ def parse_options(argv: Sequence[str]) -> Options:
     parser.add_argument("--own-logs", action="store_true", help="each broker's log beside its settings")
     parser.add_argument("--container-port", default="", metavar="PORT", help="where brokers are added and removed, or off")
     parser.add_argument("--container-folder", default="", metavar="FOLDER", help="whose files may be added")
+    parser.add_argument("--check", action="store_true", help="only see whether settings and plug-ins are right")
     told: Namespace = parser.parse_args(argv)
     return Options(
         told.config,
@@ -190,6 +207,7 @@ def parse_options(argv: Sequence[str]) -> Options:
         told.own_logs,
         told.container_port,
         told.container_folder,
+        told.check,
     )
 
 

@@ -422,18 +422,19 @@ def start(words: Words = None, cluster_option: ClusterOption = None, timeout: Ti
 def restart(
     words: Words = None,
     cluster_option: ClusterOption = None,
+    rolling: Annotated[
+        bool, typer.Option("--rolling", help="One process at a time, slaves first: groups with slaves stay readable.")
+    ] = False,
     grace: Grace = 10.0,
     timeout: Timeout = 60.0,
     json: Json = False,
 ) -> None:
-    """Stop nodes cleanly and start them again."""
-    act(
-        words,
-        cluster_option,
-        "restarted",
-        json,
-        lambda cluster, selector: cluster.restart(selector, grace_s=grace, timeout_s=timeout),
-    )
+    """Stop nodes cleanly and start them again. Nothing is stopped if a node would not start again."""
+
+    def how(cluster: Cluster, selector: str) -> list[str]:
+        return cluster.restart(selector, grace_s=grace, timeout_s=timeout, rolling=rolling)
+
+    act(words, cluster_option, "restarted", json, how)
 
 
 @app.command()

@@ -17,7 +17,7 @@ from typing import Any
 
 import psutil
 
-from rmqkit.cluster import cut_off, nodefile, processes, readiness, selectors, state, takeover
+from rmqkit.cluster import cut_off, nodefile, processes, readiness, restart, selectors, state, takeover
 from rmqkit.cluster import description as descriptions
 from rmqkit.cluster import home as homes
 from rmqkit.cluster.description import Description, NodePlan
@@ -232,13 +232,37 @@ class Cluster:
         with homes.locked(self.folder, self.note):
             return self._end(plans, grace_s)
 
-    def restart(self, selector: str = "all", *, grace_s: float = GRACE_S, timeout_s: float = UP_TIMEOUT_S) -> list[str]:
-        """Stop those that run and start all of them; their names."""
+    def restart(
+        self,
+        selector: str = "all",
+        *,
+        grace_s: float = GRACE_S,
+        timeout_s: float = UP_TIMEOUT_S,
+        rolling: bool = False,
+    ) -> list[str]:
+        """Stop those that run and start all of them; their names. Nothing is stopped if one would not start again.
+
+        With `rolling` one process after the other, each after the slaves of all groups are in sync: `timeout_s` is for
+        each step. Raises ClusterError; the nodes that were not reached still run then.
+        """
         plans = self.together(self.select(selector))
         with homes.locked(self.folder, self.note):
-            self._end(plans, grace_s)
-            self._launch(self.description, plans, timeout_s)
+            restart.check_start(self.folder, self.description, plans, self.running(plans))
+            for batch in restart.batches(plans) if rolling else [plans]:
+                if rolling:
+                    self._wait_ready(time.monotonic() + timeout_s, in_sync=True)
+                    self.note(f"restarting {', '.join(plan.node for plan in batch)}{self._unserved(batch)}")
+                self._end(batch, grace_s)
+                self._launch(self.description, batch, timeout_s)
+            if rolling:
+                self._wait_ready(time.monotonic() + timeout_s, in_sync=True)
         return [plan.node for plan in plans]
+
+    def _unserved(self, batch: list[NodePlan]) -> str:
+        """Which groups have no broker while these nodes are down."""
+        others = {plan.broker_name for plan in self.description.nodes() if plan not in batch}
+        groups = [name for name in dict.fromkeys(plan.broker_name for plan in batch) if name and name not in others]
+        return f"; nobody serves {', '.join(groups)} meanwhile" if groups else ""
 
     def kill(self, selector: str = "all") -> list[str]:
         """SIGKILL, all at once; the names of those that ran."""

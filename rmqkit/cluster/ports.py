@@ -10,6 +10,7 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Callable, Container, Iterable, Sequence
+from typing import Any
 
 from rmqkit.cluster.description import PORT_STEP, NodePlan
 from rmqkit.cluster.errors import ClusterError
@@ -89,15 +90,32 @@ def taken_text(node: str, port: int) -> str:
     return f"port {port}, which {node} needs, is taken{held}; stop it, or use --any-port or --base-port"
 
 
+def _connections() -> list[Any]:
+    """Listeners and connections of this machine; [] when this user may not know."""
+    import psutil
+
+    try:
+        return list(psutil.net_connections("tcp"))
+    except (psutil.Error, OSError):
+        return []
+
+
+def listeners() -> dict[int, set[int]]:
+    """The processes that listen on each port, as far as this user may know."""
+    import psutil
+
+    found: dict[int, set[int]] = {}
+    for each in _connections():
+        if each.status == psutil.CONN_LISTEN and each.pid is not None:
+            found.setdefault(each.laddr.port, set()).add(each.pid)
+    return found
+
+
 def owner_of(port: int) -> str:
     """Who listens on the port or has it as its end of a connection, in words; "" when this user may not know."""
     import psutil
 
-    try:
-        connections = psutil.net_connections("tcp")
-    except (psutil.Error, OSError):
-        return ""
-    holders = [each for each in connections if each.laddr and each.laddr.port == port]
+    holders = [each for each in _connections() if each.laddr and each.laddr.port == port]
     for holder in sorted(holders, key=lambda each: each.status != psutil.CONN_LISTEN):
         if holder.pid is not None:
             return process_in_words(holder.pid)

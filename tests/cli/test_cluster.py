@@ -223,6 +223,33 @@ def test_a_pid_of_another_process_is_not_taken_for_a_node(own):
     assert set(states(own).values()) == {"up"}
 
 
+def test_a_restart_stops_nothing_if_a_node_would_not_start_again(own):
+    file = own.home / "default" / "nodes" / "broker-b-0" / "node.toml"
+    before, pids = file.read_text(), [node["pid"] for node in own.json("cluster", "status")["nodes"]]
+    port = int(own.json("cluster", "status")["nodes"][2]["address"].split(":")[1])
+    try:
+        for line, words, says in (
+            ('plugins = "rmqkit-away"', (), "plugins=rmqkit-away: no plug-in of that name"),
+            ("fileReservedTime = -7", ("broker-b",), f"fileReservedTime = -7 in {file} line "),
+            ("fileReservedTyme = 7", ("--rolling",), "did you mean fileReservedTime?"),
+        ):
+            file.write_text(f"{line}\n{before}")
+            told = own.error("cluster", "restart", *words, code=1)
+            assert told.startswith("error: nothing was stopped; broker-b-0 would not start again: ")
+            assert says in told
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            other = taken.getsockname()[1]
+            file.write_text(before.replace(f"listenPort = {port}", f"listenPort = {other}"))
+            description = own.home / "default" / "cluster.toml"
+            description.write_text(description.read_text().replace("any_port = true", "any_port = false"))
+            assert f"port {other}, which broker-b-0 needs, is taken" in own.error("cluster", "restart", code=1)
+            description.write_text(description.read_text().replace("any_port = false", "any_port = true"))
+    finally:
+        file.write_text(before)
+    assert [node["pid"] for node in own.json("cluster", "status")["nodes"]] == pids
+    assert own.json("cluster", "restart", "broker-b")["nodes"] == ["broker-b-0"]
+
+
 def test_two_ups_at_once_make_one_cluster(shell):
     words = ("cluster", "up", "--any-port", "--base-port", free_base(), *ALONE, "--json")
     with shell.start(*words, stdout=subprocess.PIPE) as one, shell.start(*words, stdout=subprocess.PIPE) as other:

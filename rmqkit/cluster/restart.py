@@ -1,0 +1,123 @@
+"""What a restart does before it stops a node, and the order of a rolling one.
+
+A node that would not start again must not be stopped. `check_start` looks at what can be known while the old nodes run:
+
+    settings    `node.toml` and `cluster.toml` as they are now, put together as the start will do it
+    plug-ins    a process of `rmqkit.node --check` loads those of all brokers, and ends
+    ports       free, or taken by nodes that the restart stops
+
+Not known before the start: whether the store can be read, and who takes a port in the meantime.
+
+A rolling restart takes one process at a time (`batches`): name servers first, then group after group, the
+slaves before the master. The caller waits between them until all slaves are in sync, so that the next
+process always leaves a complete copy of its group behind.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import psutil
+
+from rmqkit.cluster import nodefile, ports
+from rmqkit.cluster.description import METRICS_PORT_KEY, Description, NodePlan
+from rmqkit.cluster.errors import ClusterError, UsageProblem
+from rmqkit.cluster.home import NODE_FILE
+from rmqkit.cluster.launch import node_folder, processes_of, targets
+from rmqkit.cluster.processes import node_environment
+
+CHECK_TIMEOUT_S = 30.0
+
+
+def batches(plans: Sequence[NodePlan]) -> list[list[NodePlan]]:
+    """The nodes by process, in the order of a rolling restart."""
+    ordered = sorted(plans, key=lambda plan: (plan.is_broker, plan.broker_name, -plan.broker_id, plan.node))
+    return list(processes_of(ordered).values())
+
+
+def check_start(
+    folder: Path, description: Description, plans: Sequence[NodePlan], running: Mapping[str, psutil.Process]
+) -> None:
+    """Raises ClusterError, naming each node that would not start again and why. `running` are those to be stopped."""
+    lacks = _check_ports(folder, description, plans, {process.pid for process in running.values()})
+    lacks |= _check_settings(folder, description, plans)
+    if lacks:
+        first, *others = (f"{node} would not start again: {why}" for node, why in lacks.items())
+        raise ClusterError(f"nothing was stopped; {first}", *others)
+
+
+def _check_ports(folder: Path, description: Description, plans: Sequence[NodePlan], own: set[int]) -> dict[str, str]:
+    if description.any_port:
+        return {}
+    listeners = ports.listeners()
+    lacks = {}
+    for plan in plans:
+        content = nodefile.load(node_folder(folder, plan.node))
+        wanted = [*plan.ports(nodefile.port_of(content) or plan.port)]
+        if description.has_metrics:
+            wanted.append(nodefile.port_of(content, METRICS_PORT_KEY) or plan.metrics_port)
+        for port in wanted:
+            if listeners.get(port, set()) - own and not ports.is_free(description.bound, port):
+                lacks[plan.node] = ports.taken_text(plan.node, port)
+    return lacks
+
+
+def _check_settings(folder: Path, description: Description, plans: Sequence[NodePlan]) -> dict[str, str]:
+    """Why nodes would refuse the files that the start will write; these are put into a folder of their own."""
+    nameservers = [each.address for each in targets(folder, description, description.nodes()) if not each.plan.is_broker]
+    lacks = {}
+    with tempfile.TemporaryDirectory(prefix="rmqkit-check-") as checked:
+        files = {}
+        for plan in plans:
+            own = node_folder(folder, plan.node)
+            there = nodefile.load(own)
+            metrics = nodefile.port_of(there, METRICS_PORT_KEY) or plan.metrics_port
+            content = nodefile.contents(
+                description,
+                plan,
+                own,
+                port=nodefile.port_of(there) or plan.port,
+                namesrv=";".join(nameservers),
+                there=there,
+                metrics_port=metrics if description.has_metrics else None,
+            )
+            nodefile.save(Path(checked, plan.node), content)
+            try:
+                nodefile.check(Path(checked, plan.node), plan.kind)
+            except UsageProblem as error:
+                lacks[plan.node] = str(error)
+            if plan.is_broker:
+                files[plan.node] = str(Path(checked, plan.node, NODE_FILE))
+        lacks = {**_check_plugins(files), **lacks}
+    return {node: why.replace(str(Path(checked, node)), str(node_folder(folder, node))) for node, why in lacks.items()}
+
+
+def _check_plugins(files: Mapping[str, str]) -> dict[str, str]:
+    """Why brokers would not start with these files, by node: what a node's own process says of them."""
+    if not files:
+        return {}
+    words = [sys.executable, "-m", "rmqkit.node", "--check", *(word for file in files.values() for word in ("-c", file))]
+    try:
+        done = subprocess.run(
+            words,
+            env=node_environment(),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=CHECK_TIMEOUT_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return {", ".join(files): f"settings and plug-ins could not be checked within {CHECK_TIMEOUT_S:g} s"}
+    lacks = {}
+    for line in done.stderr.splitlines():
+        for node, file in files.items():
+            if line.startswith(f"error: {file}: "):
+                lacks[node] = line.removeprefix(f"error: {file}: ")
+    if done.returncode and not lacks:  # an interpreter that does not find rmqkit, for one
+        lacks[", ".join(files)] = (done.stderr.splitlines() or [f"exit code {done.returncode}"])[-1]
+    return lacks
