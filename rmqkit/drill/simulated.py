@@ -13,13 +13,11 @@ codes as those of drills: 0 every promise kept, 1 one is broken, 4 inconclusive.
 from __future__ import annotations
 
 import time
-import tomllib
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from rmqkit.drill import defects, sim_plans
@@ -199,12 +197,6 @@ def find(defect: str, seeds: Iterable[int], mode: str = "", family: str = "") ->
         if wanted in done.broken:
             return count, done
     return count, None
-
-
-def kept_seeds(path: Path) -> list[tuple[str, int]]:
-    """(family, seed) of a `seeds.toml`: those that once failed, each with what it was."""
-    with open(path, "rb") as file:
-        return [(str(each.get("family", REPLICAS)), int(each["seed"])) for each in tomllib.load(file)["seeds"]]
 
 
 def tell(done: Simulated, out: Tell, *, verbose: bool = False, defect: str = "") -> None:

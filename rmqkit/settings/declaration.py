@@ -1,14 +1,18 @@
-"""How sections declare keys: each key once, as the default of the field that it feeds.
+"""Declares a key once: as the default of the field that it feeds.
 
-    pending_max: int = key("scheduleAsyncDeliverMaxPendingLimit", 2000, "deliveries that …", low=1, live=True)
+    pending_max: int = key("scheduleAsyncDeliverMaxPendingLimit", 2000, "deliveries …", low=1)
 
-is a field of an ordinary frozen dataclass with the default 2000, and a row of the table of settings. The name is
-RocketMQ's, the default Apache's, the text is what `docs/settings.md` and `rmqkit config explain` show. The type of the
-key follows from the default; `type` names another one. `convert` makes the field's value of the key's (a unit, a
-list). `unset` is the field's value without a machine and without other keys; a field whose default needs either and
-that has no `unset` must be given.
+is a field of a frozen dataclass with the default 2000, and a row of the table of settings (`Row`).
 
-`Sections` (`sections.py`) lists the sections with `section`, which says where their keys stand and which nodes have them.
+- `name` is RocketMQ's name, `default` is Apache's default, `text` is the meaning that
+  `docs/settings.md` and `rmqkit config explain` show.
+- The type of the key follows from the default; `type` names another one.
+- `convert` makes the field's value from the key's: another unit, a list.
+- `unset` is the value of a field whose default depends on the machine or on another key, in a
+  section made by hand. Without `unset` the caller must pass such a field.
+
+`section` declares a section in `Sections` (`sections.py`): its heading in `docs/settings.md`, and
+the nodes that have its keys.
 """
 
 from __future__ import annotations
@@ -25,7 +29,7 @@ T = TypeVar("T")
 
 
 class Options(TypedDict, total=False):
-    """The rest of a row, see `table.Row`; `only` is the kind of node that has the key, of a section that both have."""
+    """Other fields of a row (`table.Row`). `only` names the one kind of node that has the key."""
 
     type: Type
     area: str
@@ -86,7 +90,7 @@ def _type_of(default: Value | None, is_choice: bool) -> Type:
 
 
 def section(make: type[T], area: str, *kinds: Kind) -> T:
-    """A section of a node's configuration; `area` is the heading of its keys in `docs/settings.md`."""
+    """A section of a node's configuration; `area` is its heading in `docs/settings.md`."""
     is_whole = all(each.default is not MISSING or each.default_factory is not MISSING for each in fields(make))  # type: ignore[arg-type]
     default: Any = make() if is_whole else MISSING
     made: T = field(default=default, metadata={"make": make, "area": area, "kinds": kinds})

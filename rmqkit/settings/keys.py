@@ -1,9 +1,10 @@
 """The whole table: every key by kind of node, and its other spellings.
 
-`rows(kind)[key]` is the row. Keys that work come from the sections that declare them; all others from `upstream.toml`.
-Both are read when a node or a command first asks, so that importing a section costs neither. A key of both kinds may
-have a row for each (`listenPort`). Other spellings come from Apache's earlier releases (`maped…` for `mapped…`) and from
-the names that Java prints for fields (`isScanAvailableNameSrv`).
+`rows(kind)[key]` is the row. Keys that work come from the sections that declare them, all others
+from `upstream.toml`. The table is built when a node or a command first asks, so importing a section
+reads no file. A key of both kinds may have a row for each (`listenPort`). Other spellings come from
+Apache's earlier releases (`maped…` for `mapped…`) and from the names that Java prints for fields
+(`isScanAvailableNameSrv`).
 """
 
 from __future__ import annotations

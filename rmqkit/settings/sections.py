@@ -1,13 +1,15 @@
 """The sections of a node's configuration: what the code of a node reads.
 
-Users write RocketMQ's property names; the code reads fields such as `config.flush.flush_interval_commit_log_ms`: the
-property's name in snake_case with the unit last, or a shorter one. Each section is frozen: a change at run time
-(UPDATE_BROKER_CONFIG, `rmqkit.config.NodeConfig.updated`) makes a new `NodeConfig`. So a module keeps the
-`NodeConfig`'s owner and reads `node.config.section.field` when it needs the value, or is handed the new section; it
-never copies a live field at construction.
+Users write RocketMQ's property names; the code reads fields such as
+`config.flush.flush_interval_commit_log_ms`: the property's name in snake_case with the unit last, or
+a shorter one. Each section is frozen: a change at run time (UPDATE_BROKER_CONFIG,
+`NodeConfig.updated`) makes a new `NodeConfig`. So a module keeps the `NodeConfig`'s owner and reads
+`node.config.section.field` when it needs the value, or receives the new section; it never copies a
+live field at construction.
 
-A field declares its key (`declaration.py`), so `FlushSettings()` is a broker that nobody configured. The fields of
-`paths` and two of `nameserver` depend on the user's home folder, which only the loader knows: they must be given.
+Each field declares its key (`declaration.py`), so `FlushSettings()` is a broker with Apache's
+defaults. The fields of `paths` and two of `nameserver` depend on the user's home folder, which only
+the loader knows: the caller must pass them.
 """
 
 from __future__ import annotations
