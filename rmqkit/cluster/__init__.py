@@ -2,14 +2,12 @@
 
 from rmqkit.cluster.cluster import Cluster, clusters, meant_cluster, running_clusters
 from rmqkit.cluster.description import Description
-from rmqkit.cluster.errors import ClusterError, NoSuchCluster, UsageProblem
+from rmqkit.cluster.errors import ClusterError
 
 __all__ = [
     "Cluster",
     "ClusterError",
     "Description",
-    "NoSuchCluster",
-    "UsageProblem",
     "clusters",
     "meant_cluster",
     "running_clusters",

@@ -26,11 +26,9 @@ from types import FrameType
 
 from rmqkit.config import NetworkLimits
 from rmqkit.errors import CannotStart, RmqkitError
-from rmqkit.shell.hosting import Hosting, Listen, NodeSpec, Resident, Started
+from rmqkit.shell.hosting import Hosting, NodeSpec, Started
 from rmqkit.shell.log import LogSink, NodeLog, say
 from rmqkit.shell.loop import Loop
-
-__all__ = ["Hosting", "Listen", "NodeSpec", "Resident", "Started", "run_nodes"]
 
 EXIT_DONE = 0
 EXIT_FAILED = 1

@@ -14,8 +14,9 @@ from rmqkit.errors import CannotStart, RmqkitError
 from rmqkit.runtime.connection import Connection
 from rmqkit.runtime.node import BaseNode
 from rmqkit.runtime.ports import Ports
+from rmqkit.shell.hosting import Listen, NodeSpec, Started
 from rmqkit.shell.log import LogSink
-from rmqkit.shell.run import Listen, NodeSpec, Started, run_nodes
+from rmqkit.shell.run import run_nodes
 
 
 class Echo(BaseNode):

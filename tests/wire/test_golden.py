@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from rmqkit.wire import bodies, fastjson, schemas
+from rmqkit.wire import bodies, fastjson
 from rmqkit.wire.batch import decode_batch, encode_batch
 from rmqkit.wire.codes import MessageSysFlag, RequestCode
 from rmqkit.wire.frames import CODEC_JSON, CODEC_ROCKETMQ, Frame, FrameBuffer, frame
@@ -22,6 +22,7 @@ from rmqkit.wire.message import decode_messages
 from rmqkit.wire.properties import decode as decode_properties
 from rmqkit.wire.record import Blank, Record, decode_record, encode_record, iter_records
 from rmqkit.wire.schema import Ext, from_ext, to_ext
+from tests.wire.all_schemas import schemas
 
 FOLDER = Path(__file__).parent / "golden"
 STORE = Path(__file__).parent.parent / "store" / "golden"

@@ -10,7 +10,9 @@ from msgspec.structs import replace
 from rmqkit.errors import RemoteProtocolError
 from rmqkit.wire.frames import CODEC_JSON, CODEC_ROCKETMQ, Frame, FrameBuffer
 from rmqkit.wire.headers import BadHeader, RequestDecoder, decode_head
-from rmqkit.wire.schemas import NoFields, PullMessageRequest, SendMessageRequestV2
+from rmqkit.wire.schema import NoFields
+from rmqkit.wire.schemas.pull import PullMessageRequest
+from rmqkit.wire.schemas.send import SendMessageRequestV2
 
 GOLDEN = Path(__file__).parent / "golden"
 DECODERS = [RequestDecoder(schema) for schema in (NoFields, PullMessageRequest, SendMessageRequestV2)]

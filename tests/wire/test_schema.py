@@ -4,7 +4,8 @@ from hypothesis import strategies as st
 
 from rmqkit.errors import RemoteProtocolError
 from rmqkit.wire.schema import Ext, Int32, Int64, from_ext, to_ext
-from rmqkit.wire.schemas import GetMaxOffsetRequest, PullMessageResponse, QueryConsumerOffsetRequest
+from rmqkit.wire.schemas.offsets import GetMaxOffsetRequest, QueryConsumerOffsetRequest
+from rmqkit.wire.schemas.pull import PullMessageResponse
 
 
 class Sample(Ext, kw_only=True):

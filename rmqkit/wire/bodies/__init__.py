@@ -11,11 +11,8 @@ from rmqkit.wire.bodies.clients import (
     SubscriptionOfGroup,
 )
 from rmqkit.wire.bodies.groups import GroupForbidden, SubscriptionGroupConfig, SubscriptionGroupList, SubscriptionGroupTable
-from rmqkit.wire.bodies.ha import HAClientRuntimeInfo, HAConnectionRuntimeInfo, HARuntimeInfo
+from rmqkit.wire.bodies.ha import HARuntimeInfo
 from rmqkit.wire.bodies.heartbeat import (
-    CONSUME_FROM_WHERE,
-    CONSUME_TYPES,
-    MESSAGE_MODELS,
     ConsumerData,
     HeartbeatData,
     ProducerData,
@@ -42,7 +39,7 @@ from rmqkit.wire.bodies.queues import (
 )
 from rmqkit.wire.bodies.register import RegisterBrokerBody
 from rmqkit.wire.bodies.route import BrokerData, ClusterInfo, MemberGroup, MemberGroupBody, QueueData, TopicRoute
-from rmqkit.wire.bodies.running import ConsumeMessageDirectlyResult, ConsumerRunningInfo, ConsumeStatus, ProcessQueueInfo
+from rmqkit.wire.bodies.running import ConsumeMessageDirectlyResult, ConsumerRunningInfo, ProcessQueueInfo
 from rmqkit.wire.bodies.statistics import BrokerStatsData, BrokerStatsItem, ConsumeStatsList
 from rmqkit.wire.bodies.subscription import EXPRESSION_SQL92, EXPRESSION_TAG, SUB_ALL, SubscriptionData, parse_subscription
 from rmqkit.wire.bodies.topics import TopicConfig, TopicConfigAndMappingTable, TopicConfigList, TopicConfigTable
@@ -50,11 +47,8 @@ from rmqkit.wire.bodies.versions import DataVersion
 from rmqkit.wire.fastjson import MessageQueue
 
 __all__ = [
-    "CONSUME_FROM_WHERE",
-    "CONSUME_TYPES",
     "EXPRESSION_SQL92",
     "EXPRESSION_TAG",
-    "MESSAGE_MODELS",
     "SUB_ALL",
     "Body",
     "BrokerData",
@@ -68,7 +62,6 @@ __all__ = [
     "ConsumeQueueData",
     "ConsumeStats",
     "ConsumeStatsList",
-    "ConsumeStatus",
     "ConsumeTimeSpans",
     "ConsumerConnection",
     "ConsumerData",
@@ -81,8 +74,6 @@ __all__ = [
     "DelayOffsetTable",
     "GroupForbidden",
     "GroupList",
-    "HAClientRuntimeInfo",
-    "HAConnectionRuntimeInfo",
     "HARuntimeInfo",
     "HeartbeatData",
     "KVTable",
