@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Itera
 from concurrent.futures import Future
 from concurrent.futures import wait as wait_for_futures
 from functools import partial, wraps
-from inspect import signature
+from inspect import CORO_CREATED, getcoroutinestate, signature
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
@@ -49,6 +49,47 @@ class _Closing:
         self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
     ) -> None:
         await asyncio.to_thread(self._inner.__exit__, kind, error, tb)
+
+
+C = TypeVar("C", bound="_Consumer")
+
+
+class _Consumer(_Closing):
+    """Knows the calls that have to be awaited before messages can come, and were not."""
+
+    def __init__(self) -> None:
+        self._begun: list[tuple[str, Coroutine[Any, Any, None]]] = []
+
+    def begun(self, call: str, coroutine: Coroutine[Any, Any, None]) -> None:
+        self._begun.append((call, coroutine))
+
+    async def _check_awaited(self) -> None:
+        """Raises ClientError naming the calls that were not awaited."""
+        if not self._begun:
+            return
+        await asyncio.sleep(0)  # one that was made a task a moment ago begins now
+        missed = [(call, each) for call, each in self._begun if getcoroutinestate(each) == CORO_CREATED]
+        self._begun.clear()
+        for _call, each in missed:
+            each.close()
+        if missed:
+            calls = ", ".join(call for call, _each in missed)
+            raise ClientError(f"not awaited: {calls}; in rmqkit.aio write `await consumer.{missed[0][0]}`")
+
+
+def _must_be_awaited(
+    method: Callable[Concatenate[C, P], Coroutine[Any, Any, None]],
+) -> Callable[Concatenate[C, P], Coroutine[Any, Any, None]]:
+    """The same method; `_check_awaited` reports a call whose coroutine never ran."""
+
+    @wraps(method)
+    def call(self: C, /, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, None]:
+        coroutine = method(self, *args, **kwargs)
+        first = repr(args[0]) if args and isinstance(args[0], str) else "..."
+        self.begun(f"{method.__name__}({first})", coroutine)
+        return coroutine
+
+    return call
 
 
 class Producer(_Closing):
@@ -104,19 +145,22 @@ class Producer(_Closing):
             await asyncio.to_thread(self._inner.wait_for_room)
 
 
-class PullConsumer(_Closing):
+class PullConsumer(_Consumer):
     """See `rmqkit.PullConsumer`, whose arguments these are."""
 
     def __init__(self, group: str | None = None, **settings: Any) -> None:
+        super().__init__()
         self._inner: api.PullConsumer = api.PullConsumer(group, **settings)
         self.group = self._inner.group
 
     async def queues(self, topic: str) -> list[MessageQueue]:
         return await asyncio.to_thread(self._inner.queues, topic)
 
+    @_must_be_awaited
     async def assign(self, queues: Iterable[MessageQueue], expression: str = "*", *, expression_type: str = "TAG") -> None:
         await asyncio.to_thread(partial(self._inner.assign, list(queues), expression, expression_type=expression_type))
 
+    @_must_be_awaited
     async def subscribe(
         self,
         topic: str,
@@ -148,6 +192,8 @@ class PullConsumer(_Closing):
         return self._inner.failures
 
     async def poll(self, timeout_ms: int = 1000, count_max: int = 32) -> list[MessageExt]:
+        """Raises ClientError if a `subscribe` or an `assign` was not awaited."""
+        await self._check_awaited()
         future = self._inner.poll_async(timeout_ms, count_max)
         try:
             return await asyncio.wrap_future(future)
@@ -239,16 +285,18 @@ class _Tasks:
         return not unfinished
 
 
-class PushConsumer(_Closing):
+class PushConsumer(_Consumer):
     """See `rmqkit.PushConsumer`, whose arguments these are but for `consume_threads`. Listeners are coroutine functions."""
 
     def __init__(self, group: str, *, consume_tasks: int = CONSUME_TASKS, **settings: Any) -> None:
+        super().__init__()
         self.inner = api.PushConsumer(group, **settings)
         self._inner: api.PushConsumer = self.inner
         self.group = group
         self._tasks_max = consume_tasks
         self._listener: AsyncListener | None = None
 
+    @_must_be_awaited
     async def subscribe(self, topic: str, expression: str = "*", *, expression_type: str = "TAG") -> None:
         await asyncio.to_thread(partial(self._inner.subscribe, topic, expression, expression_type=expression_type))
 
@@ -261,7 +309,11 @@ class PushConsumer(_Closing):
         return function
 
     async def start(self, listener: AsyncListener | None = None) -> Self:
-        """Join the group; listeners run in the loop that this was awaited in."""
+        """Join the group; listeners run in the loop that this was awaited in.
+
+        Raises ClientError if a `subscribe` was not awaited.
+        """
+        await self._check_awaited()
         self._listener = listener or self._listener
         if self._listener is None:
             raise ClientError("start() needs a listener; pass one, or mark a function with @consumer.listener")

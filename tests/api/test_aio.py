@@ -6,7 +6,7 @@ import pytest
 
 from rmqkit import aio
 from rmqkit.aio import Message
-from rmqkit.errors import ClientClosed, InvalidMessage, NoRoute
+from rmqkit.errors import ClientClosed, ClientError, InvalidMessage, NoRoute
 
 
 def run(flow):
@@ -41,6 +41,39 @@ def test_sends_administration_and_a_pull_consumer(own):
 
     seen = run(main())
     assert sorted(seen) == sorted([*(b"%d" % i for i in range(50)), b"b1", b"b2", b"o"])
+
+
+def test_a_subscription_that_was_not_awaited_is_reported_as_that(own):
+    topic = own.topic(queue_nums=1)
+    says = f"not awaited: subscribe\\('{topic}'\\); in rmqkit.aio write `await consumer.subscribe"
+
+    async def main():
+        async with aio.PullConsumer(own.group(), namesrv=own.namesrv) as consumer:
+            consumer.subscribe(topic)
+            with pytest.raises(ClientError, match=says):
+                await consumer.poll(10)
+            consumer.subscribe(topic)
+            with pytest.raises(ClientError, match=says):
+                await anext(aiter(consumer))
+            soon = asyncio.create_task(consumer.subscribe(topic))
+            assert await consumer.poll(10) == []
+            await soon
+        async with aio.PullConsumer(namesrv=own.namesrv) as reader:
+            reader.assign(await reader.queues(topic))
+            with pytest.raises(ClientError, match="not awaited: assign"):
+                await reader.poll(10)
+        consumer = aio.PushConsumer(own.group(), namesrv=own.namesrv)
+        consumer.subscribe(topic, "a")
+        async with consumer:
+            with pytest.raises(ClientError, match=says):
+                await consumer.start(listener)
+            await consumer.subscribe(topic, "a")
+            await consumer.start(listener)
+
+    async def listener(message):
+        pass
+
+    run(main())
 
 
 def test_a_cancelled_poll_loses_nothing(own):
