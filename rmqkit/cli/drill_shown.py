@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 REPORT_WANTS = ("jinja2", "matplotlib")
 HOW_TO_REPORT = "HTML reports need more packages: pip install 'rmqkit[report]'"
 TOLD_MAX = 5
+#: characters of what is said of an event
+MORE_MAX = 90
 
 
 def can_report() -> bool:
@@ -146,11 +148,17 @@ def show(plan: Plan, verdict: Verdict, run: Path, report: Path | None = None) ->
     print()
     output.table(
         ("s", "what happened", ""),
-        [(f"{e.at_ms / 1000:.2f}", report_words.plain(e.what), e.more[:90]) for e in verdict.timeline],
+        [(f"{e.at_ms / 1000:.2f}", report_words.plain(e.what), _cut(e.more)) for e in verdict.timeline],
     )
     print()
+    print(f"run     {run}")
     page = report or run / runs.REPORT
-    print(f"report  {page}" if page.is_file() else f"run     {run}")
+    if page.is_file():
+        print(f"report  {page}")
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= MORE_MAX else f"{text[: MORE_MAX - 1]}…"
 
 
 INTERVALS = (

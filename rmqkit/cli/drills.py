@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -103,7 +104,9 @@ def fail_master(
     output.note(f"drill: {fault} the master of {plan.group} in cluster {cluster}; seed {seed}")
     with _clients_quiet():
         done = doing.on_cluster(found, plan, found.folder, output.note)
-    _end([done], report, json, f"rmqkit fail-master {plan.group} --fault {fault} --seed {seed}{_lasting(seconds)}")
+    where = "" if cluster == "default" else f" --cluster {cluster}"
+    command = f"rmqkit fail-master {plan.group}{where} --fault {fault} --seed {seed}{_lasting(plan)}"
+    _end([done], [command], report, json)
 
 
 @app.callback()
@@ -188,13 +191,18 @@ def run(
     for defect in plan.breaks:
         if missed := drill_shown.may_miss(defect, plan):
             output.note(missed)
-    done = []
-    for number in range(repeat):
-        done.append(_with_own_cluster(plan.changed(seed=seed + number)))
-    words = [f"--fault {fault} --target {target} --mode {plan.mode} --replicas {replicas}"]
-    words += [f"--groups {groups}{_lasting(seconds)} --send-timeout {send_timeout:g}"]
-    words += [f"--set {key}={value}" for key, value in plan.settings.items()] + [f"--break {each}" for each in plan.breaks]
-    _end(done, report, json, f"rmqkit drill run {' '.join(words)} --seed {seed}")
+    plans = [plan.changed(seed=seed + number) for number in range(repeat)]
+    done = [_with_own_cluster(each) for each in plans]
+    _end(done, [run_command(each) for each in plans], report, json)
+
+
+def run_command(plan: Plan) -> str:
+    """The `rmqkit drill run` that asks for that plan."""
+    words = [f"--fault {plan.fault} --target {plan.target} --mode {plan.mode} --replicas {plan.replicas}"]
+    words += [f"--groups {plan.groups}{_lasting(plan)} --send-timeout {plan.send_timeout_ms / 1000:g}"]
+    words += [f"--set {shlex.quote(f'{key}={value}')}" for key, value in plan.settings.items()]
+    words += [f"--break {each}" for each in plan.breaks]
+    return f"rmqkit drill run {' '.join(words)} --seed {plan.seed}"
 
 
 @app.command()
@@ -233,7 +241,7 @@ def replay(
     drill_shown.check_report(report)
     folder = runs.find(home_folder(), run)
     done = _with_own_cluster(runs.load_plan(folder))
-    _end([done], report, json, f"rmqkit drill replay {folder.name}")
+    _end([done], [f"rmqkit drill replay {folder.name}"], report, json)
 
 
 @app.command()
@@ -353,8 +361,9 @@ def _ms(seconds: float | None) -> int:
     return 0 if seconds is None else round(seconds * 1000)
 
 
-def _lasting(seconds: float | None) -> str:
-    return "" if seconds is None else f" --seconds {seconds:g}"
+def _lasting(plan: Plan) -> str:
+    """The option for the length of the fault, as it was asked for."""
+    return f" --seconds {plan.fault_ms / 1000:g}" if plan.fault_ms else ""
 
 
 def _plan(mode: str, pairs: list[str] | None, preset: str | None, **given: Any) -> Plan:
@@ -391,7 +400,8 @@ def _with_own_cluster(plan: Plan) -> Done:
     from rmqkit.cluster.home import home_folder
     from rmqkit.drill import doing
 
-    output.note(f"drill: {plan.fault} {plan.target} in mode {plan.mode}, seed {plan.seed}")
+    of_group = f" of {plan.group}" if plan.group else ""
+    output.note(f"drill: {plan.fault} the {plan.target}{of_group}; mode {plan.mode}, seed {plan.seed}")
     with _clients_quiet():
         return doing.with_own_cluster(plan, home_folder(), output.note)
 
@@ -417,11 +427,12 @@ def _worst(done: list[Done]) -> int:
     return 1 if 1 in codes else max(codes)
 
 
-def _end(done: list[Done], report: Path | None, json: bool, command: str) -> None:
-    for each in done:
+def _end(done: list[Done], commands: list[str], report: Path | None, json: bool) -> None:
+    """Write and show the drills; `commands` repeats each of them."""
+    for each, command in zip(done, commands, strict=True):
         drill_shown.write_report(each.run, None, command)
     if report is not None:
-        drill_shown.write_report(done[-1].run, report, command)
+        drill_shown.write_report(done[-1].run, report, commands[-1])
     if json:
         documents = [drill_shown.document_of(each) for each in done]
         output.document(documents[0] if len(documents) == 1 else documents)

@@ -24,21 +24,22 @@ from rmqkit.drill.verdict import Checked, Verdict
 
 TEMPLATE = "report.html.j2"
 STORIES_MAX = 20
-#: settings of the plan that are shown, when they are not empty
-SHOWN = (
-    "fault",
-    "target",
-    "group",
-    "mode",
-    "seed",
-    "groups",
-    "replicas",
-    "writers",
-    "rate",
-    "queues",
-    "body_size",
-    "fault_ms",
-)
+#: fields of the plan that are shown when they are not empty, and what they are called
+SHOWN = {
+    "fault": "fault",
+    "target": "target",
+    "group": "broken group",
+    "mode": "mode",
+    "seed": "seed",
+    "groups": "broker groups",
+    "replicas": "brokers in a group",
+    "nameservers": "name servers",
+    "writers": "writers",
+    "rate": "sends per second of one writer",
+    "queues": "queues of a topic",
+    "body_size": "size of a body, bytes",
+    "fault_ms": "length of the fault, ms",
+}
 
 
 def page(run: Path, command: str) -> str:
@@ -82,7 +83,7 @@ def _since(at_ms: int, history: History) -> str:
 
 def _settings(plan: Plan) -> Mapping[str, str]:
     told = plan.as_json()
-    shown = {key: str(told[key]) for key in SHOWN if told[key] not in ("", ())}
+    shown = {name: str(told[key]) for key, name in SHOWN.items() if told[key] not in ("", ())}
     if plan.breaks:
         shown["planted defects"] = ", ".join(plan.breaks)
     return {**shown, **plan.settings, **plan.seen}
