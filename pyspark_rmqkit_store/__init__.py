@@ -1,5 +1,5 @@
 """Makes `format("rocketmq-store")` known to Spark, as `pyspark_rmqkit` does for `rocketmq`."""
 
-from rmqkit.spark.store_source import StoreDataSource as DefaultSource
+from rmqkit.spark.store.data_source import StoreDataSource as DefaultSource
 
 __all__ = ["DefaultSource"]

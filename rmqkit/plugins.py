@@ -20,7 +20,7 @@ import msgspec
 import pluggy
 
 from rmqkit import hookspecs
-from rmqkit.broker.lock_modes import lock_mode_of
+from rmqkit.broker.locks.contract import lock_mode_of
 from rmqkit.config import NodeConfig
 from rmqkit.errors import ConfigError, RmqkitError
 from rmqkit.hookspecs import Factory
@@ -62,7 +62,7 @@ class Contract(NamedTuple):
 CONTRACTS: Mapping[str, Contract] = {
     "rmqkit_storage_engines": Contract("storage engine", "rmqkit.store.contract", "StorageEngine"),
     "rmqkit_fault_policies": Contract("fault policy", "rmqkit.client.fault_policy", "FaultPolicy"),
-    "rmqkit_lock_modes": Contract("lock mode", "rmqkit.broker.lock_modes", "LockMode"),
+    "rmqkit_lock_modes": Contract("lock mode", "rmqkit.broker.locks.contract", "LockMode"),
     "rmqkit_escape_strategies": Contract("escape strategy", "rmqkit.broker.escape.contract", "EscapeStrategy"),
     "rmqkit_filters": Contract("filter", "rmqkit.broker.filters.contract", "Filter"),
     "rmqkit_allocators": Contract("allocator", "rmqkit.client.allocators", "Allocator"),

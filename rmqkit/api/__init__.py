@@ -4,7 +4,7 @@ from rmqkit.api.admin import Admin
 from rmqkit.api.producer import Producer
 from rmqkit.api.pull_consumer import LitePullConsumer, PullConsumer
 from rmqkit.api.push_consumer import PushConsumer
-from rmqkit.client.consuming import sql
+from rmqkit.client.consumers.subscriptions import sql
 from rmqkit.client.message import Message, MessageExt, SendResult, SendStatus
 from rmqkit.wire.fastjson import MessageQueue
 

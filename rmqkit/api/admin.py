@@ -3,7 +3,7 @@
     with Admin("127.0.0.1:9876") as admin:
         admin.create_topic("T", queue_nums=4)
 
-The methods are those of `rmqkit.client.admin_groups.Admin`, and the functions of `admin_messages` and `admin_stats` beside
+The methods are those of `rmqkit.client.admin.groups.Admin`, and the functions of `admin_messages` and `admin_stats` beside
 it, where each is described.
 """
 
@@ -15,8 +15,8 @@ from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from rmqkit.api.io_thread import acquire, release
-from rmqkit.client import admin_messages, admin_stats
-from rmqkit.client.admin_groups import Admin as Core
+from rmqkit.client.admin import messages, stats
+from rmqkit.client.admin.groups import Admin as Core
 from rmqkit.client.flow import start
 from rmqkit.errors import ClientClosed, RmqkitError
 
@@ -56,15 +56,15 @@ class Admin:
     delete_topic = _waits(Core.delete_topic)
     topic_config = _waits(Core.topic_config)
     topic_stats = _waits(Core.topic_stats)
-    set_topic_perm = _waits(admin_stats.set_topic_perm)
-    topic_rates = _waits(admin_stats.topic_rates)
-    clean_unused_topics = _waits(admin_stats.clean_unused_topics)
-    clean_expired_queues = _waits(admin_stats.clean_expired_queues)
+    set_topic_perm = _waits(stats.set_topic_perm)
+    topic_rates = _waits(stats.topic_rates)
+    clean_unused_topics = _waits(stats.clean_unused_topics)
+    clean_expired_queues = _waits(stats.clean_expired_queues)
 
     broker_config = _waits(Core.broker_config)
     update_broker_config = _waits(Core.update_broker_config)
     broker_runtime = _waits(Core.broker_runtime)
-    broker_stats = _waits(admin_stats.broker_stats)
+    broker_stats = _waits(stats.broker_stats)
     ask_broker = _waits(Core.ask_broker)
     ha_status = _waits(Core.ha_status)
 
@@ -87,7 +87,7 @@ class Admin:
     reset_group_offset = _waits(Core.reset_group_offset)
     reset_group_offsets = _waits(Core.reset_group_offsets)
     move_group = _waits(Core.move_group)
-    clone_group = _waits(admin_stats.clone_group)
+    clone_group = _waits(stats.clone_group)
     consume_stats = _waits(Core.consume_stats)
     group_progress = _waits(Core.group_progress)
 
@@ -104,9 +104,9 @@ class Admin:
     view_message = _waits(Core.view_message)
     query_messages = _waits(Core.query_messages)
     message_at = _waits(Core.message_at)
-    find_message = _waits(admin_messages.find_message)
-    message_track = _waits(admin_messages.message_track)
-    consume_directly = _waits(admin_messages.consume_directly)
+    find_message = _waits(messages.find_message)
+    message_track = _waits(messages.message_track)
+    consume_directly = _waits(messages.consume_directly)
 
     def check(self) -> None:
         self.io.check("Admin")

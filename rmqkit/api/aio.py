@@ -20,11 +20,11 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from rmqkit import api
 from rmqkit.api.log import logger
-from rmqkit.client import admin_messages, admin_stats
-from rmqkit.client.admin_groups import Admin as CoreAdmin
+from rmqkit.client.admin import messages, stats
+from rmqkit.client.admin.groups import Admin as CoreAdmin
+from rmqkit.client.consumers.push_queue import Batch
 from rmqkit.client.flow import start
 from rmqkit.client.message import Message, MessageExt, SendResult
-from rmqkit.client.push_queue import Batch
 from rmqkit.errors import ClientClosed, ClientError
 from rmqkit.wire.fastjson import MessageQueue
 
@@ -380,15 +380,15 @@ class Admin(_Closing):
     delete_topic = _awaits(CoreAdmin.delete_topic)
     topic_config = _awaits(CoreAdmin.topic_config)
     topic_stats = _awaits(CoreAdmin.topic_stats)
-    set_topic_perm = _awaits(admin_stats.set_topic_perm)
-    topic_rates = _awaits(admin_stats.topic_rates)
-    clean_unused_topics = _awaits(admin_stats.clean_unused_topics)
-    clean_expired_queues = _awaits(admin_stats.clean_expired_queues)
+    set_topic_perm = _awaits(stats.set_topic_perm)
+    topic_rates = _awaits(stats.topic_rates)
+    clean_unused_topics = _awaits(stats.clean_unused_topics)
+    clean_expired_queues = _awaits(stats.clean_expired_queues)
 
     broker_config = _awaits(CoreAdmin.broker_config)
     update_broker_config = _awaits(CoreAdmin.update_broker_config)
     broker_runtime = _awaits(CoreAdmin.broker_runtime)
-    broker_stats = _awaits(admin_stats.broker_stats)
+    broker_stats = _awaits(stats.broker_stats)
     ask_broker = _awaits(CoreAdmin.ask_broker)
     ha_status = _awaits(CoreAdmin.ha_status)
 
@@ -411,7 +411,7 @@ class Admin(_Closing):
     reset_group_offset = _awaits(CoreAdmin.reset_group_offset)
     reset_group_offsets = _awaits(CoreAdmin.reset_group_offsets)
     move_group = _awaits(CoreAdmin.move_group)
-    clone_group = _awaits(admin_stats.clone_group)
+    clone_group = _awaits(stats.clone_group)
     consume_stats = _awaits(CoreAdmin.consume_stats)
     group_progress = _awaits(CoreAdmin.group_progress)
 
@@ -428,6 +428,6 @@ class Admin(_Closing):
     view_message = _awaits(CoreAdmin.view_message)
     query_messages = _awaits(CoreAdmin.query_messages)
     message_at = _awaits(CoreAdmin.message_at)
-    find_message = _awaits(admin_messages.find_message)
-    message_track = _awaits(admin_messages.message_track)
-    consume_directly = _awaits(admin_messages.consume_directly)
+    find_message = _awaits(messages.find_message)
+    message_track = _awaits(messages.message_track)
+    consume_directly = _awaits(messages.consume_directly)

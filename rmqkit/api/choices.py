@@ -1,9 +1,9 @@
 """Things a user names by text: allocators, models, where to begin. Plug-ins are looked at only for other names."""
 
 from rmqkit.client.allocators import ALLOCATORS, Allocator
-from rmqkit.client.consuming import ConsumeFrom
+from rmqkit.client.consumers.subscriptions import ConsumeFrom
 from rmqkit.client.fault_policy import FAULT_POLICIES, FaultPolicy
-from rmqkit.client.outgoing import check_topic
+from rmqkit.client.producers.outgoing import check_topic
 from rmqkit.errors import ClientError
 
 MODELS = ("clustering", "broadcasting")

@@ -9,7 +9,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 
-from rmqkit.client.push_queue import Batch
+from rmqkit.client.consumers.push_queue import Batch
 
 IDLE_S = 60.0
 

@@ -24,14 +24,14 @@ from typing import Any, NamedTuple, Self
 
 from rmqkit.api.choices import choose_fault_policy, choose_trace_topic
 from rmqkit.api.io_thread import IoThread, acquire, release
-from rmqkit.client import producer as core
-from rmqkit.client.compression import compression
 from rmqkit.client.fault_policy import FaultPolicy
 from rmqkit.client.flow import Promise, start
 from rmqkit.client.message import Message, MessageExt, SendResult
-from rmqkit.client.outgoing import COMPRESS_LEVEL, COMPRESS_OVER, MESSAGE_SIZE_MAX, Outgoing, Prepare, check_group
+from rmqkit.client.producers import producer as core
+from rmqkit.client.producers.compression import compression
+from rmqkit.client.producers.outgoing import COMPRESS_LEVEL, COMPRESS_OVER, MESSAGE_SIZE_MAX, Outgoing, Prepare, check_group
+from rmqkit.client.producers.trace import ProducerTrace, TraceDispatch
 from rmqkit.client.routes import DEFAULT_TOPIC
-from rmqkit.client.trace import ProducerTrace, TraceDispatch
 from rmqkit.errors import ClientClosed, ClientError, InvalidMessage, RmqkitError
 from rmqkit.wire.fastjson import MessageQueue
 from rmqkit.wire.trace import TRACE_TOPIC

@@ -25,13 +25,13 @@ from typing import Any, Self, TypeVar
 
 from rmqkit.api.choices import choose_allocator, choose_begin, choose_model
 from rmqkit.api.io_thread import acquire, release
-from rmqkit.client import pull_consumer as core
-from rmqkit.client.admin_groups import TOOLS_GROUP, Admin
+from rmqkit.client.admin.groups import TOOLS_GROUP, Admin
 from rmqkit.client.allocators import Allocator
+from rmqkit.client.consumers import pull_consumer as core
+from rmqkit.client.consumers.offset_store import LocalOffsets, OffsetStore, RemoteOffsets
 from rmqkit.client.flow import start
 from rmqkit.client.message import MessageExt
-from rmqkit.client.offset_store import LocalOffsets, OffsetStore, RemoteOffsets
-from rmqkit.client.outgoing import check_group, check_topic
+from rmqkit.client.producers.outgoing import check_group, check_topic
 from rmqkit.errors import ClientClosed, ClientError, RmqkitError
 from rmqkit.wire.fastjson import MessageQueue
 

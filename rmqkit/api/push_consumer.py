@@ -27,14 +27,14 @@ from rmqkit.api.io_thread import acquire, release
 from rmqkit.api.listener_pool import ListenerPool
 from rmqkit.api.log import logger
 from rmqkit.api.pull_consumer import CLOSE_WAIT_S, CONSUME_TIMESTAMP_BACK_MS, local_offset_folder
-from rmqkit.client import push_consumer as core
 from rmqkit.client.allocators import Allocator
+from rmqkit.client.consumers import push_consumer as core
+from rmqkit.client.consumers.offset_store import LocalOffsets, OffsetStore, RemoteOffsets
+from rmqkit.client.consumers.push_queue import Batch, PushConsumerSettings
 from rmqkit.client.flow import start
 from rmqkit.client.message import MessageExt
-from rmqkit.client.offset_store import LocalOffsets, OffsetStore, RemoteOffsets
-from rmqkit.client.outgoing import check_group, check_topic
-from rmqkit.client.push_queue import Batch, PushConsumerSettings
-from rmqkit.client.trace import ConsumerTrace, TraceDispatch
+from rmqkit.client.producers.outgoing import check_group, check_topic
+from rmqkit.client.producers.trace import ConsumerTrace, TraceDispatch
 from rmqkit.errors import ClientClosed, ClientError, RmqkitError
 from rmqkit.wire.fastjson import MessageQueue
 from rmqkit.wire.trace import TRACE_TOPIC

@@ -10,7 +10,7 @@ Source: `broker/.../client/net/Broker2Client.java` (`callClient`), `AdminBrokerP
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from rmqkit.broker.clients import Member
+from rmqkit.broker.tables.clients import Member
 from rmqkit.runtime.calls import LATER, Call, CallFailed, Outcome, Refused, Response, Then
 from rmqkit.runtime.connection import Connection
 from rmqkit.wire.codes import ResponseCode, Version

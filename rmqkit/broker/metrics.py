@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmqkit.broker.names import is_system_topic
-from rmqkit.broker.roles import shown
+from rmqkit.broker.roles import runtime_info
 from rmqkit.metrics.endpoint import MetricsEndpoint
 from rmqkit.metrics.families import Family, Sample
 from rmqkit.metrics.latency import BOUNDS, Latency
@@ -298,7 +298,7 @@ FAMILIES: tuple[Family, ...] = (
     Family("rmqkit_puts_failed_total", "counter", "Puts that were refused by the store or lost with a failed write", (),
            _one(lambda broker: broker.puts.failed_count), switch="message_store"),
     Family("rmqkit_broker_role", "gauge", "1 for what the broker is in its group and how far it is online, 0 for all else",
-           ("role", "online"), lambda broker: shown.samples(broker.roles), switch="stats"),
+           ("role", "online"), lambda broker: runtime_info.samples(broker.roles), switch="stats"),
     Family("rmqkit_role_changes_total", "counter", "Changes of role, and of being online or not", (),
            _one(lambda broker: broker.roles.change_count), switch="stats"),
     Family("rmqkit_escape_waiting_messages", "gauge",

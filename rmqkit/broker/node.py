@@ -22,42 +22,30 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from rmqkit.broker.client_calls import ClientCalls
-from rmqkit.broker.clients import Clients
 from rmqkit.broker.escape import Escape, EscapeStrategy
 from rmqkit.broker.filters.compiled import Filters
+from rmqkit.broker.filters.pull_filter import Arrived
 from rmqkit.broker.filters.table import SAVE_MS as FILTERS_SAVE_MS
 from rmqkit.broker.filters.table import FilterTable
-from rmqkit.broker.filters.wanted import Arrived
-from rmqkit.broker.groups import GroupTable
-from rmqkit.broker.handlers import (
-    admin,
-    clients,
-    groups,
-    locks,
-    offsets,
-    pull,
-    relays,
-    replicas,
-    reply,
-    roles,
-    schedule,
-    send,
-    send_back,
-    topics,
-)
+from rmqkit.broker.handlers.admin import broker, groups, topics
+from rmqkit.broker.handlers.consumers import clients, locks, offsets, relays
+from rmqkit.broker.handlers.members import delay_offsets, replicas, roles
+from rmqkit.broker.handlers.messages import pull, reply, send, send_back
 from rmqkit.broker.hosts import Hosts
 from rmqkit.broker.live_settings import LiveSettings
-from rmqkit.broker.lock_modes import CommitGuard, LockMode, lock_mode_of
-from rmqkit.broker.offsets import DUTY as OFFSETS_DUTY
-from rmqkit.broker.offsets import OffsetTable
+from rmqkit.broker.locks.contract import CommitGuard, LockMode, lock_mode_of
 from rmqkit.broker.puts import Puts
 from rmqkit.broker.registration import Registration
 from rmqkit.broker.replication import Replication
-from rmqkit.broker.replication.follow import TAG as HA_MASTER
+from rmqkit.broker.replication.ha_client import TAG as HA_MASTER
 from rmqkit.broker.roles import CLIENT_CODES, Roles
-from rmqkit.broker.schedule import Schedule
+from rmqkit.broker.special.delay import Schedule
 from rmqkit.broker.statistics import Statistics
-from rmqkit.broker.topics import TopicTable
+from rmqkit.broker.tables.clients import Clients
+from rmqkit.broker.tables.groups import GroupTable
+from rmqkit.broker.tables.offsets import DUTY as OFFSETS_DUTY
+from rmqkit.broker.tables.offsets import OffsetTable
+from rmqkit.broker.tables.topics import TopicTable
 from rmqkit.config import NodeConfig
 from rmqkit.runtime.calls import Handlers
 from rmqkit.runtime.connection import Address, Connection
@@ -73,14 +61,14 @@ from rmqkit.wire.schemas.calls import NotifyConsumerIdsChangedRequest
 from rmqkit.wire.uniqueids import UniqueIds
 
 if TYPE_CHECKING:
-    from rmqkit.broker.replication.accept import Accept
-    from rmqkit.broker.replication.follow import Following
+    from rmqkit.broker.replication.ha_client import Following
+    from rmqkit.broker.replication.ha_server import Accept
     from rmqkit.metrics.endpoint import MetricsEndpoint
 
 HANDLERS = Handlers(
     send.rows,
     send_back.rows,
-    schedule.rows,
+    delay_offsets.rows,
     pull.rows,
     offsets.rows,
     clients.rows,
@@ -91,7 +79,7 @@ HANDLERS = Handlers(
     roles.rows,
     topics.rows,
     groups.rows,
-    admin.rows,
+    broker.rows,
 )
 #: tags of connections that speak frames; a dialled one has the first
 FRAMED = ("remoting", "vip")

@@ -16,8 +16,8 @@ import msgspec
 
 from rmqkit.store.contract import PutResult, PutStatus
 from rmqkit.wire.codes import VERSION, ResponseCode
-from rmqkit.wire.frames import CODEC_ROCKETMQ, frame
-from rmqkit.wire.templates import Field, binary_header, fixed, plain
+from rmqkit.wire.remoting.frames import CODEC_ROCKETMQ, frame
+from rmqkit.wire.remoting.templates import Field, binary_header, fixed, plain
 
 _pack_start = Struct(">iI").pack
 _pack_opaque = Struct(">i").pack

@@ -30,7 +30,7 @@ from rmqkit.runtime.calls import Call, Response
 from rmqkit.runtime.waiters import OffsetWaiters
 from rmqkit.store.contract import Put, PutResult, PutStatus, StoreWriteError
 from rmqkit.wire.codes import ResponseCode
-from rmqkit.wire.frames import CODEC_ROCKETMQ
+from rmqkit.wire.remoting.frames import CODEC_ROCKETMQ
 
 if TYPE_CHECKING:
     from rmqkit.broker.node import Broker

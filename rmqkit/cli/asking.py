@@ -16,7 +16,7 @@ from rmqkit.wire.topic_names import DLQ_PREFIX, RETRY_PREFIX, SYSTEM_PREFIX
 
 if TYPE_CHECKING:
     from rmqkit import Admin
-    from rmqkit.cluster.description import NodePlan
+    from rmqkit.cluster.layout.description import NodePlan
 
 T = TypeVar("T")
 
@@ -220,7 +220,7 @@ def ask_each(nodes: Iterable[str], ask: Callable[[str], T]) -> tuple[dict[str, T
 
 def choose_queue(queues: list[Any], text: str) -> Any:
     """The queue meant by `ID` or `BROKER:ID`. Raises UsageError."""
-    from rmqkit.client.admin import find_broker
+    from rmqkit.client.admin.admin import find_broker
 
     broker, _colon, number = text.rpartition(":")
     broker, _id = find_broker(broker, {each.broker_name for each in queues}) or (broker, 0)

@@ -1,7 +1,7 @@
 """The root command: a table of sub-commands, imported only when one is used.
 
 `get_command` (what help and completion list) gives a stand-in with the help line of the table; `resolve_command` (what
-runs) imports the module. So `rmqkit --help` imports nothing but typer, and `rmqkit send` only `rmqkit.cli.send`.
+runs) imports the module. So `rmqkit --help` imports nothing but typer, and `rmqkit send` only `rmqkit.cli.data.send`.
 Commands of plug-ins come after the built-in ones and are looked for when a name is not in the table.
 
 A wrong sub-command is answered with the nearest right one, at every level (`Group`).
@@ -34,27 +34,29 @@ class Lazy(NamedTuple):
 
 
 TABLE: dict[str, Lazy] = {
-    "cluster": Lazy("rmqkit.cli.clusters", "Start, look at, break and stop whole clusters on this machine."),
-    "send": Lazy("rmqkit.cli.send", "Send messages to a topic: one, a file's lines, or made-up ones."),
-    "consume": Lazy("rmqkit.cli.consume", "Read messages of a topic, once or as they come."),
-    "message": Lazy("rmqkit.cli.messages", "Find single messages by id, key or place; who has consumed them."),
-    "topic": Lazy("rmqkit.cli.topics", "List, create, change, delete topics; where their queues are."),
-    "group": Lazy("rmqkit.cli.groups", "Consumer groups: settings, members, how far they are; move them."),
-    "offset": Lazy("rmqkit.cli.offsets", "Where a group stands in a topic; move it."),
-    "config": Lazy("rmqkit.cli.settings", "Read and change the settings of running nodes; explain a key."),
-    "stats": Lazy("rmqkit.cli.stats", "What goes in and out of topics, and how far groups are behind."),
-    "nameserver": Lazy("rmqkit.cli.nodes", "Run a name server in the foreground.", "nameserver_app"),
-    "broker": Lazy("rmqkit.cli.nodes", "Run brokers in the foreground; what running ones say of themselves.", "broker_app"),
-    "container": Lazy("rmqkit.cli.containers", "Several brokers in one process: list, add, remove."),
-    "fail-master": Lazy(
-        "rmqkit.cli.drills", "Break a master on purpose; prove per message what survived.", "fail_master_app"
+    "cluster": Lazy("rmqkit.cli.nodes.clusters", "Start, look at, break and stop whole clusters on this machine."),
+    "send": Lazy("rmqkit.cli.data.send", "Send messages to a topic: one, a file's lines, or made-up ones."),
+    "consume": Lazy("rmqkit.cli.data.consume", "Read messages of a topic, once or as they come."),
+    "message": Lazy("rmqkit.cli.data.messages", "Find single messages by id, key or place; who has consumed them."),
+    "topic": Lazy("rmqkit.cli.data.topics", "List, create, change, delete topics; where their queues are."),
+    "group": Lazy("rmqkit.cli.data.groups", "Consumer groups: settings, members, how far they are; move them."),
+    "offset": Lazy("rmqkit.cli.data.offsets", "Where a group stands in a topic; move it."),
+    "config": Lazy("rmqkit.cli.nodes.settings", "Read and change the settings of running nodes; explain a key."),
+    "stats": Lazy("rmqkit.cli.data.stats", "What goes in and out of topics, and how far groups are behind."),
+    "nameserver": Lazy("rmqkit.cli.nodes.foreground", "Run a name server in the foreground.", "nameserver_app"),
+    "broker": Lazy(
+        "rmqkit.cli.nodes.foreground", "Run brokers in the foreground; what running ones say of themselves.", "broker_app"
     ),
-    "drill": Lazy("rmqkit.cli.drills", "Drills: faults, defects, seeds; run, show, replay, compare."),
-    "pipeline": Lazy("rmqkit.cli.pipeline", "Spark jobs: topics to files and back, figures, audits of drills."),
-    "bench": Lazy("rmqkit.cli.bench", "How fast a cluster is: sends, reads, end to end, with percentiles."),
+    "container": Lazy("rmqkit.cli.nodes.containers", "Several brokers in one process: list, add, remove."),
+    "fail-master": Lazy(
+        "rmqkit.cli.drills.command", "Break a master on purpose; prove per message what survived.", "fail_master_app"
+    ),
+    "drill": Lazy("rmqkit.cli.drills.command", "Drills: faults, defects, seeds; run, show, replay, compare."),
+    "pipeline": Lazy("rmqkit.cli.pipeline.command", "Spark jobs: topics to files and back, figures, audits of drills."),
+    "bench": Lazy("rmqkit.cli.data.bench", "How fast a cluster is: sends, reads, end to end, with percentiles."),
     "plugin": Lazy("rmqkit.cli.plugin", "Plug-ins: what is installed and what it adds."),
-    "explain": Lazy("rmqkit.cli.explain", "What a code, a text of a log, or a node of the cluster means."),
-    "doctor": Lazy("rmqkit.cli.doctor", "Look for what would keep a cluster from running well here."),
+    "explain": Lazy("rmqkit.cli.explain.command", "What a code, a text of a log, or a node of the cluster means."),
+    "doctor": Lazy("rmqkit.cli.nodes.doctor", "Look for what would keep a cluster from running well here."),
 }
 
 

@@ -11,8 +11,8 @@ TOPIC_TIMEOUT_S = 0.5
 
 
 def cluster_names(incomplete: str) -> list[str]:
-    from rmqkit.cluster.home import cluster_names as names
-    from rmqkit.cluster.home import home_folder
+    from rmqkit.cluster.layout.home import cluster_names as names
+    from rmqkit.cluster.layout.home import home_folder
 
     return [name for name in names(home_folder()) if name.startswith(incomplete)]
 
@@ -20,7 +20,7 @@ def cluster_names(incomplete: str) -> list[str]:
 def clusters_and_selectors(incomplete: str) -> list[str]:
     """Selectors of the cluster that a command without a name means, and names of clusters."""
     from rmqkit.cluster import Cluster, meant_cluster
-    from rmqkit.cluster.selectors import possible
+    from rmqkit.cluster.layout.selectors import possible
 
     found: list[str] = []
     try:
@@ -31,7 +31,7 @@ def clusters_and_selectors(incomplete: str) -> list[str]:
 
 
 def preset_names(incomplete: str) -> list[str]:
-    from rmqkit.cluster.presets import PRESETS
+    from rmqkit.cluster.layout.presets import PRESETS
 
     return [name for name in PRESETS if name.startswith(incomplete)]
 
@@ -50,7 +50,7 @@ def bare_setting_keys(incomplete: str) -> list[str]:
 def topics(incomplete: str) -> list[str]:
     """Topics of the cluster that commands without --namesrv talk to; those of the system are left out."""
     from rmqkit.cli.finding import find_namesrv
-    from rmqkit.cluster.readiness import topics as known_topics
+    from rmqkit.cluster.health.readiness import topics as known_topics
     from rmqkit.runtime.connection import Address
 
     try:
@@ -64,7 +64,7 @@ def topics(incomplete: str) -> list[str]:
 def groups(incomplete: str) -> list[str]:
     """Groups of the cluster that commands without --namesrv talk to, without those of the system."""
     from rmqkit.broker.names import SYSTEM_GROUPS
-    from rmqkit.cluster.caller import Caller
+    from rmqkit.cluster.health.caller import Caller
     from rmqkit.runtime.connection import Address
     from rmqkit.wire.bodies import SubscriptionGroupTable
     from rmqkit.wire.codes import RequestCode
@@ -93,7 +93,7 @@ def nodes(incomplete: str) -> list[str]:
 def _brokers(deadline_s: float) -> dict[str, dict[int, str]]:
     """Addresses by broker name and id, as the first name server says."""
     from rmqkit.cli.finding import find_namesrv
-    from rmqkit.cluster.caller import Caller
+    from rmqkit.cluster.health.caller import Caller
     from rmqkit.runtime.connection import Address
     from rmqkit.wire.bodies import ClusterInfo
     from rmqkit.wire.codes import RequestCode
@@ -113,6 +113,6 @@ def nodes_and_settings(incomplete: str) -> list[str]:
 
 def delay_levels(incomplete: str) -> list[str]:
     """Upstream's default levels by name."""
-    from rmqkit.cli.delays import DEFAULT_LEVELS
+    from rmqkit.cli.data.delays import DEFAULT_LEVELS
 
     return [name for name in DEFAULT_LEVELS.split() if name.startswith(incomplete)]

@@ -17,15 +17,17 @@ from typing import Any
 
 import psutil
 
-from rmqkit.cluster import cut_off, nodefile, processes, readiness, restart, selectors, state, takeover
-from rmqkit.cluster import description as descriptions
-from rmqkit.cluster import home as homes
-from rmqkit.cluster.description import Description, NodePlan
+from rmqkit.cluster import processes, restart
+from rmqkit.cluster.deferred_signals import signals_held
 from rmqkit.cluster.errors import ClusterError, NoSuchCluster, UsageProblem
-from rmqkit.cluster.held import signals_held
+from rmqkit.cluster.health import isolated_nodes, readiness, takeover
+from rmqkit.cluster.health.readiness import Target
 from rmqkit.cluster.launch import alive_of, launch, node_folder, processes_of, targets
-from rmqkit.cluster.names import DEFAULT, check_cluster_name
-from rmqkit.cluster.readiness import Target
+from rmqkit.cluster.layout import description as descriptions
+from rmqkit.cluster.layout import home as homes
+from rmqkit.cluster.layout import nodefile, selectors, state
+from rmqkit.cluster.layout.description import Description, NodePlan
+from rmqkit.cluster.layout.names import DEFAULT, check_cluster_name
 
 UP_TIMEOUT_S = 60.0
 GRACE_S = 10.0
@@ -207,7 +209,7 @@ class Cluster:
         """What this package made, and the folder itself when nothing else is in it. The lock is held, and goes last."""
         with suppress(OSError):
             for folder in sorted((self.folder / homes.NODES).iterdir()):
-                cut_off.remove_left(folder)
+                isolated_nodes.remove_left(folder)
         shutil.rmtree(self.folder / homes.NODES, ignore_errors=True)
         for name in (homes.DESCRIPTION, homes.STATE, homes.LOCK):
             (self.folder / name).unlink(missing_ok=True)
@@ -281,7 +283,7 @@ class Cluster:
         """SIGCONT, and an end of what a drill has cut off; the names of those that were paused or cut off."""
         plans = self.select(selector)
         resumed = self._signal(selector, signal.SIGCONT, paused=False)
-        healed = [node for node in self.running(plans) if cut_off.heal(self.node_folder(node))]
+        healed = [node for node in self.running(plans) if isolated_nodes.heal(self.node_folder(node))]
         return [plan.node for plan in plans if plan.node in resumed or plan.node in healed]
 
     def wait(self, until: str = "ready", timeout_s: float = UP_TIMEOUT_S) -> None:
@@ -307,7 +309,7 @@ class Cluster:
             for target in targets
             if (process := running.get(target.plan.node)) is not None
             and not processes.is_paused(process)
-            and not cut_off.is_cut_off(self.node_folder(target.plan.node))
+            and not isolated_nodes.is_cut_off(self.node_folder(target.plan.node))
         ]
         return targets, readiness.look(asked, takeover.LOOK_S)
 

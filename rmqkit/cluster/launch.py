@@ -16,13 +16,15 @@ from pathlib import Path
 
 import psutil
 
-from rmqkit.cluster import nodefile, ports, processes, readiness, state
-from rmqkit.cluster.description import METRICS_PORT_KEY, Description, NodePlan, Setting
+from rmqkit.cluster import processes
+from rmqkit.cluster.deferred_signals import signals_held
 from rmqkit.cluster.errors import ClusterError
-from rmqkit.cluster.held import signals_held
-from rmqkit.cluster.home import LOG, NODES
-from rmqkit.cluster.readiness import Target
-from rmqkit.shell.taken import TAKEN_ADVICE
+from rmqkit.cluster.health import readiness
+from rmqkit.cluster.health.readiness import Target
+from rmqkit.cluster.layout import nodefile, ports, state
+from rmqkit.cluster.layout.description import METRICS_PORT_KEY, Description, NodePlan, Setting
+from rmqkit.cluster.layout.home import LOG, NODES
+from rmqkit.shell.listen_errors import TAKEN_ADVICE
 
 PORT_TRIES = 5
 LAST_LINES = 12

@@ -21,9 +21,9 @@ from pathlib import Path
 
 import psutil
 
-from rmqkit.cluster import state
-from rmqkit.cluster.home import LOG, NODE_FILE, NODES
-from rmqkit.cluster.state import Started, State
+from rmqkit.cluster.layout import state
+from rmqkit.cluster.layout.home import LOG, NODE_FILE, NODES
+from rmqkit.cluster.layout.state import Started, State
 
 #: name of the environment variable with the number of an inherited file descriptor
 LIFELINE_VARIABLE = "RMQKIT_LIFELINE_FD"
@@ -64,7 +64,7 @@ def spawn_container(
 
 
 def _spawn(folder: Path, words: Sequence[str], lifeline: int | None, log_format: str) -> Started:
-    command = [sys.executable, "-m", "rmqkit.node", *words, "--log-file", str(folder / LOG), "--log-format", log_format]
+    command = [sys.executable, "-m", "rmqkit.process", *words, "--log-file", str(folder / LOG), "--log-format", log_format]
     if lifeline is not None:
         command += ["--lifeline", str(lifeline)]
     with open(folder / LOG, "ab") as log:
@@ -134,7 +134,7 @@ def strays(home: Path) -> list[tuple[int, Path]]:
             words = process.cmdline()
         except psutil.Error:
             continue
-        if "rmqkit.node" in words:
+        if "rmqkit.process" in words:
             files = [Path(word) for word in words if word.endswith(NODE_FILE)]
             found += [(process.pid, file.parent) for file in files if file.is_relative_to(home)]
     return found

@@ -3,7 +3,7 @@
 A node that would not start again must not be stopped. `check_start` looks at what can be known while the old nodes run:
 
     settings    `node.toml` and `cluster.toml` as they are now, put together as the start will do it
-    plug-ins    a process of `rmqkit.node --check` loads those of all brokers, and ends
+    plug-ins    a process of `rmqkit.process --check` loads those of all brokers, and ends
     ports       free, or taken by nodes that the restart stops
 
 Not known before the start: whether the store can be read, and who takes a port in the meantime.
@@ -23,11 +23,11 @@ from pathlib import Path
 
 import psutil
 
-from rmqkit.cluster import nodefile, ports
-from rmqkit.cluster.description import METRICS_PORT_KEY, Description, NodePlan
 from rmqkit.cluster.errors import ClusterError, UsageProblem
-from rmqkit.cluster.home import NODE_FILE
 from rmqkit.cluster.launch import node_folder, processes_of, targets
+from rmqkit.cluster.layout import nodefile, ports
+from rmqkit.cluster.layout.description import METRICS_PORT_KEY, Description, NodePlan
+from rmqkit.cluster.layout.home import NODE_FILE
 from rmqkit.cluster.processes import node_environment
 
 CHECK_TIMEOUT_S = 30.0
@@ -100,7 +100,7 @@ def _check_plugins(files: Mapping[str, str]) -> dict[str, str]:
     """Why brokers would not start with these files, by node: what a node's own process says of them."""
     if not files:
         return {}
-    words = [sys.executable, "-m", "rmqkit.node", "--check", *(word for file in files.values() for word in ("-c", file))]
+    words = [sys.executable, "-m", "rmqkit.process", "--check", *(word for file in files.values() for word in ("-c", file))]
     try:
         done = subprocess.run(
             words,

@@ -2,7 +2,7 @@
 
     kill          SIGKILL: the process ends, its machine does not. The kernel closes its connections at once.
     pause         SIGSTOP: the process stops running with its connections open, as in a long stall; SIGCONT ends it.
-    isolate       no traffic reaches or leaves the node: no byte passes, no connection ends (`rmqkit.shell.isolation`)
+    isolate       no byte passes in or out, and no connection ends (`rmqkit.shell.faults.isolation`)
     isolate-in    the node receives nothing; what it sends arrives
     isolate-out   nothing that the node sends arrives; it receives everything
     isolate-ha    replication between master and slaves is cut; clients reach both

@@ -138,13 +138,13 @@ class Plan:
     groups: int = 1
     replicas: int = 1
     nameservers: int = 1
-    #: which brokers share a process (`rmqkit.cluster.description.LAYOUTS`)
+    #: which brokers share a process (`rmqkit.cluster.layout.description.LAYOUTS`)
     layout: str = "apart"
     #: settings of the brokers that differ from those of the mode and of `cluster up`
     settings: Mapping[str, str] = field(default_factory=dict)
     #: settings that the running master told (`SEEN`); checkers know limits from them
     seen: Mapping[str, str] = field(default_factory=dict)
-    #: defects to plant on purpose (`rmqkit.drill.defects`): the drill has to find them
+    #: defects to plant on purpose (`rmqkit.drill.defects.table`): the drill has to find them
     breaks: tuple[str, ...] = ()
     #: promises to check; () is every one that applies
     promises: tuple[str, ...] = ()

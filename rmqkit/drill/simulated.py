@@ -20,16 +20,17 @@ from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from typing import Any, NamedTuple
 
-from rmqkit.drill import defects, sim_plans
-from rmqkit.drill import sim_acting_plans as acting
 from rmqkit.drill.contract import Fault
+from rmqkit.drill.defects import table
 from rmqkit.drill.engine import Engine, Outcome
 from rmqkit.drill.history import History, Row
 from rmqkit.drill.plan import Plan
 from rmqkit.drill.promises import PROMISES
 from rmqkit.drill.promises.contract import Judgement
-from rmqkit.drill.sim_acting import ActingDriver
-from rmqkit.drill.sim_driver import SimDriver
+from rmqkit.drill.sim import acting_plans as acting
+from rmqkit.drill.sim import plans
+from rmqkit.drill.sim.acting import ActingDriver
+from rmqkit.drill.sim.driver import SimDriver
 from rmqkit.drill.verdict import EXIT_CODES, Verdict
 
 WORKERS = 2
@@ -58,7 +59,7 @@ class Family(NamedTuple):
 REPLICAS = "replicas"
 TAKEOVERS = ("progress-forward",)
 FAMILIES: Mapping[str, Family] = {
-    REPLICAS: Family(sim_plans.plan_of_seed, sim_plans.fault_of_plan, sim_plans.told, SimDriver),
+    REPLICAS: Family(plans.plan_of_seed, plans.fault_of_plan, plans.told, SimDriver),
     "acting": Family(acting.plan_of_seed, acting.fault_of_plan, acting.told, ActingDriver, TAKEOVERS),
     "acting-3x3": Family(
         partial(acting.plan_of_seed, groups=3, replicas=3), acting.fault_of_plan, acting.told, ActingDriver, TAKEOVERS, 20
@@ -107,7 +108,7 @@ def simulate(seed: int, mode: str = "", breaks: Sequence[str] = (), family: str 
     """One seed."""
     began_s = time.process_time()
     plan = FAMILIES[family].plan_of_seed(seed, mode=mode, breaks=breaks)
-    planted = [defects.DEFECTS[each] for each in breaks if each in defects.DEFECTS]
+    planted = [table.DEFECTS[each] for each in breaks if each in table.DEFECTS]
     needed = {key: value for each in planted for key, value in each.settings.items()}
     run = drill(plan.changed(settings={**plan.settings, **needed}), family=family)
     broken: tuple[str, ...] = (CRASHED,)
@@ -189,7 +190,7 @@ def many(
 def find(defect: str, seeds: Iterable[int], mode: str = "", family: str = "") -> tuple[int, Simulated | None]:
     """Plant a defect until its promise finds it: how many seeds it took, and the one that did (None: none). Without a
     family in that of the defect."""
-    planted = defects.DEFECTS[defect]
+    planted = table.DEFECTS[defect]
     wanted, family = planted.promise, family or planted.family
     count = 0
     for count, seed in enumerate(seeds, 1):

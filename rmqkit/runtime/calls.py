@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 from rmqkit.errors import RmqkitError
 from rmqkit.runtime.connection import Address, Buffer, Connection
 from rmqkit.wire.codes import RequestCode, ResponseCode
-from rmqkit.wire.frames import CODEC_JSON
-from rmqkit.wire.headers import RequestDecoder
+from rmqkit.wire.remoting.frames import CODEC_JSON
+from rmqkit.wire.remoting.headers import RequestDecoder
 from rmqkit.wire.schema import Ext, from_ext
 
 if TYPE_CHECKING:

@@ -40,8 +40,8 @@ from rmqkit.runtime.connection import Address, Buffer, Connection, Outbox
 from rmqkit.runtime.duties import Duties
 from rmqkit.runtime.ports import Clock, Log
 from rmqkit.wire.codes import ResponseCode
-from rmqkit.wire.frames import FRAME_SIZE_MAX, Frame, FrameBuffer, frame
-from rmqkit.wire.headers import (
+from rmqkit.wire.remoting.frames import FRAME_SIZE_MAX, Frame, FrameBuffer, frame
+from rmqkit.wire.remoting.headers import (
     FLAG_ONEWAY,
     FLAG_RESPONSE,
     BadHeader,

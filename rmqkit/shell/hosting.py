@@ -23,7 +23,7 @@ from rmqkit.shell.log import LogSink, NodeLog
 from rmqkit.shell.loop import Loop
 
 if TYPE_CHECKING:
-    from rmqkit.shell.drill_socket import DrillSocket
+    from rmqkit.shell.faults.drill_socket import DrillSocket
 
 
 class Listen(NamedTuple):
@@ -183,7 +183,7 @@ class Hosting:
     def _open_drill_socket(self, resident: Resident) -> None:
         if resident.spec.drill_folder is None:
             return
-        from rmqkit.shell.drill_socket import DrillSocket
+        from rmqkit.shell.faults.drill_socket import DrillSocket
 
         resident.drill = DrillSocket(self.loop, resident.node, resident.spec.drill_folder)
 

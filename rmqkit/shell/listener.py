@@ -12,9 +12,9 @@ import socket
 from typing import TYPE_CHECKING, Any
 
 from rmqkit.runtime.connection import Address, Connection
+from rmqkit.shell.listen_errors import CannotListen, listen_error
 from rmqkit.shell.poller import READ
 from rmqkit.shell.streams import Stream, address_of
-from rmqkit.shell.taken import CannotListen, listen_error
 
 if TYPE_CHECKING:
     from rmqkit.runtime.node import Node

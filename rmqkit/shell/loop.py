@@ -48,8 +48,8 @@ from rmqkit.shell.slow import SlowTurn
 from rmqkit.shell.streams import Dial, Stream
 
 if TYPE_CHECKING:
-    from rmqkit.shell.held import HeldSocket
-    from rmqkit.shell.isolation import Isolation
+    from rmqkit.shell.faults.isolated_socket import HeldSocket
+    from rmqkit.shell.faults.isolation import Isolation
 
 IDLE_SCAN_MS = 5000
 #: how long bytes that wait when the nodes have stopped may still go out

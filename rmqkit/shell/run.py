@@ -1,6 +1,6 @@
 """Running nodes as a process: loop, disks, logs and signals put together.
 
-`run_nodes` is what `python -m rmqkit.node` calls. Its exit codes:
+`run_nodes` is what `python -m rmqkit.process` calls. Its exit codes:
 
     0    every node has stopped cleanly (SIGTERM or SIGINT asked for it)
     1    a node could not start (one line says why), even when it found out later, in its recovery, or had not stopped

@@ -28,7 +28,7 @@ from rmqkit.shell.poller import READ, WRITE
 
 if TYPE_CHECKING:
     from rmqkit.runtime.node import Node
-    from rmqkit.shell.held import HeldSocket
+    from rmqkit.shell.faults.isolated_socket import HeldSocket
     from rmqkit.shell.loop import Loop
 
 READ_SIZE_MAX = 65_536

@@ -25,16 +25,16 @@ from typing import Any
 
 from rmqkit.broker.escape import ESCAPE_STRATEGIES, chosen
 from rmqkit.broker.filters.built_in import FILTERS
-from rmqkit.broker.lock_modes import LOCK_MODES, LockMode, lock_mode_of
+from rmqkit.broker.locks.contract import LOCK_MODES, LockMode, lock_mode_of
 from rmqkit.broker.node import Broker, BrokerParts
 from rmqkit.client.client import Client, ClientSettings
-from rmqkit.client.consuming import ConsumeFrom
+from rmqkit.client.consumers.offset_store import RemoteOffsets
+from rmqkit.client.consumers.pull_consumer import PullConsumer, PullConsumerSettings
+from rmqkit.client.consumers.subscriptions import ConsumeFrom
 from rmqkit.client.flow import start
 from rmqkit.client.message import Message, SendResult
-from rmqkit.client.offset_store import RemoteOffsets
-from rmqkit.client.outgoing import Prepare
-from rmqkit.client.producer import Producer, ProducerSettings, SendOutcome
-from rmqkit.client.pull_consumer import PullConsumer, PullConsumerSettings
+from rmqkit.client.producers.outgoing import Prepare
+from rmqkit.client.producers.producer import Producer, ProducerSettings, SendOutcome
 from rmqkit.config import from_values
 from rmqkit.errors import RmqkitError
 from rmqkit.nameserver.node import NameServer

@@ -11,11 +11,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from rmqkit.errors import ConfigError
-from rmqkit.spark.loss import queue_name
 from rmqkit.spark.options import Options
-from rmqkit.spark.patterns import chosen
-from rmqkit.spark.ranges import QueueKey, clusters, flat, topics
-from rmqkit.spark.topics import Seen, View
+from rmqkit.spark.source.loss import queue_name
+from rmqkit.spark.source.patterns import chosen
+from rmqkit.spark.source.ranges import QueueKey, clusters, flat, topics
+from rmqkit.spark.source.topics import Seen, View
 
 WITNESS = "@witness"
 

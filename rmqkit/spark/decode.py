@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from rmqkit.errors import CorruptRecord, RemoteProtocolError
 from rmqkit.spark.columns import COLUMNS, TEXT_MAP, TIME, arrow_schema
-from rmqkit.spark.slices import Bytes, Ints, Properties, gather, properties, slices
+from rmqkit.spark.source.slices import Bytes, Ints, Properties, gather, properties, slices
 from rmqkit.wire import properties as props
 from rmqkit.wire.codes import MessageSysFlag
 from rmqkit.wire.hosts import HOST_V4_SIZE, HOST_V6_SIZE, unpack_host

@@ -25,8 +25,8 @@ import msgspec
 
 from rmqkit.errors import PeerUnreachable, RemoteProtocolError
 from rmqkit.runtime.connection import Address
-from rmqkit.wire.frames import CODEC_JSON, CODEC_ROCKETMQ, Frame, frame
-from rmqkit.wire.headers import FLAG_RESPONSE, Head, decode_head, encode_request
+from rmqkit.wire.remoting.frames import CODEC_JSON, CODEC_ROCKETMQ, Frame, frame
+from rmqkit.wire.remoting.headers import FLAG_RESPONSE, Head, decode_head, encode_request
 from rmqkit.wire.schema import Ext, to_ext
 
 IDLE_S = 60.0

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from rmqkit.errors import ClientError
-from rmqkit.spark.ranges import Ends, QueueKey
+from rmqkit.spark.source.ranges import Ends, QueueKey
 
 #: in JSON offsets, as Kafka's users know them
 LATEST, EARLIEST = -1, -2
@@ -88,7 +88,7 @@ def _pattern(text: str, values: tuple[str, ...]) -> str:
 
 
 def _group(text: str, values: tuple[str, ...]) -> str:
-    from rmqkit.client.outgoing import check_group
+    from rmqkit.client.producers.outgoing import check_group
 
     if text:
         try:

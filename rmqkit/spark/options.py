@@ -16,9 +16,9 @@ from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
 from rmqkit.errors import ClientError, ConfigError
-from rmqkit.spark import tables
 from rmqkit.spark.option_kinds import KINDS
-from rmqkit.spark.ranges import Ends
+from rmqkit.spark.source import tables
+from rmqkit.spark.source.ranges import Ends
 from rmqkit.suggestions import suggest
 
 PLACES = ("batch", "stream", "sink", "store")
@@ -450,7 +450,7 @@ def _columns(values: Mapping[str, Any], where: str) -> tuple[str, ...]:
 
     table: Mapping[str, Any] = COLUMNS
     if where == "store":
-        from rmqkit.spark.store_columns import STORE_COLUMNS as table
+        from rmqkit.spark.store.columns import STORE_COLUMNS as table
     try:
         names = checked(values["columns"], table)
     except ConfigError as error:

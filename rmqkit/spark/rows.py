@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from rmqkit.errors import ConfigError
 from rmqkit.spark.columns import COLUMNS, CORRUPT, ddl
 from rmqkit.spark.options import Options
-from rmqkit.spark.ranges import QueueRange
-from rmqkit.spark.reading import ReadSettings, read_range
+from rmqkit.spark.source.ranges import QueueRange
+from rmqkit.spark.source.topic_reader import ReadSettings, read_range
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -24,8 +24,6 @@ from rmqkit.runtime.connection import Buffer
 from rmqkit.runtime.kept import KeptFile
 from rmqkit.runtime.ports import Completion, Disk
 from rmqkit.store.checkpoint import Checkpoint
-from rmqkit.store.commit_log import CommitLog
-from rmqkit.store.consume_queue import PRE_BLANK_SIZE, UNIT, ConsumeQueue
 from rmqkit.store.contract import (
     Arrival,
     BitMap,
@@ -41,19 +39,21 @@ from rmqkit.store.contract import (
     RecordMatch,
     TagMatch,
 )
-from rmqkit.store.cutting import close, cut
-from rmqkit.store.flush import LogFlush, Told
-from rmqkit.store.index import WAITING_MAX, Index
-from rmqkit.store.log_files import LogFiles
-from rmqkit.store.queue_ext import ADDRESS_MAX, tags_code_at
-from rmqkit.store.queue_flush import UNITS_MAX, UNITS_SOON, QueueFlush
-from rmqkit.store.queue_table import QueueTable
+from rmqkit.store.index.index import WAITING_MAX, Index
+from rmqkit.store.log.commit_log import CommitLog
+from rmqkit.store.log.files import LogFiles
+from rmqkit.store.log.flush import LogFlush, Told
+from rmqkit.store.log.scan import store_ms_of
+from rmqkit.store.log.walk import LogWalk
+from rmqkit.store.queues.consume_queue import PRE_BLANK_SIZE, UNIT, ConsumeQueue
+from rmqkit.store.queues.extension import ADDRESS_MAX, tags_code_at
+from rmqkit.store.queues.flush import UNITS_MAX, UNITS_SOON, QueueFlush
+from rmqkit.store.queues.table import QueueTable
 from rmqkit.store.reading import read_queue
 from rmqkit.store.recovery import Recovery
 from rmqkit.store.retention import FIRST_MS, Retention
-from rmqkit.store.scan import store_ms_of
 from rmqkit.store.steps import Steps, Work
-from rmqkit.store.walk import LogWalk
+from rmqkit.store.truncation import close, cut
 
 _REFUSED = PutResult(PutStatus.SERVICE_NOT_AVAILABLE)
 
@@ -574,7 +574,7 @@ def _table(root: str, disk: Disk, settings: ConsumeQueueSettings, bit_map: BitMa
     if not settings.enable_consume_queue_ext:
         return QueueTable(disk, folder, file_size)
     # Imported by those alone who want it.
-    from rmqkit.store.queue_ext_table import ExtQueueTable
+    from rmqkit.store.queues.extension_table import ExtQueueTable
 
     ext_file_size = settings.mapped_file_size_consume_queue_ext
     return ExtQueueTable(

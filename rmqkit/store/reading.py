@@ -15,11 +15,11 @@ from struct import Struct
 
 from rmqkit.config import PullSettings
 from rmqkit.runtime.connection import Buffer
-from rmqkit.store.commit_log import CommitLog
-from rmqkit.store.consume_queue import UNIT_SIZE, ConsumeQueue
 from rmqkit.store.contract import GetStatus, Read, RecordMatch, TagMatch
-from rmqkit.store.queue_ext import ADDRESS_MAX, may_match
-from rmqkit.store.scan import MAGIC_V1, MAGIC_V2, RECORD_SIZE_MIN
+from rmqkit.store.log.commit_log import CommitLog
+from rmqkit.store.log.scan import MAGIC_V1, MAGIC_V2, RECORD_SIZE_MIN
+from rmqkit.store.queues.consume_queue import UNIT_SIZE, ConsumeQueue
+from rmqkit.store.queues.extension import ADDRESS_MAX, may_match
 
 #: a pull is never given more (`DefaultMessageStore.MAX_PULL_MSG_SIZE`), nor asked to stop under 100 bytes
 PULL_SIZE_MAX = 128 * 1024 * 1024

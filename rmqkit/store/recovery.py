@@ -27,13 +27,13 @@ from typing import TYPE_CHECKING
 
 from rmqkit.errors import CannotStart, RmqkitError
 from rmqkit.runtime.kept import KeptFileDamaged
-from rmqkit.store.consume_queue import UNIT_SIZE, ConsumeQueue
-from rmqkit.store.log_files import Loaded
-from rmqkit.store.queue_flush import QueueEnds, load_ends
-from rmqkit.store.queue_load import QueueLoad
-from rmqkit.store.scan import BLANK_SIZE, Scanned, may_be_torn
+from rmqkit.store.log.files import Loaded
+from rmqkit.store.log.scan import BLANK_SIZE, Scanned, may_be_torn
+from rmqkit.store.log.walk import LogWalk
+from rmqkit.store.queues.consume_queue import UNIT_SIZE, ConsumeQueue
+from rmqkit.store.queues.flush import QueueEnds, load_ends
+from rmqkit.store.queues.load import QueueLoad
 from rmqkit.store.steps import Steps, Work
-from rmqkit.store.walk import LogWalk
 
 if TYPE_CHECKING:
     from rmqkit.store.mapped import MappedEngine

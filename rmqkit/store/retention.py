@@ -18,7 +18,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from rmqkit.config import RetentionSettings
-from rmqkit.store.consume_queue import ConsumeQueue
+from rmqkit.store.queues.consume_queue import ConsumeQueue
 
 if TYPE_CHECKING:
     from rmqkit.store.mapped import MappedEngine

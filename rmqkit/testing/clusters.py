@@ -77,7 +77,8 @@ class RunningCluster:
         """Nodes that should run and do not, each with its last log lines."""
         if self._cluster is None:
             return []
-        from rmqkit.cluster import processes, state
+        from rmqkit.cluster import processes
+        from rmqkit.cluster.layout import state
 
         known = (state.load(self._cluster.folder) or state.State()).nodes
         running = self._cluster.running()

@@ -149,7 +149,7 @@ def _number(config: pytest.Config, name: str) -> int | None:
 
 
 def _settings(config: pytest.Config) -> dict[str, Any]:
-    from rmqkit.cluster.description import parse_settings
+    from rmqkit.cluster.layout.description import parse_settings
 
     pairs = [*config.getini(SETTINGS), *(config.getoption(SETTINGS) or ())]
     return dict(parse_settings(pair for pair in pairs if pair.strip()))

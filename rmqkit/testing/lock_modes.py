@@ -20,8 +20,8 @@ from typing import Any, ClassVar
 
 import pytest
 
-from rmqkit.broker.lock_modes import NOTHING_MORE, LockMode, More
-from rmqkit.broker.locks import LOCK_LIVE_MS
+from rmqkit.broker.locks.contract import NOTHING_MORE, LockMode, More
+from rmqkit.broker.locks.lock_table import LOCK_LIVE_MS
 from rmqkit.broker.node import Broker
 from rmqkit.sim.cluster import SimCluster
 from rmqkit.sim.world import World

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import psutil
 
-from rmqkit.cluster import status
+from rmqkit.cluster.health import status
 from rmqkit.testing import clusters
 from tests.interop import apache
 

@@ -173,7 +173,7 @@ def _own_cpu_s() -> tuple[float, float]:
     for process in (this, *this.children(recursive=True)):
         try:
             words = process.cmdline()
-            if "rmqkit.node" in words:
+            if "rmqkit.process" in words:
                 continue
             times = process.cpu_times()
         except psutil.NoSuchProcess:

@@ -10,12 +10,12 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from rmqkit.client.message import MessageExt
-from rmqkit.spark.batch import BatchReader
 from rmqkit.spark.decode import Records
 from rmqkit.spark.options import parse
-from rmqkit.spark.ranges import QueueRange
-from rmqkit.spark.reading import RangeReader, ReadSettings
-from rmqkit.spark.source import RocketMQSource
+from rmqkit.spark.source.batch import BatchReader
+from rmqkit.spark.source.data_source import RocketMQSource
+from rmqkit.spark.source.ranges import QueueRange
+from rmqkit.spark.source.topic_reader import RangeReader, ReadSettings
 from rmqkit.wire.record import Record, decode_record
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -8,12 +8,12 @@ from types import SimpleNamespace
 import pytest
 from typer.testing import CliRunner
 
-from rmqkit.cli import drills
-from rmqkit.drill.doing import Done
+from rmqkit.cli.drills import command
 from rmqkit.drill.engine import Outcome
 from rmqkit.drill.plan import Mode, Plan
+from rmqkit.drill.real.runner import Done
 from tests.drill.hand import whole
-from tests.drill.test_report import run_of
+from tests.drill.report.test_report import run_of
 
 
 @pytest.fixture
@@ -30,10 +30,10 @@ def drill(tmp_path, monkeypatch):
         run, verdict = run_of(hand, tmp_path)
         return Done(plan, Outcome(verdict), hand.history, run)
 
-    monkeypatch.setattr(drills, "_with_own_cluster", drill)
+    monkeypatch.setattr(command, "_with_own_cluster", drill)
 
     def run(*words):
-        done = CliRunner().invoke(drills.app, words)
+        done = CliRunner().invoke(command.app, words)
         folders = sorted(tmp_path.glob("drills/*"))
         return SimpleNamespace(code=done.exit_code, out=done.stdout, err=done.stderr, folders=folders, asked=asked)
 
@@ -95,7 +95,7 @@ PLAN = Plan(
 
 @pytest.mark.parametrize("plan", [PLAN, Plan(replicas=2, fault_ms=0)])
 def test_the_command_of_a_report_asks_for_the_same_plan(drill, plan):
-    words = shlex.split(drills.run_command(plan))
+    words = shlex.split(command.run_command(plan))
     assert words[:3] == ["rmqkit", "drill", "run"]
     assert drill(*words[2:]).asked == [plan]
 

@@ -4,13 +4,13 @@ import json
 
 import pytest
 
-from rmqkit.cli import drill_shown
+from rmqkit.cli.drills import drill_output
 from rmqkit.drill import runs
-from rmqkit.drill.defects import DEFECTS
+from rmqkit.drill.defects.table import DEFECTS
 from rmqkit.drill.plan import Plan
 from tests.cli.conftest import free_base, make_shell
 from tests.drill.hand import whole
-from tests.drill.test_report import run_of
+from tests.drill.report.test_report import run_of
 
 
 def test_fail_master_breaks_a_running_cluster_and_leaves_it_as_it_was(shell):
@@ -86,8 +86,8 @@ def test_list_says_which_command_finds_a_defect(kept):
     for name, found_by in ((name, lines[name].partition("rmqkit ")[2]) for name in DEFECTS):
         kept.run(*found_by.split(), "--help")
         plan = Plan(replicas=2, **(DEFECTS[name].plan or {}))
-        assert bool(drill_shown.may_miss(name, plan)) is (DEFECTS[name].plan is None)
-    told = drill_shown.may_miss("slave-differs", Plan(replicas=2))
+        assert bool(drill_output.may_miss(name, plan)) is (DEFECTS[name].plan is None)
+    told = drill_output.may_miss("slave-differs", Plan(replicas=2))
     assert "may not find the defect slave-differs. It needs a connection that lasts" in told
     assert told.endswith("`rmqkit drill run --break slave-differs --fault pause` finds it.")
 

@@ -5,8 +5,8 @@ import subprocess
 
 import pytest
 
-from rmqkit.cli.consume import are_tags
-from rmqkit.cli.shown import FIELDS
+from rmqkit.cli.data.consume import are_tags
+from rmqkit.cli.data.message_output import FIELDS
 
 _numbers = iter(range(1_000_000))
 

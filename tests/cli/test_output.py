@@ -7,8 +7,8 @@ import pytest
 from rich.console import Console
 
 from rmqkit.cli import output
+from rmqkit.cli.nodes.watch import COLUMNS
 from rmqkit.cli.output import column_widths, rich_table
-from rmqkit.cli.watch import COLUMNS
 
 STATUS = [("broker-a-0", "paused", "SYNC_MASTER", "127.0.0.1:10911", 213415, 1078492000, "2/2")]
 TRACE = ("what", "group", "client", "time", "took ms", "outcome", "topic", "tries before")

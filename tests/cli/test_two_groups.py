@@ -8,7 +8,7 @@ import pytest
 
 from rmqkit import Message, Producer
 from rmqkit.cluster import Cluster
-from rmqkit.cluster.caller import Caller, NoAnswer
+from rmqkit.cluster.health.caller import Caller, NoAnswer
 from rmqkit.errors import ClientError
 from rmqkit.wire.codes import PullSysFlag, RequestCode
 from rmqkit.wire.schemas.pull import PullMessageRequest

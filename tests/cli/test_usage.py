@@ -128,7 +128,8 @@ def test_help_loads_neither_rich_nor_psutil_nor_the_client(shell):
     program = (
         "import sys\nfrom rmqkit.cli import main\n"
         "try:\n main.run(['--help'])\nexcept SystemExit: pass\n"
-        "unwanted = ('rich', 'psutil', 'rmqkit.api', 'rmqkit.broker.node', 'lark', 'rmqkit.cluster', 'rmqkit.cli.send')\n"
+        "unwanted = ('rich', 'psutil', 'rmqkit.api', 'rmqkit.broker.node', 'lark', 'rmqkit.cluster', "
+        "'rmqkit.cli.data.send')\n"
         "print([name for name in unwanted if name in sys.modules])"
     )
     assert shell.outside.run(command=[sys.executable, "-c", program]).stdout.splitlines()[-1] == "[]"

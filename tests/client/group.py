@@ -2,11 +2,11 @@
 
 import json
 
-from rmqkit.client.consuming import ConsumeFrom
+from rmqkit.client.consumers.offset_store import LocalOffsets, RemoteOffsets
+from rmqkit.client.consumers.push_consumer import PushConsumer
+from rmqkit.client.consumers.push_queue import Batch, PushConsumerSettings
+from rmqkit.client.consumers.subscriptions import ConsumeFrom
 from rmqkit.client.flow import start
-from rmqkit.client.offset_store import LocalOffsets, RemoteOffsets
-from rmqkit.client.push_consumer import PushConsumer
-from rmqkit.client.push_queue import Batch, PushConsumerSettings
 from rmqkit.wire.codes import RequestCode
 from rmqkit.wire.fastjson import MessageQueue
 from rmqkit.wire.record import encode_record

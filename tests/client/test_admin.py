@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from rmqkit.client.admin_groups import Admin
+from rmqkit.client.admin.groups import Admin
 from rmqkit.client.flow import start
 from rmqkit.errors import BrokerError, ClientError, InvalidMessage
 from rmqkit.wire.codes import RequestCode

@@ -9,7 +9,7 @@ import psutil
 import pytest
 
 from rmqkit.cluster import processes
-from rmqkit.cluster.held import signals_held
+from rmqkit.cluster.deferred_signals import signals_held
 
 STUBBORN = "import signal, sys; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('on', flush=True); sys.stdin.read()"
 POLITE = "import sys; print('on', flush=True); sys.stdin.read()"

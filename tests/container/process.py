@@ -5,13 +5,13 @@ import subprocess
 import sys
 import time
 
-from rmqkit.cluster.caller import Caller
+from rmqkit.cluster.health.caller import Caller
 from rmqkit.wire.bodies import KVTable
 from rmqkit.wire.codes import RequestCode
 from rmqkit.wire.schemas.send import SendMessageRequestV2
 
 DEADLINE_S = 20
-NODE = [sys.executable, "-m", "rmqkit.node"]
+NODE = [sys.executable, "-m", "rmqkit.process"]
 
 
 class Container:

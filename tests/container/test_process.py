@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from rmqkit import node
+from rmqkit.process import __main__
 from tests.cli.conftest import lifeline, make_shell  # noqa: F401
 from tests.container.process import DEADLINE_S, NODE, Container
 from tests.helpers import ports
@@ -114,7 +114,7 @@ def test_what_cannot_be_added_is_told_and_nobody_else_notices(container, ask, tm
 def test_one_with_wrong_settings_stops_the_start_of_all(container, capsys, second, says):
     second = {key: container.base if value == 0 else value for key, value in second.items()}
     a, b = container.config("a", 0), container.config("b", 1, **second)
-    assert node.run(node.parse_options(container.words(a, b))) == 2
+    assert __main__.run(__main__.parse_options(container.words(a, b))) == 2
     assert says in capsys.readouterr().err
     assert not (container.folder / "a" / "store").exists()
 
@@ -130,5 +130,5 @@ def test_one_whose_port_is_taken_stops_the_start_of_all_and_is_named(container):
 
 @pytest.mark.parametrize("port", ["x", "70000", "-1"])
 def test_the_containers_port_is_checked(capsys, port):
-    assert node.run(node.parse_options([f"--container-port={port}"])) == 2
+    assert __main__.run(__main__.parse_options([f"--container-port={port}"])) == 2
     assert f"--container-port {port}: must be a port" in capsys.readouterr().err

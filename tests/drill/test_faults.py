@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from rmqkit.drill import faults, transport
+from rmqkit.drill import faults
 from rmqkit.drill.contract import DrillError
+from rmqkit.drill.real import transport
 from rmqkit.testing.faults import NODE, FaultContract, FaultLab
 
 

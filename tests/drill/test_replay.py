@@ -6,14 +6,14 @@ from pathlib import Path
 import pytest
 
 from rmqkit import config
-from rmqkit.cluster import nodefile
-from rmqkit.cluster.description import Description
-from rmqkit.cluster.presets import with_preset
+from rmqkit.cluster.layout import nodefile
+from rmqkit.cluster.layout.description import Description
+from rmqkit.cluster.layout.presets import with_preset
 from rmqkit.drill import runs
-from rmqkit.drill.defects import DEFECTS
-from rmqkit.drill.doing import plan_for, shape_of
+from rmqkit.drill.defects.table import DEFECTS
 from rmqkit.drill.plan import SEEN, Flush, Mode, Plan, Replication
-from rmqkit.drill.real import plan_as_recorded
+from rmqkit.drill.real.driver import plan_as_recorded
+from rmqkit.drill.real.runner import plan_for, shape_of
 from rmqkit.settings.table import show
 from tools.drills import series
 

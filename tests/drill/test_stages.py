@@ -2,14 +2,14 @@
 
 import pytest
 
-from rmqkit.cli import drill_shown
+from rmqkit.cli.drills import drill_output
 from rmqkit.drill import history as names
-from rmqkit.drill import report_words
-from rmqkit.drill.compared import compare, median_of, number
-from rmqkit.drill.doing import Done
 from rmqkit.drill.engine import Outcome
 from rmqkit.drill.promises import PROMISES
-from rmqkit.drill.report import line
+from rmqkit.drill.real.runner import Done
+from rmqkit.drill.report import verdict_words
+from rmqkit.drill.report.comparison import compare, median_of, number
+from rmqkit.drill.report.html import line
 from rmqkit.drill.stages import RETURN, TAKEOVER, measured, stages
 from rmqkit.drill.timeline import derive
 from rmqkit.drill.verdict import Checked, verdict_of
@@ -83,7 +83,7 @@ def test_what_drills_are_compared_by_has_stages_and_what_came_again():
     assert found["fault's end → registered, s"] == 0.14
     assert found["messages given again at takeover"] == 1
     assert found["delayed messages escaped"] == 1
-    shown = report_words.figures(hand.history, verdict(hand))
+    shown = verdict_words.figures(hand.history, verdict(hand))
     assert shown["fault → lock granted, s"] == "0.20"
     assert shown["messages given again at takeover"] == "1"
 
@@ -120,14 +120,14 @@ def test_sides_are_compared_pair_by_pair():
 def test_many_drills_a_side_are_shown_as_medians(tmp_path):
     hand = told()
     done = Done(PLAN, Outcome(verdict(hand)), hand.history, tmp_path)
-    rows = {name: cells for name, *cells in drill_shown.compared([[done] * 6, [done] * 6])}
+    rows = {name: cells for name, *cells in drill_output.compared([[done] * 6, [done] * 6])}
     assert rows["verdict"] == ["6 valid", "6 valid", ""]
     assert rows["fault → lock granted, s"] == ["0.2 [0.2 – 0.2]", "0.2 [0.2 – 0.2]", "0 [0 – 0]"]
-    document = drill_shown.compared_document(["a", "b"], [[done] * 6, [done] * 6])
+    document = drill_output.compared_document(["a", "b"], [[done] * 6, [done] * 6])
     assert [len(each) for each in document["drills"].values()] == [6, 6]
     figure = next(each for each in document["figures"] if each["name"] == "fault → lock granted, s")
     assert figure["difference"]["runs"] == 6
     # One drill a side has no medians, and each promise's verdict.
-    one = {name: cells for name, *cells in drill_shown.compared([[done], [done]])}
+    one = {name: cells for name, *cells in drill_output.compared([[done], [done]])}
     assert one["locks-exclusive"] == ["valid", "valid"]
-    assert list(drill_shown.compared_document(["a", "b"], [[done], [done]])) == ["a", "b"]
+    assert list(drill_output.compared_document(["a", "b"], [[done], [done]])) == ["a", "b"]

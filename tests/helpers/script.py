@@ -20,7 +20,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from rmqkit.runtime.connection import Address, Buffer, Connection
 from rmqkit.runtime.node import BaseNode
 from rmqkit.runtime.ports import Clock, Completion, DiskUsage, FileInfo, Ports
-from rmqkit.wire.frames import Frame, FrameBuffer
+from rmqkit.wire.remoting.frames import Frame, FrameBuffer
 
 JAVA_5 = 479
 _STEPS_MAX = 100_000

@@ -32,11 +32,12 @@ def share_out(items: list[pytest.Item]) -> None:
 
 def _group(item: pytest.Item) -> tuple[int, str]:
     module = PurePath(item.nodeid.partition("::")[0])
+    folder = module.parts[1] if len(module.parts) > 2 else ""
     if "spark" in getattr(item, "fixturenames", ()):
         return 0, "spark"
     if CLUSTERS.intersection(getattr(item, "fixturenames", ())):
-        return 0, str(module.parent)
-    if module.parent.name in LONG:
+        return 0, folder
+    if folder in LONG:
         return 1, ""
     return 2, str(module)
 

@@ -73,7 +73,7 @@ def running(folder: Path, *settings: str) -> Iterator[Node]:
     """A broker with these settings, alive at the end."""
     read_end, lifeline = os.pipe()
     log = folder / "log"
-    command = [sys.executable, "-m", "rmqkit.node", "--lifeline", str(read_end), "--log-format", "json"]
+    command = [sys.executable, "-m", "rmqkit.process", "--lifeline", str(read_end), "--log-format", "json"]
     own = ("listenPort=0", "bindAddress=127.0.0.1", "brokerIP1=127.0.0.1", "brokerIP2=127.0.0.1", "brokerName=broker-a")
     own += (f"storePathRootDir={folder}/store", "mappedFileSizeCommitLog=67108864")
     for setting in (*own, *settings):

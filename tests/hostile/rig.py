@@ -11,7 +11,7 @@ from typing import Any
 from rmqkit.runtime.connection import Address, Connection
 from rmqkit.runtime.node import BaseNode
 from rmqkit.runtime.ports import Clock, Ports
-from rmqkit.wire.frames import FrameBuffer
+from rmqkit.wire.remoting.frames import FrameBuffer
 from tests.helpers.script import ScriptDisk, ScriptLog
 
 PEERS = 8

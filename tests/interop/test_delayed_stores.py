@@ -62,7 +62,7 @@ class Place:
         sets = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
         log = self.servers.home / "ours.log"
         self._ours = subprocess.Popen(
-            [sys.executable, "-m", "rmqkit.node", *sets, "--log-file", str(log)], stdin=subprocess.PIPE, text=True
+            [sys.executable, "-m", "rmqkit.process", *sets, "--log-file", str(log)], stdin=subprocess.PIPE, text=True
         )
 
     def end(self, *, clean: bool) -> None:

@@ -11,7 +11,7 @@ from struct import iter_unpack
 import pytest
 
 from rmqkit import Admin, Message, MessageQueue, Producer, PullConsumer, PushConsumer, sql
-from rmqkit.store.queue_ext import ADDRESS_MAX
+from rmqkit.store.queues.extension import ADDRESS_MAX
 from rmqkit.wire.javahash import tags_code
 from tests.interop import apache
 from tests.interop.exchange import OurNodes

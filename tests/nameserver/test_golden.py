@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from rmqkit.wire.fastjson import to_strict
-from rmqkit.wire.frames import FrameBuffer
-from rmqkit.wire.headers import decode_head
+from rmqkit.wire.remoting.frames import FrameBuffer
+from rmqkit.wire.remoting.headers import decode_head
 from tests.helpers.script import Client, Command
 from tests.nameserver.conftest import NameServerScript
 from tests.nameserver.peers import Admin, Broker, register_body, topic

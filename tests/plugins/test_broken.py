@@ -168,7 +168,9 @@ def test_a_request_code_that_is_taken(install):
             return {"box": make}
         """,
     )
-    one_line(broker_error("plugins=box"), "request code 11 (PULL_MESSAGE)", "rmqkit.broker.handlers.pull", "broken")
+    one_line(
+        broker_error("plugins=box"), "request code 11 (PULL_MESSAGE)", "rmqkit.broker.handlers.messages.pull", "broken"
+    )
 
 
 def test_a_duty_that_cannot_be_called(install):
@@ -253,7 +255,7 @@ def test_a_plug_in_named_twice_is_switched_on_once(install):
 
 
 def start_node(*words: str) -> "subprocess.CompletedProcess[str]":
-    command = [sys.executable, "-m", "rmqkit.node", "--set", "listenPort=0", *words]
+    command = [sys.executable, "-m", "rmqkit.process", "--set", "listenPort=0", *words]
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from rmqkit import plugins
-from rmqkit.broker.lock_modes import Loose
+from rmqkit.broker.locks.contract import Loose
 from rmqkit.client.allocators import MachineRoom
 from rmqkit.client.fault_policy import QueueRing
 from rmqkit.testing import AllocatorContract, FaultPolicyContract, FilterContract, LockModeContract

@@ -74,7 +74,7 @@ def test_hook_lock_modes(install):
     install(
         "box_locks",
         """
-        from rmqkit.broker.lock_modes import LOCK_MODES
+        from rmqkit.broker.locks.contract import LOCK_MODES
 
         class Even:
             def __init__(self, broker):

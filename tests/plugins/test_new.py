@@ -124,7 +124,7 @@ def test_the_command_says_what_it_wrote_and_what_comes_next(tmp_path, monkeypatc
         ("json", "lock", "there is a Python module json already"),
         ("rmqkit", "lock", "there is a Python module rmqkit already"),
         ("loose", "lock", "a lock mode called loose is there already: rmqkit.broker.plugin"),
-        ("send", "commands", "a command called send is there already: rmqkit.cli.send"),
+        ("send", "commands", "a command called send is there already: rmqkit.cli.data.send"),
     ],
 )
 def test_what_cannot_be_made_is_said(tmp_path, name, hook, says):

@@ -10,10 +10,10 @@ import pytest
 
 from rmqkit.errors import CannotStart, RmqkitError
 from rmqkit.runtime.connection import Address, Connection
+from rmqkit.shell.faults.isolation import Isolation, Match, Rule
 from rmqkit.shell.hosting import Hosting, Listen, NodeSpec
-from rmqkit.shell.isolation import Isolation, Match, Rule
+from rmqkit.shell.listen_errors import PortTaken
 from rmqkit.shell.log import LogSink
-from rmqkit.shell.taken import PortTaken
 from tests.contract.toys import Echo, Toy
 from tests.shell.conftest import LoopLab
 

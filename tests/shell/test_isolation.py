@@ -12,8 +12,8 @@ import pytest
 
 from rmqkit.errors import RmqkitError
 from rmqkit.runtime.connection import Address
-from rmqkit.shell import drill_socket
-from rmqkit.shell.drill_socket import DrillSocket
+from rmqkit.shell.faults import drill_socket
+from rmqkit.shell.faults.drill_socket import DrillSocket
 from rmqkit.shell.poller import READ, SelectorPoller
 from tests.contract.toys import Echo, Toy, pattern
 from tests.shell.conftest import Child, LoopLab, poll

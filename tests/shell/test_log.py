@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rmqkit.cli.watch import Tail
+from rmqkit.cli.nodes.watch import Tail
 from rmqkit.shell.log import LogSink, NodeLog
 
 WALL_NS = 1_784_378_096_789_000_000
@@ -215,7 +215,7 @@ def test_output_of_the_process_follows_its_log(tmp_path: Path):
     """Nodes of a cluster have their log as stdout and stderr: what Python itself prints goes to the current file."""
     program = f"""
 import os, sys
-from rmqkit.cli.watch import Tail
+from rmqkit.cli.nodes.watch import Tail
 from rmqkit.shell.log import LogSink, NodeLog
 log = NodeLog(LogSink({str(tmp_path / "log")!r}, size_max=300, kept=3), "n")
 assert log.sink.is_stderr

@@ -13,10 +13,10 @@ from rmqkit.config import NetworkLimits
 from rmqkit.runtime.connection import Address, Connection
 from rmqkit.runtime.ports import Ports
 from rmqkit.shell import names, streams
+from rmqkit.shell.listen_errors import CannotListen, PortTaken
 from rmqkit.shell.listener import bind
 from rmqkit.shell.loop import STALL_NS, Loop
 from rmqkit.shell.poller import READ, WRITE, SelectorPoller
-from rmqkit.shell.taken import CannotListen, PortTaken
 from tests.contract.toys import Echo, Toy, pattern
 from tests.shell.conftest import LoopLab
 

@@ -3,7 +3,7 @@
 import pytest
 
 from rmqkit.broker.node import Broker
-from rmqkit.cluster.presets import PRESETS
+from rmqkit.cluster.layout.presets import PRESETS
 from rmqkit.nameserver import answers
 from rmqkit.sim.cluster import FAST, FAST_NAMESERVER, SimCluster
 from rmqkit.sim.world import World

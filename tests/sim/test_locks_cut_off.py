@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import pytest
 
-from rmqkit.broker.locks import LOCK_LIVE_MS
+from rmqkit.broker.locks.lock_table import LOCK_LIVE_MS
 from rmqkit.client.flow import start
 from rmqkit.errors import ClientError
 from rmqkit.sim.cluster import SimCluster

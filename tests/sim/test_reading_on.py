@@ -2,13 +2,13 @@
 a second of progress."""
 
 from rmqkit.client.client import Client
-from rmqkit.client.consuming import ConsumeFrom
+from rmqkit.client.consumers.offset_store import RemoteOffsets
+from rmqkit.client.consumers.pull_consumer import PullConsumer, PullConsumerSettings
+from rmqkit.client.consumers.subscriptions import ConsumeFrom
 from rmqkit.client.flow import start
-from rmqkit.client.offset_store import RemoteOffsets
-from rmqkit.client.pull_consumer import PullConsumer, PullConsumerSettings
 from rmqkit.sim.cluster import SimCluster
 from tests.broker.replica_group import NS, Group
-from tests.broker.test_metadata import commit, copied, offset
+from tests.broker.replication.test_metadata import commit, copied, offset
 
 SECOND = 1000
 #: how often consumers commit, and how many messages a second they get

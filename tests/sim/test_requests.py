@@ -4,14 +4,14 @@ from functools import partial
 
 import pytest
 
-from rmqkit.client.consuming import ConsumeFrom
+from rmqkit.client.consumers.offset_store import RemoteOffsets
+from rmqkit.client.consumers.push_consumer import PushConsumer
+from rmqkit.client.consumers.push_queue import PushConsumerSettings
+from rmqkit.client.consumers.subscriptions import ConsumeFrom
 from rmqkit.client.flow import start
 from rmqkit.client.message import Message
-from rmqkit.client.offset_store import RemoteOffsets
-from rmqkit.client.outgoing import Prepare
-from rmqkit.client.producer import Producer, ProducerSettings
-from rmqkit.client.push_consumer import PushConsumer
-from rmqkit.client.push_queue import PushConsumerSettings
+from rmqkit.client.producers.outgoing import Prepare
+from rmqkit.client.producers.producer import Producer, ProducerSettings
 from rmqkit.errors import ClientError, RequestTimeout
 from rmqkit.sim.cluster import SimCluster
 from rmqkit.sim.world import World

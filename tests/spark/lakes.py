@@ -2,10 +2,10 @@
 
 from datetime import UTC, datetime, timedelta
 
-from rmqkit.spark import ranges
 from rmqkit.spark.columns import COLUMNS, ddl
 from rmqkit.spark.pipelines.batches import Offsets
-from rmqkit.spark.ranges import QueueRange
+from rmqkit.spark.source import ranges
+from rmqkit.spark.source.ranges import QueueRange
 
 NOON = datetime(2026, 11, 22, 12, 0, tzinfo=UTC)
 NOON_MS = int(NOON.timestamp() * 1000)

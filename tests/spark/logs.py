@@ -6,7 +6,7 @@ from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
-from rmqkit.spark.store_scan import Bytes, Filler, Gap, Records, Scan
+from rmqkit.spark.store.scan import Bytes, Filler, Gap, Records, Scan
 from rmqkit.wire.hosts import pack_host
 from rmqkit.wire.record import encode_blank, encode_record
 

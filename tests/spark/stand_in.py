@@ -9,10 +9,10 @@ from rmqkit.runtime.connection import Address
 from rmqkit.wire.bodies import TopicRoute
 from rmqkit.wire.bodies.route import BrokerData, QueueData
 from rmqkit.wire.codes import PermName, RequestCode, ResponseCode
-from rmqkit.wire.frames import FrameBuffer, frame
-from rmqkit.wire.headers import decode_head, encode_response
 from rmqkit.wire.hosts import pack_host
 from rmqkit.wire.record import encode_record
+from rmqkit.wire.remoting.frames import FrameBuffer, frame
+from rmqkit.wire.remoting.headers import decode_head, encode_response
 
 TOPIC, BROKER = "T", "broker-a"
 HOST = pack_host("10.0.0.1", 10_911)

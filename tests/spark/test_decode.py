@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rmqkit.client.compression import compression
 from rmqkit.client.message import MessageExt
+from rmqkit.client.producers.compression import compression
 from rmqkit.errors import CorruptRecord, RemoteProtocolError
 from rmqkit.spark.columns import COLUMNS, arrow_schema
 from rmqkit.spark.decode import record_batch, record_batches

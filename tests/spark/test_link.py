@@ -11,8 +11,8 @@ from rmqkit.runtime.connection import Address
 from rmqkit.spark import link
 from rmqkit.spark.link import Link, give, take
 from rmqkit.wire.codes import RequestCode
-from rmqkit.wire.frames import CODEC_ROCKETMQ, frame
-from rmqkit.wire.headers import encode_request, encode_response
+from rmqkit.wire.remoting.frames import CODEC_ROCKETMQ, frame
+from rmqkit.wire.remoting.headers import encode_request, encode_response
 from rmqkit.wire.schemas.nameserver import GetRouteInfoRequest
 
 ASKED = GetRouteInfoRequest(topic="T")

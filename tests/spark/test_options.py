@@ -9,7 +9,7 @@ from rmqkit.errors import ConfigError
 from rmqkit.spark.columns import COLUMNS
 from rmqkit.spark.option_kinds import KINDS
 from rmqkit.spark.options import OPTIONS, PLACES, parse
-from rmqkit.spark.ranges import QueueKey
+from rmqkit.spark.source.ranges import QueueKey
 
 HERE = Path(__file__).parent
 

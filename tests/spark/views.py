@@ -1,8 +1,8 @@
 """A cluster that tests write down: what planning asks of it, without a broker."""
 
 from rmqkit.errors import PeerUnreachable
-from rmqkit.spark.ranges import QueueKey
-from rmqkit.spark.topics import Seen
+from rmqkit.spark.source.ranges import QueueKey
+from rmqkit.spark.source.topics import Seen
 
 
 class FakeView:

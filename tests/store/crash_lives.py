@@ -4,7 +4,7 @@ import errno
 
 from rmqkit.store import ENGINES
 from rmqkit.store.contract import EngineFactory
-from rmqkit.testing.crash_work import MasterWork, SlaveWork
+from rmqkit.testing.crash.work import MasterWork, SlaveWork
 from rmqkit.testing.store_world import store_config
 
 SIZES = (0, 7, 100, 300, 600, 1500, 40, 250)

@@ -4,7 +4,7 @@ import pytest
 
 from rmqkit.store import ENGINES
 from rmqkit.store.contract import Put, PutStatus
-from rmqkit.store.scan import DELAY_LEVELS, queue_tags_code
+from rmqkit.store.log.scan import DELAY_LEVELS, queue_tags_code
 from rmqkit.testing.storage import FOREVER_MS, drain, offset_of
 from rmqkit.testing.store_world import StoreWorld, store_config
 from rmqkit.wire.record import Record, decode_record

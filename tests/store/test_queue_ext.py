@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rmqkit.store import ENGINES
-from rmqkit.store.consume_queue import ConsumeQueue
 from rmqkit.store.contract import GetStatus, StoreWriteError
-from rmqkit.store.log_files import LogFiles
+from rmqkit.store.log.files import LogFiles
 from rmqkit.store.mapped import MappedEngine
-from rmqkit.store.queue_ext import ADDRESS_MAX, ExtUnit, QueueExt
+from rmqkit.store.queues.consume_queue import ConsumeQueue
+from rmqkit.store.queues.extension import ADDRESS_MAX, ExtUnit, QueueExt
 from rmqkit.testing import StorageEngineContract
 from rmqkit.testing.storage import body_of, records_of
 from rmqkit.testing.store_world import StoreWorld, put, store_config

@@ -3,7 +3,7 @@
 import pytest
 
 from rmqkit.store import ENGINES
-from rmqkit.testing.crash_check import bytes_of, found_in
+from rmqkit.testing.crash.check import bytes_of, found_in
 from rmqkit.testing.storage import FOREVER_MS, body_of, drain, keys, offset_of
 from rmqkit.testing.store_world import StoreWorld, put
 

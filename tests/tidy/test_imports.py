@@ -58,7 +58,7 @@ OF_SPARK |= dict.fromkeys(("numpy", "pyarrow"), ("rmqkit.spark", "rmqkit.drill")
 
 
 #: composition: may import everything
-FREE = ("", "cli", "testing")
+FREE = ("", "cli", "process", "testing")
 
 
 def test_imports_follow_the_table():

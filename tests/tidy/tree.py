@@ -20,7 +20,7 @@ class Module:
         relative = path.relative_to(ROOT).with_suffix("")
         parts = relative.parts[:-1] if relative.name == "__init__" else relative.parts
         self.path = path
-        #: `rmqkit.broker.handlers.send`
+        #: `rmqkit.broker.handlers.messages.send`
         self.name = ".".join(parts)
         #: `broker`; "" for modules right below `rmqkit`
         self.package = relative.parts[1] if len(relative.parts) > 2 else ""

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from rmqkit.cluster import nodefile
-from rmqkit.drill.doing import settings_of
+from rmqkit.cluster.layout import nodefile
 from rmqkit.drill.plan import Plan
+from rmqkit.drill.real.runner import settings_of
 from tools import docs
 from tools.drills import series, takeovers
 from tools.pages import drills

@@ -52,7 +52,7 @@ def test_the_second_process_on_a_store_is_refused_and_changes_nothing(tmp_path: 
         }
         words = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
         ended = subprocess.run(
-            [sys.executable, "-m", "rmqkit.node", "--kind", "broker", *words],
+            [sys.executable, "-m", "rmqkit.process", "--kind", "broker", *words],
             capture_output=True,
             text=True,
             cwd=tmp_path,

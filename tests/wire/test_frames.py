@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmqkit.wire.frames import CODEC_ROCKETMQ, FRAME_SIZE_MAX, Frame, FrameBuffer, frame, frame_head
+from rmqkit.wire.remoting.frames import CODEC_ROCKETMQ, FRAME_SIZE_MAX, Frame, FrameBuffer, frame, frame_head
 
 GOLDEN = bytes.fromhex("0000000e 00000006") + b'{"a":1' + b"body"
 

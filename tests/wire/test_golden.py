@@ -14,13 +14,13 @@ import pytest
 from rmqkit.wire import bodies, fastjson
 from rmqkit.wire.batch import decode_batch, encode_batch
 from rmqkit.wire.codes import MessageSysFlag, RequestCode
-from rmqkit.wire.frames import CODEC_JSON, CODEC_ROCKETMQ, Frame, FrameBuffer, frame
-from rmqkit.wire.headers import RequestDecoder, decode_head, encode_request, encode_response
 from rmqkit.wire.hosts import unpack_host
 from rmqkit.wire.inflate import inflate_body
 from rmqkit.wire.message import decode_messages
 from rmqkit.wire.properties import decode as decode_properties
 from rmqkit.wire.record import Blank, Record, decode_record, encode_record, iter_records
+from rmqkit.wire.remoting.frames import CODEC_JSON, CODEC_ROCKETMQ, Frame, FrameBuffer, frame
+from rmqkit.wire.remoting.headers import RequestDecoder, decode_head, encode_request, encode_response
 from rmqkit.wire.schema import Ext, from_ext, to_ext
 from tests.wire.all_schemas import schemas
 

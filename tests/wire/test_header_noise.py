@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from rmqkit.errors import RemoteProtocolError
-from rmqkit.wire.frames import CODEC_JSON, CODEC_ROCKETMQ, Frame, FrameBuffer
-from rmqkit.wire.headers import BadHeader, RequestDecoder, decode_head
+from rmqkit.wire.remoting.frames import CODEC_JSON, CODEC_ROCKETMQ, Frame, FrameBuffer
+from rmqkit.wire.remoting.headers import BadHeader, RequestDecoder, decode_head
 from rmqkit.wire.schema import NoFields
 from rmqkit.wire.schemas.pull import PullMessageRequest
 from rmqkit.wire.schemas.send import SendMessageRequestV2

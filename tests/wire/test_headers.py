@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from rmqkit.errors import RemoteProtocolError
 from rmqkit.wire.codes import VERSION, RequestCode
-from rmqkit.wire.frames import CODEC_JSON, CODEC_ROCKETMQ, HEADER_SIZE_MAX, Frame, FrameBuffer, frame_head
-from rmqkit.wire.headers import (
+from rmqkit.wire.remoting.frames import CODEC_JSON, CODEC_ROCKETMQ, HEADER_SIZE_MAX, Frame, FrameBuffer, frame_head
+from rmqkit.wire.remoting.headers import (
     BadHeader,
     RequestDecoder,
     decode_head,
@@ -18,12 +18,12 @@ from rmqkit.wire.headers import (
     encode_response,
     peek_code,
 )
-from rmqkit.wire.pulls import read_pull
+from rmqkit.wire.remoting.pull_header import read_pull
+from rmqkit.wire.remoting.send_header import read_send
 from rmqkit.wire.schema import from_ext
 from rmqkit.wire.schemas.offsets import GetMaxOffsetRequest
 from rmqkit.wire.schemas.pull import PullMessageRequest
 from rmqkit.wire.schemas.send import SendMessageRequestV2
-from rmqkit.wire.sends import read_send
 
 JAVA = (
     b'{"code":30,"extFields":{"queueId":"3","committed":"true","topic":"T"},"flag":0,"language":"JAVA",'
@@ -181,7 +181,7 @@ SEND_FIELDS = st.fixed_dictionaries(
 
 @given(SEND_FIELDS, NUMBER, NUMBER, NUMBER, NUMBER, PROPERTIES, st.booleans(), st.permutations("jkmn"))
 def test_binary_sends_read_fast_are_read_the_same(first, e, f, g, h, properties, with_rest, rest):
-    """`wire/sends.py` gives what the general way gives, or leaves it to it."""
+    """`wire/remoting/send_header.py` gives what the general way gives, or leaves it to it."""
     fields = {**first, "e": e, "f": f, "g": g, "h": h}
     if properties is not None:
         fields["i"] = properties
@@ -214,7 +214,7 @@ PULL |= {"expressionType": "TAG", "bname": "broker-a"}
 
 @given(NUMBER, NUMBER, NUMBER, st.text(max_size=8), st.permutations(list(PULL)[6:]), st.booleans())
 def test_binary_pulls_read_fast_are_read_the_same(queue_id, offset, commit, group, rest, plain):
-    """`wire/pulls.py` gives what the general way gives, or leaves it to it."""
+    """`wire/remoting/pull_header.py` gives what the general way gives, or leaves it to it."""
     fields = PULL | {"queueId": queue_id, "queueOffset": offset, "commitOffset": commit, "consumerGroup": group}
     names = list(PULL) if plain else [*list(PULL)[:6], *rest]
     header = encode_request(11, 9, {name: fields[name] for name in names}, codec=CODEC_ROCKETMQ)

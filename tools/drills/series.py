@@ -23,11 +23,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rmqkit.cluster.home import home_folder
-from rmqkit.drill import report_words
-from rmqkit.drill.doing import with_own_cluster
+from rmqkit.cluster.layout.home import home_folder
 from rmqkit.drill.plan import Flush, Mode, Plan, Replication
 from rmqkit.drill.promises.contract import Judgement
+from rmqkit.drill.real.runner import with_own_cluster
+from rmqkit.drill.report import verdict_words
 from rmqkit.drill.verdict import EXIT_CODES
 from rmqkit.errors import RmqkitError
 from tools import docs
@@ -84,7 +84,7 @@ def do(plan: Plan, home: Path) -> dict[str, Any]:
         "why": verdict.why,
         "proof": verdict.proof,
         "counts": dict(verdict.counts),
-        "figures": report_words.figures(done.history, verdict),
+        "figures": verdict_words.figures(done.history, verdict),
         "promises": {
             each.name: {
                 "judgement": str(each.finding.judgement),

@@ -11,7 +11,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from rmqkit.drill import defects
+from rmqkit.drill.defects import table
 from rmqkit.drill.simulated import FAMILIES, WORKERS, exit_code, find, many, summary, tell
 
 #: seeds in which a planted defect must be found
@@ -47,10 +47,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _find_all(defect: str, seeds: Sequence[int], mode: str) -> int:
     missed = 0
-    for name in defects.DEFECTS if defect == "all" else [defect]:
+    for name in table.DEFECTS if defect == "all" else [defect]:
         count, done = find(name, seeds, mode)
         missed += done is None
-        found = f"{count} seeds, {defects.DEFECTS[name].promise}, seed {done.seed}" if done else f"not in {count} seeds"
+        found = f"{count} seeds, {table.DEFECTS[name].promise}, seed {done.seed}" if done else f"not in {count} seeds"
         print(f"{name}: {found}", flush=True)
     return 1 if missed else 0
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rmqkit.cluster.presets import PRESETS
+from rmqkit.cluster.layout.presets import PRESETS
 from rmqkit.drill.plan import Mode, Plan
 
 FAULTS = ("kill", "pause", "isolate")

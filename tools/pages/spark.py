@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from rmqkit.spark.columns import COLUMNS, Column
 from rmqkit.spark.options import OPTIONS, PLACES, Option
-from rmqkit.spark.store_columns import STORE_COLUMNS
+from rmqkit.spark.store.columns import STORE_COLUMNS
 
 
 def options_table() -> str:

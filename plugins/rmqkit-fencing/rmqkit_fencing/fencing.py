@@ -25,8 +25,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 
-from rmqkit.broker.lock_modes import NOTHING_MORE, Locked, More
-from rmqkit.broker.locking.strict import Strict
+from rmqkit.broker.locks.contract import NOTHING_MORE, Locked, More
+from rmqkit.broker.locks.strict import Strict
 from rmqkit.errors import RemoteProtocolError
 from rmqkit.runtime.calls import CallFailed, Outcome
 from rmqkit.runtime.connection import Connection

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from rmqkit.hookspecs import Factory, hookimpl
 
 if TYPE_CHECKING:
-    from rmqkit.broker.lock_modes import LockMode
+    from rmqkit.broker.locks.contract import LockMode
     from rmqkit.broker.node import Broker
     from rmqkit.runtime.calls import Handlers
 

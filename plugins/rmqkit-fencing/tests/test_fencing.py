@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from rmqkit.broker.lock_modes import Loose
-from rmqkit.broker.locks import LOCK_LIVE_MS
+from rmqkit.broker.locks.contract import Loose
+from rmqkit.broker.locks.lock_table import LOCK_LIVE_MS
 from rmqkit.errors import ConfigError
 from rmqkit.testing import LockModeContract, SimBroker
 from rmqkit.testing.lock_modes import QUEUES

@@ -17,10 +17,10 @@ from zlib import crc32
 
 import msgspec
 
-from rmqkit.broker.replication.accept import Accept
 from rmqkit.broker.replication.acks import Acks
-from rmqkit.broker.replication.follow import FOLLOWING, Following
-from rmqkit.broker.replication.link import Binding
+from rmqkit.broker.replication.ha_client import FOLLOWING, Following
+from rmqkit.broker.replication.ha_connection import Binding
+from rmqkit.broker.replication.ha_server import Accept
 from rmqkit.broker.replication.members import Members
 from rmqkit.broker.replication.metadata import Metadata
 from rmqkit.config import BrokerRole

@@ -12,7 +12,7 @@ In sync is who lacks fewer than `haMaxGapNotInSync` bytes and has reported.
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from rmqkit.broker.replication.link import Binding, ReplicaLink
+from rmqkit.broker.replication.ha_connection import Binding, ReplicaLink
 from rmqkit.errors import RemoteProtocolError
 from rmqkit.runtime.calls import CallFailed, Outcome
 from rmqkit.runtime.connection import Address

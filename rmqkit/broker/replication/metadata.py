@@ -29,10 +29,10 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from rmqkit.broker.offsets import DUTY as OFFSETS_DUTY
 from rmqkit.broker.replication.metadata_modes import RequestModes
 from rmqkit.broker.replication.metadata_pages import GROUPS, TOPICS, Pages
-from rmqkit.broker.replication.metadata_told import ENTRIES_MAX, HOLD_MS, Told
+from rmqkit.broker.replication.metadata_server import ENTRIES_MAX, HOLD_MS, Told
+from rmqkit.broker.tables.offsets import DUTY as OFFSETS_DUTY
 from rmqkit.errors import RemoteProtocolError
 from rmqkit.runtime.calls import CallFailed, Outcome, Reply
 from rmqkit.runtime.connection import Address

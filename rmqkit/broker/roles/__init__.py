@@ -24,14 +24,14 @@ Source: `broker/.../BrokerController.java`, RIP-32.
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from rmqkit.broker.roles import shown
+from rmqkit.broker.roles import runtime_info
 from rmqkit.broker.roles.acting import Acting
+from rmqkit.broker.roles.known_members import Remembered
 from rmqkit.broker.roles.liveness import Liveness
 from rmqkit.broker.roles.members import Members
 from rmqkit.broker.roles.nameservers import Nameservers
 from rmqkit.broker.roles.pre_online import PreOnline
-from rmqkit.broker.roles.remembered import Remembered
-from rmqkit.broker.roles.reverse import GiveWay
+from rmqkit.broker.roles.reverse_sync import GiveWay
 from rmqkit.broker.roles.role import CLIENT_CODES, MASTER_ID, Duty, Online, Role, does
 from rmqkit.config import BrokerRole
 from rmqkit.runtime.connection import Address
@@ -145,7 +145,7 @@ class Roles:
         return not (self._members.views[nameserver].is_old and self.broker.config.acting.old_nameservers)
 
     def facts(self) -> dict[str, str]:
-        return shown.facts(self)
+        return runtime_info.facts(self)
 
     # --- life and turns -----------------------------------------------------------------------------------------------
 

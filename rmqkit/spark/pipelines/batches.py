@@ -17,12 +17,12 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from rmqkit.spark import ranges
 from rmqkit.spark.pipelines import coverage
 from rmqkit.spark.pipelines.folders import Folder
 from rmqkit.spark.pipelines.log import Batch, DataFile, LakeConflict, LakeDamaged, Log, State, merged_schema
 from rmqkit.spark.pipelines.writing import attempt_folder, batch_folder, check_columns, write
-from rmqkit.spark.ranges import QueueRange
+from rmqkit.spark.source import ranges
+from rmqkit.spark.source.ranges import QueueRange
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from rmqkit.errors import ConfigError
-from rmqkit.spark import ranges
 from rmqkit.spark.options import parse
 from rmqkit.spark.pipelines import batches, forwarding
 from rmqkit.spark.pipelines.folders import Folder, open_folder
 from rmqkit.spark.pipelines.progress import Progress, check_alone, wait
+from rmqkit.spark.source import ranges
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

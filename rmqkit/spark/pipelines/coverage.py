@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from itertools import pairwise
 from typing import Any
 
-from rmqkit.spark.ranges import Ends, QueueKey, QueueRange
+from rmqkit.spark.source.ranges import Ends, QueueKey, QueueRange
 
 #: half-open intervals [begin, end) of a queue, ascending, apart from each other
 Intervals = list[list[int]]

@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from rmqkit.errors import ConfigError
-from rmqkit.spark.ranges import QueueKey
+from rmqkit.spark.source.ranges import QueueKey
 from rmqkit.wire.fastjson import MessageQueue
 from rmqkit.wire.properties import PROPERTY_SHARDING_KEY
 

@@ -23,7 +23,7 @@ from rmqkit.spark.pipelines import batches, formats, lake
 from rmqkit.spark.pipelines.folders import Folder, open_folder
 from rmqkit.spark.pipelines.log import Log
 from rmqkit.spark.pipelines.progress import Progress, check_alone, wait
-from rmqkit.spark.ranges import Ends
+from rmqkit.spark.source.ranges import Ends
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

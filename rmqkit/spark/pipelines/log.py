@@ -21,9 +21,9 @@ from typing import Any
 import msgspec
 
 from rmqkit.errors import RmqkitError
-from rmqkit.spark import ranges
 from rmqkit.spark.pipelines import coverage
 from rmqkit.spark.pipelines.folders import Folder
+from rmqkit.spark.source import ranges
 
 FORMAT = 1
 LOG = "_lake/log"

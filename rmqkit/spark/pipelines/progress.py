@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from rmqkit.errors import ConfigError
-from rmqkit.spark import ranges
+from rmqkit.spark.source import ranges
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

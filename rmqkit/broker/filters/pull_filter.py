@@ -1,0 +1,114 @@
+"""What one pull wants of its queue, ready for the store: by queue entry, then by record.
+
+A pull by tags needs the entry alone (`by_tags`, kept ready). Any other expression comes with the request
+(`PullSysFlag.SUBSCRIPTION`) or was registered by a heartbeat (`FilterTable`); then records are read and their properties
+looked at, but only those that the entry does not rule out.
+
+`Arrived` answers whether a record that has just come is wanted by a parked pull: it reads the record once for all who wait
+for its queue, and not at all while nobody waits by properties.
+
+Source: `broker/.../filter/{ExpressionMessageFilter,ExpressionForRetryMessageFilter}.java`,
+`broker/.../longpolling/PullRequestHoldService.java` (`notifyMessageArriving`).
+"""
+
+from functools import lru_cache
+from typing import NamedTuple
+
+from rmqkit.broker.filters.contract import CompiledFilter, FilterError, MatchProperties, Properties
+from rmqkit.broker.filters.records import properties_of
+from rmqkit.broker.filters.table import FilterTable, GroupFilter
+from rmqkit.runtime.connection import Buffer
+from rmqkit.store.contract import RecordMatch, StorageEngine, TagMatch
+from rmqkit.store.queues.extension import ADDRESS_MAX, ExtUnit
+from rmqkit.wire.properties import PROPERTY_RETRY_TOPIC
+from rmqkit.wire.topic_names import RETRY_PREFIX
+
+
+class Wanted(NamedTuple):
+    tags: TagMatch | None = None
+    record: RecordMatch | None = None
+    #: the same as `record`, of a message's properties
+    properties: MatchProperties | None = None
+
+
+EVERYTHING = Wanted()
+
+
+@lru_cache(maxsize=4096)
+def by_tags(codes: tuple[int, ...]) -> Wanted:
+    return Wanted(frozenset(codes).__contains__) if codes else EVERYTHING
+
+
+def by_filter(compiled: CompiledFilter) -> Wanted:
+    return _wanted(compiled.match_tags, compiled.match_properties)
+
+
+class ByBits:
+    """Matches queue entries by their bit maps (`enableConsumeQueueExt`), see `may_match` in `store.queues.extension`."""
+
+    __slots__ = ("entry", "tags")
+
+    def __init__(self, entry: GroupFilter, tags: TagMatch | None) -> None:
+        self.entry = entry
+        self.tags = tags
+
+    def __call__(self, tags_code: int) -> bool:
+        return tags_code > ADDRESS_MAX and (self.tags is None or self.tags(tags_code))
+
+    def match_unit(self, unit: ExtUnit) -> bool:
+        if self.tags is not None and not self.tags(unit.tags_code):
+            return False
+        return self.entry.match_bits(unit.store_ms, unit.bits)
+
+
+def by_registered(entry: GroupFilter, *, has_bit_maps: bool) -> Wanted:
+    """Raises FilterError."""
+    wanted = by_filter(entry.compiled)
+    return wanted._replace(tags=ByBits(entry, wanted.tags)) if has_bit_maps else wanted
+
+
+def by_retried_topic(table: FilterTable, retry_topic: str) -> Wanted:
+    """For a subscription to a retry topic: the group's filter of the topic that a message first came from; messages of
+    topics that it does not filter are wanted."""
+    group = retry_topic[len(RETRY_PREFIX) :]
+
+    def match(properties: Properties) -> bool:
+        entry = table.get(properties.get(PROPERTY_RETRY_TOPIC, ""), group)
+        if entry is None:
+            return True
+        try:
+            found = entry.compiled.match_properties
+        except FilterError:
+            return True
+        return found is None or found(properties)
+
+    return _wanted(None, match)
+
+
+def _wanted(tags: TagMatch | None, match: MatchProperties | None) -> Wanted:
+    if match is None:
+        return Wanted(tags)
+
+    def record(data: Buffer) -> bool:
+        return match(properties_of(data))
+
+    return Wanted(tags, record, match)
+
+
+class Arrived:
+    """The properties of the record that arrived last in a queue, read when they are asked for."""
+
+    def __init__(self, store: StorageEngine) -> None:
+        self._store = store
+        self._at = ("", -1, -1, -1)
+        self._properties: dict[str, str] | None = None
+
+    def is_wanted(self, topic: str, queue_id: int, offset: int, match: MatchProperties) -> bool:
+        """A record that cannot be read counts as wanted: the pull that is woken will see."""
+        # The end of the log tells a new topic from a deleted one of its name.
+        at = topic, queue_id, offset, self._store.offset_max
+        if at != self._at:
+            buffers = self._store.read(topic, queue_id, offset, count_max=1, size_max=1).buffers
+            self._properties = properties_of(buffers[0]) if buffers else None
+            self._at = at
+        return self._properties is None or match(self._properties)

@@ -1,0 +1,83 @@
+"""The broker itself: runtime facts, single messages by offset or key; and the areas that only administrators ask for.
+
+Source: `broker/.../processor/AdminBrokerProcessor.getBrokerRuntimeInfo`, `broker/.../processor/QueryMessageProcessor.java`.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from rmqkit.broker.handlers.admin import config, queues, refused, stats
+from rmqkit.broker.handlers.consumers import group_offsets
+from rmqkit.runtime.calls import Call, Handlers, Response
+from rmqkit.runtime.connection import Buffer
+from rmqkit.wire.bodies import KVTable
+from rmqkit.wire.codes import RequestCode, ResponseCode
+from rmqkit.wire.schema import NoFields
+from rmqkit.wire.schemas.messages import QueryMessageRequest, QueryMessageResponse, ViewMessageRequest
+
+if TYPE_CHECKING:
+    from rmqkit.broker.node import Broker
+
+#: with the areas that only administrators ask for
+rows = Handlers(config.rows, group_offsets.rows, queues.rows, refused.rows, stats.rows)
+
+#: bytes of records in an answer to a query; a peer that is sent more than `outboxMax` at once would be closed
+QUERY_SIZE_MAX = 16 * 1024 * 1024
+#: facts that are bytes, which upstream tells with their unit and tools read so
+IN_UNITS = ("remainHowManyDataToCommit", "remainHowManyDataToFlush")
+
+
+@rows.handles(RequestCode.GET_BROKER_RUNTIME_INFO, NoFields)
+def runtime_info(broker: "Broker", call: Call[NoFields]) -> Response:
+    table = broker.facts()
+    table |= {name: readable(int(table[name])) for name in IN_UNITS if name in table}
+    return call.ok(body=KVTable(table=table).encode())
+
+
+def readable(size: int) -> str:
+    """A number of bytes as `MixAll.humanReadableByteCount` writes it: "17 B", "1.5 KiB"."""
+    if size < 1024:
+        return f"{size} B"
+    power = min((size.bit_length() - 1) // 10, 6)
+    return f"{size / 1024**power:.1f} {' KMGTPE'[power]}iB"
+
+
+@rows.handles(RequestCode.VIEW_MESSAGE_BY_ID, ViewMessageRequest)
+def view(broker: "Broker", call: Call[ViewMessageRequest]) -> Response:
+    record = broker.store.record(call.args.offset) if call.args.offset >= 0 else None
+    if record is None:
+        return call.error(ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {call.args.offset}")
+    return call.ok(body=record)
+
+
+@rows.handles(RequestCode.QUERY_MESSAGE, QueryMessageRequest)
+def query(broker: "Broker", call: Call[QueryMessageRequest]) -> Response:
+    """By a key, a unique key (at most `defaultQueryMaxNum`, whatever was asked for) or, with `index_type` T, a tag.
+
+    Of many large messages the newest are told, as many as `QUERY_SIZE_MAX` holds.
+    """
+    args = call.args
+    count_max = broker.config.pull.default_query_max_num if args.unique_key_query else args.max_num
+    hits = broker.store.query(
+        args.topic,
+        f"T#{args.key}" if args.index_type == "T" else args.key,
+        count_max=max(1, min(count_max, broker.config.index.max_msgs_num_batch)),
+        begin_ms=args.begin_timestamp,
+        end_ms=args.end_timestamp,
+    )
+    ext = QueryMessageResponse(
+        index_last_update_timestamp=hits.updated_ms, index_last_update_phyoffset=hits.updated_phy_offset
+    )
+    if not hits.buffers:
+        return Response(ResponseCode.QUERY_NOT_FOUND, ext, b"", "can not find message, maybe time range not correct")
+    return call.ok(ext, _newest(hits.buffers))
+
+
+def _newest(records: Sequence[Buffer]) -> Sequence[Buffer]:
+    """The last of the records that fit into an answer together, one at least."""
+    size = 0
+    for at in range(len(records) - 1, -1, -1):
+        size += len(records[at])
+        if size > QUERY_SIZE_MAX and at < len(records) - 1:
+            return records[at + 1 :]
+    return records

@@ -1,0 +1,166 @@
+"""Clients: heartbeats, goodbyes, who is in a group, connection lists.
+
+Source: `broker/.../processor/{ClientManageProcessor,ConsumerManageProcessor,AdminBrokerProcessor}.java`.
+"""
+
+from typing import TYPE_CHECKING
+
+from rmqkit.broker.filters.contract import FilterError
+from rmqkit.broker.handlers.messages.pull import check_filters_allowed
+from rmqkit.broker.names import group_fault, retry_topic
+from rmqkit.broker.tables.clients import CLIENTS_MAX, Member
+from rmqkit.runtime.calls import LATER, Call, Handlers, Refused, Response
+from rmqkit.wire.bodies import (
+    CheckClientBody,
+    Connection,
+    ConsumerConnection,
+    ConsumerListByGroup,
+    ProducerConnection,
+    ProducerInfo,
+    ProducerTable,
+    decode_heartbeat,
+)
+from rmqkit.wire.codes import Language, PermName, RequestCode, ResponseCode
+from rmqkit.wire.schema import NoFields
+from rmqkit.wire.schemas.groups import (
+    GetConsumerConnectionListRequest,
+    GetConsumerListByGroupRequest,
+    GetProducerConnectionListRequest,
+    UnregisterClientRequest,
+)
+
+if TYPE_CHECKING:
+    from rmqkit.broker.node import Broker
+
+rows = Handlers()
+
+
+@rows.handles(RequestCode.HEART_BEAT, NoFields)
+def heartbeat(broker: "Broker", call: Call[NoFields]) -> Response:
+    """Registers the client in each of its groups; makes the group's retry topic.
+
+    Consumer groups the broker does not know and may not create are skipped silently, as upstream does.
+    """
+    data = decode_heartbeat(call.body)
+    groups = len(data.consumer_data_set) + len(data.producer_data_set)
+    if broker.clients.count + groups > CLIENTS_MAX:
+        raise Refused(ResponseCode.SYSTEM_BUSY, f"more than {CLIENTS_MAX} clients on this broker")
+    call.changing()
+    now_ms = broker.clock.mono_ms
+    changed = False
+    for consumer in data.consumer_data_set:
+        group = broker.groups.get(consumer.group_name)
+        if group is None:
+            continue
+        if group.retry_queue_nums > 0:
+            topic = retry_topic(consumer.group_name)
+            broker.topics.create_system(topic, group.retry_queue_nums, PermName.PERM_READ | PermName.PERM_WRITE)
+        notify = group.notify_consumer_ids_changed_enable
+        changed |= broker.clients.consumer_heartbeat(
+            call.conn, data.client_id, consumer, call.language, call.version, now_ms, notify
+        )
+        if broker.config.filters.enable_property_filter and not data.without_sub:
+            broker.filters.register(consumer.group_name, consumer.subscription_data_set)
+    for producer in data.producer_data_set:
+        if group_fault(producer.group_name) is None:
+            broker.clients.producer_heartbeat(
+                call.conn, producer.group_name, data.client_id, call.language, call.version, now_ms
+            )
+    if changed:
+        broker.notify_groups()
+    # Java's clients look at these two; the version of the header tells them that SQL92 may be asked for.
+    answer = call.ok({"IS_SUPPORT_HEART_BEAT_V2": "true", "IS_SUB_CHANGE": "true" if changed else "false"})
+    # The consumer asks for the route of its retry topic next.
+    broker.registration.when_told(lambda: call.finish(answer))
+    return LATER
+
+
+@rows.handles(RequestCode.UNREGISTER_CLIENT, UnregisterClientRequest)
+def unregister(broker: "Broker", call: Call[UnregisterClientRequest]) -> Response:
+    call.changing()
+    broker.clients.unregister(call.conn, call.args.producer_group, call.args.consumer_group)
+    broker.notify_groups()
+    return call.ok()
+
+
+@rows.handles(RequestCode.CHECK_CLIENT_CONFIG, NoFields)
+def check_config(broker: "Broker", call: Call[NoFields]) -> Response:
+    """A consumer asks at its start whether its subscription will do; only a bad one is answered with an error."""
+    subscription = CheckClientBody.decode(call.body).subscription_data if call.body else None
+    if subscription is not None and not subscription.is_tag_type:
+        check_filters_allowed(broker, subscription.expression_type)
+        try:
+            broker.filters.filters.compile(subscription.expression_type or "", subscription.sub_string)
+        except FilterError as error:
+            return call.error(ResponseCode.SUBSCRIPTION_PARSE_FAILED, str(error))
+    return call.ok()
+
+
+@rows.handles(RequestCode.GET_CONSUMER_LIST_BY_GROUP, GetConsumerListByGroupRequest)
+def consumer_list(broker: "Broker", call: Call[GetConsumerListByGroupRequest]) -> Response:
+    """An empty group is an error here, not an empty list: clients then skip a round of rebalancing."""
+    group = broker.clients.consumers.get(call.args.consumer_group)
+    if group is None:
+        return call.error(ResponseCode.SYSTEM_ERROR, f"no consumer for this group, {call.args.consumer_group}")
+    return call.ok(body=ConsumerListByGroup(consumer_id_list=group.client_ids).encode())
+
+
+@rows.handles(RequestCode.GET_CONSUMER_CONNECTION_LIST, GetConsumerConnectionListRequest)
+def consumer_connections(broker: "Broker", call: Call[GetConsumerConnectionListRequest]) -> Response:
+    name = call.args.consumer_group
+    group = broker.clients.consumers.get(name)
+    if group is None:
+        return call.error(ResponseCode.CONSUMER_NOT_ONLINE, f"the consumer group[{name}] not online")
+    body = ConsumerConnection(
+        connection_set=[_connection(member) for member in group.members.values()],
+        subscription_table=dict(group.subscriptions),
+        consume_type=group.consume_type,
+        message_model=group.message_model,
+        consume_from_where=group.consume_from_where,
+    )
+    return call.ok(body=body.encode())
+
+
+@rows.handles(RequestCode.GET_PRODUCER_CONNECTION_LIST, GetProducerConnectionListRequest)
+def producer_connections(broker: "Broker", call: Call[GetProducerConnectionListRequest]) -> Response:
+    name = call.args.producer_group
+    members = broker.clients.producers.get(name)
+    if not members:
+        return call.error(ResponseCode.SYSTEM_ERROR, f"the producer group[{name}] not exist")
+    body = ProducerConnection(connection_set=[_connection(member) for member in members.values()])
+    return call.ok(body=body.encode())
+
+
+@rows.handles(RequestCode.GET_ALL_PRODUCER_INFO, NoFields)
+def all_producers(broker: "Broker", call: Call[NoFields]) -> Response:
+    to_wall_ms = broker.clock.wall_ms - broker.clock.mono_ms
+    table = {
+        group: [
+            ProducerInfo(
+                client_id=each.client_id,
+                remote_ip=f"/{each.conn.peer}",
+                language=_language(each),
+                version=each.version,
+                last_update_timestamp=each.last_ms + to_wall_ms,
+            )
+            for each in members.values()
+        ]
+        for group, members in broker.clients.producers.items()
+    }
+    return call.ok(body=ProducerTable(data=table).encode())
+
+
+def _connection(member: Member) -> Connection:
+    return Connection(
+        client_id=member.client_id,
+        client_addr=str(member.conn.peer),
+        language=_language(member),
+        version=member.version,
+    )
+
+
+def _language(member: Member) -> str:
+    language = member.language
+    if isinstance(language, int):
+        return Language(language).name if language in list(Language) else "OTHER"
+    return language or "OTHER"

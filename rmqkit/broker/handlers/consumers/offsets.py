@@ -1,0 +1,169 @@
+"""Offsets: of consumer groups (query, commit) and of queues (min, max, by time).
+
+A group that never consumed a queue gets QUERY_NOT_FOUND, not an error, or Java's consumer never starts that queue; but
+where message 0 is still there and in memory the answer is 0, so that a new group on a fresh topic misses nothing.
+
+Source: `broker/.../processor/ConsumerManageProcessor.java`, `AdminBrokerProcessor.{getMaxOffset,getMinOffset,
+searchOffsetByTimestamp,getEarliestMsgStoretime}`.
+"""
+
+from typing import TYPE_CHECKING
+
+from rmqkit.broker.handlers.consumers.relays import reset_by_clients
+from rmqkit.runtime.calls import LATER, Call, Handlers, Refused, Response
+from rmqkit.wire.bodies import MessageQueue, ResetOffsetBody
+from rmqkit.wire.codes import RequestCode, ResponseCode
+from rmqkit.wire.schemas.offsets import (
+    GetEarliestMsgStoretimeRequest,
+    GetEarliestMsgStoretimeResponse,
+    GetMaxOffsetRequest,
+    GetMaxOffsetResponse,
+    GetMinOffsetRequest,
+    GetMinOffsetResponse,
+    QueryConsumerOffsetRequest,
+    QueryConsumerOffsetResponse,
+    ResetOffsetRequest,
+    SearchOffsetRequest,
+    SearchOffsetResponse,
+    UpdateConsumerOffsetRequest,
+)
+
+if TYPE_CHECKING:
+    from rmqkit.broker.node import Broker
+
+rows = Handlers()
+
+
+@rows.handles(RequestCode.QUERY_CONSUMER_OFFSET, QueryConsumerOffsetRequest)
+def query(broker: "Broker", call: Call[QueryConsumerOffsetRequest]) -> Response:
+    """A master that has just started waits for what its slaves know (`replication/metadata_told.py`)."""
+
+    def answer() -> None:
+        if not call.is_alive:
+            return
+        refusal = broker.roles.refusal
+        if refusal:  # it has stood still meanwhile
+            call.finish(call.error(ResponseCode.SERVICE_NOT_AVAILABLE, f"service not available now: {refusal}"))
+        else:
+            call.finish(_offset(broker, call))
+
+    return LATER if broker.replication.metadata.told.has_to_wait(answer) else _offset(broker, call)
+
+
+def _offset(broker: "Broker", call: Call[QueryConsumerOffsetRequest]) -> Response:
+    args = call.args
+    offset = broker.offsets.query(args.consumer_group, args.topic, args.queue_id)
+    if offset >= 0:
+        return call.ok(QueryConsumerOffsetResponse(offset=offset))
+    known = broker.store.queue_range(args.topic, args.queue_id)
+    # Upstream says QUERY_NOT_FOUND for an empty queue; its clients then ask for the end, and a message stored between
+    # the two is skipped by the group. From 0 the group has it.
+    is_at_hand = known.offset_max <= 0 or broker.store.queue_is_in_memory(args.topic, args.queue_id, 0)
+    if args.set_zero_if_not_found is not False and known.offset_min <= 0 and is_at_hand:
+        return call.ok(QueryConsumerOffsetResponse(offset=0))
+    return call.error(ResponseCode.QUERY_NOT_FOUND, "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first")
+
+
+@rows.handles(RequestCode.UPDATE_CONSUMER_OFFSET, UpdateConsumerOffsetRequest)
+def update(broker: "Broker", call: Call[UpdateConsumerOffsetRequest]) -> Response:
+    """A commit creates no group: members exist by their heartbeats and pulls before they commit.
+
+    Source: `ConsumerManageProcessor.updateConsumerOffset` (since 5.3.0).
+    """
+    args = call.args
+    if not broker.groups.knows(args.consumer_group):
+        raise Refused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {args.consumer_group} not exist!")
+    if broker.topics.get(args.topic) is None:
+        raise Refused(ResponseCode.TOPIC_NOT_EXIST, f"Topic {args.topic} not exist!")
+    if args.queue_id is None:
+        raise Refused(ResponseCode.INVALID_PARAMETER, f"QueueId is null, topic is {args.topic}")
+    if args.commit_offset is None:
+        raise Refused(ResponseCode.INVALID_PARAMETER, f"Offset is null, topic is {args.topic}")
+    if broker.commit_guard is not None:
+        refusal = broker.commit_guard(args.consumer_group, args.topic, args.queue_id, call.conn)
+        if refusal:
+            raise Refused(ResponseCode.NO_PERMISSION, refusal)
+    if not broker.offsets.commit(args.consumer_group, args.topic, args.queue_id, args.commit_offset):
+        raise Refused(ResponseCode.SYSTEM_BUSY, "too many (topic, group) pairs have offsets on this broker")
+    return call.ok()
+
+
+@rows.handles(RequestCode.GET_MAX_OFFSET, GetMaxOffsetRequest)
+def max_offset(broker: "Broker", call: Call[GetMaxOffsetRequest]) -> Response:
+    known = broker.store.queue_range(call.args.topic, call.args.queue_id)
+    return call.ok(GetMaxOffsetResponse(offset=known.offset_max))
+
+
+@rows.handles(RequestCode.GET_MIN_OFFSET, GetMinOffsetRequest)
+def min_offset(broker: "Broker", call: Call[GetMinOffsetRequest]) -> Response:
+    known = broker.store.queue_range(call.args.topic, call.args.queue_id)
+    return call.ok(GetMinOffsetResponse(offset=known.offset_min))
+
+
+@rows.handles(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, SearchOffsetRequest)
+def search(broker: "Broker", call: Call[SearchOffsetRequest]) -> Response:
+    args = call.args
+    upper = (args.boundary_type or "").lower() == "upper"
+    offset = broker.store.offset_by_time(args.topic, args.queue_id, args.timestamp, upper=upper)
+    return call.ok(SearchOffsetResponse(offset=offset))
+
+
+@rows.handles(RequestCode.GET_EARLIEST_MSG_STORETIME, GetEarliestMsgStoretimeRequest)
+def earliest(broker: "Broker", call: Call[GetEarliestMsgStoretimeRequest]) -> Response:
+    args = call.args
+    known = broker.store.queue_range(args.topic, args.queue_id)
+    timestamp = broker.store.store_time(args.topic, args.queue_id, known.offset_min)
+    return call.ok(GetEarliestMsgStoretimeResponse(timestamp=timestamp))
+
+
+@rows.handles(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, ResetOffsetRequest)
+def reset(broker: "Broker", call: Call[ResetOffsetRequest]) -> Response:
+    """Server-side reset (`useServerSideResetOffset`, the default of 5.x): nobody has to be online.
+
+    Source: `AdminBrokerProcessor.resetOffsetInner`.
+    """
+    args = call.args
+    if broker.replication.is_slave:
+        raise Refused(ResponseCode.SYSTEM_ERROR, "Can not reset offset in slave broker")
+    topic = broker.topics.get(args.topic)
+    if topic is None:
+        raise Refused(ResponseCode.TOPIC_NOT_EXIST, f"Topic {args.topic} does not exist")
+    if broker.groups.get(args.group) is None:
+        raise Refused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {args.group} does not exist")
+    queue_ids = range(topic.write_queue_nums) if args.queue_id < 0 else [args.queue_id]
+    table: dict[int, int] = {}
+    for queue_id in queue_ids:
+        known = broker.store.queue_range(args.topic, queue_id)
+        if args.offset is not None and args.offset >= 0:
+            if args.queue_id < 0 or not known.offset_min <= args.offset <= known.offset_max:
+                raise Refused(
+                    ResponseCode.SYSTEM_ERROR,
+                    f"Target offset {args.offset} not in consume queue range [{known.offset_min}-{known.offset_max}]",
+                )
+            table[queue_id] = args.offset
+        elif args.timestamp < 0:
+            table[queue_id] = known.offset_max
+        else:
+            table[queue_id] = broker.store.offset_by_time(args.topic, queue_id, args.timestamp)
+    if not broker.config.offsets.use_server_side_reset_offset:
+        told = reset_by_clients(broker, call, _by_queue(broker, call, table))
+        return call.ok(body=_reset_body(call, told))
+    call.changing()
+    for queue_id, offset in table.items():
+        broker.offsets.reset(args.group, args.topic, queue_id, offset)
+        broker.arrivals.wake_all((args.topic, queue_id))
+    return call.ok(body=_reset_body(call, _by_queue(broker, call, table)))
+
+
+def _by_queue(broker: "Broker", call: Call[ResetOffsetRequest], table: dict[int, int]) -> dict[MessageQueue, int]:
+    name = broker.config.identity.broker_name
+    return {
+        MessageQueue(topic=call.args.topic, broker_name=name, queue_id=queue_id): offset
+        for queue_id, offset in table.items()
+    }
+
+
+def _reset_body(call: Call[ResetOffsetRequest], table: dict[MessageQueue, int]) -> bytes:
+    """Written in the form the requester's language reads, as upstream does."""
+    body = ResetOffsetBody(offset_table=table)
+    return body.encode_for_cpp() if call.language in ("CPP", 1) else body.encode()

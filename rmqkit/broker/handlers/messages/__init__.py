@@ -1,0 +1,1 @@
+"""Requests that carry messages: send, send back, pull, reply."""

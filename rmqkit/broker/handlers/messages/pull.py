@@ -1,0 +1,299 @@
+"""Pulls: PULL_MESSAGE and LITE_PULL_MESSAGE, with long polling.
+
+A pull is checked, reads its queue once, and is answered with slices of the log. When there is nothing at the end of the
+queue (PULL_NOT_FOUND) and the client allows it, the call is parked by (topic, queue): the arrival of a matching record, a
+scan each 5 s, or its deadline wakes it; then the pull runs once more and answers whatever it finds.
+
+A subscription by tags is matched with the queue's entries; one by properties (SQL92) with the records' properties too, by
+the filter that the heartbeat registered or that the request carries (`broker/filters/`).
+
+A slave serves what it has, while `slaveReadEnable` or while it acts for its master. It corrects no offset, as it may lack
+what its master has: instead of PULL_OFFSET_MOVED it says PULL_RETRY_IMMEDIATELY with the offset that was asked for, and
+waits before like a pull at the end of its queue, so that a consumer that is ahead of it does not ask without end.
+`suggestWhichBrokerId` sends consumers that read what no longer stands in memory to a slave, all others to their group's
+broker.
+
+All four outcomes 0, 19, 20 and 21 carry the four offsets, since Java's client reads them always.
+
+Source: `broker/.../processor/PullMessageProcessor.java`, `broker/.../processor/DefaultPullMessageResultHandler.java`,
+`broker/.../longpolling/PullRequestHoldService.java`.
+"""
+
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING
+
+from rmqkit.broker.filters.contract import FilterError, MatchProperties
+from rmqkit.broker.filters.pull_filter import Wanted, by_filter, by_registered, by_retried_topic, by_tags
+from rmqkit.broker.handlers.messages.pull_answers import pull_head
+from rmqkit.errors import RemoteProtocolError
+from rmqkit.runtime.calls import LATER, Call, Handlers, Refused, Response
+from rmqkit.runtime.waiters import ArrivalWaiter
+from rmqkit.store.contract import GetStatus, Read
+from rmqkit.wire.bodies import SubscriptionData, SubscriptionGroupConfig, parse_subscription
+from rmqkit.wire.codes import PermName, PullSysFlag, RequestCode, ResponseCode
+from rmqkit.wire.schemas.pull import PullMessageRequest
+from rmqkit.wire.topic_names import RETRY_PREFIX
+
+if TYPE_CHECKING:
+    from rmqkit.broker.node import Broker
+
+rows = Handlers()
+
+#: the longest time a pull may be held, whatever the client asks for
+SUSPEND_MS_MAX = 60_000
+#: bytes of an answer when the client names no bound
+PULL_SIZE_MAX = 64 * 1024 * 1024
+#: how often a parked pull looks whether the queue has moved past it without a match
+HOLD_SCAN_MS = 5000
+#: of a group that only this slave has heard of
+DEFAULT_GROUP = SubscriptionGroupConfig()
+#: how clients say that they filter by tag
+TAG_TYPES = (None, "", "TAG")
+
+_CODES = {
+    GetStatus.FOUND: ResponseCode.SUCCESS,
+    GetStatus.NO_MATCHED_MESSAGE: ResponseCode.PULL_RETRY_IMMEDIATELY,
+    GetStatus.MESSAGE_WAS_REMOVING: ResponseCode.PULL_RETRY_IMMEDIATELY,
+    GetStatus.OFFSET_FOUND_NULL: ResponseCode.PULL_NOT_FOUND,
+    GetStatus.OFFSET_OVERFLOW_ONE: ResponseCode.PULL_NOT_FOUND,
+    GetStatus.OFFSET_OVERFLOW_BADLY: ResponseCode.PULL_OFFSET_MOVED,
+    GetStatus.OFFSET_RESET: ResponseCode.PULL_OFFSET_MOVED,
+    GetStatus.OFFSET_TOO_SMALL: ResponseCode.PULL_OFFSET_MOVED,
+}
+
+
+@rows.handles(RequestCode.PULL_MESSAGE, PullMessageRequest)
+@rows.handles(RequestCode.LITE_PULL_MESSAGE, PullMessageRequest)
+def pull(broker: "Broker", call: Call[PullMessageRequest]) -> Response:
+    args = call.args
+    group = _checked(broker, args)
+    wanted = _wanted(broker, args, group)
+    if args.sys_flag & PullSysFlag.COMMIT_OFFSET and args.commit_offset >= 0:
+        guard = broker.commit_guard
+        if guard is None or not guard(args.consumer_group, args.topic, args.queue_id, call.conn):
+            broker.offsets.commit(args.consumer_group, args.topic, args.queue_id, args.commit_offset)
+    read = _read(broker, args, wanted)
+    is_at_end = _code(read, args) is ResponseCode.PULL_NOT_FOUND or _is_uncorrected(broker, read, args)
+    may_wait = args.sys_flag & PullSysFlag.SUSPEND and is_at_end
+    if may_wait and _park(broker, call, wanted):
+        return LATER
+    _answer(broker, call, read)
+    return LATER
+
+
+def _checked(broker: "Broker", args: PullMessageRequest) -> SubscriptionGroupConfig:
+    """The checks in upstream's order, as clients tell the outcomes apart by them."""
+    topic = args.topic
+    if not broker.config.topics.broker_permission & PermName.PERM_READ:
+        ip = broker.config.network.broker_ip1
+        raise Refused(ResponseCode.NO_PERMISSION, f"the broker[{ip}] pulling message is forbidden")
+    is_slave = broker.replication.is_slave and not broker.roles.is_acting
+    if is_slave and not broker.config.replication.slave_read_enable:
+        raise Refused(
+            ResponseCode.SYSTEM_BUSY,
+            "[REJECTREQUEST]system busy, start flow control for a while: slaveReadEnable is false on this slave",
+        )
+    group = broker.groups.get(args.consumer_group)
+    if group is None:
+        raise Refused(
+            ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group [{args.consumer_group}] does not exist"
+        )
+    if not group.consume_enable:
+        raise Refused(ResponseCode.NO_PERMISSION, f"subscription group no permission, {args.consumer_group}")
+    config = broker.topics.get(topic)
+    if config is None:
+        raise Refused(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist, apply first please!")
+    if not config.perm & PermName.PERM_READ:
+        raise Refused(ResponseCode.NO_PERMISSION, f"the topic[{topic}] pulling message is forbidden")
+    if not 0 <= args.queue_id < config.read_queue_nums:
+        raise Refused(
+            ResponseCode.INVALID_PARAMETER,
+            f"queueId[{args.queue_id}] is illegal, topic:[{topic}] readQueueNums:[{config.read_queue_nums}]",
+        )
+    return group
+
+
+@lru_cache(maxsize=4096)
+def _parsed(topic: str, expression: str) -> SubscriptionData:
+    return parse_subscription(topic, expression)
+
+
+def _wanted(broker: "Broker", args: PullMessageRequest, group: SubscriptionGroupConfig) -> Wanted:
+    """What is wanted of the queue: by the request when it carries the subscription, else by the heartbeat."""
+    if args.sys_flag & PullSysFlag.SUBSCRIPTION:
+        if args.expression_type not in TAG_TYPES:
+            return _sent_filter(broker, args, str(args.expression_type))
+        try:
+            subscription = _parsed(args.topic, args.subscription or "")
+        except (RemoteProtocolError, ValueError) as error:
+            raise Refused(
+                ResponseCode.SUBSCRIPTION_PARSE_FAILED, f"parse the consumer's subscription failed: {error}"
+            ) from None
+    else:
+        subscription = _heartbeat_subscription(broker, args, group)
+        if subscription.expression_type not in TAG_TYPES:
+            return _registered_filter(broker, args, subscription)
+    return by_tags(tuple(subscription.code_set))
+
+
+def check_filters_allowed(broker: "Broker", kind: str | None) -> None:
+    """Raises Refused while expressions over properties are switched off."""
+    if not broker.config.filters.enable_property_filter:
+        raise Refused(
+            ResponseCode.SYSTEM_ERROR,
+            f"The broker does not support consumer to filter message by {kind} (enablePropertyFilter is false)",
+        )
+
+
+def _sent_filter(broker: "Broker", args: PullMessageRequest, kind: str) -> Wanted:
+    check_filters_allowed(broker, kind)
+    try:
+        compiled = broker.filters.filters.compile(kind, args.subscription or "")
+    except FilterError as error:
+        raise Refused(
+            ResponseCode.SUBSCRIPTION_PARSE_FAILED, f"parse the consumer's subscription failed: {error}"
+        ) from None
+    if broker.config.filters.filter_support_retry and args.topic.startswith(RETRY_PREFIX):
+        return by_retried_topic(broker.filters, args.topic)
+    return by_filter(compiled)
+
+
+def _registered_filter(broker: "Broker", args: PullMessageRequest, subscription: SubscriptionData) -> Wanted:
+    check_filters_allowed(broker, subscription.expression_type)
+    entry = broker.filters.get(args.topic, args.consumer_group)
+    if entry is None:
+        why = broker.filters.why_not(subscription)
+        raise Refused(ResponseCode.FILTER_DATA_NOT_EXIST, f"The broker's consumer filter data is not exist: {why}")
+    if entry.data.client_version < args.sub_version:
+        raise Refused(ResponseCode.FILTER_DATA_NOT_LATEST, "the consumer's consumer filter data not latest")
+    try:
+        wanted = by_registered(entry, has_bit_maps=broker.config.consume_queue.enable_consume_queue_ext)
+    except FilterError as error:
+        raise Refused(ResponseCode.FILTER_DATA_NOT_EXIST, f"the consumer's filter cannot be used: {error}") from None
+    if broker.config.filters.filter_support_retry and args.topic.startswith(RETRY_PREFIX):
+        return by_retried_topic(broker.filters, args.topic)
+    return wanted
+
+
+def _heartbeat_subscription(broker: "Broker", args: PullMessageRequest, group: SubscriptionGroupConfig) -> SubscriptionData:
+    members = broker.clients.consumers.get(args.consumer_group)
+    if members is None:
+        raise Refused(ResponseCode.SUBSCRIPTION_NOT_EXIST, "the consumer's group info not exist")
+    if not group.consume_broadcast_enable and members.message_model == "BROADCASTING":
+        raise Refused(
+            ResponseCode.NO_PERMISSION, f"the consumer group[{args.consumer_group}] can not consume by broadcast way"
+        )
+    if broker.groups.forbidden and not broker.groups.may_read(args.consumer_group, args.topic):
+        remark = f"the consumer group[{args.consumer_group}] is forbidden for topic[{args.topic}]"
+        raise Refused(ResponseCode.NO_PERMISSION, remark)
+    subscription = members.subscriptions.get(args.topic)
+    if subscription is None:
+        raise Refused(ResponseCode.SUBSCRIPTION_NOT_EXIST, "the consumer's subscription not exist")
+    if subscription.sub_version < args.sub_version:
+        raise Refused(ResponseCode.SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest")
+    return subscription
+
+
+def _read(broker: "Broker", args: PullMessageRequest, wanted: Wanted) -> Read:
+    reset = broker.offsets.take_reset(args.consumer_group, args.topic, args.queue_id)
+    if reset is not None:
+        known = broker.store.queue_range(args.topic, args.queue_id)
+        return Read(GetStatus.OFFSET_RESET, reset, known.offset_min, known.offset_max)
+    # The engine bounds both by its settings; what stands in the page cache may be more than what does not.
+    size_max = args.max_msg_bytes if args.max_msg_bytes is not None and args.max_msg_bytes > 0 else PULL_SIZE_MAX
+    return broker.store.read(
+        args.topic,
+        args.queue_id,
+        args.queue_offset,
+        count_max=max(1, args.max_msg_nums),
+        size_max=size_max,
+        tag_match=wanted.tags,
+        record_match=wanted.record,
+    )
+
+
+def _code(read: Read, args: PullMessageRequest) -> ResponseCode:
+    if read.status in (GetStatus.NO_MATCHED_LOGIC_QUEUE, GetStatus.NO_MESSAGE_IN_QUEUE):
+        return ResponseCode.PULL_OFFSET_MOVED if args.queue_offset != 0 else ResponseCode.PULL_NOT_FOUND
+    return _CODES[read.status]
+
+
+def _answer(broker: "Broker", call: Call[PullMessageRequest], read: Read) -> None:
+    args = call.args
+    queue_id, offset = args.queue_id, args.queue_offset
+    broker.statistics.got(args.topic, args.consumer_group, queue_id, offset, read.message_count, read.size)
+    code, suggested = _code(read, args), 0
+    if broker.config.replication.slave_read_enable:
+        code, suggested = _suggestion(broker, read, args, code)
+    call.finish_with(code, pull_head(call.codec, call.opaque, code, read, suggested), read.buffers)
+
+
+def _suggestion(broker: "Broker", read: Read, args: PullMessageRequest, code: ResponseCode) -> tuple[ResponseCode, int]:
+    """The code as told, and the broker id to ask next (`PullMessageProcessor.composeResponseHeader`)."""
+    group = broker.groups.by_name.get(args.consumer_group, DEFAULT_GROUP)
+    if _is_uncorrected(broker, read, args):
+        return ResponseCode.PULL_RETRY_IMMEDIATELY, group.broker_id
+    in_memory = broker.ports.memory_size * broker.config.pull.access_message_in_memory_max_ratio // 100
+    is_slow = 0 <= read.phy_offset_last < broker.store.offset_written - in_memory
+    return code, group.which_broker_when_consume_slowly if is_slow else group.broker_id
+
+
+def _is_uncorrected(broker: "Broker", read: Read, args: PullMessageRequest) -> bool:
+    """Whether this is a slave, which leaves an offset outside its queue as it is."""
+    return (
+        broker.replication.is_slave
+        and not broker.config.replication.offset_check_in_slave
+        and _code(read, args) is ResponseCode.PULL_OFFSET_MOVED
+    )
+
+
+def _park(broker: "Broker", call: Call[PullMessageRequest], wanted: Wanted) -> bool:
+    args = call.args
+    settings = broker.config.pull
+    suspend_ms = args.suspend_timeout_millis if settings.long_polling_enable else settings.short_polling_time_ms
+    suspend_ms = min(suspend_ms, SUSPEND_MS_MAX)
+    if suspend_ms <= 0:
+        return False
+
+    def wake(arrived: bool) -> None:
+        if call.is_alive:
+            _again(broker, call, wanted)
+
+    deadline_ms = broker.clock.mono_ms + suspend_ms
+    key = args.topic, args.queue_id
+    accepts = None if wanted.properties is None else partial(_is_wanted, broker, key, wanted.properties)
+    waiter = ArrivalWaiter(key, args.queue_offset, deadline_ms, call.conn, wanted.tags, wake, accepts)
+    if not broker.arrivals.park(waiter):
+        return False
+    broker.duties.wake("pull-deadlines", deadline_ms)
+    broker.duties.wake("pull-hold-scan", broker.clock.mono_ms + HOLD_SCAN_MS)
+    return True
+
+
+def _is_wanted(broker: "Broker", key: tuple[str, int], match: MatchProperties, offset: int) -> bool:
+    return broker.arrived.is_wanted(*key, offset, match)
+
+
+def _again(broker: "Broker", call: Call[PullMessageRequest], wanted: Wanted) -> None:
+    """The second pass of a parked pull: what was checked may have changed meanwhile (topic deleted, group disabled). It
+    does not make a deleted group again."""
+    group = call.args.consumer_group
+    if group not in broker.groups.by_name and not broker.groups.is_copy:
+        call.finish(call.error(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group [{group}] does not exist"))
+        return
+    try:
+        _checked(broker, call.args)
+    except Refused as refused:
+        call.finish(call.error(refused.code, str(refused)))
+        return
+    _answer(broker, call, _read(broker, call.args, wanted))
+
+
+def hold_scan(broker: "Broker", now_ms: int) -> int | None:
+    """Wakes pulls whose queue has grown by records that none of them wanted, so that their offset moves on."""
+    for key in list(broker.arrivals.by_key):
+        offset_max = broker.store.queue_range(*key).offset_max
+        for waiter in list(broker.arrivals.by_key.get(key, ())):
+            if offset_max > waiter.offset:
+                broker.arrivals.end(waiter, True)
+    return now_ms + HOLD_SCAN_MS if broker.arrivals.count else None

@@ -1,0 +1,330 @@
+"""Sends: SEND_MESSAGE in its three forms, single messages and batches.
+
+The hot path of the product. A plain send costs a few dictionary look-ups, one pass over the properties for anything
+special, and `store.append`; nothing is decoded that is not needed. The answer waits in `broker.puts` until the turn's
+one write is done (`puts.py`). A message with a delay level takes a way of its own to the log (`broker/schedule`).
+
+What is refused, and how: a feature that is not there yet (timer, transaction) is answered with what upstream says when
+that feature is off, since a message stored as a plain one would be delivered at the wrong time or for nothing. So is a
+delay level in a batch: upstream delivers such messages at once (one by one) or never (as a whole), and its clients refuse.
+
+Source: `broker/.../processor/SendMessageProcessor.java`, `AbstractSendMessageProcessor.msgCheck`,
+`broker/.../util/HookUtils.java`.
+"""
+
+import re
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from rmqkit.broker.handlers.admin.table_saves import handled_when_saved
+from rmqkit.broker.names import dlq_topic, topic_fault
+from rmqkit.errors import RemoteProtocolError
+from rmqkit.runtime.calls import LATER, Call, Handlers, Refused, Response
+from rmqkit.store.contract import Put, PutStatus
+from rmqkit.wire import properties as props
+from rmqkit.wire.batch import decode_batch
+from rmqkit.wire.codes import MessageSysFlag, PermName, RequestCode, ResponseCode, Version
+from rmqkit.wire.javahash import tags_code
+from rmqkit.wire.schemas.send import SendMessageRequestV1, SendMessageRequestV2
+from rmqkit.wire.topic_names import DLQ_PREFIX, RETRY_PREFIX, SCHEDULE_TOPIC, SEND_FORBIDDEN
+
+if TYPE_CHECKING:
+    from rmqkit.broker.node import Broker
+    from rmqkit.wire.bodies import TopicConfig
+
+SendRequest = SendMessageRequestV1 | SendMessageRequestV2
+
+rows = Handlers()
+
+PROPERTIES_SIZE_MAX = 32767
+
+#: names at which a send leaves the plain path: what we set ourselves, what we refuse, what changes the put
+_SPECIAL = re.compile(
+    rb"[\x02](?:DELAY|TIMER_DELAY_SEC|TIMER_DELAY_MS|TIMER_DELIVER_MS|TRAN_MSG|MSG_REGION|TRACE_ON|CLUSTER|POP_CK|WAIT"
+    rb"|INNER_NUM|INNER_BASE|INNER_MULTI_DISPATCH|__CRC32#)\x01"
+).search
+_PLAIN_WAIT = b"\x02WAIT\x01true\x02"
+_TAGS = b"\x02TAGS\x01"
+_UNIQ = b"\x02UNIQ_KEY\x01"
+_UNIQ_PAIR = _UNIQ[1:]
+_UNIQ_SIZE = len(_UNIQ_PAIR)
+#: properties behind a unique id that are longer are not worth remembering
+BEHIND_SIZE_MAX = 128
+_new = tuple.__new__
+_BATCH_DELAYED = "a batch cannot be delayed (property DELAY): send delayed messages one by one"
+_TIMERS = ("TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS")
+_OWN = ("MSG_REGION", "TRACE_ON", "CLUSTER", "POP_CK", "WAIT", "__CRC32#")
+
+
+@rows.handles(RequestCode.SEND_MESSAGE, SendMessageRequestV1)
+@rows.handles(RequestCode.SEND_MESSAGE_V2, SendMessageRequestV2)
+@rows.handles(RequestCode.SEND_BATCH_MESSAGE, SendMessageRequestV2)
+def send(broker: "Broker", call: Call[SendRequest]) -> Response:
+    args = call.args
+    topic = args.topic
+    config = broker.topics.get(topic)
+    queue_id = args.queue_id
+    if config is None or topic in broker.guarded_topics or broker.send_blocked:
+        config = _checked_topic(broker, call)
+        if topic in broker.topics.unsaved:
+            return handled_when_saved(broker, call, topic, send)
+    if queue_id >= config.write_queue_nums and queue_id >= config.read_queue_nums:
+        raise Refused(
+            ResponseCode.INVALID_PARAMETER,
+            f"request queueId[{queue_id}] is illegal, {topic} has {config.write_queue_nums} write and "
+            f"{config.read_queue_nums} read queues",
+        )
+    if queue_id < 0:
+        queue_id = broker.entropy.randrange(max(1, config.write_queue_nums))
+    if not config.perm & PermName.PERM_WRITE:
+        raise Refused(
+            ResponseCode.NO_PERMISSION, f"sending to topic[{topic}] is forbidden: its permission is {config.perm}"
+        )
+    body = call.body
+    size_max = broker.config.send.max_message_size
+    if not body or len(body) > size_max:
+        raise Refused(
+            ResponseCode.MESSAGE_ILLEGAL,
+            f"the message is illegal: a body of {len(body)} bytes, allowed are 1 to {size_max} (maxMessageSize)",
+        )
+    if broker.puts.is_full:
+        raise Refused(ResponseCode.SYSTEM_BUSY, "[OVERLOAD]system busy, start flow control for a while")
+    if args.batch:
+        return _send_batch(broker, call, config, queue_id)
+    properties, unique, code, wait, level = _properties(broker, args)
+    if topic[0] == "%" and topic.startswith(RETRY_PREFIX) and _is_dead(broker, call):
+        topic, queue_id, level = dlq_topic(topic[len(RETRY_PREFIX) :]), 0, 0
+        properties = props.put(properties, b"DELAY", b"-1")
+        call.changing()
+        broker.topics.create_system(topic, 1, PermName.PERM_WRITE | PermName.PERM_READ)
+        if topic in broker.topics.unsaved:
+            return handled_when_saved(broker, call, topic, send)
+        args.topic = topic  # what it is counted by
+    born_host, v6 = broker.hosts.of(call.conn)
+    sys_flag = args.sys_flag & ~(MessageSysFlag.BORN_HOST_V6 | MessageSysFlag.STORE_HOST_V6) | v6
+    if config.topic_filter_type == "MULTI_TAG":
+        sys_flag |= MessageSysFlag.MULTI_TAGS
+    if sys_flag & MessageSysFlag.TRANSACTION_MASK:
+        _refuse_transaction(broker)
+    call.changed = True
+    store_host, reconsume_times = broker.hosts.store_host, args.reconsume_times or 0
+    # Half the cost of calling the class.
+    put = _new(
+        Put,
+        (
+            topic, queue_id, args.flag, sys_flag, args.born_timestamp, born_host, store_host, reconsume_times, 0, body,
+            properties, code,
+        ),
+    )  # fmt: skip
+    if level:
+        args.topic = SCHEDULE_TOPIC  # counted there for now, and in its own topic when it is delivered
+        result = broker.schedule.append(put, level)
+    else:
+        result = broker.store.append(put)
+    if result.status is not PutStatus.PUT_OK:
+        return broker.puts.refusal(result.status)
+    broker.puts.park(call, queue_id, unique, result, wait)
+    return LATER
+
+
+def _properties(broker: "Broker", args: SendRequest) -> tuple[bytes, bytes, int, bool, int]:
+    """(properties as stored, unique key, tag code, wait for the disk, delay level or 0). Decoded only when something is
+    special."""
+    sent = (args.properties or "").encode()
+    head, _, behind = sent.partition(b"\x02")
+    known = _behind_unique(behind) if head[:_UNIQ_SIZE] == _UNIQ_PAIR and len(behind) <= BEHIND_SIZE_MAX else None
+    if known is not None and len(head) > _UNIQ_SIZE:
+        return head + known[0] + broker.own_properties, head[_UNIQ_SIZE:], known[1], True, 0
+    wait, level = True, 0
+    # Led by a separator, so that every name stands between two marks and no longer name ends in it.
+    text = b"\x02" + sent
+    if text[-1] != 2:
+        text += b"\x02"
+    text = text.replace(_PLAIN_WAIT, b"\x02", 1)
+    if _SPECIAL(text):
+        special, wait, level = _special(broker, args, text[1:])
+        text = b"\x02" + special
+    plain = text[1:]
+    code = 0
+    if _TAGS in text:
+        tag = props.find(plain, b"TAGS")
+        code = tags_code(tag.decode("utf-8", "replace")) if tag else 0
+    at = text.find(_UNIQ)
+    if at >= 0:
+        unique = text[at + len(_UNIQ) : text.find(b"\x02", at + 1)]
+    else:
+        unique = broker.unique_id().encode()
+        plain += b"UNIQ_KEY\x01" + unique + b"\x02"
+    plain += broker.own_properties
+    if len(plain) > PROPERTIES_SIZE_MAX:
+        raise Refused(
+            ResponseCode.MESSAGE_ILLEGAL, f"the properties are {len(plain)} bytes, the limit is {PROPERTIES_SIZE_MAX}"
+        )
+    return plain, unique, code, wait, level
+
+
+@lru_cache(maxsize=1024)
+def _behind_unique(behind: bytes) -> tuple[bytes, int] | None:
+    """What is stored of the properties behind a unique id, and the tag code; None when they have to be looked at closely.
+
+    Java's clients write the unique id first, and behind it the same from one message to the next more often than not.
+    """
+    text = (b"\x02" + behind).replace(_PLAIN_WAIT, b"\x02", 1)
+    if text[-1] != 2 or _SPECIAL(text):
+        return None
+    tag = props.find(text, b"TAGS")
+    return text, tags_code(tag.decode("utf-8", "replace")) if tag else 0
+
+
+def _send_batch(broker: "Broker", call: Call[SendRequest], config: "TopicConfig", queue_id: int) -> Response:
+    """One record per message, consecutive queue offsets, all or nothing."""
+    args = call.args
+    if args.topic.startswith((RETRY_PREFIX, DLQ_PREFIX)):
+        raise Refused(ResponseCode.MESSAGE_ILLEGAL, "batch request does not support retry group")
+    if args.sys_flag & MessageSysFlag.TRANSACTION_MASK:
+        _refuse_transaction(broker)
+    if _level(props.find((args.properties or "").encode(), b"DELAY") or b""):
+        raise Refused(ResponseCode.MESSAGE_ILLEGAL, _BATCH_DELAYED)
+    try:
+        entries = decode_batch(call.body)
+    except RemoteProtocolError as error:
+        raise Refused(ResponseCode.MESSAGE_ILLEGAL, f"the batch cannot be read: {error}") from None
+    messages: list[tuple[int, bytes, bytes, int]] = []
+    last: bytes | None = None
+    known: tuple[bytes, int] | None = None
+    for flag, body, sent in entries:
+        head, _, behind = sent.partition(b"\x02")
+        if behind != last:
+            last = behind
+            known = _behind_unique(behind) if len(behind) <= BEHIND_SIZE_MAX else None
+        if known is not None and head.startswith(_UNIQ_PAIR):
+            messages.append((flag, body, head + known[0], known[1]))
+            continue
+        text = (b"\x02" + sent).replace(_PLAIN_WAIT, b"\x02", 1)
+        properties = text[1:]
+        if _SPECIAL(text):
+            properties, _, level = _special(broker, args, properties)
+            if level:
+                raise Refused(ResponseCode.MESSAGE_ILLEGAL, _BATCH_DELAYED)
+        tag = props.find(properties, b"TAGS")
+        messages.append((flag, body, properties, tags_code(tag.decode("utf-8", "replace")) if tag else 0))
+    born_host, v6 = broker.hosts.of(call.conn)
+    sys_flag = args.sys_flag & ~(MessageSysFlag.BORN_HOST_V6 | MessageSysFlag.STORE_HOST_V6) | v6
+    if config.topic_filter_type == "MULTI_TAG":
+        sys_flag |= MessageSysFlag.MULTI_TAGS
+    call.changed = True
+    put = Put(
+        args.topic,
+        queue_id,
+        args.flag,
+        sys_flag,
+        args.born_timestamp,
+        born_host,
+        broker.hosts.store_host,
+        args.reconsume_times or 0,
+        0,
+        b"",
+        b"",
+        0,
+    )
+    result = broker.store.append_batch(put, messages)
+    if result.status is not PutStatus.PUT_OK:
+        return broker.puts.refusal(result.status)
+    shared = (args.properties or "").encode()
+    unique = props.find(shared, b"UNIQ_KEY") or b""
+    broker.puts.park(call, queue_id, unique, result, props.waits_for_store(shared))
+    return LATER
+
+
+def check_blocked(broker: "Broker", args: SendRequest) -> None:
+    """Raise `Refused` while the broker takes no messages.
+
+    A missing quorum refuses only messages that wait for copies: upstream counts replicas for no other
+    (`CommitLog.needHandleHA`).
+    """
+    blocked = broker.send_blocked
+    if not blocked:
+        return
+    is_quorum_missing = blocked == broker.replication.acks.too_few
+    if not is_quorum_missing or props.waits_for_store((args.properties or "").encode()):
+        raise Refused(broker.send_blocked_code, blocked)
+
+
+def _checked_topic(broker: "Broker", call: Call[SendRequest]) -> "TopicConfig":
+    """The slow way to a topic's configuration: everything that can forbid a send, then auto-creation."""
+    args = call.args
+    topic = args.topic
+    check_blocked(broker, args)
+    fault = topic_fault(topic)
+    if fault:
+        raise Refused(ResponseCode.INVALID_PARAMETER, fault)
+    if topic in SEND_FORBIDDEN:
+        raise Refused(ResponseCode.NO_PERMISSION, f"Sending message to topic[{topic}] is forbidden.")
+    config = broker.topics.get(topic)
+    if config is None:
+        call.changing()
+        config = broker.topics.create_by_send(topic, args.default_topic, args.default_topic_queue_nums)
+    if config is None:
+        raise Refused(
+            ResponseCode.TOPIC_NOT_EXIST,
+            f"topic[{topic}] not exist, apply first please! (rmqkit topic create {topic})",
+        )
+    return config
+
+
+def _special(broker: "Broker", args: SendRequest, properties: bytes) -> tuple[bytes, bool, int]:
+    """Properties that hold more than a plain message's: refuse what is not there yet, drop what we write ourselves. With
+    them whether the put waits for the disk, and the delay level or 0."""
+    mapping = props.decode(properties)
+    level = _level(mapping.get("DELAY", "").encode())
+    if level:
+        # A delay level beats them (`HookUtils.checkIfTimerMessage`).
+        for name in _TIMERS:
+            mapping.pop(name, None)
+    elif any(name in mapping for name in _TIMERS):
+        raise Refused(ResponseCode.SYSTEM_ERROR, "accurate timer message is not enabled, timerWheelEnable is false")
+    # What clients before 4.6.1 send back keeps the mark of the half message it once was.
+    is_redelivery = level and (args.reconsume_times or 0) > 0
+    if mapping.get("TRAN_MSG", "").lower() == "true" and not is_redelivery:
+        _refuse_transaction(broker)
+    if any(name in mapping for name in ("INNER_NUM", "INNER_BASE", "INNER_MULTI_DISPATCH")):
+        raise Refused(ResponseCode.MESSAGE_ILLEGAL, "inner batches and multi-dispatch are not supported by this broker yet")
+    wait = props.waits_for_store(properties)
+    for name in _OWN:
+        mapping.pop(name, None)
+    return props.encode(mapping), wait, level
+
+
+def _level(text: bytes) -> int:
+    """A delay level as `Message.getDelayTimeLevel` reads it; 0 for none, and for those below."""
+    if not text:
+        return 0
+    digits = text[1:] if text[:1] in b"+-" else text
+    if not digits.isdigit() or len(digits) > 10:
+        shown = text[:40].decode("utf-8", "replace")
+        raise Refused(ResponseCode.MESSAGE_ILLEGAL, f"the delay level (property DELAY) is {shown!r}, not a number")
+    return max(0, int(text))
+
+
+def _refuse_transaction(broker: "Broker") -> None:
+    """`rejectTransactionMessage` makes this the operator's wish; without it the feature is just not there yet."""
+    address = broker.config.network.broker_ip1
+    why = "" if broker.config.send.reject_transaction_message else " (transactions are not supported yet)"
+    raise Refused(ResponseCode.NO_PERMISSION, f"the broker[{address}] sending transaction message is forbidden{why}")
+
+
+def _is_dead(broker: "Broker", call: Call[SendRequest]) -> bool:
+    """A consumer puts a failed message back by itself: whether it belongs into the group's dead-letter topic. It does when
+    it failed more often than the limit, and when the group consumes in order.
+
+    Source: `SendMessageProcessor.handleRetryAndDLQ`; the limit here is a strict `>`.
+    """
+    args = call.args
+    group = args.topic[len(RETRY_PREFIX) :]
+    config = broker.groups.get(group)
+    if config is None:
+        raise Refused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group not exist, {group}")
+    times_max = config.retry_max_times
+    if call.version >= Version.V3_4_9 and args.max_reconsume_times is not None:
+        times_max = args.max_reconsume_times
+    return (args.reconsume_times or 0) > times_max or broker.locks.holds_any(group, broker.clock.mono_ms)

@@ -1,0 +1,181 @@
+"""CONSUMER_SEND_MSG_BACK: a consumer could not consume a message and wants it again later.
+
+The request names the message by its place in the log; a copy of it is stored for the group. Its topic is the group's retry
+topic, by way of a delay level: the one that was asked for, or 3 more than the deliveries that failed so far. When they
+have reached the limit, or with a level below 0, it is the group's dead-letter topic, at once. The copy remembers the first
+topic (RETRY_TOPIC) and the first id (ORIGIN_MESSAGE_ID) and counts one failed delivery more; who was born when stays.
+
+The answer comes when the copy is as durable as a send would be; upstream does not wait for the disk here.
+
+A broker that acts for its master may not write: the copy escapes to another master (`broker/escape`), with the delay that
+it has to wait for there. One attempt is made, since the consumer waits; when it fails the consumer keeps the message.
+
+Source: `broker/.../processor/AbstractSendMessageProcessor.java` (`consumerSendMsgBack`).
+"""
+
+from typing import TYPE_CHECKING
+
+from rmqkit.broker.handlers.admin.table_saves import handled_when_saved
+from rmqkit.broker.names import dlq_topic, retry_topic, topic_fault
+from rmqkit.errors import CorruptRecord
+from rmqkit.runtime.calls import LATER, Call, Handlers, Refused, Response
+from rmqkit.store.contract import Put, PutResult, PutStatus
+from rmqkit.wire import properties as props
+from rmqkit.wire.codes import PermName, RequestCode, ResponseCode, Version
+from rmqkit.wire.javahash import tags_code
+from rmqkit.wire.msgid import offset_id
+from rmqkit.wire.record import Record, decode_record
+from rmqkit.wire.schemas.send import ConsumerSendMsgBackRequest
+from rmqkit.wire.topic_names import SCHEDULE_TOPIC
+
+if TYPE_CHECKING:
+    from rmqkit.broker.node import Broker
+    from rmqkit.wire.bodies import SubscriptionGroupConfig, TopicConfig
+
+rows = Handlers()
+
+#: the level of the first redelivery when the consumer leaves the choice to the broker
+FIRST_LEVEL = 3
+#: what the field of a record holds
+REDELIVERIES_MAX = 0x7FFFFFFF
+#: TopicSysFlag.FLAG_UNIT_SUB: the retry topic of a consumer in unit mode
+UNIT_SUB = 2
+
+_DELAY = props.PROPERTY_DELAY_TIME_LEVEL.encode()
+_RETRY_TOPIC = props.PROPERTY_RETRY_TOPIC.encode()
+_ORIGIN = props.PROPERTY_ORIGIN_MESSAGE_ID.encode()
+_CRC = props.PROPERTY_CRC32.encode()
+
+
+@rows.handles(RequestCode.CONSUMER_SEND_MSG_BACK, ConsumerSendMsgBackRequest)
+def send_back(broker: "Broker", call: Call[ConsumerSendMsgBackRequest]) -> Response:
+    args = call.args
+    group = broker.groups.get(args.group)
+    if group is None:
+        raise Refused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group not exist, {args.group}")
+    if broker.send_blocked and not broker.escape.is_open:
+        raise Refused(broker.send_blocked_code, broker.send_blocked)
+    if group.retry_queue_nums <= 0:
+        # Such a group gives up what it could not consume.
+        return call.ok()
+    fault = topic_fault(retry_topic(args.group))
+    if fault:
+        raise Refused(ResponseCode.INVALID_PARAMETER, fault)
+    if broker.puts.own_count + broker.escape.under_way >= broker.config.limits.waiters_max:
+        raise Refused(ResponseCode.SYSTEM_BUSY, "[OVERLOAD]system busy, start flow control for a while")
+    record = _record(broker, args.offset)
+    is_dead = _is_dead(call, group, record)
+    level = 0 if is_dead else args.delay_level or FIRST_LEVEL + record.reconsume_times
+    if broker.escape.is_open:
+        return _escape(broker, call, group, record, level, is_dead=is_dead)
+    config = _topic(broker, call, group, is_dead=is_dead)
+    if config.topic_name in broker.topics.unsaved:
+        return handled_when_saved(broker, call, config.topic_name, send_back)
+    queue_id = broker.entropy.randrange(1 if is_dead else group.retry_queue_nums)
+    call.changing()
+    put = _copy(broker, record, config.topic_name, queue_id, level)
+    result: PutResult = broker.schedule.append(put, level) if level > 0 else broker.store.append(put)
+
+    def ended(status: PutStatus) -> None:
+        if status is PutStatus.PUT_OK:
+            broker.statistics.came_back(_first_topic(record), args.group)
+            call.finish(call.ok())
+        elif status is PutStatus.SERVICE_NOT_AVAILABLE:
+            call.finish(broker.puts.refusal(status))
+        else:
+            call.finish(call.error(ResponseCode.SYSTEM_ERROR, status.name))
+
+    # As a delayed send: it is counted in its own topic when it is delivered.
+    broker.puts.await_own(SCHEDULE_TOPIC if level > 0 else put.topic, result, ended, copies=True)
+    return LATER
+
+
+def _escape(
+    broker: "Broker",
+    call: Call[ConsumerSendMsgBackRequest],
+    group: "SubscriptionGroupConfig",
+    record: Record,
+    level: int,
+    *,
+    is_dead: bool,
+) -> Response:
+    """Put the copy on another master; topics of this group are its master's to make."""
+    name = call.args.group
+    queue_id = broker.entropy.randrange(1 if is_dead else group.retry_queue_nums)
+    put = _copy(broker, record, dlq_topic(name) if is_dead else retry_topic(name), queue_id, level)
+    call.changing()
+
+    def ended(status: PutStatus) -> None:
+        if status is PutStatus.PUT_OK:
+            broker.statistics.came_back(_first_topic(record), name)
+            call.finish(call.ok())
+        else:
+            why = broker.escape.why or status.name
+            call.finish(call.error(ResponseCode.SERVICE_NOT_AVAILABLE, f"service not available now: {why}"))
+
+    broker.escape.put(put, f"BACK:{record.phy_offset}", ended, level=level)
+    return LATER
+
+
+def _first_topic(record: Record) -> str:
+    """Where the message was first: by its record, as what the request says of it could be anything."""
+    topic = props.find(record.properties, _RETRY_TOPIC)
+    return record.topic if topic is None else topic.decode("utf-8", "replace")
+
+
+def _record(broker: "Broker", phy_offset: int) -> Record:
+    data = broker.store.record(phy_offset) if phy_offset >= 0 else None
+    try:
+        record = None if data is None else decode_record(data, check_crc=True)
+    except CorruptRecord:
+        record = None
+    if not isinstance(record, Record):
+        raise Refused(ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {phy_offset}")
+    return record
+
+
+def _is_dead(call: Call[ConsumerSendMsgBackRequest], group: "SubscriptionGroupConfig", record: Record) -> bool:
+    times_max = group.retry_max_times
+    if call.version >= Version.V3_4_9 and call.args.max_reconsume_times is not None:
+        times_max = call.args.max_reconsume_times
+    return record.reconsume_times >= times_max or call.args.delay_level < 0
+
+
+def _topic(
+    broker: "Broker", call: Call[ConsumerSendMsgBackRequest], group: "SubscriptionGroupConfig", *, is_dead: bool
+) -> "TopicConfig":
+    """The topic the copy is for, made when it is absent."""
+    call.changing()
+    perm = PermName.PERM_WRITE | PermName.PERM_READ
+    if is_dead:
+        return broker.topics.create_system(dlq_topic(call.args.group), 1, perm)
+    name = retry_topic(call.args.group)
+    sys_flag = UNIT_SUB if call.args.unit_mode else 0
+    config = broker.topics.create_system(name, group.retry_queue_nums, perm, sys_flag=sys_flag)
+    if not config.perm & PermName.PERM_WRITE:
+        raise Refused(ResponseCode.NO_PERMISSION, f"the topic[{name}] sending message is forbidden")
+    return config
+
+
+def _copy(broker: "Broker", record: Record, topic: str, queue_id: int, level: int) -> Put:
+    properties = props.remove(record.properties, _CRC)
+    if props.find(properties, _RETRY_TOPIC) is None:
+        properties = props.put(properties, _RETRY_TOPIC, record.topic.encode())
+    if props.find(properties, _ORIGIN) is None:
+        properties = props.put(properties, _ORIGIN, offset_id(record.store_host, record.phy_offset).encode())
+    properties = props.put(properties, _DELAY, b"%d" % level)
+    tags = props.find(properties, props.PROPERTY_TAGS.encode())
+    return Put(
+        topic=topic,
+        queue_id=queue_id,
+        flag=record.flag,
+        sys_flag=record.sys_flag,
+        born_ms=record.born_ms,
+        born_host=record.born_host,
+        store_host=broker.hosts.store_host,
+        reconsume_times=min(record.reconsume_times + 1, REDELIVERIES_MAX),
+        prepared_offset=0,
+        body=record.body,
+        properties=properties,
+        tags_code=tags_code(tags.decode("utf-8", "replace")) if tags else 0,
+    )

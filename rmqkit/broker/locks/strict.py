@@ -1,0 +1,236 @@
+"""`strict`: a queue lock is granted by a quorum of the broker group, `totalReplicas` / 2 + 1.
+
+Each member keeps a table of votes: leases of 60 s by its own monotonic clock. A client asks the master, or who acts for
+it; that broker coordinates: it votes, asks the others with LOCK_BATCH_MQ and `onlyThisBroker` (they vote and ask nobody),
+and grants what reached the quorum (`ballot`). Any two quorums share a member and a member votes for one client at a time,
+so two coordinators that do not know of each other never grant one queue to two clients. A lease counts from the moment
+when its client asked: every vote in it is younger. A member that cannot know what it voted for does not vote (`recall`),
+yet it may coordinate. Unlocking goes to all members (`untold`).
+
+A member is asked whether it is a slave, acts, or is isolated: votes need no role. The group has as many members as
+`totalReplicas` says, or as are known when those are more. A single one grants by itself, and after being killed it too
+waits, as nobody else knows its leases.
+
+Apache's brokers vote and coordinate in one group with ours: they ignore the object `rmqkit` that ours put beside the
+fields of 41 and 42, and send none. They vote as soon as they are started, so the promise holds as far as they keep it.
+
+Source: `AdminBrokerProcessor.{lockBatchMQ,unlockBatchMQ}`.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from rmqkit.broker.locks.ballot import Ballot
+from rmqkit.broker.locks.contract import NO_ROOM, NOTHING_MORE, Locked, More
+from rmqkit.broker.locks.lock_table import Lease, LockTable
+from rmqkit.broker.locks.recall import Recall
+from rmqkit.broker.locks.recovered_votes import Adopted, all_running
+from rmqkit.broker.locks.unlock_retries import Untold
+from rmqkit.runtime.connection import Address
+from rmqkit.wire.bodies import LockBatchBody
+from rmqkit.wire.fastjson import MessageQueue
+
+if TYPE_CHECKING:
+    from rmqkit.broker.node import Broker
+
+OVER_MAX = 10_000
+#: an attempt that none is
+UNKNOWN = -1
+
+
+class Strict:
+    def __init__(self, broker: "Broker") -> None:
+        self.broker = broker
+        self.table = LockTable()
+        self.adopted = Adopted(self.table)
+        self.recall = Recall(self, self.table, self.adopted)
+        self.untold = Untold(self)
+        self._ballots: dict[int, Ballot] = {}
+        #: attempts of other coordinators that are over, and when that was told: their requests may come after it
+        self._over: dict[int, int] = {}
+        #: what this broker's ballots granted: the votes may all be with others
+        self._granted: dict[str, dict[MessageQueue, Lease]] = {}
+
+    # --- the group
+
+    def others(self) -> list[tuple[int, Address]]:
+        """Members that are alive, without this broker, by id."""
+        own_id = self.broker.config.identity.broker_id
+        members = sorted(self.broker.roles.members.items())
+        return [(member, address) for member, address in members if member != own_id and address != self.broker.address]
+
+    @property
+    def size(self) -> int:
+        return max(self.broker.config.replication.total_replicas, 1 + len(self.others()))
+
+    @property
+    def quorum(self) -> int:
+        return self.size // 2 + 1
+
+    def tell_others(
+        self,
+        group: str,
+        client_id: str,
+        queues: Sequence[MessageQueue],
+        more: Mapping[str, Any],
+        *,
+        repeat: bool = True,
+    ) -> None:
+        """UNLOCK_BATCH_MQ to every other member, repeated until they have heard it."""
+        body = LockBatchBody(
+            client_id=client_id,
+            consumer_group=group,
+            mq_set=list(queues),
+            only_this_broker=True,
+            rmqkit=dict(more),
+        ).encode()
+        self.untold.tell(body, repeat=repeat)
+
+    # --- LockMode
+
+    def start(self) -> None:
+        self.untold.start()
+        self.recall.start()
+
+    def stop(self, then: Callable[[], None]) -> None:
+        self.recall.stop(then)
+
+    def may_vote(self, now_ms: int) -> bool:
+        return self.recall.votes_from_ms(now_ms) == 0
+
+    def lock(
+        self,
+        group: str,
+        client_id: str,
+        queues: Sequence[MessageQueue],
+        *,
+        only_this_broker: bool,
+        now_ms: int,
+        then: Locked,
+        more: More = NOTHING_MORE,
+    ) -> None:
+        if more.get("whatRuns"):
+            then([], self.recall.told(now_ms))
+        elif only_this_broker:
+            self._vote(group, client_id, queues, now_ms, then, _attempt(more))
+        else:
+            ballot = Ballot(self, group, client_id, queues, now_ms, then)
+            self._ballots[ballot.attempt] = ballot
+            ballot.begin()
+
+    def _vote(
+        self, group: str, client_id: str, queues: Sequence[MessageQueue], now_ms: int, then: Locked, attempt: int
+    ) -> None:
+        votes_from_ms = self.recall.votes_from_ms(now_ms)
+        if votes_from_ms:
+            then([], {"votesFrom": votes_from_ms})
+            return
+        if attempt in self._over:
+            then([])
+            return
+        granted = self.vote(group, client_id, queues, now_ms, attempt)
+        then(NO_ROOM if granted is None else granted)
+
+    def vote(
+        self, group: str, client_id: str, queues: Sequence[MessageQueue], now_ms: int, attempt: int
+    ) -> list[MessageQueue] | None:
+        """A vote of this broker, which may vote: the queues for which the client has it; None when there is no room."""
+        return self.table.lock(group, client_id, self.adopted.open_to(client_id, group, queues, now_ms), now_ms, attempt)
+
+    def undo(self, group: str, client_id: str, queues: Sequence[MessageQueue], attempt: int) -> None:
+        """Take back votes of this broker that an attempt got which failed."""
+        self.table.undo(group, client_id, queues, attempt)
+        self.adopted.undo(group, client_id, queues, attempt)
+
+    def ended(self, ballot: Ballot, outcome: Sequence[MessageQueue] | str) -> None:
+        """A ballot is over."""
+        del self._ballots[ballot.attempt]
+        if outcome and not isinstance(outcome, str):
+            lease = Lease(ballot.client_id, self.broker.clock.mono_ms, ballot.attempt)
+            self._granted.setdefault(ballot.group, {}).update(dict.fromkeys(outcome, lease))
+
+    def unlock(
+        self,
+        group: str,
+        client_id: str,
+        queues: Sequence[MessageQueue],
+        *,
+        only_this_broker: bool,
+        now_ms: int,
+        more: More = NOTHING_MORE,
+    ) -> None:
+        if only_this_broker:
+            self._unlock_here(group, client_id, queues, now_ms, more)
+            return
+        for ballot in self._ballots.values():
+            if (ballot.group, ballot.client_id) == (group, client_id):
+                ballot.withdraw(queues)
+        # An unlock that is late must not free what the client has locked again by way of another coordinator: it names
+        # the attempt that it ends. Where none is known only Apache's brokers free the queue, others let it run out.
+        by_attempt: dict[int, list[MessageQueue]] = {}
+        for queue in dict.fromkeys(queues):
+            by_attempt.setdefault(self._attempt_of(group, client_id, queue), []).append(queue)
+        self.table.unlock(group, client_id, queues)
+        self.adopted.unlock(group, client_id, queues)
+        for attempt, some in by_attempt.items():
+            self.tell_others(group, client_id, some, {"attempt": attempt}, repeat=attempt != UNKNOWN)
+            for queue in some:
+                self._granted.get(group, {}).pop(queue, None)
+
+    def _attempt_of(self, group: str, client_id: str, queue: MessageQueue) -> int:
+        """The attempt by which the client got a queue, as far as this broker took part in it."""
+        own = (self.table.lease(group, queue), self._granted.get(group, {}).get(queue))
+        leases = (*own, *self.adopted.leases(group, queue))
+        known = (lease for lease in leases if lease is not None and lease.client_id == client_id and lease.attempt)
+        return max(known, key=lambda lease: lease.since_ms, default=Lease("", 0, UNKNOWN)).attempt
+
+    def _unlock_here(self, group: str, client_id: str, queues: Sequence[MessageQueue], now_ms: int, more: More) -> None:
+        """Another member tells: an attempt failed, or the client gave back what it was granted."""
+        undone, attempt = _attempt(more, "undo"), _attempt(more)
+        if undone or attempt > 0:
+            self._over[undone or attempt] = now_ms
+            if len(self._over) > OVER_MAX:
+                del self._over[next(iter(self._over))]
+        if undone:
+            lost = _queues(more.get("queues"))
+            self.undo(group, client_id, lost, undone)
+        else:
+            freed = self.table.unlock(group, client_id, queues, attempt)
+            self.adopted.unlock(group, client_id, freed)
+            self.adopted.unlock(group, client_id, queues, attempt)
+
+    def holds_any(self, group: str, now_ms: int) -> bool:
+        if self.table.holds_any(group, now_ms) or self.adopted.holds_any(group, now_ms):
+            return True
+        live_ms = self.table.live_ms
+        return any(now_ms - lease.since_ms <= live_ms for lease in self._granted.get(group, {}).values())
+
+    def sweep(self, now_ms: int) -> None:
+        self.table.sweep(now_ms)
+        self.adopted.sweep(now_ms)
+        self._over = {attempt: told_ms for attempt, told_ms in self._over.items() if now_ms - told_ms <= self.table.live_ms}
+        for group, granted in list(self._granted.items()):
+            left = {queue: lease for queue, lease in granted.items() if now_ms - lease.since_ms <= self.table.live_ms}
+            self._granted[group] = left
+            if not left:
+                del self._granted[group]
+
+    def facts(self, now_ms: int) -> Mapping[str, str]:
+        return {
+            "lockHeld": str(len({(group, queue) for group, queue, _ in all_running(self.table, self.adopted, now_ms)})),
+            "lockVotesFrom": str(self.recall.votes_from_ms(now_ms)),
+        }
+
+
+def _attempt(more: More, name: str = "attempt") -> int:
+    """0 without one: a broker of Apache's asks."""
+    attempt = more.get(name, 0)
+    return attempt if isinstance(attempt, int) else 0
+
+
+def _queues(listed: Any) -> list[MessageQueue]:
+    """What is no queue is left out."""
+    if not isinstance(listed, list):
+        return []
+    parts = [each for each in listed if isinstance(each, list | tuple) and tuple(map(type, each)) == (str, str, int)]
+    return [MessageQueue(*each) for each in parts]

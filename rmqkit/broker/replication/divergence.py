@@ -1,0 +1,258 @@
+"""Whether a slave's log belongs to its master's, and what is done when it does not.
+
+The HA stream itself never tells: a slave reports its end, and a master that has lost its last messages (power, a disk)
+would simply go on from there once it is longer, with other messages at the same places. So before it reports, a slave
+asks (906). Our masters compare the slave's last bytes with their own at the same place (`tail`): equal means that the
+slave's log is the beginning of the master's. Apache's masters tell where their log ended when they started, and show what
+they have at the place of the slave's last record (`shown`).
+
+    ahead     the slave has bytes that its master never had
+    foreign   the slave's log has other content than the master's at the same place
+
+Either way the slave stops following and nothing is touched. With `haTruncateAhead` a slave that is ahead
+asks once more whether what would stay is the master's, copies its tail
+to `diverged/<offset>` (`-1` behind it, `-2` … for a later one), synced, and then cuts it off on the disk; a foreign log is
+never cut. Offsets of consumers and of delay levels that lie in what was cut off go back to the ends of the queues, or they
+would leave out the messages that the master puts there. Delay levels go back to what the master counts as delivered, too:
+what was delivered may have stood in the cut part alone. A start after a kill in between does that as well (`is_cut`).
+"""
+
+import errno
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, NamedTuple
+from zlib import crc32
+
+import msgspec
+
+from rmqkit.broker.replication.tail_probe import Shown
+from rmqkit.runtime.kept import KeptFile
+from rmqkit.store.steps import Steps, Work
+from rmqkit.wire.schemas.admin import ExchangeHAInfoResponse
+from rmqkit.wire.topic_names import SCHEDULE_TOPIC
+
+if TYPE_CHECKING:
+    from rmqkit.broker.node import Broker
+
+#: bytes at the end of the slave's log that the master compares
+TAIL_SIZE = 65_536
+_COPY_SIZE = 1_048_576
+
+
+class _Known(msgspec.Struct, rename="camel"):
+    """What is kept of the master last followed (`config/replication.json`)."""
+
+    master_address: str = ""
+    master_start_id: str = ""
+    master_start_end: int = -1
+    #: where this log begins because the master sent nothing older; 0 when nothing is missing
+    history_begin: int = 0
+    #: the log is being cut, or was, and offsets may lie beyond the ends of queues
+    is_cut: bool = False
+    #: how far the master had delivered each level; None: cut by a version that did not ask
+    delivered: dict[int, int] | None = None
+
+
+class Verdict(NamedTuple):
+    """`state` is "" when the slave may follow; `cut_to` is where a cut would help, -1 where none does."""
+
+    state: str = ""
+    why: str = ""
+    cut_to: int = -1
+
+
+def _foreign(end: int, said: ExchangeHAInfoResponse) -> Verdict:
+    return Verdict(
+        "foreign",
+        f"the last bytes of this log, which ends at {end}, are not what {said.master_address} has there: it is the log of "
+        "another group, or has gone its own way; nothing was cut. Move this store folder away to copy the master anew",
+    )
+
+
+def _too_old(end: int, said: ExchangeHAInfoResponse) -> Verdict:
+    return Verdict(
+        "refused",
+        f"the log of the master {said.master_address} begins at {said.master_log_begin}, this log ends at {end}: what is "
+        "between them was removed there. Move this store folder away to copy the master anew",
+    )
+
+
+class Ahead:
+    def __init__(self, broker: "Broker", folder: str) -> None:
+        self._broker = broker
+        self._file = KeptFile(broker.ports.disk, f"{folder}/replication.json")
+        self._known = _Known()
+        self.is_cutting = False
+
+    def load(self) -> None:
+        """Raises KeptFileDamaged."""
+        self._known = self._file.load(lambda data: msgspec.json.decode(data, type=_Known)) or _Known()
+
+    def tail(self, end: int | None = None) -> tuple[int, int, int]:
+        """(offset, size, CRC32) of the last bytes of this log, or of those in front of `end`; all of one file."""
+        store = self._broker.store
+        end = store.offset_written if end is None else end
+        file_size = self._broker.config.commit_log.mapped_file_size_commit_log
+        begin = max(store.offset_min, end - TAIL_SIZE, (end - 1) // file_size * file_size if end else 0)
+        data = store.read_log(begin, end - begin) if end > begin else b""
+        return begin, len(data), crc32(data)
+
+    def judge(self, said: ExchangeHAInfoResponse, shown: Shown | None = None) -> Verdict:
+        """`shown` is of an Apache master."""
+        end = self._broker.store.offset_written
+        if end == 0 or said.tail_matches == "true":
+            return Verdict()
+        if said.master_log_begin is not None and end < said.master_log_begin:
+            return _too_old(end, said)
+        start_end = said.master_flush_offset
+        if shown is not None:
+            return self._judge_shown(said, shown, end, -1 if start_end is None else start_end)
+        if said.master_log_end is not None and end > said.master_log_end:
+            return self._ahead(end, said.master_log_end, start_end)
+        if said.tail_matches == "false":
+            is_new = said.master_start_id != self._known.master_start_id
+            if is_new and start_end is not None and 0 <= start_end < end and self._follows_same(said):
+                return self._ahead(end, start_end, start_end)
+            return _foreign(end, said)
+        if said.tail_matches is None and start_end is not None and self._is_new(said) and end > start_end >= 0:
+            return self._ahead(end, start_end, start_end)
+        return Verdict()
+
+    def _judge_shown(self, said: ExchangeHAInfoResponse, shown: Shown, end: int, start_end: int) -> Verdict:
+        if shown.is_same:
+            # What lies behind the record, the beginning of the next one, nobody has compared.
+            if self._is_new(said) and shown.end <= start_end < end:
+                return self._ahead(end, start_end, start_end)
+            return Verdict()
+        if shown.is_same is None:
+            if shown.log_end < shown.end:
+                return self._ahead(end, shown.log_end, start_end if start_end >= 0 else None)
+            if shown.begin < shown.log_begin:
+                return Verdict()  # the master has removed it
+        elif self._follows_same(said) and 0 <= start_end < end:
+            return self._ahead(end, start_end, start_end)
+        return _foreign(end, said)
+
+    def has_followed(self, said: ExchangeHAInfoResponse) -> bool:
+        return bool(said.master_address) and self._known.master_address == said.master_address
+
+    def _follows_same(self, said: ExchangeHAInfoResponse) -> bool:
+        return self._known.master_address in ("", said.master_address)
+
+    def _is_new(self, said: ExchangeHAInfoResponse) -> bool:
+        """Whether an Apache master was started since this slave last followed it."""
+        return said.master_flush_offset != self._known.master_start_end
+
+    def _ahead(self, end: int, master_end: int, start_end: int | None) -> Verdict:
+        cut_to = master_end if start_end is None else min(master_end, start_end)
+        return Verdict(
+            "ahead",
+            f"this log ends at {end}, and the master's ended at {cut_to} when it started: {end - cut_to} bytes here that "
+            "it never had; nothing was cut. haTruncateAhead=true keeps a copy of them and cuts them off",
+            cut_to,
+        )
+
+    def follow(self, said: ExchangeHAInfoResponse) -> None:
+        """This master is followed from now on."""
+        self._keep(
+            msgspec.structs.replace(
+                self._known,
+                master_address=said.master_address or "",
+                master_start_id=said.master_start_id or "",
+                master_start_end=-1 if said.master_flush_offset is None else said.master_flush_offset,
+            )
+        )
+
+    @property
+    def start_id(self) -> str:
+        """The start of the master that was followed last, "" before there was one."""
+        return self._known.master_start_id
+
+    def begin(self, history_begin: int) -> None:
+        """The first bytes of this log have come; what is older than `history_begin` the master has and does not send."""
+        self._keep(msgspec.structs.replace(self._known, history_begin=history_begin))
+
+    @property
+    def history_missing(self) -> str:
+        """Said while older messages of the master are not here and will not come, also after a restart."""
+        begin, store = self._known.history_begin, self._broker.store
+        if not begin or not store.offset_max or store.offset_min > begin:
+            return ""
+        return f"the master sent its log from {begin} on, its last file only: what is older is missing here"
+
+    def _keep(self, known: _Known, then: Callable[[], None] | None = None) -> None:
+        """`then` is called in any case, once it is kept."""
+        if known != self._known or then is not None:
+            self._known = known
+            self._file.save(lambda: msgspec.json.encode(self._known), then)
+
+    # --- cutting ------------------------------------------------------------------------------------------------------
+
+    def cut(self, offset: int, delivered: Mapping[int, int], then: Callable[[OSError | None], None]) -> None:
+        """Copy what is behind `offset` to `diverged/<offset>`, synced, then cut it off. An older copy stays as it is.
+
+        `delivered`: how far each delay level is delivered by the master.
+        """
+        broker = self._broker
+        path = self._free_path(offset)
+        self.is_cutting = True
+        steps = Steps("ha-diverged", broker.duties, broker.clock)
+
+        def ended(error: OSError | None) -> None:
+            self.is_cutting = False
+            if error is None:
+                broker.log.warning("log-cut", offset=offset, copy=path)
+                self.cut_offsets()
+            then(error)
+
+        def kept() -> None:
+            broker.store.truncate(offset, ended)
+
+        def copied(error: OSError | None) -> None:
+            if error is not None:
+                # Half a copy is of no use, and may be what has filled the disk.
+                broker.ports.disk.remove(path, lambda _: ended(error))
+            else:
+                self._keep(msgspec.structs.replace(self._known, is_cut=True, delivered=dict(delivered)), kept)
+
+        steps.begin(self._copy(offset, path, steps), copied)
+
+    def cut_offsets(self) -> None:
+        """Bring offsets back to the ends of their queues, if the log was cut and that has not been done yet."""
+        if not self._known.is_cut:
+            return
+        store, offsets, delays = self._broker.store, self._broker.offsets, self._broker.schedule.offsets
+        offsets.cut(lambda topic, queue_id: store.queue_range(topic, queue_id).offset_max)
+        delivered = self._known.delivered
+        for level, offset in list(delays.by_level.items()):
+            end = store.queue_range(SCHEDULE_TOPIC, level - 1).offset_max
+            if delivered is not None:
+                end = min(end, max(0, delivered.get(level, 0)))
+            if offset > end:
+                delays.update(level, end, 0)
+
+        def saved() -> None:
+            self._keep(msgspec.structs.replace(self._known, is_cut=False, delivered=None))
+
+        offsets.save(lambda: delays.save(saved))
+
+    def _free_path(self, offset: int) -> str:
+        """Two masters after one another may have ended at the same offset: at 0, when both had lost their disks."""
+        first = path = f"diverged/{offset:020d}"
+        count = 0
+        while self._broker.ports.disk.size(path) is not None:
+            count += 1
+            path = f"{first}-{count}"
+        return path
+
+    def _copy(self, offset: int, path: str, steps: Steps) -> Work:
+        disk, store = self._broker.ports.disk, self._broker.store
+        position = offset
+        while position < store.offset_written:
+            data = store.read_log(position, _COPY_SIZE)
+            if not data:
+                raise OSError(errno.EIO, f"the log cannot be read at {position}")
+            disk.write(path, position - offset, [data])
+            position += len(data)
+            yield False
+        disk.sync(path, steps.awaiting())
+        yield from steps.wait()

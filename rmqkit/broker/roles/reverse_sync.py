@@ -1,0 +1,304 @@
+"""Reverse: a master that comes back takes from one member of its group what that one knows better.
+
+    asking     906: it comes back, and this member shall follow it; a member of ours tells where its log ends
+    handshake  the member's HA connection is waited for, a bounded time
+    delays     45: how far the delay levels were delivered
+    offsets    43: how far consumers are, from a member of ours with the times of resets
+
+A call that fails is tried again until the member's time is over; then the member is left out, as is one that the name
+servers do not list any more. What was taken until then stays.
+
+What is taken. Offsets of consumers by entry, the greater one (`OffsetTable.merge`), of topics that are known here and no
+further than a queue's end. Delay offsets by level, the greater one: this log has every delayed message, but not
+necessarily what the member counts as delivered. So they are not taken from a member whose log is longer than this one:
+what was delivered may lie in the end that this master has lost. And nothing is taken from a log with other content.
+
+`GiveWay` is the other side: an acting master whose master comes back delivers no more from the 906 on, and tells its
+progress when what it had sent out is answered, so that no message is delivered by both.
+
+Source: `broker/.../BrokerPreOnlineService.syncMetadataReverse`, which takes whole tables, the last member's last.
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+from zlib import crc32
+
+from rmqkit.broker.replication import TAIL_SIZE_MAX
+from rmqkit.broker.replication.ha_client import FOLLOWING
+from rmqkit.broker.tables.offsets import SEPARATOR
+from rmqkit.errors import RemoteProtocolError
+from rmqkit.runtime.calls import CallFailed, Outcome, Reply
+from rmqkit.runtime.connection import Address
+from rmqkit.wire.bodies import ConsumerOffsetTable, DelayOffsetTable
+from rmqkit.wire.codes import RequestCode, ResponseCode
+from rmqkit.wire.schema import Ext
+from rmqkit.wire.schemas.admin import ExchangeHAInfoRequest, ExchangeHAInfoResponse
+from rmqkit.wire.schemas.offsets import GetAllConsumerOffsetRequest
+
+if TYPE_CHECKING:
+    from rmqkit.broker.node import Broker
+
+CALL_MS = 2000
+#: until the next try of a call that failed
+RETRY_MS = 100
+#: how long a member may give no answer
+MEMBER_MS = 3000
+#: how long its HA connection is waited for: a slave of ours dials at once, Apache's within some seconds
+HANDSHAKE_MS = 2000
+HANDSHAKE_APACHE_MS = 10_000
+#: what is answered by a broker that will answer better in a while
+BUSY = (ResponseCode.SERVICE_NOT_AVAILABLE, ResponseCode.SYSTEM_BUSY)
+
+GIVE_WAY_MS = 10_000
+STILL_MS = 1000
+LOOK_MS = 20
+GIVE_WAY_DUTY, STILL_DUTY = "roles-give-way", "roles-still"
+
+
+class Reverse:
+    """One member. `look` drives it; it ends with `is_done`, and `why` says what was not taken, "" when all was."""
+
+    def __init__(self, broker: "Broker", broker_id: int, address: Address) -> None:
+        self._broker = broker
+        self.broker_id = broker_id
+        self.address = address
+        self.stage = "asking"
+        self.is_done = False
+        self.why = ""
+        #: whether the member's log is this one, and whether it ends beyond it; None: an Apache member's, nobody knows
+        self.is_same: bool | None = None
+        self.is_longer = False
+        #: a member of ours: it tells by itself, later, what it knows better
+        self.is_ours = False
+        self._asked_ms = self._deadline_ms = 0
+        self._retry_ms: int | None = broker.clock.mono_ms
+        self._failure = ""
+
+    # --- driven by PreOnline ------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        self._asked_ms = self._broker.clock.mono_ms
+        self._deadline_ms = self._asked_ms + MEMBER_MS
+
+    def look(self, now_ms: int) -> None:
+        if self.is_done:
+            return
+        if self.stage == "handshake":
+            self._shake(now_ms)
+        elif self._retry_ms is not None and now_ms >= self._retry_ms:
+            self._retry_ms = None
+            self._ask()
+        elif now_ms >= self._deadline_ms:
+            self.leave_out(self._failure or f"gave no answer within {MEMBER_MS} ms")
+
+    def leave_out(self, why: str) -> None:
+        """Without this member, or without what it has not told yet."""
+        if not self.is_done:
+            self._end(f"{self.stage}: {why}; left out")
+
+    def _end(self, why: str) -> None:
+        self.is_done = True
+        self.why = "; ".join(each for each in (self.why, why) if each)
+        log = self._broker.log.warning if self.why else self._broker.log.info
+        log("progress-taken-back", member=self.broker_id, address=str(self.address), why=self.why)
+
+    # --- calls --------------------------------------------------------------------------------------------------------
+
+    def _ask(self) -> None:
+        broker = self._broker
+        if self.stage == "asking":
+            request = ExchangeHAInfoRequest(
+                master_ha_address=broker.ha_address_text,
+                master_flush_offset=broker.replication.start_end,
+                master_address=broker.address_text,
+                broker_name=broker.config.identity.broker_name,
+                log_end=broker.store.offset_written,
+                master_start_id=broker.replication.start_id,
+            )
+            self._call(RequestCode.EXCHANGE_BROKER_HA_INFO, request, self._asked)
+        elif self.stage == "delays":
+            self._call(RequestCode.GET_ALL_DELAY_OFFSET, None, self._told_delays)
+        else:
+            request_all = GetAllConsumerOffsetRequest(resets=True)
+            self._call(RequestCode.GET_ALL_CONSUMER_OFFSET, request_all, self._told_offsets)
+
+    def _call(self, code: RequestCode, request: Ext | None, then: Callable[[Reply], None]) -> None:
+        stage = self.stage
+
+        def ended(outcome: Outcome) -> None:
+            if self.is_done or stage != self.stage:
+                return
+            if isinstance(outcome, CallFailed):
+                self._try_again(outcome.text)
+            elif outcome.code in BUSY:
+                self._try_again(f"answered {outcome.code}: {outcome.remark}")
+            else:
+                try:
+                    then(outcome)
+                except RemoteProtocolError as error:
+                    self.leave_out(f"answered what cannot be read: {error}")
+
+        self._broker.remoting.call(self.address, code, request, timeout_ms=CALL_MS, then=ended)
+
+    def _try_again(self, failure: str) -> None:
+        self._failure = failure
+        self._retry_ms = self._broker.clock.mono_ms + RETRY_MS
+        if self._retry_ms >= self._deadline_ms:
+            self.leave_out(failure)
+
+    def _next(self, stage: str) -> None:
+        now_ms = self._broker.clock.mono_ms
+        self.stage, self._failure = stage, ""
+        self._deadline_ms = now_ms + MEMBER_MS
+        self._retry_ms = None
+        if stage == "handshake":
+            self._deadline_ms = now_ms + (HANDSHAKE_MS if self.is_ours else HANDSHAKE_APACHE_MS)
+            self._shake(now_ms)
+        else:
+            self._ask()
+
+    # --- asking -------------------------------------------------------------------------------------------------------
+
+    def _asked(self, reply: Reply) -> None:
+        if reply.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+            self._next("delays")  # older than 5.0
+            return
+        if not reply.is_ok:
+            self.leave_out(f"refuses: {reply.remark or reply.code}")
+            return
+        said = reply.read(ExchangeHAInfoResponse)
+        if said.log_end is None:
+            self._next("handshake")
+            return
+        self.is_ours = True
+        self.is_longer = said.log_end > self._broker.store.offset_written
+        self.is_same = self._is_same(said)
+        if self.is_same is False:
+            self._end(f"its log, which ends at {said.log_end}, has other content than this one: nothing is taken from it")
+            return
+        self._broker.replication.metadata.told.wait_for(self.broker_id)
+        # One that is longer does not follow, or cuts its log first.
+        self._next("delays" if self.is_longer else "handshake")
+
+    def _is_same(self, said: ExchangeHAInfoResponse) -> bool | None:
+        """Whether the last bytes that both logs have are the same ones; None when there are none to compare."""
+        offset, size = said.tail_offset, said.tail_size
+        store = self._broker.store
+        if size is None or offset is None or not 0 < size <= TAIL_SIZE_MAX:
+            return None
+        if offset < store.offset_min or offset + size > store.offset_written:
+            return None
+        data = store.read_log(offset, size)
+        return len(data) == size and crc32(data) == said.tail_crc
+
+    # --- handshake ----------------------------------------------------------------------------------------------------
+
+    def _shake(self, now_ms: int) -> None:
+        if self._is_linked():
+            self._next("delays")
+        elif now_ms >= self._deadline_ms:
+            self.why = "no HA connection came from it"
+            self._next("delays")
+
+    def _is_linked(self) -> bool:
+        replication = self._broker.replication
+        if self.is_ours:
+            link = replication.members.bound.get(self.broker_id)
+            return link is not None and not link.conn.closing and link.acked >= 0 and link.read_ms >= self._asked_ms
+        host = Address(self.address.host, 0)
+        links = replication.accept.links.values()
+        return any(link.peer.host == host.host and link.binding is None and not link.conn.closing for link in links)
+
+    # --- what it tells ------------------------------------------------------------------------------------------------
+
+    def _told_delays(self, reply: Reply) -> None:
+        broker = self._broker
+        if reply.is_ok and reply.body:
+            table = DelayOffsetTable.decode(reply.body)
+            if self.is_longer or (not self.is_ours and not self._is_linked()):
+                note = "its log is longer than this one" if self.is_longer else "whether its log is this one is not known"
+                self.why = "; ".join(each for each in (self.why, f"delay offsets not taken: {note}") if each)
+            else:
+                broker.schedule.offsets.merge(table)
+        self._next("offsets")
+
+    def _told_offsets(self, reply: Reply) -> None:
+        if reply.is_ok and reply.body:
+            self._broker.offsets.merge(self._within(ConsumerOffsetTable.decode(reply.body)))
+        self._end("")
+
+    def _within(self, told: ConsumerOffsetTable) -> ConsumerOffsetTable:
+        """What can be of this log: of topics that are known here, up to the ends of the queues."""
+        broker = self._broker
+        table: dict[str, dict[int, int]] = {}
+        for key, queues in told.offset_table.items():
+            topic = key.partition(SEPARATOR)[0]
+            if topic in broker.topics.by_name:
+                table[key] = {
+                    queue_id: min(offset, broker.store.queue_range(topic, queue_id).offset_max)
+                    for queue_id, offset in queues.items()
+                    if queue_id >= 0 and offset >= 0
+                }
+        return ConsumerOffsetTable(data_version=told.data_version, offset_table=table, reset_table=told.reset_table)
+
+
+class GiveWay:
+    """An acting master whose master is coming back."""
+
+    def __init__(self, broker: "Broker", changed: Callable[[], None]) -> None:
+        self._broker = broker
+        self._changed = changed
+        #: nothing is delivered until then, -1: no master is coming back
+        self._until_ms = -1
+        self._waiting: list[tuple[int, Callable[[], None]]] = []
+        broker.duties.add(GIVE_WAY_DUTY, self._run, None)
+        broker.duties.add(STILL_DUTY, self._look, None)
+
+    @property
+    def is_on(self) -> bool:
+        return self._until_ms >= 0
+
+    def begin(self) -> None:
+        """The master said that it comes back (906)."""
+        now_ms = self._broker.clock.mono_ms
+        self._until_ms = now_ms + GIVE_WAY_MS
+        self._broker.duties.wake(GIVE_WAY_DUTY, now_ms + HANDSHAKE_MS)
+        self._changed()
+
+    def end(self) -> None:
+        if self.is_on:
+            self._until_ms = -1
+            self._changed()
+
+    def _run(self, now_ms: int) -> int | None:
+        """The master is back; or it has gone again on its way, without ever having been there for the name servers."""
+        if not self.is_on:
+            return None
+        broker = self._broker
+        is_gone = broker.replication.follow.state != FOLLOWING
+        if now_ms >= self._until_ms or is_gone or (0 in broker.roles.members and not broker.roles.is_acting):
+            self.end()
+            return None
+        return min(self._until_ms, now_ms + MEMBER_MS // 6)
+
+    # --- what is under way --------------------------------------------------------------------------------------------
+
+    def when_still(self, then: Callable[[], None]) -> bool:
+        """Whether something that was sent out is not answered yet; then `then` is called once it is, or in a while."""
+        if not self.is_on or not self._is_moving():
+            return False
+        now_ms = self._broker.clock.mono_ms
+        self._waiting.append((now_ms + STILL_MS, then))
+        self._broker.duties.wake(STILL_DUTY, now_ms + LOOK_MS)
+        return True
+
+    def _is_moving(self) -> bool:
+        levels = self._broker.schedule.levels.values()
+        return any(sum(not each.is_done for each in level.under_way) > len(level.again) for level in levels)
+
+    def _look(self, now_ms: int) -> int | None:
+        if self._waiting and (not self._is_moving() or now_ms >= self._waiting[0][0]):
+            waiting, self._waiting = self._waiting, []
+            for _, then in waiting:
+                then()
+        return now_ms + LOOK_MS if self._waiting else None

@@ -1,0 +1,1 @@
+"""Special duties: work that exactly one member of a broker group does."""

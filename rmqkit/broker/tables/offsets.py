@@ -1,0 +1,249 @@
+"""Consumer offsets: how far each group has consumed each queue, and consumerOffset.json.
+
+Kept as upstream keeps it, `topic@group` -> queue id -> offset; written every `flushConsumerOffsetInterval` when
+something changed, by a slave soon after it copied something (`replication/metadata`), and at a clean stop. A server-side
+reset is stored beside it: it is answered to the next pull and clears itself when the consumer has taken it; until then
+commits of that queue are ignored.
+
+Copies. Master and slaves tell each other offsets, and what is told may be older than what is known. So an entry is worth
+(time of its last reset, offset) and the greater one wins, on both sides: offsets never go back by being copied, and a
+reset, which may set them back, beats all that was committed before it. The times of resets are kept in the file.
+
+Source: `broker/.../offset/ConsumerOffsetManager.java`.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+
+from rmqkit.broker.tables.changes import Changes
+from rmqkit.runtime.kept import KeptFile
+from rmqkit.runtime.ports import Clock, Disk
+from rmqkit.wire.bodies import ConsumerOffsetTable, DataVersion
+
+SEPARATOR = "@"
+#: (topic, group) pairs kept at most; a commit beyond it is refused
+PAIRS_MAX = 1_000_000
+#: the duty that writes the file
+DUTY = "save-offsets"
+
+
+class OffsetTable:
+    def __init__(self, disk: Disk, clock: Clock, folder: str, version_step: int) -> None:
+        self.table: dict[str, dict[int, int]] = {}
+        self.version = DataVersion(timestamp=clock.wall_ms)
+        self.resets: dict[str, dict[int, int]] = {}
+        #: wall time of the last reset, by pair and queue id
+        self.reset_ms: dict[str, dict[int, int]] = {}
+        self.changes = Changes()
+        #: a slave's pairs that its master may lack; None elsewhere
+        self.untold: dict[str, None] | None = None
+        self._clock = clock
+        self._file = KeptFile(disk, f"{folder}/consumerOffset.json")
+        self._version_step = max(1, version_step)
+        self._commits = 0
+        self._dirty = False
+
+    def configure(self, version_step: int) -> None:
+        """Live settings have changed."""
+        self._version_step = max(1, version_step)
+
+    def load(self) -> None:
+        """Raises KeptFileDamaged."""
+        loaded = self._file.load(ConsumerOffsetTable.decode)
+        if loaded is not None:
+            self.table.update(loaded.offset_table)
+            self.version = loaded.data_version or self.version
+            self.reset_ms.update(_numbered(loaded.reset_table or {}))
+
+    @property
+    def is_dirty(self) -> bool:
+        """Whether something changed since the last save."""
+        return self._dirty
+
+    def save(self, then: Callable[[], None] | None = None) -> None:
+        """Write when something changed since the last save; `then` is called in either case."""
+        if self._dirty or self._file.busy or self._file.error is not None:
+            self._dirty = False
+            self._file.save(lambda: self.snapshot().pretty().encode(), then)
+        elif then is not None:
+            then()
+
+    def snapshot(self) -> ConsumerOffsetTable:
+        return ConsumerOffsetTable(
+            data_version=self.version, offset_table=self.table, reset_table=self._reset_table(self.reset_ms)
+        )
+
+    def part(self, keys: Iterable[str]) -> ConsumerOffsetTable:
+        """What a copy is told of some pairs; those that are gone are `removed`."""
+        wanted = list(keys)
+        there = [key for key in wanted if key in self.table]
+        gone = [key for key in wanted if key not in self.table]
+        return ConsumerOffsetTable(
+            data_version=self.version,
+            offset_table={key: self.table[key] for key in there},
+            removed=gone or None,
+            reset_table=self._reset_table(there),
+        )
+
+    def _reset_table(self, keys: Iterable[str]) -> dict[str, dict[str, int]] | None:
+        marks = self.reset_ms
+        if not marks:
+            return None
+        table = {key: {str(each): ms for each, ms in marks[key].items()} for key in keys if key in marks}
+        return table or None
+
+    def query(self, group: str, topic: str, queue_id: int) -> int:
+        """The committed offset, or -1."""
+        queues = self.table.get(topic + SEPARATOR + group)
+        return -1 if queues is None else queues.get(queue_id, -1)
+
+    def commit(self, group: str, topic: str, queue_id: int, offset: int) -> bool:
+        """False when the table is full."""
+        key = topic + SEPARATOR + group
+        pending = self.resets.get(key)
+        if pending is not None and queue_id in pending:
+            return True
+        queues = self.table.get(key)
+        if queues is None:
+            if len(self.table) >= PAIRS_MAX:
+                return False
+            queues = self.table[key] = {}
+        queues[queue_id] = offset
+        self._dirty = True
+        self.changes.note(key)
+        if self.untold is not None:
+            self.untold[key] = None
+        self._commits += 1
+        if self._commits % self._version_step == 0:
+            self.version = self.version.next_version(self._clock.wall_ms)
+        return True
+
+    def reset(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+        """Set an offset from outside; the group's next pull of the queue is sent there. The newest of several counts."""
+        self.take_reset(group, topic, queue_id)  # commits are ignored while one is pending
+        key = topic + SEPARATOR + group
+        marks = self.reset_ms.setdefault(key, {})
+        marks[queue_id] = max(self._clock.wall_ms, marks.get(queue_id, 0) + 1)
+        self.commit(group, topic, queue_id, offset)
+        self.resets.setdefault(key, {})[queue_id] = offset
+
+    def merge(self, told: ConsumerOffsetTable, may_take: Callable[[str, int, int], bool] | None = None) -> list[str]:
+        """Take over what is newer than ours; the pairs of which ours is newer in part.
+
+        `may_take(topic, queue_id, offset)` is asked before an entry is taken.
+        """
+        ahead = []
+        marks = _numbered(told.reset_table or {})
+        for key, queues in told.offset_table.items():
+            if self._merge_pair(key, queues, marks.get(key, {}), may_take):
+                ahead.append(key)
+        return ahead
+
+    def _merge_pair(
+        self,
+        key: str,
+        told: Mapping[int, int],
+        marks: Mapping[int, int],
+        may_take: Callable[[str, int, int], bool] | None,
+    ) -> bool:
+        ours, our_marks = self.table.get(key, {}), self.reset_ms.get(key, {})
+        newer: dict[int, int] = {}
+        is_ahead = any(queue_id not in told for queue_id in ours)
+        for queue_id, offset in told.items():
+            theirs = marks.get(queue_id, 0), offset
+            known = our_marks.get(queue_id, 0), ours.get(queue_id, -1)
+            if theirs > known:
+                if may_take is None or may_take(key.partition(SEPARATOR)[0], queue_id, offset):
+                    newer[queue_id] = offset
+            elif theirs < known:
+                is_ahead = True
+        if newer and (key in self.table or len(self.table) < PAIRS_MAX):
+            self.table.setdefault(key, {}).update(newer)
+            taken = {queue_id: marks[queue_id] for queue_id in newer if queue_id in marks}
+            if taken:
+                self.reset_ms.setdefault(key, {}).update(taken)
+            self._dirty = True
+            self.changes.note(key)
+        return is_ahead
+
+    def follow_version(self, version: DataVersion) -> None:
+        """A slave's copy is as new as its master's table."""
+        if version.newer_than(self.version):
+            self.version = version
+            self._dirty = True
+
+    def cut(self, end: Callable[[str, int], int]) -> None:
+        """The log was cut: nothing is consumed beyond the end of a queue, `end(topic, queue_id)`."""
+        for key, queues in self.table.items():
+            topic = key.partition(SEPARATOR)[0]
+            beyond = {
+                queue_id: end(topic, queue_id) for queue_id, offset in queues.items() if offset > end(topic, queue_id)
+            }
+            if beyond:
+                queues.update(beyond)
+                self._dirty = True
+                self.changes.note(key)
+
+    def remove_pairs(self, keys: Iterable[str]) -> None:
+        wanted = set(keys)
+        if wanted:
+            self._remove(wanted.__contains__)
+
+    def take_reset(self, group: str, topic: str, queue_id: int) -> int | None:
+        """The pending reset of a queue, which ends by being taken."""
+        key = topic + SEPARATOR + group
+        pending = self.resets.get(key)
+        if pending is None:
+            return None
+        offset = pending.pop(queue_id, None)
+        if not pending:
+            del self.resets[key]
+        return offset
+
+    def of(self, group: str, topic: str) -> dict[int, int]:
+        """The group's offsets of a topic by queue id; not to be changed."""
+        return self.table.get(topic + SEPARATOR + group, {})
+
+    def clone(self, source: str, destination: str, topic: str) -> bool:
+        """Give a group the offsets that another has; False when the table is full."""
+        queues = self.of(source, topic)
+        if not queues:
+            return True
+        key = topic + SEPARATOR + destination
+        if key not in self.table and len(self.table) >= PAIRS_MAX:
+            return False
+        self.table[key] = dict(queues)
+        self._dirty = True
+        self.changes.note(key)
+        return True
+
+    def remove_topic(self, topic: str) -> None:
+        self._remove(lambda key: key.split(SEPARATOR, 1)[0] == topic)
+
+    def remove_group(self, group: str) -> None:
+        self._remove(lambda key: key.split(SEPARATOR, 1)[-1] == group)
+
+    def groups_of(self, topic: str) -> list[str]:
+        return [group for each, group in self.pairs() if each == topic]
+
+    def topics_of(self, group: str) -> list[str]:
+        return [topic for topic, each in self.pairs() if each == group]
+
+    def pairs(self) -> Iterator[tuple[str, str]]:
+        for key in self.table:
+            topic, _, group = key.partition(SEPARATOR)
+            yield topic, group
+
+    def _remove(self, hit: Callable[[str], bool]) -> None:
+        for key in [key for key in self.table if hit(key)]:
+            del self.table[key]
+            self.resets.pop(key, None)
+            self.reset_ms.pop(key, None)
+            if self.untold is not None:
+                self.untold.pop(key, None)
+            self.changes.note(key)
+            self._dirty = True
+
+
+def _numbered(marks: Mapping[str, Mapping[str, int]]) -> dict[str, dict[int, int]]:
+    """Queue ids as numbers; what is none is left out."""
+    return {key: {int(each): ms for each, ms in queues.items() if each.isdecimal()} for key, queues in marks.items()}

@@ -1,0 +1,291 @@
+"""`rmqkit consume`: read messages of a topic.
+
+Without a group it is a reader that nobody sees: it takes the queues as they are when it begins, reads each from `--from`
+to `--to` (their ends by default), commits nothing and ends when it has read them; with `--follow` it goes on.
+
+With a group it is a member of it: it shares the queues with the others, begins where the group left off (`--from` says
+where when there is no such place yet), and commits what has been printed: each batch is flushed before the next is asked
+for, so that what a closed pipe or Ctrl-C cut off is delivered again.
+
+`--filter` is one of tags when it could be (`A || B`), else an expression over properties, which the broker filters by; a
+single word is a tag.
+
+Queues that cannot be read end the command with exit code 3 and the reason (`Patience`), after `--timeout` without any
+progress. With `--follow` silence is no failure: only errors count, and only if `--timeout` is given.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Collection, Iterable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from rmqkit.cli import output
+from rmqkit.cli.asking import admin_of, known_topic
+from rmqkit.cli.complete import topics
+from rmqkit.cli.finding import Json, Namesrv, find_namesrv
+from rmqkit.cli.times import parse_time
+from rmqkit.cli.usage import Failed, Unreachable, UsageError
+from rmqkit.errors import ClientError, NoRoute
+
+if TYPE_CHECKING:
+    from rmqkit import MessageExt, MessageQueue, PullConsumer
+
+POLL_MS = 500
+BATCH = 32
+#: how long a member waits for a share of the queues before it says that there is none
+SHARE_S = 10.0
+#: longer than a slave of `cluster up` takes to act for a master that stalls (16 s)
+TIMEOUT_S = 20.0
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
+
+Topic = Annotated[str, typer.Argument(metavar="TOPIC", autocompletion=topics)]
+Group = Annotated[str | None, typer.Option("--group", "-g", help="Be a member of this group, and commit.")]
+From = Annotated[
+    str,
+    typer.Option(
+        "--from", metavar="earliest|latest|OFFSET|TIME", help="Where to begin; TIME: 2026-01-31T12:30, or 10m (ago)."
+    ),
+]
+To = Annotated[
+    str | None, typer.Option("--to", metavar="OFFSET|TIME", help="Where to end: before this message.", show_default=False)
+]
+Max = Annotated[int | None, typer.Option("--max", min=1, help="End after so many messages.", show_default=False)]
+Follow = Annotated[bool, typer.Option("--follow", help="Go on as new messages come, until Ctrl-C.")]
+Filter = Annotated[
+    str,
+    typer.Option(
+        "--filter",
+        metavar="'A || B'|SQL",
+        help='Only messages with one of these tags; or, with blanks or comparisons in it, by properties: "a > 1".',
+    ),
+]
+Format = Annotated[
+    str | None,
+    typer.Option(
+        "--format",
+        metavar="line|body|json|TEMPLATE",
+        help="line on a terminal, body elsewhere; a template such as '{keys} {body}'.",
+        show_default=False,
+    ),
+]
+Timeout = Annotated[
+    float | None,
+    typer.Option(
+        "--timeout",
+        min=0.1,
+        help=f"End with exit code 3 if no queue could be read for so many seconds ({TIMEOUT_S:g}; with --follow: never).",
+        show_default=False,
+    ),
+]
+
+
+class Place:
+    """What `--from` or `--to` says: an end of the queue, an offset, or a time."""
+
+    def __init__(self, option: str, text: str, words: Iterable[str]) -> None:
+        self.word = text if text in words else ""
+        self.offset = int(text) if text.isdigit() and len(text) < 13 else None
+        self.time_ms = None if self.word or self.offset is not None else parse_time(text, time.time_ns() // 1_000_000)
+        if not self.word and self.offset is None and self.time_ms is None:
+            expected = ", ".join([*words, "an offset", "a time such as 2026-01-31T12:30 or 10m"])
+            raise UsageError(f"{option} {text}: must be {expected}")
+
+    def in_queue(self, consumer: PullConsumer, queue: MessageQueue, first: int, end: int) -> int:
+        """The offset in a queue that has the messages from `first` to before `end`."""
+        if self.time_ms is not None:
+            offset = consumer.offset_for_time(queue, self.time_ms)
+        else:
+            offset = {"earliest": first, "latest": end}.get(self.word, self.offset or 0)
+        return max(first, min(offset, end))
+
+
+@app.command()
+def consume(
+    topic: Topic,
+    group: Group = None,
+    begin: From = "earliest",
+    to: To = None,
+    most: Max = None,
+    follow: Follow = False,
+    tags: Filter = "*",
+    format: Format = None,
+    timeout: Timeout = None,
+    namesrv: Namesrv = None,
+    json: Json = False,
+) -> None:
+    """Read messages of a topic.
+
+    Without --group: from the earliest, commits nothing, ends when caught up. With it: goes on where the group left off.
+    """
+    from rmqkit.cli.data.message_output import printer, tolerant
+
+    start = Place("--from", begin, ("earliest", "latest"))
+    end = Place("--to", to, ()) if to is not None else None
+    check_together(group, start, end, follow)
+    show = tolerant(printer("json" if json else format or ("line" if output.on_terminal() else "body")))
+    addresses = find_namesrv(namesrv)
+    sink = Sink(show, most)
+    try:
+        if group is None:
+            read(addresses, topic, start, end, follow, tags, sink, timeout)
+        else:
+            take_part(addresses, topic, group, start, follow, tags, sink, timeout)
+    except NoRoute:
+        with admin_of(addresses) as admin, known_topic(admin, topic):
+            raise
+    if sys.stderr.isatty():
+        output.note(f"{sink.count} message{'' if sink.count == 1 else 's'}")
+    if sink.unreadable:
+        raise Failed(f"{sink.unreadable} messages could not be read")
+
+
+def check_together(group: str | None, start: Place, end: Place | None, follow: bool) -> None:
+    if end is not None and follow:
+        raise UsageError("--to and --follow exclude each other")
+    if group is not None and (end is not None or start.offset is not None):
+        raise UsageError("a group goes on where it left off: use --to and offsets without --group, or `rmqkit offset set`")
+
+
+def are_tags(expression: str) -> bool:
+    """Whether a filter is one of tags, `A || B`: words without blanks, quotes, parentheses or comparisons, joined by `||`.
+    Everything else is SQL92."""
+    parts = [part.strip() for part in expression.split("||")]
+    return not any(char in part for part in parts for char in " \t\n=<>'\"()")
+
+
+def wanted_tags(expression: str) -> frozenset[str] | None:
+    """The tags of `A || B`, None for all."""
+    found = frozenset(filter(None, (part.strip() for part in expression.split("||"))))
+    return None if not found or "*" in found else found
+
+
+class Sink:
+    """Where messages go: printed and counted, up to a number."""
+
+    def __init__(self, show: Callable[[MessageExt], bool], most: int | None) -> None:
+        self._show = show
+        self._most = most
+        self.count = 0
+        self.unreadable = 0
+
+    @property
+    def room(self) -> int:
+        """How many messages to ask for next; 0 at the end."""
+        return BATCH if self._most is None else min(BATCH, self._most - self.count)
+
+    def take(self, messages: Iterable[MessageExt]) -> None:
+        for message in messages:
+            if not self._show(message):
+                self.unreadable += 1
+            self.count += 1
+        sys.stdout.flush()
+
+
+class Patience:
+    """Ends a command whose queues cannot be read: without any progress, or with `follow` under errors alone."""
+
+    def __init__(self, consumer: PullConsumer, follow: bool, timeout_s: float | None) -> None:
+        self._consumer = consumer
+        self._follow = follow
+        self._timeout_s = timeout_s if timeout_s is not None or follow else TIMEOUT_S
+        self._positions: dict[MessageQueue, int] = {}
+        self._read_s = time.monotonic()
+
+    def check(self, queues: Collection[MessageQueue], positions: dict[MessageQueue, int]) -> None:
+        """`queues` are those that are to be read on. Raises Unreachable."""
+        now_s = time.monotonic()
+        failures = {queue: error for queue, error in self._consumer.failures.items() if queue in queues}
+        could_read = len(failures) < len(queues) if self._follow else positions != self._positions
+        self._positions = positions
+        if could_read or not queues:
+            self._read_s = now_s
+        elif self._timeout_s is not None and now_s - self._read_s > self._timeout_s:
+            names = ", ".join(f"{queue.broker_name}:{queue.queue_id}" for queue in sorted(queues))
+            why = next(iter(failures.values()), "no answer")
+            raise Unreachable(
+                f"queues {names} could not be read for {self._timeout_s:g} s: {why};"
+                f" see `rmqkit explain {min(queues).broker_name}`"
+            )
+
+
+def positions_of(consumer: PullConsumer, queues: Iterable[MessageQueue]) -> dict[MessageQueue, int]:
+    """Where the queues are read next; without those for which no broker says so."""
+    found = {}
+    for queue in queues:
+        with suppress(ClientError):
+            found[queue] = consumer.position(queue)
+    return found
+
+
+def read(
+    addresses: str,
+    topic: str,
+    start: Place,
+    end: Place | None,
+    follow: bool,
+    expression: str,
+    sink: Sink,
+    timeout_s: float | None,
+) -> None:
+    from rmqkit import PullConsumer, sql
+
+    tags = wanted_tags(expression) if are_tags(expression) else None
+    with PullConsumer(namesrv=addresses) as consumer:
+        ends: dict[Any, int] = {}
+        begins: dict[Any, int] = {}
+        for queue in consumer.queues(topic):
+            first, last = max(0, consumer.offset_min(queue)), consumer.offset_max(queue)
+            begins[queue] = start.in_queue(consumer, queue, first, last)
+            ends[queue] = end.in_queue(consumer, queue, first, last) if end else last
+        left = {queue for queue in begins if follow or begins[queue] < ends[queue]}
+        consumer.assign(left, "*" if are_tags(expression) else sql(expression))
+        for queue in sorted(left):
+            consumer.seek(queue, begins[queue])
+        patience = Patience(consumer, follow, timeout_s)
+        while left and sink.room:
+            messages = consumer.poll(POLL_MS, BATCH)
+            inside = [each for each in messages if follow or each.queue_offset < ends[each.queue]]
+            sink.take([each for each in inside if tags is None or each.tags in tags][: sink.room])
+            positions = {} if follow else positions_of(consumer, left)
+            if not follow and (read_out := {queue for queue in left if positions.get(queue, 0) >= ends[queue]}):
+                left -= read_out
+                consumer.pause(read_out)
+            patience.check(left, positions)
+
+
+def take_part(
+    addresses: str,
+    topic: str,
+    group: str,
+    start: Place,
+    follow: bool,
+    tags: str,
+    sink: Sink,
+    timeout_s: float | None,
+) -> None:
+    from rmqkit import PullConsumer, sql
+
+    words = {"earliest": "first", "latest": "last"}
+    with PullConsumer(
+        group, namesrv=addresses, consume_from=words.get(start.word, "timestamp"), consume_timestamp_ms=start.time_ms
+    ) as consumer:
+        consumer.subscribe(topic, tags if are_tags(tags) else sql(tags))
+        ends = {queue: consumer.offset_max(queue) for queue in consumer.queues(topic)}
+        until_s = time.monotonic() + SHARE_S
+        patience = Patience(consumer, follow, timeout_s)
+        while sink.room:
+            sink.take(consumer.poll(POLL_MS, sink.room))
+            mine = [queue for queue in consumer.assignment if queue.topic == topic]
+            positions = {} if follow else positions_of(consumer, mine)
+            left = [queue for queue in mine if follow or positions.get(queue, -1) < ends.get(queue, 0)]
+            if mine and not left:
+                return
+            patience.check(left, positions)
+            if not follow and not mine and time.monotonic() > until_s:
+                raise Failed(f"all queues of {topic} are with other members of group {group}")

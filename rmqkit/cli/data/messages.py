@@ -1,0 +1,203 @@
+"""`rmqkit message ...`: single messages: find them, see who has consumed them, give one to a consumer again."""
+
+from __future__ import annotations
+
+import re
+import sys
+import time
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from rmqkit.cli import output
+from rmqkit.cli.asking import admin_of, check_brokers, check_group, choose_queue, known_topic
+from rmqkit.cli.commands import group
+from rmqkit.cli.complete import groups, topics
+from rmqkit.cli.data.trace import trace
+from rmqkit.cli.finding import Json, Namesrv
+from rmqkit.cli.times import parse_time, show_time
+from rmqkit.cli.usage import Failed, UsageError
+
+if TYPE_CHECKING:
+    from rmqkit import Admin, MessageExt
+
+app = group("Single messages.")
+
+MsgId = Annotated[str, typer.Argument(metavar="ID", help="The unique id that a send gave, or an offset id.")]
+Topic = Annotated[str, typer.Argument(metavar="TOPIC", autocompletion=topics)]
+InTopic = Annotated[
+    str | None, typer.Option("--topic", help="Where to look for a unique id; every topic otherwise.", autocompletion=topics)
+]
+TIMES = "2026-01-31T12:30, 10m (ago), or Unix time in ms"
+#: how a body is cut for people
+BODY_SHOWN = 2000
+HEX_ID = re.compile(r"[0-9A-Fa-f]{32}|[0-9A-Fa-f]{56}")
+
+
+@app.callback()
+def message_group() -> None:
+    """Single messages: find one by id, key or place; who has consumed it; its trace; give it to a consumer again."""
+
+
+@app.command()
+def show(
+    msg_id: MsgId,
+    topic: InTopic = None,
+    track: Annotated[bool, typer.Option("--track", help="Which groups have consumed it, too.")] = False,
+    raw: Annotated[bool, typer.Option("--body", help="Print nothing but the body's bytes.")] = False,
+    namesrv: Namesrv = None,
+    json: Json = False,
+) -> None:
+    """A message by its unique id or its offset id."""
+    with admin_of(namesrv) as admin:
+        message = the_message(admin, msg_id, topic)
+        tracks = admin.message_track(message) if track else []
+    if raw:
+        sys.stdout.flush()
+        sys.stdout.buffer.write(message.body)
+        return
+    from rmqkit.cli.data.message_output import fields_of
+
+    fields = fields_of(message)
+    tracked = [{"group": each.group, "state": each.state, "online": each.online} for each in tracks]
+    if json:
+        output.document({**fields, "tracks": tracked} if track else fields)
+        return
+    print_message(message, fields)
+    if track:
+        print()
+        output.report(tracked, {"group": "group", "state": "state", "online": "online"})
+
+
+def the_message(admin: Admin, msg_id: str, topic: str | None) -> MessageExt:
+    """Raises UsageError for what can be no id, Failed when there is no such message, Unreachable when no broker is up."""
+    if not HEX_ID.fullmatch(msg_id):
+        raise UsageError(f"{msg_id} is not a message id: 32 or 56 hex characters; `rmqkit message query` finds by key")
+    if topic is None:
+        found = admin.find_message(msg_id)
+    else:
+        with known_topic(admin, topic):
+            found = admin.find_message(msg_id, topic)
+    if found is None:
+        check_brokers(admin)
+        where = f"in topic {topic}" if topic else "in any topic of this cluster"
+        raise Failed(f"no message {msg_id} {where}; it may have been deleted with its file, or its send was not stored")
+    return found
+
+
+def print_message(message: MessageExt, fields: dict[str, Any]) -> None:
+    from rmqkit.cli.data.message_output import visible
+
+    place = f"{message.broker_name}:{message.queue_id} offset {message.queue_offset}"
+    own = {"KEYS", "TAGS", "UNIQ_KEY", "WAIT"}
+    rows = [
+        ("topic", message.topic),
+        ("place", f"{place}, in the log at {message.commit_log_offset}"),
+        ("id", message.msg_id),
+        ("offset id", message.offset_msg_id),
+        ("keys", message.keys or "-"),
+        ("tag", message.tags or "-"),
+        ("born", f"{show_time(message.born_timestamp_ms)} at {message.born_host}"),
+        ("stored", f"{show_time(message.store_timestamp_ms)} at {message.store_host}"),
+        ("retries", str(message.reconsume_times)),
+        *((f"  {name}", value) for name, value in sorted(message.properties.items()) if name not in own),
+    ]
+    for name, value in rows:
+        print(f"{name:9} {visible(value.encode())}")
+    body = message.body
+    rest = f" ... (all of it: --body, {len(body)} bytes)" if len(body) > BODY_SHOWN else ""
+    print(f"{'body':9} {visible(body[:BODY_SHOWN])}{rest}")
+
+
+@app.command()
+def query(
+    topic: Topic,
+    key: Annotated[str | None, typer.Option("--key", help="One of its keys.")] = None,
+    unique: Annotated[str | None, typer.Option("--id", help="Its unique id.")] = None,
+    place: Annotated[
+        str | None, typer.Option("--offset", metavar="[BROKER:]QUEUE:OFFSET", help="Its place in a queue.")
+    ] = None,
+    begin: Annotated[str | None, typer.Option("--begin", metavar="TIME", help=f"Stored then or later: {TIMES}.")] = None,
+    end: Annotated[str | None, typer.Option("--end", metavar="TIME", help="Stored before or then.")] = None,
+    most: Annotated[int, typer.Option("--max", min=1, max=1000, help="At most so many.")] = 64,
+    format: Annotated[str, typer.Option("--format", metavar="line|body|json|TEMPLATE", help="How they look.")] = "line",
+    namesrv: Namesrv = None,
+    json: Json = False,
+) -> None:
+    """Messages of a topic by key, by unique id, or by place; oldest first."""
+    if sum(each is not None for each in (key, unique, place)) != 1:
+        raise UsageError("say what to look for: one of --key, --id and --offset")
+    from rmqkit.cli.data.message_output import fields_of, printer, tolerant
+
+    show_one = tolerant(printer(format))
+    times = [_time("--begin", begin, 0), _time("--end", end, 2**63 - 1)]
+    with admin_of(namesrv) as admin, known_topic(admin, topic):
+        if place is not None:
+            found = at_place(admin, topic, place)
+        else:
+            word = key if key is not None else unique or ""
+            found = admin.query_messages(
+                topic, word, unique=key is None, count_max=most, begin_ms=times[0], end_ms=times[1]
+            )
+    if json:
+        output.document([fields_of(message) for message in found])
+        return
+    for message in found:
+        show_one(message)
+    if not found:
+        what = f"key {key}" if key is not None else f"id {unique}" if unique is not None else f"offset {place}"
+        output.note(f"no message with {what} in {topic}")
+
+
+app.command(name="trace")(trace)
+
+
+def _time(option: str, text: str | None, default: int) -> int:
+    if text is None:
+        return default
+    found = parse_time(text, time.time_ns() // 1_000_000)
+    if found is None:
+        raise UsageError(f"{option} {text}: must be a time, such as {TIMES}")
+    return found
+
+
+def at_place(admin: Admin, topic: str, text: str) -> list[MessageExt]:
+    queue, _colon, offset = text.rpartition(":")
+    if not queue or not offset.isdigit():
+        raise UsageError(f"--offset {text}: must be QUEUE:OFFSET or BROKER:QUEUE:OFFSET, such as 0:15")
+    found = admin.message_at(choose_queue(admin.queues(topic), queue), int(offset))
+    return [] if found is None else [found]
+
+
+@app.command()
+def direct(
+    msg_id: MsgId,
+    name: Annotated[str, typer.Argument(metavar="GROUP", autocompletion=groups)],
+    client: Annotated[
+        str | None, typer.Argument(metavar="[CLIENT]", help="The member; the first one that is online otherwise.")
+    ] = None,
+    topic: InTopic = None,
+    namesrv: Namesrv = None,
+    json: Json = False,
+) -> None:
+    """Give a message to a member of a group now, and say how its listener ended. No offset changes.
+
+    Exit code 1 when the listener did not succeed.
+    """
+    with admin_of(namesrv) as admin:
+        message = the_message(admin, msg_id, topic)
+        check_group(admin, name)
+        client, result = admin.consume_directly(name, message, client)
+    said = {
+        "msg_id": message.msg_id,
+        "group": name,
+        "client_id": client,
+        "result": result.consume_result,
+        "remark": result.remark,
+        "took_ms": result.spent_time_mills,
+        "orderly": result.order,
+    }
+    why = f": {result.remark}" if result.remark else ""
+    output.answer(said, f"{client}: {result.consume_result} after {result.spent_time_mills} ms{why}", as_json=json)
+    if result.consume_result not in ("CR_SUCCESS", "CR_COMMIT"):
+        raise Failed("")

@@ -1,0 +1,1 @@
+"""`rmqkit fail-master` and `rmqkit drill`."""

@@ -1,0 +1,420 @@
+"""`rmqkit explain WORD`: what a code, a remark, or a node of the running cluster means.
+
+A word is taken for a code (its number, or its name in any case), else for a remark that a log or an
+error showed, else for a node. Codes and remarks need no cluster; their tables are
+`explain/codes.toml` and `explain/remarks.toml`. A node is asked what it is (codes 26 and 28, and
+the route of its own topic), and from that follows what it refuses now, and why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+
+import typer
+
+from rmqkit.cli import output
+from rmqkit.cli.complete import nodes
+from rmqkit.cli.explain.codes import requests, responses
+from rmqkit.cli.finding import Json, Namesrv, local_cluster
+from rmqkit.cli.usage import Failed, UsageError
+from rmqkit.errors import ClientError
+from rmqkit.suggestions import suggest
+from rmqkit.wire.codes import RequestCode, ResponseCode
+
+if TYPE_CHECKING:
+    from rmqkit import Admin
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
+
+Words = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="CODE|REMARK|NODE",
+        help="17, TOPIC_NOT_EXIST, a text of a log, or a broker's name, name:id or address, nameserver.",
+        autocompletion=nodes,
+    ),
+]
+
+WRITE, READ = 2, 4
+MASTER_ID = 0
+
+
+@app.command()
+def explain(words: Words, namesrv: Namesrv = None, json: Json = False) -> None:
+    """What a code, a remark of a log, or a running node means: causes, and what to do."""
+    from rmqkit.cli.explain.remarks import find
+
+    text = " ".join(words).strip()
+    codes = codes_of(text)
+    remarks = [] if codes else find(text)
+    node = None if codes or remarks else explain_node(text, namesrv)
+    if json:
+        said: dict[str, Any] = {"asked": text, "codes": codes, "remarks": [row._asdict() for row in remarks]}
+        output.document({**said, "node": node})
+        return
+    for code in codes:
+        print_code(code)
+    for row in remarks:
+        print(row.text.replace("{}", "..."))
+        print(f"  why  {row.cause}\n  do   {row.do}")
+    if node is not None:
+        print_node(node)
+
+
+# --- codes
+
+
+def codes_of(text: str) -> list[dict[str, Any]]:
+    """The response and the request code by that number or name."""
+    name = text.upper().replace("-", "_").replace(" ", "_")
+    number = int(text) if text.removeprefix("-").isdigit() else None
+    found: list[dict[str, Any]] = []
+    for answer, meaning in responses().items():
+        if name == answer.name or number == answer:
+            found.append(
+                {"kind": "response", "code": int(answer), "name": answer.name, "meaning": meaning.meaning, "do": meaning.do}
+            )
+    for request, asks in requests().items():
+        if name == request.name or number == request:
+            found.append(
+                {"kind": "request", "code": int(request), "name": request.name, "meaning": asks, **handled(request)}
+            )
+    if number is not None and not found:
+        raise UsageError(f"{number} is neither a request nor a response code of RocketMQ 5.5")
+    return found
+
+
+def handled(request: RequestCode) -> dict[str, Any]:
+    """Which of our nodes answer it."""
+    from rmqkit.broker.node import HANDLERS as broker
+    from rmqkit.client.peer_calls import PEER_CALLS as client
+    from rmqkit.container.node import rows as container
+    from rmqkit.nameserver.handlers import HANDLERS as nameserver
+
+    tables = {"broker": broker, "name server": nameserver, "client": client, "container": container}
+    return {"answered_by": [kind for kind, table in tables.items() if int(request) in table.rows]}
+
+
+def print_code(code: dict[str, Any]) -> None:
+    print(f"{code['code']} {code['name']} ({code['kind']})")
+    if code["kind"] == "response":
+        print(f"  why  {code['meaning']}\n  do   {code['do']}")
+    else:
+        by = ", ".join(code["answered_by"])
+        print(f"  asks for  {code['meaning']}\n  here      {f'answered by: {by}' if by else 'no node of ours answers it'}")
+
+
+# --- nodes
+
+
+class Seen(NamedTuple):
+    """What is known of a broker. `route_perm` is what clients are told of its own topic, None when nothing."""
+
+    config: dict[str, str]
+    facts: dict[str, str]
+    topic_perm: int | None
+    route_perm: int | None
+
+
+class Rule(NamedTuple):
+    """Something a broker refuses, when that holds."""
+
+    refuses: str
+    code: ResponseCode
+    holds: Callable[[Seen], bool]
+    why: Callable[[Seen], str]
+
+
+def _is(key: str, value: str) -> Callable[[Seen], bool]:
+    return lambda seen: seen.config.get(key, "").lower() == value
+
+
+def _perm_lacks(bit: int) -> Callable[[Seen], bool]:
+    return lambda seen: (
+        seen.config.get("brokerPermission", "6").isdigit() and not _number(seen.config, "brokerPermission", 6) & bit
+    )
+
+
+def _number(table: Mapping[str, str], key: str, default: float) -> int:
+    try:
+        return int(float(table.get(key, default)))
+    except ValueError:
+        return int(default)
+
+
+def _ratio(seen: Seen) -> float:
+    try:
+        return float(seen.facts.get("commitLogDiskRatio", "0"))
+    except ValueError:
+        return 0.0
+
+
+def _ours(seen: Seen) -> bool:
+    return "plugins" in seen.config
+
+
+def _not_built(request: RequestCode) -> Callable[[Seen], bool]:
+    return lambda seen: _ours(seen) and not handled(request)["answered_by"]
+
+
+A = ResponseCode
+RULES: tuple[Rule, ...] = (
+    Rule(
+        "all that clients ask for",
+        A.SERVICE_NOT_AVAILABLE,
+        lambda seen: seen.facts.get("roleOnline", "online") != "online",
+        lambda seen: f"it is {seen.facts['roleOnline']}: {seen.facts.get('roleWhy', '')}",
+    ),
+    Rule(
+        "queue locks",
+        A.SERVICE_NOT_AVAILABLE,
+        lambda seen: seen.facts.get("role") == "slave",
+        lambda seen: "the master of its group grants them, or who acts for it",
+    ),
+    Rule(
+        "every message",
+        A.SERVICE_NOT_AVAILABLE,
+        lambda seen: seen.facts.get("brokerActive") == "false",
+        lambda seen: (
+            "it says that it is not active: it is shutting down, has just begun, or its store has failed (its log)"
+        ),
+    ),
+    Rule("every message", A.NO_PERMISSION, _perm_lacks(WRITE), lambda seen: "brokerPermission lacks 2 (write)"),
+    Rule("every pull", A.NO_PERMISSION, _perm_lacks(READ), lambda seen: "brokerPermission lacks 4 (read)"),
+    Rule(
+        "every message",
+        A.SERVICE_NOT_AVAILABLE,
+        _is("brokerRole", "slave"),
+        lambda seen: "it is a slave: it takes messages from its master only",
+    ),
+    Rule(
+        "every message",
+        A.SYSTEM_ERROR,
+        lambda seen: _number(seen.facts, "replicationWanted", 1) > _number(seen.facts, "replicationInSync", 1) > 0,
+        lambda seen: "fewer brokers of its group are in sync than a put needs",
+    ),
+    Rule(
+        "every message",
+        A.SERVICE_NOT_AVAILABLE,
+        lambda seen: _ratio(seen) > _number(seen.config, "diskSpaceWarningLevelRatio", 90) / 100,
+        lambda seen: f"its disk is {_ratio(seen):.0%} full (diskSpaceWarningLevelRatio)",
+    ),
+    Rule(
+        "messages, by way of clients that do not send there",
+        A.NO_PERMISSION,
+        lambda seen: (
+            seen.route_perm is not None
+            and bool((seen.topic_perm or 0) & WRITE)
+            and not seen.route_perm & WRITE
+            and not _is("brokerRole", "slave")(seen)  # refused in any case, and its group's master may just be away
+        ),
+        lambda seen: "name servers show its topics as read-only: `rmqkit broker add-write-perm` takes that back",
+    ),
+    Rule(
+        "messages, by way of clients that do not find it",
+        A.TOPIC_NOT_EXIST,
+        lambda seen: seen.topic_perm is not None and seen.route_perm is None,
+        lambda seen: "name servers do not tell clients of it: it is not registered",
+    ),
+    Rule(
+        "messages to topics that are not there",
+        A.TOPIC_NOT_EXIST,
+        _is("autoCreateTopicEnable", "false"),
+        lambda seen: "autoCreateTopicEnable=false: `rmqkit topic create`",
+    ),
+    Rule(
+        "consumers of groups that are not there",
+        A.SUBSCRIPTION_GROUP_NOT_EXIST,
+        _is("autoCreateSubscriptionGroup", "false"),
+        lambda seen: "autoCreateSubscriptionGroup=false: `rmqkit group create`",
+    ),
+    Rule(
+        "SQL92 filters",
+        A.SYSTEM_ERROR,
+        _is("enablePropertyFilter", "false"),
+        lambda seen: "enablePropertyFilter=false",
+    ),
+    Rule(
+        "transactional messages",
+        A.NO_PERMISSION,
+        lambda seen: _is("rejectTransactionMessage", "true")(seen) or _not_built(RequestCode.END_TRANSACTION)(seen),
+        lambda seen: (
+            "rejectTransactionMessage=true"
+            if _is("rejectTransactionMessage", "true")(seen)
+            else "this release has no transactions"
+        ),
+    ),
+    Rule(
+        "messages with an exact time (delay levels are taken)",
+        A.SYSTEM_ERROR,
+        lambda seen: _is("timerWheelEnable", "false")(seen) or _not_built(RequestCode.GET_TIMER_CHECK_POINT)(seen),
+        lambda seen: "timerWheelEnable=false" if _is("timerWheelEnable", "false")(seen) else "this release has no timer",
+    ),
+    Rule(
+        "messages that are larger",
+        A.MESSAGE_ILLEGAL,
+        lambda seen: "maxMessageSize" in seen.config,
+        lambda seen: f"maxMessageSize={seen.config['maxMessageSize']} bytes",
+    ),
+)
+
+
+def explain_node(word: str, namesrv: str | None) -> dict[str, Any]:
+    """Raises UsageError for a word that is nothing that is known here."""
+    if " " in word:
+        raise UsageError(f"{word!r} is no code, and no text that is known here{_near(word)}")
+    local = local_node(word, namesrv)
+    if local is not None and local["state"] != "up":
+        return {"node": word, "kind": local["kind"], "state": local["state"], "refuses": [_down(local)]}
+    from rmqkit.cli.asking import NAMESERVERS, admin_of
+    from rmqkit.client.admin.admin import find_broker
+
+    with admin_of(namesrv) as admin:
+        if word in NAMESERVERS or (local is not None and local["kind"] == "nameserver"):
+            return name_server(admin, local["address"] if local else None)
+        if local is not None:
+            return {**broker(admin, word, local["address"]), "instead": local["instead"]}
+        groups = admin.cluster_info().broker_addr_table
+        address, instead = word, ""
+        if word in groups and MASTER_ID not in (members := groups[word].broker_addrs):
+            address = f"{word}:{min(members)}"
+            instead = f"the master of {word} is not registered: this is {address}"
+        try:
+            admin.broker_address(address)
+        except ClientError as error:
+            if find_broker(word, groups):
+                raise Failed(str(error)) from None
+            known = ", ".join(sorted(groups)) or "none"
+            raise UsageError(
+                f"{word} is no code, no text that is known here, and no node{_near(word)}; brokers: {known}"
+            ) from None
+        return {**broker(admin, word, address), "instead": instead}
+
+
+def _near(word: str) -> str:
+    return suggest(word, [code.name for codes in (responses(), requests()) for code in codes])
+
+
+def local_node(word: str, namesrv: str | None) -> dict[str, Any] | None:
+    """The node of that name in the cluster of this machine that is meant, with its state; None when it is none of ours.
+
+    A group's name means its first node that is up; `instead` says why that is not the master.
+    """
+    from rmqkit.cluster import ClusterError
+    from rmqkit.cluster.health.status import document
+
+    try:
+        cluster = local_cluster(namesrv)
+        rows = document(cluster)["nodes"] if cluster is not None else []
+    except ClusterError:
+        return None
+    group = [row for row in rows if row.get("broker_name") == word]
+    instead = ""
+    if group:
+        row = next((row for row in group if row["state"] == "up"), group[0])
+        if row is not group[0]:
+            instead = f"{group[0]['node']}, the master of {word}, is {group[0]['state']}: this is {row['node']}"
+    else:
+        names = [(row, (row["node"], row["address"], f"{row.get('broker_name')}:{row.get('broker_id')}")) for row in rows]
+        row = next((row for row, texts in names if word in texts), None)
+    if row is None:
+        return None
+    name = "" if cluster is None or cluster.name == "default" else f" {cluster.name}"
+    return {**row, "named": name, "instead": instead}
+
+
+def _down(local: dict[str, Any]) -> dict[str, Any]:
+    name = local["named"]
+    if local["cut_off"]:
+        why = f"a drill has cut it off: `rmqkit cluster resume{name}` when that drill is not running any more"
+        return {"what": "everything", "code": None, "why": why}
+    by_state = {
+        "paused": f"it was stopped by a signal: `rmqkit cluster resume{name}`",
+        "silent": f"it runs and does not answer: it starts, recovers, or is overloaded (`rmqkit cluster logs{name}`)",
+        "down": f"it is down: `rmqkit cluster start{name}`",
+        "died": f"it ended by itself: `rmqkit cluster logs{name}`, then `rmqkit cluster start{name}`",
+    }
+    return {"what": "everything", "code": None, "why": by_state.get(local["state"], local["state"])}
+
+
+def broker(admin: Admin, word: str, address: str) -> dict[str, Any]:
+    config = admin.broker_config(address)
+    facts = admin.broker_runtime(address)
+    name = config.get("brokerName", "")
+    own = admin.topic_config(name, address)
+    seen = Seen(config, facts, own.perm if own else None, _route_perm(admin, name))
+    from rmqkit.cli.explain import replicas, roles
+    from rmqkit.cli.nodes.brokers import readable
+    from rmqkit.cluster.health.replicas import replication_of
+    from rmqkit.cluster.health.roles import role_of
+
+    return {
+        "node": word,
+        "kind": "broker",
+        "state": "up",
+        "broker_name": name,
+        "broker_id": config.get("brokerId"),
+        "role": config.get("brokerRole"),
+        "flush": config.get("flushDiskType"),
+        "address": str(admin.broker_address(address)),
+        "facts": dict(readable(facts)),
+        "standing": roles.as_document(role_of(facts), config),
+        "replication": replicas.as_document(replication_of(facts)),
+        "refuses": [
+            {"what": rule.refuses, "code": int(rule.code), "why": rule.why(seen)} for rule in RULES if rule.holds(seen)
+        ],
+    }
+
+
+def _route_perm(admin: Admin, name: str) -> int | None:
+    try:
+        found = [data.perm for data in admin.route(name).queue_datas if data.broker_name == name]
+    except ClientError:
+        return None
+    return found[0] if found else None
+
+
+def name_server(admin: Admin, address: str | None) -> dict[str, Any]:
+    config = admin.nameserver_config()
+    if address is not None and address not in config:
+        raise Failed(f"{address} is none of the name servers asked: {', '.join(config)}")
+    info = admin.cluster_info()
+    count = sum(len(group.broker_addrs) for group in info.broker_addr_table.values())
+    facts = {
+        "brokers": str(count),
+        "topics": str(len(admin.topics())),
+        "clusters": ", ".join(sorted(info.cluster_addr_table)),
+    }
+    refuses = [] if count else [{"what": "every route", "code": int(A.TOPIC_NOT_EXIST), "why": "no broker has registered"}]
+    return {
+        "node": address or "nameserver",
+        "kind": "nameserver",
+        "state": "up",
+        "address": address or ", ".join(config),
+        "facts": facts,
+        "refuses": refuses,
+    }
+
+
+def print_node(node: dict[str, Any]) -> None:
+    what = "name server" if node["kind"] == "nameserver" else "broker"
+    where = f" at {node['address']}" if node.get("address") else ""
+    print(f"{node['node']} is a {what}{where}, {node['state']}")
+    if node.get("instead"):
+        print(f"  {node['instead']}")
+    if "role" in node:
+        print(f"  {node['broker_name']}, id {node['broker_id']}, {node['role']}, {node['flush']}")
+    for name, value in node.get("facts", {}).items():
+        print(f"  {name:15} {value}")
+    for said in [each for part in ("standing", "replication") for each in (node.get(part) or {}).get("says", ())]:
+        print(said["what"])
+        if said["do"]:
+            print(f"  do   {said['do']}")
+    if not node["refuses"]:
+        print("it refuses nothing that is known here")
+        return
+    print("it refuses")
+    for each in node["refuses"]:
+        code = f" ({each['code']} {A(each['code']).name})" if each["code"] is not None else ""
+        print(f"  {each['what']}: {each['why']}{code}")

@@ -1,0 +1,1 @@
+"""Commands about clusters and nodes: start, stop, status, settings, health."""

@@ -1,0 +1,449 @@
+"""`rmqkit cluster ...`: whole clusters on this machine.
+
+`[NAME] [SELECTOR]`: a single word is a selector when it looks like one (`master`, `broker-a:0`, `ns`), else a name;
+clusters cannot be called like selectors.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from rmqkit.cli import output
+from rmqkit.cli.commands import Group
+from rmqkit.cli.complete import cluster_names, clusters_and_selectors, preset_names, setting_keys
+from rmqkit.cli.finding import Json
+from rmqkit.cli.usage import Failed, UsageError
+from rmqkit.suggestions import suggest
+
+if TYPE_CHECKING:
+    from rmqkit.cluster import Cluster
+
+DEFAULT = "default"
+
+app = typer.Typer(
+    cls=Group, no_args_is_help=True, add_completion=False, rich_markup_mode=None, help="Whole clusters on this machine."
+)
+
+Name = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[NAME]",
+        help="The cluster: the one that runs here, `default` of several.",
+        autocompletion=cluster_names,
+        show_default=False,
+    ),
+]
+UpName = Annotated[
+    str | None, typer.Argument(metavar="[NAME]", help="The cluster: default, or that of --file.", show_default=False)
+]
+ClusterOption = Annotated[
+    str | None,
+    typer.Option("--cluster", metavar="NAME", help="The same as NAME.", autocompletion=cluster_names, show_default=False),
+]
+Words = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[NAME] [SELECTOR]",
+        help="Which nodes: all, master, ns, broker-a, broker-a:0, broker-a-0, ns-0; several joined by commas.",
+        show_default=False,
+        autocompletion=clusters_and_selectors,
+    ),
+]
+#: what `wait --for` knows, and how it is said when it has come
+WAITED_FOR = {
+    "ready": "is ready",
+    "in-sync": "is in sync",
+    "acting": "has acting masters",
+    "master-back": "has its masters back",
+}
+Preset = Annotated[
+    str | None,
+    typer.Option(
+        "--preset",
+        help="Choices that belong together: fast-failover, crosswise; several by commas.",
+        autocompletion=preset_names,
+    ),
+]
+AllInOne = Annotated[bool, typer.Option("--container", help="All brokers in one process: --layout all.")]
+Layout = Annotated[
+    str | None,
+    typer.Option(
+        "--layout",
+        metavar="LAYOUT",
+        help="Which brokers share a process: apart, all, replica (those with one id), crosswise (apart).",
+        show_default=False,
+    ),
+]
+Grace = Annotated[float, typer.Option("--grace", min=0.0, help="Seconds a node has to stop cleanly before it is killed.")]
+Timeout = Annotated[float, typer.Option("--timeout", min=0.1, help="Seconds to wait until the nodes answer.")]
+
+
+def refuse_on_windows() -> None:
+    if sys.platform == "win32":
+        raise Failed("clusters run on Linux and macOS; on Windows rmqkit is a client only")
+
+
+@contextlib.contextmanager
+def patient(name: str) -> Iterator[Cluster]:
+    """A cluster that says on the terminal what it waits for."""
+    from rmqkit.cluster import Cluster
+
+    line = output.Waiting()
+
+    def note(text: str) -> None:
+        line.clear()
+        output.note(text)
+
+    try:
+        yield Cluster(name, note=note, waiting=line.tell)
+    finally:
+        line.clear()
+
+
+def cluster_name(name: str | None, option: str | None, *, default: bool = False, changes: bool = False) -> str:
+    """The cluster that NAME or --cluster says. Without them the one that is meant, or `default`. Raises UsageError."""
+    from rmqkit.cluster import meant_cluster
+
+    if name is not None and option is not None and name != option:
+        raise UsageError(f"{name} and --cluster {option} are two clusters; give one of them")
+    return name or option or (DEFAULT if default else meant_cluster(changes=changes))
+
+
+def name_and_selector(words: list[str] | None, option: str | None = None, *, changes: bool = False) -> tuple[str, str]:
+    """The cluster and the nodes that [NAME] [SELECTOR] and --cluster say. Raises UsageError."""
+    from rmqkit.cluster.layout.names import looks_like_selector
+
+    words = words or []
+    if len(words) > 2:
+        raise UsageError(f"too many words: {' '.join(words)}; give [NAME] [SELECTOR]")
+    if len(words) == 2:
+        return cluster_name(words[0], option), words[1]
+    if option is not None and words and words[0] != option:
+        return option, words[0]
+    if not words or all(looks_like_selector(part.strip()) for part in words[0].split(",")):
+        return cluster_name(None, option, changes=changes), words[0] if words else "all"
+    known = clusters_and_selectors("")
+    if words[0] not in known and (hint := suggest(words[0], known)):
+        raise UsageError(f"{words[0]} is neither a cluster nor a node{hint}")
+    return cluster_name(words[0], option), "all"
+
+
+@app.command()
+def up(
+    name: UpName = None,
+    cluster_option: ClusterOption = None,
+    file: Annotated[Path | None, typer.Option("--file", "-f", help="A description as in cluster.toml.")] = None,
+    groups: Annotated[int | None, typer.Option("--groups", help="Broker groups (1).", show_default=False)] = None,
+    replicas: Annotated[
+        int | None,
+        typer.Option("--replicas", help="Brokers of a group, a master and its slaves (2).", show_default=False),
+    ] = None,
+    nameservers: Annotated[int | None, typer.Option("--nameservers", help="Name servers (1).", show_default=False)] = None,
+    preset: Preset = None,
+    container: AllInOne = False,
+    layout: Layout = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="KEY=VALUE", help="A setting of the nodes, by RocketMQ's name.", autocompletion=setting_keys
+        ),
+    ] = None,
+    base_port: Annotated[
+        int | None,
+        typer.Option("--base-port", help="First port; name servers, then brokers, 10 apart.", show_default=False),
+    ] = None,
+    any_port: Annotated[bool, typer.Option("--any-port", help="Move on when a port is taken.")] = False,
+    bind: Annotated[
+        str | None, typer.Option("--bind", help="Address to listen on (127.0.0.1).", show_default=False)
+    ] = None,
+    advertise: Annotated[
+        str | None, typer.Option("--advertise", help="Address that clients are told.", show_default=False)
+    ] = None,
+    log_format: Annotated[
+        str | None, typer.Option("--log-format", metavar="text|json", help="How log lines look (text).", show_default=False)
+    ] = None,
+    timeout: Timeout = 60.0,
+    json: Json = False,
+) -> None:
+    """Start a cluster and return when it answers. Run again, it starts what is down."""
+    refuse_on_windows()
+    from rmqkit.cluster.health.status import document
+    from rmqkit.cluster.layout.description import parse_settings, read
+    from rmqkit.cluster.layout.presets import with_preset
+
+    of_file = read(file).name if file and not (name or cluster_option) else None
+    with patient(cluster_name(name or of_file, cluster_option, default=True)) as cluster:
+        given = {
+            "groups": groups,
+            "replicas": replicas,
+            "nameservers": nameservers,
+            "settings": parse_settings(settings) if settings else None,
+            "base_port": base_port,
+            "any_port": any_port or None,
+            "bind": bind,
+            "advertise": advertise,
+            "log_format": log_format,
+            "layout": layout_of(container, layout),
+        }
+        started = cluster.up(file=file, timeout_s=timeout, **with_preset(preset, given))
+    warn_of_open_doors(cluster.description.bind)
+    status = document(cluster)
+    for node in status["nodes"]:
+        if node["state"] != "up":
+            output.note(f"{node['node']} is {node['state']}")
+    if json:
+        output.document(status)
+    else:
+        print_banner(status, started)
+
+
+def layout_of(container: bool, layout: str | None) -> str | None:
+    if container and layout not in (None, "all"):
+        raise UsageError(f"--container means --layout all, not {layout}; give one of them")
+    return "all" if container else layout
+
+
+def warn_of_open_doors(bind: str) -> None:
+    import ipaddress
+
+    try:
+        is_local = ipaddress.ip_address(bind).is_loopback
+    except ValueError:
+        is_local = bind == "localhost"
+    if not is_local:
+        output.note(f"warning: nodes listen on {bind} without access control: whoever reaches them may read and write")
+
+
+def print_banner(status: dict[str, Any], started: bool) -> None:
+    from rmqkit.cluster import meant_cluster
+
+    name = status["name"]
+    print(f"cluster {name} is up" if started else f"cluster {name} is up already")
+    print()
+    output.report(status["nodes"], {"node": "node", "address": "address", "pid": "pid"})
+    print(f"\nname servers  {status['namesrv']}\ndata          {status['home']}")
+    for at, url in enumerate(node["metrics"] for node in status["nodes"] if node["metrics"]):
+        print(f"{'' if at else 'metrics':14}{url}")
+    print("\nnext:")
+    is_meant = meant_cluster() == name
+    word = "" if is_meant else f" {name}"
+    namesrv = "" if is_meant else f' --namesrv "{status["namesrv"]}"'
+    print(f'  rmqkit send hello "first message"{namesrv}')
+    print(f"  rmqkit consume hello{namesrv}")
+    print(f"  rmqkit cluster status{word}")
+
+
+@app.command()
+def status(
+    name: Name = None,
+    cluster_option: ClusterOption = None,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Draw it again every second until Ctrl-C.")] = False,
+    json: Json = False,
+) -> None:
+    """What each node is and does."""
+    from rmqkit.cli.nodes.watch import print_status, watch_status
+    from rmqkit.cluster import Cluster
+    from rmqkit.cluster.health.status import document
+
+    cluster = Cluster(cluster_name(name, cluster_option))
+    if watch:
+        watch_status(cluster, json)
+    elif json:
+        output.document(document(cluster))
+    else:
+        print_status(document(cluster))
+
+
+@app.command()
+def down(
+    name: Name = None,
+    cluster_option: ClusterOption = None,
+    purge: Annotated[bool, typer.Option("--purge", help="Remove the data as well.")] = False,
+    grace: Grace = 10.0,
+    json: Json = False,
+) -> None:
+    """Stop a cluster. Its data stays, unless --purge."""
+    from rmqkit.cluster import Cluster
+
+    # A purge reaches no cluster that was not named.
+    name = cluster_name(name, cluster_option, default=purge, changes=True)
+    cluster = Cluster(name, note=output.note)
+    ended = cluster.down(purge=purge, grace_s=grace)
+    if json:
+        output.document({"name": name, "stopped": ended, "purged": purge})
+        return
+    said = f"cluster {name} is down" if ended else f"cluster {name} was down"
+    print(f"{said}; its data is gone" if purge else f"{said}; its data stays in {cluster.folder}")
+    if purge and cluster.folder.is_dir():
+        print(f"what is not data of its nodes stays in {cluster.folder}: {', '.join(sorted(os.listdir(cluster.folder)))}")
+
+
+@app.command(name="list")
+def list_clusters(json: Json = False) -> None:
+    """All clusters of this user."""
+    from rmqkit.cluster import ClusterError, clusters
+
+    found = []
+    for cluster in clusters():
+        try:
+            nodes = cluster.description.nodes()
+        except ClusterError as error:
+            output.note(f"cluster {cluster.name} is left out: {error}")
+            continue
+        running = cluster.running(nodes)
+        found.append(
+            {
+                "name": cluster.name,
+                "state": "up" if len(running) == len(nodes) else "part" if running else "down",
+                "running": len(running),
+                "nodes": len(nodes),
+                "namesrv": cluster.namesrv,
+                "home": str(cluster.folder),
+            }
+        )
+    columns: output.Columns = {
+        "cluster": "name",
+        "state": "state",
+        "nodes": lambda row: f"{row['running']}/{row['nodes']}",
+        "name servers": "namesrv",
+        "data": "home",
+    }
+    output.report(found, columns, as_json=json, none="no clusters; start one with `rmqkit cluster up`")
+
+
+@app.command()
+def env(name: Name = None, cluster_option: ClusterOption = None, json: Json = False) -> None:
+    """Shell lines that point clients at a cluster: eval "$(rmqkit cluster env)"."""
+    from rmqkit.cluster import Cluster
+    from rmqkit.cluster.errors import NoSuchCluster
+
+    name = cluster_name(name, cluster_option)
+    cluster = Cluster(name)
+    description = cluster.description
+    if not cluster.is_running:
+        word = "" if name == "default" else f" {name}"
+        raise NoSuchCluster(f"cluster {name} is down; start it with `rmqkit cluster up{word}`")
+    output.answer({"NAMESRV_ADDR": cluster.namesrv}, f"export NAMESRV_ADDR='{cluster.namesrv}'", as_json=json)
+    warn_of_open_doors(description.bind)
+
+
+@app.command()
+def logs(
+    words: Words = None,
+    cluster_option: ClusterOption = None,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with new lines until Ctrl-C.")] = False,
+    lines: Annotated[int, typer.Option("--lines", "-l", min=0, help="How many of the last lines.")] = 50,
+    json: Json = False,
+) -> None:
+    """The nodes' logs."""
+    from rmqkit.cli.nodes.watch import print_logs
+    from rmqkit.cluster import Cluster
+
+    name, selector = name_and_selector(words, cluster_option)
+    cluster = Cluster(name)
+    plans = cluster.select(selector)
+    # A process of several brokers has lines of its own: its start and its end.
+    names = dict.fromkeys(name for plan in plans for name in (plan.process, plan.node))
+    nodes = [(name, cluster.node_folder(name)) for name in names]
+    print_logs(nodes, lines, follow=follow, json=json)
+
+
+@app.command()
+def wait(
+    name: Name = None,
+    cluster_option: ClusterOption = None,
+    until: Annotated[
+        str,
+        typer.Option(
+            "--for",
+            metavar="STATE",
+            help="ready: every node answers and slaves follow; in-sync: masters count all slaves in sync as well; acting: "
+            "slaves act for masters that do not answer; master-back: all masters serve again.",
+        ),
+    ] = "ready",
+    timeout: Timeout = 60.0,
+    json: Json = False,
+) -> None:
+    """Wait until a cluster is as asked."""
+    from rmqkit.cluster.health.status import document
+
+    if until not in WAITED_FOR:
+        raise UsageError(f"--for {until}: must be {' or '.join(WAITED_FOR)}")
+    name = cluster_name(name, cluster_option)
+    with patient(name) as cluster:
+        cluster.wait(until, timeout)
+    if json:
+        output.document(document(cluster))
+    else:
+        print(f"cluster {name} {WAITED_FOR[until]}")
+
+
+def act(words: list[str] | None, cluster_option: str | None, verb: str, json: bool, how: Callable[..., list[str]]) -> None:
+    """Do something to nodes and say to which; it is no error when there was nothing to do."""
+    from rmqkit.cluster import running_clusters
+
+    refuse_on_windows()
+    name, selector = name_and_selector(words, cluster_option, changes=True)
+    with patient(name) as cluster:
+        done = how(cluster, selector)
+    value = {"name": name, "action": verb, "nodes": done}
+    output.answer(value, f"{verb}: {', '.join(done) or 'nothing to do'}", as_json=json)
+    others = [each for each in running_clusters() if each != name] if not done else []
+    if others:
+        output.note(f"this was cluster {name}; there runs {', '.join(others)}")
+
+
+@app.command()
+def kill(words: Words = None, cluster_option: ClusterOption = None, json: Json = False) -> None:
+    """End nodes at once (SIGKILL), as a crash would."""
+    act(words, cluster_option, "killed", json, lambda cluster, selector: cluster.kill(selector))
+
+
+@app.command()
+def stop(words: Words = None, cluster_option: ClusterOption = None, grace: Grace = 10.0, json: Json = False) -> None:
+    """Stop nodes cleanly (SIGTERM)."""
+    act(words, cluster_option, "stopped", json, lambda cluster, selector: cluster.stop(selector, grace_s=grace))
+
+
+@app.command()
+def start(words: Words = None, cluster_option: ClusterOption = None, timeout: Timeout = 60.0, json: Json = False) -> None:
+    """Start nodes that are down, and wait until the cluster answers."""
+    act(words, cluster_option, "started", json, lambda cluster, selector: cluster.start(selector, timeout_s=timeout))
+
+
+@app.command()
+def restart(
+    words: Words = None,
+    cluster_option: ClusterOption = None,
+    rolling: Annotated[
+        bool, typer.Option("--rolling", help="One process at a time, slaves first: groups with slaves stay readable.")
+    ] = False,
+    grace: Grace = 10.0,
+    timeout: Timeout = 60.0,
+    json: Json = False,
+) -> None:
+    """Stop nodes cleanly and start them again. Nothing is stopped if a node would not start again."""
+
+    def how(cluster: Cluster, selector: str) -> list[str]:
+        return cluster.restart(selector, grace_s=grace, timeout_s=timeout, rolling=rolling)
+
+    act(words, cluster_option, "restarted", json, how)
+
+
+@app.command()
+def pause(words: Words = None, cluster_option: ClusterOption = None, json: Json = False) -> None:
+    """Freeze nodes (SIGSTOP): their sockets stay open and nothing answers."""
+    act(words, cluster_option, "paused", json, lambda cluster, selector: cluster.pause(selector))
+
+
+@app.command()
+def resume(words: Words = None, cluster_option: ClusterOption = None, json: Json = False) -> None:
+    """Let paused nodes go on (SIGCONT), and nodes be reached again that a drill has cut off."""
+    act(words, cluster_option, "resumed", json, lambda cluster, selector: cluster.resume(selector))

@@ -1,0 +1,203 @@
+"""Things that are shown again and again: a cluster's status, nodes' logs."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections import Counter
+from collections.abc import Sequence
+from io import FileIO
+from pathlib import Path
+from typing import Any
+
+from rmqkit.cli import output
+from rmqkit.cluster import Cluster
+from rmqkit.cluster.health import roles
+from rmqkit.cluster.health.replicas import reasons
+from rmqkit.cluster.health.status import document
+from rmqkit.cluster.layout.home import LOG
+from rmqkit.cluster.layout.names import DEFAULT
+from rmqkit.cluster.processes import last_lines
+
+EVERY_S = 1.0
+LOG_POLL_S = 0.2
+COLUMNS = ("node", "state", "role", "address", "pid", "end of log", "in sync")
+
+
+def status_rows(status: dict[str, Any]) -> list[tuple[object, ...]]:
+    brokers = Counter(node.get("broker_name") for node in status["nodes"])
+    lacking = reasons(status["nodes"])
+    rows = []
+    for node in status["nodes"]:
+        in_sync = None
+        if node.get("in_sync") is not None:
+            in_sync = f"{node['in_sync']}/{brokers[node['broker_name']]}"
+        elif node.get("replication") and not node["acting"]:
+            in_sync = "no" if node["node"] in lacking else "yes"
+        pid = f"{node['pid']} {node['container']}" if node["pid"] and node.get("container") else node["pid"]
+        cells = (node["state"], roles.shown(node), node["address"], pid, node.get("offset_max"), in_sync)
+        rows.append((node["node"], *("-" if cell is None else cell for cell in cells)))
+    return rows
+
+
+def notes(status: dict[str, Any]) -> list[str]:
+    """Lines below the table: who is cut off, acts or is not online, is not in sync and why, or is how far behind."""
+    from rmqkit.cli.nodes.brokers import bytes_text
+
+    lacking = reasons(status["nodes"])
+    name = "" if status["name"] == DEFAULT else f" {status['name']}"
+    lines = [
+        f"{node['node']}  cut off by a drill: `rmqkit cluster resume{name}` when that drill is not running any more"
+        for node in status["nodes"]
+        if node["cut_off"]
+    ]
+    lines += [f"{node}  {text}" for node, text in roles.remarks(status["nodes"], time.time_ns() // 1_000_000)]
+    lines += [f"{node}  {why}" for node, why in lacking.items()]
+    for node in status["nodes"]:
+        said = node.get("replication")
+        if said and node["broker_id"] and (said["gap"] or 0) > 0 and node["node"] not in lacking:
+            lines.append(f"{node['node']}  {bytes_text(str(said['gap']))} behind")
+    return lines
+
+
+def print_status(status: dict[str, Any]) -> None:
+    output.table(COLUMNS, status_rows(status))
+    for line in notes(status):
+        print(line)
+    print(f"name servers  {status['namesrv']}\ndata          {status['home']}")
+
+
+def watch_status(cluster: Cluster, json: bool) -> None:
+    """Until Ctrl-C, which is how it ends well."""
+    status = document(cluster)
+    try:
+        if json or not output.on_terminal():
+            while True:
+                if json:
+                    output.line(status)
+                else:
+                    print_status(status)
+                    sys.stdout.flush()
+                time.sleep(EVERY_S)
+                status = document(cluster)
+        _watch_on_terminal(cluster, status)
+    except KeyboardInterrupt:
+        return
+
+
+def _watch_on_terminal(cluster: Cluster, status: dict[str, Any]) -> None:
+    from rich.console import Console, Group
+    from rich.live import Live
+    from rich.text import Text
+
+    console = Console(highlight=False)
+
+    def drawn() -> Any:
+        title = f"cluster {cluster.name}  {time.strftime('%H:%M:%S')}"
+        table = output.rich_table(COLUMNS, status_rows(status), console.width, title=title)
+        return Group(table, *(Text(line, style="yellow") for line in notes(status)))
+
+    with Live(drawn(), console=console, auto_refresh=False) as live:
+        while True:
+            time.sleep(EVERY_S)
+            status = document(cluster)
+            live.update(drawn(), refresh=True)
+
+
+def print_logs(nodes: Sequence[tuple[str, Path]], count: int, *, follow: bool, json: bool) -> None:
+    """The last lines of each node, then with `follow` new ones as they come, until Ctrl-C."""
+    several = len(nodes) > 1
+
+    def show(node: str, line: str) -> None:
+        if json:
+            output.line({"node": node, "line": line})
+        else:
+            print(f"{node}: {line}" if several else line)
+
+    tails = [(node, Tail(folder / LOG)) for node, folder in nodes] if follow else []
+    try:
+        for node, folder in nodes:
+            for line in last_lines(folder, count) if count else ():
+                show(node, line)
+        sys.stdout.flush()
+        while follow:
+            for node, tail in tails:
+                for line in tail.new_lines():
+                    show(node, line)
+            sys.stdout.flush()
+            time.sleep(LOG_POLL_S)
+    except KeyboardInterrupt:
+        if not follow:
+            raise
+    finally:
+        for _node, tail in tails:
+            tail.close()
+
+
+class Tail:
+    """New whole lines of a log file, also across rotations: LOG becomes LOG.1, LOG.1 becomes LOG.2.
+
+    The file is held open, so what was written to it before it was moved is still read; then come the files that were
+    rotated since, from the oldest on, and the one that is LOG now.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file: FileIO | None = None
+        self._rest = b""
+        try:
+            self._file = FileIO(path)
+        except OSError:
+            return
+        self._file.seek(0, os.SEEK_END)
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+
+    def new_lines(self) -> list[str]:
+        data = self._rest + self._read()
+        while (newer := self._newer()) is not None:
+            # Written between the last look and the move.
+            data += self._read()
+            self.close()
+            self._file = newer
+            data += self._read()
+        *lines, self._rest = data.split(b"\n")
+        return [line.decode("utf-8", "replace") for line in lines]
+
+    def _read(self) -> bytes:
+        """What is there beyond the last look. A file that was cut begins anew."""
+        file = self._file
+        if file is None:
+            return b""
+        if os.fstat(file.fileno()).st_size < file.tell():
+            file.seek(0)
+        return file.read()
+
+    def _newer(self) -> FileIO | None:
+        """The file that came after the one that is open; None while that one is LOG, or when there is no LOG."""
+        here = None if self._file is None else _identity(os.fstat(self._file.fileno()))
+        found: FileIO | None = None
+        try:
+            number = 0
+            while True:
+                path = Path(f"{self._path}.{number}") if number else self._path
+                file = FileIO(path)
+                if _identity(os.fstat(file.fileno())) == here:
+                    file.close()
+                    return found
+                if found is not None:
+                    found.close()
+                found = file
+                if here is None:
+                    return found
+                number += 1
+        except OSError:
+            # The open one is among none of them: it was removed. What is left is newer, the oldest of it first.
+            return found
+
+
+def _identity(stat: os.stat_result) -> tuple[int, int]:
+    return stat.st_dev, stat.st_ino

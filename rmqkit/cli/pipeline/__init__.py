@@ -1,0 +1,1 @@
+"""`rmqkit pipeline`: Spark jobs."""

@@ -1,0 +1,255 @@
+"""`rmqkit pipeline ...`: Spark jobs between topics and files, and over the histories of drills.
+
+Each command is one function of `rmqkit.spark.pipelines` or `rmqkit.spark.audit`, which programs can call as well. What can
+be known without Spark (the cluster, the topic, times, files) is looked at before it starts.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from rmqkit.cli import output
+from rmqkit.cli.commands import group
+from rmqkit.cli.complete import topics as complete_topics
+from rmqkit.cli.finding import Json, Namesrv
+from rmqkit.cli.pipeline import figures
+from rmqkit.cli.pipeline.arguments import (
+    Conf,
+    Master,
+    Options,
+    ProgressJson,
+    Since,
+    Topic,
+    Until,
+    bounds,
+    known,
+    moment,
+    package_settings,
+    pairs,
+)
+from rmqkit.cli.pipeline.session_run import Ending, Shown, builtins, count_text, running, size
+from rmqkit.cli.usage import UsageError
+
+app = group("Spark jobs: topics to files and back, figures, audits of drills.")
+
+Lake = Annotated[str, typer.Argument(metavar="PATH", help="The lake: a folder, or a URI that Spark knows.")]
+Rate = Annotated[
+    int | None, typer.Option("--rate", min=1, metavar="N", help="So many messages a second in all.", show_default=False)
+]
+Order = Annotated[
+    str, typer.Option("--order", help="What stays in order: queue (each queue) or key (each sharding key, or key).")
+]
+
+
+@app.callback()
+def pipeline_group() -> None:
+    """Spark jobs: topics to files and back, figures, audits of drills."""
+
+
+@app.command()
+def ingest(
+    topics: Annotated[list[str], typer.Argument(metavar="TOPIC...", autocompletion=complete_topics)],
+    to: Annotated[str, typer.Option("--to", metavar="PATH", help="The lake: a folder, or a URI that Spark knows.")],
+    follow: Annotated[bool, typer.Option("--follow", help="Go on with what comes, until Ctrl-C.")] = False,
+    trigger: Annotated[str, typer.Option("--trigger", help="How often --follow writes.")] = "10 seconds",
+    since: Since = None,
+    checkpoint: Annotated[
+        str | None, typer.Option("--checkpoint", metavar="PATH", help="By default in the lake.", show_default=False)
+    ] = None,
+    packages: Annotated[
+        str | None,
+        typer.Option(
+            "--packages",
+            metavar="MAVEN",
+            help="Write Delta or Iceberg, by its Spark package (io.delta:delta-spark_2.13:4.1.0).",
+            show_default=False,
+        ),
+    ] = None,
+    options: Options = None,
+    namesrv: Namesrv = None,
+    master: Master = None,
+    conf: Conf = None,
+    json: ProgressJson = False,
+) -> None:
+    """Topics into Parquet files by topic and hour, each message once; what is there now, or as it comes.
+
+    The same command goes on where it ended, also after a crash. The files belong to a log in the folder: read them with
+    `rmqkit.spark.pipelines.lake.read`.
+    """
+    given = pairs(options, "--option")
+    if since is not None:
+        given["startingTimestamp"] = str(moment(since, "--since"))
+    addresses = known(topics, namesrv)
+    more = package_settings(packages)
+    from rmqkit.spark.pipelines.ingest import ingest as run
+
+    shown = Shown(f"ingest {', '.join(topics)}", json=json)
+    with running("rmqkit ingest", master, conf, more) as spark, Ending() as ending, shown as tell:
+        done = run(
+            spark,
+            topics,
+            to,
+            namesrv=addresses,
+            follow=follow,
+            options=given,
+            checkpoint=checkpoint,
+            packages=packages,
+            trigger=trigger,
+            on_progress=tell,
+            stop=ending,
+        )
+    if json:
+        output.line({"done": builtins(done)})
+    else:
+        files = f" in {count_text(done.files, 'file')}, {size(done.bytes)}" if done.files else ""
+        print(f"{count_text(done.rows, 'message')}{files} → {done.path}")
+    ending.check(endless=follow)
+
+
+@app.command()
+def compact(
+    path: Lake,
+    before: Annotated[
+        str | None,
+        typer.Option(
+            "--before", metavar="TIME", help="Hours before this; those that ended an hour ago.", show_default=False
+        ),
+    ] = None,
+    topics: Annotated[
+        list[str] | None, typer.Option("--topic", help="This topic only (repeatable).", show_default=False)
+    ] = None,
+    master: Master = None,
+    conf: Conf = None,
+    json: Json = False,
+) -> None:
+    """Make few large files of the many small ones of hours that are over. Readers see the same rows all the time."""
+    before_hour = None
+    if before is not None:
+        from rmqkit.spark.pipelines.lake import hour_name
+
+        before_hour = hour_name(moment(before, "--before"))
+    with running("rmqkit compact", master, conf) as spark:
+        from rmqkit.spark.pipelines.compact import compact as run
+
+        done = run(spark, path, before_hour=before_hour, topics=topics)
+    if json:
+        output.document(builtins(done))
+    elif done.hours:
+        files = f"{count_text(done.files_before, 'file')} ({size(done.bytes_before)})"
+        print(f"{count_text(done.hours, 'hour')}: {files} are now {done.files_after} ({size(done.bytes_after)})")
+    else:
+        print("nothing to do: every closed hour has as few files as it can")
+
+
+@app.command()
+def replay(
+    path: Annotated[str, typer.Argument(metavar="PATH", help="A lake, or Parquet files with a message's columns.")],
+    to: Annotated[str, typer.Option("--to", metavar="TOPIC", help="Where to send.", autocompletion=complete_topics)],
+    since: Since = None,
+    until: Until = None,
+    topics: Annotated[
+        list[str] | None, typer.Option("--topic", help="Only what was in this topic (repeatable).", show_default=False)
+    ] = None,
+    rate: Rate = None,
+    order: Order = "queue",
+    run_id: Annotated[
+        str | None, typer.Option("--run-id", help="That of a replay that failed: its keys again.", show_default=False)
+    ] = None,
+    options: Options = None,
+    namesrv: Namesrv = None,
+    master: Master = None,
+    conf: Conf = None,
+    json: ProgressJson = False,
+) -> None:
+    """Send messages of a lake to a topic again, in their order.
+
+    At least once: each message carries DEDUP_KEY (docs/spark.md), and where it came from in REPLAY_OF.
+    """
+    given = pairs(options, "--option")
+    since_ms, until_ms = bounds(since, until)
+    addresses = known([to], namesrv, to_send=True)
+    shown = Shown(f"replay to {to}", json=json)
+    with running("rmqkit replay", master, conf) as spark, shown as tell:
+        from rmqkit.spark.pipelines.replay import replay as run
+
+        done = run(
+            spark,
+            path,
+            to,
+            namesrv=addresses,
+            rate=rate,
+            since=since_ms,
+            until=until_ms,
+            topics=topics,
+            order=order,
+            run_id=run_id,
+            options=given,
+            on_progress=tell,
+        )
+    if json:
+        output.line({"done": builtins(done)})
+    else:
+        print(f"{count_text(done.rows, 'message')} of {count_text(done.queues, 'queue')} → {to} (run id {done.run_id})")
+
+
+@app.command()
+def copy(
+    topic: Topic,
+    to: Annotated[str, typer.Option("--to", metavar="TOPIC", help="The other topic; it may have the same name.")],
+    to_namesrv: Annotated[
+        str | None,
+        typer.Option("--to-namesrv", metavar="HOST:PORT[;...]", help="Its cluster: the same one.", show_default=False),
+    ] = None,
+    follow: Annotated[bool, typer.Option("--follow", help="Go on with what comes, until Ctrl-C.")] = False,
+    trigger: Annotated[str, typer.Option("--trigger", help="How often --follow copies.")] = "5 seconds",
+    checkpoint: Annotated[
+        str | None,
+        typer.Option("--checkpoint", metavar="PATH", help="Where it is kept how far the copy is.", show_default=False),
+    ] = None,
+    rate: Rate = None,
+    order: Order = "queue",
+    options: Options = None,
+    namesrv: Namesrv = None,
+    master: Master = None,
+    conf: Conf = None,
+    json: ProgressJson = False,
+) -> None:
+    """Copy a topic to another one, of this cluster or another, in its order; what is there now, or as it comes.
+
+    With --checkpoint the next copy goes on where this one ends; --follow wants one.
+    """
+    given = pairs(options, "--option")
+    if follow and checkpoint is None:
+        raise UsageError("--follow wants --checkpoint: a folder in which it is kept how far the copy is")
+    addresses = known([topic], namesrv)
+    to_addresses = known([to], to_namesrv if to_namesrv is not None else addresses, to_send=True)
+    from rmqkit.spark.pipelines.copying import copy as run
+
+    shown = Shown(f"copy {topic} to {to}", json=json)
+    with running("rmqkit copy", master, conf) as spark, Ending() as ending, shown as tell:
+        done = run(
+            spark,
+            topic,
+            to,
+            namesrv=addresses,
+            to_namesrv=to_addresses,
+            follow=follow,
+            checkpoint=checkpoint,
+            order=order,
+            rate=rate,
+            options=given,
+            trigger=trigger,
+            on_progress=tell,
+            stop=ending,
+        )
+    if json:
+        output.line({"done": builtins(done)})
+    else:
+        print(f"{count_text(done.rows, 'message')} of {topic} → {to}")
+    ending.check(endless=follow)
+
+
+app.command()(figures.stats)
+app.command()(figures.audit)

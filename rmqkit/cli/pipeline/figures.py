@@ -1,0 +1,119 @@
+"""`rmqkit pipeline stats` and `audit`: Spark jobs whose answer is a table (registered by `pipeline.py`)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rmqkit.cli import output
+from rmqkit.cli.complete import topics as complete_topics
+from rmqkit.cli.finding import Json, Namesrv
+from rmqkit.cli.pipeline.arguments import Conf, Master, Options, Since, Until, bounds, known, pairs
+from rmqkit.cli.pipeline.session_run import Shown, builtins, count_text, running, size
+from rmqkit.cli.usage import UsageError
+
+HOURS: output.Columns = {
+    "topic": "topic",
+    "hour": "hour",
+    "messages": "messages",
+    "bytes": lambda row: size(row["bytes"]),
+    "a second": "per_s:.1f",
+    "peak": "peak_per_s",
+    "size p50": lambda row: f"{row['size']['p50']:.0f}",
+    "size p99": lambda row: f"{row['size']['p99']:.0f}",
+    "ms p50": lambda row: f"{row['latency_ms']['p50']:.0f}",
+    "ms p99": lambda row: f"{row['latency_ms']['p99']:.0f}",
+    "ms max": lambda row: f"{row['latency_ms']['max']:.0f}",
+}
+KEYS: output.Columns = {
+    "topic": "topic",
+    "hour": "hour",
+    "hot key": "key",
+    "messages": "messages",
+    "share": "share:.1%",
+}
+
+
+def stats(
+    topics: Annotated[
+        list[str] | None, typer.Argument(metavar="[TOPIC...]", autocompletion=complete_topics, show_default=False)
+    ] = None,
+    path: Annotated[
+        str | None, typer.Option("--from", metavar="PATH", help="Of a lake instead of topics.", show_default=False)
+    ] = None,
+    since: Since = None,
+    until: Until = None,
+    hot_keys: Annotated[int, typer.Option("--hot-keys", min=0, help="So many keys an hour.")] = 5,
+    plot: Annotated[
+        Path | None, typer.Option("--plot", metavar="FILE", help="Draw it too: .svg, .png or .pdf.", show_default=False)
+    ] = None,
+    options: Options = None,
+    namesrv: Namesrv = None,
+    master: Master = None,
+    conf: Conf = None,
+    json: Json = False,
+) -> None:
+    """Messages, rates, sizes, latencies from born to stored, and hot keys, by topic and hour."""
+    given = pairs(options, "--option")
+    since_ms, until_ms = bounds(since, until)
+    if (path is None) == (not topics):
+        raise UsageError("name topics, or a lake with --from" + ("" if path is None else ", not both"))
+    addresses = known(topics or [], namesrv) if path is None else None
+    shown = Shown(f"stats of {path or ', '.join(topics or [])}")
+    with running("rmqkit stats", master, conf) as spark, shown as tell:
+        from rmqkit.spark.pipelines.stats import stats as run
+
+        found = run(
+            spark,
+            topics or None,
+            namesrv=addresses,
+            path=path,
+            since=since_ms,
+            until=until_ms,
+            hot_keys=hot_keys,
+            plot=plot,
+            options=given,
+            on_progress=tell,
+        )
+    value = builtins(found)
+    output.report(value, HOURS, value["hours"], as_json=json, none="no messages")
+    if found.hours and not json:
+        if found.keys:
+            output.report(value["keys"], KEYS)
+        if found.plot:
+            output.note(f"plot: {found.plot}")
+
+
+def audit(
+    runs: Annotated[list[str], typer.Argument(metavar="RUN...", help="Names of runs, their folders, or last.")],
+    to: Annotated[
+        Path | None,
+        typer.Option("--to", metavar="FOLDER", help="Write the tables and findings there as Parquet.", show_default=False),
+    ] = None,
+    master: Master = None,
+    conf: Conf = None,
+    json: Json = False,
+) -> None:
+    """Judge the promises of drills from their histories, as Spark SQL over all of them at once.
+
+    Exit code: 0 every promise was kept, 1 one is broken, 4 inconclusive.
+    """
+    from rmqkit.cluster.layout.home import home_folder
+    from rmqkit.drill import runs as folders
+    from rmqkit.spark.sessions import check_installed
+
+    check_installed()
+    from rmqkit.spark import audit as audits
+
+    known_runs = audits.found(folders.find(home_folder(), run) for run in dict.fromkeys(runs))
+    with running("rmqkit audit", master, conf) as spark, Shown(f"audit of {count_text(len(known_runs), 'run')}"):
+        found = audits.audit(spark, known_runs, to=to)
+    if json:
+        output.document(audits.as_json(found))
+    else:
+        columns = ("run", "promise", "judgement", "facts", "broken", "what")
+        rows = [(each.run, each.promise, str(each.judgement), *each[3:]) for each in audits.lines(found)]
+        output.table(columns, rows)
+    raise typer.Exit(audits.exit_code(found))

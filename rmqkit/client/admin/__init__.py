@@ -1,0 +1,1 @@
+"""Administration from the client core: topics, groups, offsets, messages, figures."""

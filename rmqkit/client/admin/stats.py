@@ -1,0 +1,151 @@
+"""Admin, figures and upkeep over several brokers: how far groups are, what goes in and out, cleaning, cloning offsets.
+
+Counters (315) are asked for by name and key. A broker answers with an error for a counter that it never counted, which is
+the same as nothing; only a broker that does not know the request at all is told of.
+
+Source: `tools/.../admin/DefaultMQAdminExtImpl.java`, `tools/.../command/stats/StatsAllSubCommand.java`,
+`store/.../stats/BrokerStatsManager.java`, `common/.../stats/Stats.java`.
+"""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from rmqkit.client.admin.groups import Admin
+from rmqkit.client.client import decoded
+from rmqkit.errors import ClientError
+from rmqkit.runtime.connection import Address
+from rmqkit.wire.bodies import BrokerStatsData, TopicConfig
+from rmqkit.wire.codes import RequestCode, ResponseCode
+from rmqkit.wire.fastjson import MessageQueue
+from rmqkit.wire.schemas.admin import ViewBrokerStatsDataRequest
+from rmqkit.wire.schemas.offsets import CloneGroupOffsetRequest
+from rmqkit.wire.schemas.topics import CreateTopicRequest
+from rmqkit.wire.topic_names import RETRY_PREFIX
+
+TOPIC_PUT_NUMS = "TOPIC_PUT_NUMS"
+GROUP_GET_NUMS = "GROUP_GET_NUMS"
+CLEAN_TIMEOUT_MS = 15_000
+#: of a counter: "The stats <name> <key> not exist" is the plain error
+_NO_COUNTER = frozenset({ResponseCode.SUCCESS, ResponseCode.SYSTEM_ERROR})
+
+
+class Rate(NamedTuple):
+    """Messages a second over the last minute, and how many in the last 24 hours (less where it has not run that long)."""
+
+    tps: float = 0.0
+    today: int = 0
+
+
+class TopicRates(NamedTuple):
+    """What went into a topic, and out of it to each group, with how far that group is behind."""
+
+    topic: str
+    into: Rate
+    out: dict[str, Rate]
+    behind: dict[str, int]
+
+
+async def broker_stats(admin: Admin, broker: str, name: str, key: str) -> BrokerStatsData | None:
+    """One counter of a broker, None when it never counted that key."""
+    address = await admin.broker_address(broker)
+    request = ViewBrokerStatsDataRequest(stats_name=name, stats_key=key)
+    reply = await admin.client.ask(address, RequestCode.VIEW_BROKER_STATS_DATA, request, accept=_NO_COUNTER)
+    return decoded(reply, BrokerStatsData.decode) if reply.is_ok else None
+
+
+async def topic_rates(admin: Admin, topic: str) -> TopicRates:
+    """Raises NoRoute; BrokerError for a broker that keeps no counters."""
+    brokers = list((await admin.client.routes.fetch(topic)).brokers)
+    masters = {name: address for name, address in (await admin.masters()).items() if name in brokers}
+    into = await _sum(admin, masters.values(), TOPIC_PUT_NUMS, topic)
+    out: dict[str, Rate] = {}
+    behind: dict[str, int] = {}
+    for group in await admin.groups_of_topic(topic):
+        out[group] = await _sum(admin, masters.values(), GROUP_GET_NUMS, f"{topic}@{group}")
+        progress = await admin.consume_stats(group, topic)
+        behind[group] = sum(max(0, each.broker_offset - max(0, each.consumer_offset)) for each in progress.values())
+    return TopicRates(topic, into, out, behind)
+
+
+async def _sum(admin: Admin, addresses: Iterable[Address], name: str, key: str) -> Rate:
+    tps, today = 0.0, 0
+    for address in addresses:
+        data = await broker_stats(admin, str(address), name, key)
+        if data is not None:
+            tps += data.stats_minute.tps
+            today += data.stats_day.sum or data.stats_hour.sum or data.stats_minute.sum
+    return Rate(tps, today)
+
+
+async def set_topic_perm(admin: Admin, topic: str, perm: int, broker: str | None = None) -> dict[str, int]:
+    """Give a topic another permission (4 read, 2 write) at one broker, or at every one that has it.
+
+    The permission that it had, by the broker's name or address; everything else about the topic stays. Raises ClientError
+    when no broker has the topic.
+    """
+    targets = {broker: await admin.broker_address(broker)} if broker is not None else await admin.masters()
+    before: dict[str, int] = {}
+    for name, address in targets.items():
+        config = await admin.topic_config(topic, str(address))
+        if config is None:
+            continue
+        before[name] = config.perm
+        request = _as_request(config, perm)
+        await admin.client.ask(address, RequestCode.UPDATE_AND_CREATE_TOPIC, request)
+    if not before:
+        raise ClientError(f"there is no topic {topic} at {', '.join(targets) or 'any broker'}")
+    return before
+
+
+def _as_request(config: TopicConfig, perm: int) -> CreateTopicRequest:
+    return CreateTopicRequest(
+        topic=config.topic_name,
+        default_topic="TBW102",
+        read_queue_nums=config.read_queue_nums,
+        write_queue_nums=config.write_queue_nums,
+        perm=perm,
+        topic_filter_type=config.topic_filter_type,
+        topic_sys_flag=config.topic_sys_flag,
+        order=config.order,
+    )
+
+
+async def clone_group(
+    admin: Admin, source: str, target: str, topic: str | None = None, *, offline: bool = False
+) -> dict[MessageQueue, int]:
+    """Put a group where another one is, in one topic or in all that the other has consumed; where it is now.
+
+    Unless `offline`, a topic that the source's online members no longer read is left out. Topics are asked for one by one:
+    Apache's broker answers success to a request without a topic and does nothing (`AdminBrokerProcessor.cloneGroupOffset`).
+    """
+    if topic is None:
+        topics = [each for each in await admin.topics_of_group(source) if not each.startswith(RETRY_PREFIX)]
+    else:
+        topics = [topic]
+    masters = await admin.masters()
+    placed: dict[MessageQueue, int] = {}
+    for each in topics:
+        request = CloneGroupOffsetRequest(src_group=source, dest_group=target, topic=each, offline=offline)
+        for name in (await admin.client.routes.fetch(each)).brokers:
+            if name in masters:
+                await admin.client.ask(masters[name], RequestCode.CLONE_GROUP_OFFSET, request)
+        found = await admin.group_offsets(target, each)
+        placed |= {queue: offset for queue, offset in found.items() if offset is not None}
+    return placed
+
+
+async def clean_unused_topics(admin: Admin, broker: str | None = None) -> list[str]:
+    """Remove the queues of topics that a broker no longer has (316); the brokers that were asked."""
+    return await _clean(admin, RequestCode.CLEAN_UNUSED_TOPIC, broker)
+
+
+async def clean_expired_queues(admin: Admin, broker: str | None = None) -> list[str]:
+    """Remove queues whose messages are all gone (306); the brokers that were asked."""
+    return await _clean(admin, RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE, broker)
+
+
+async def _clean(admin: Admin, code: int, broker: str | None) -> list[str]:
+    targets = {broker: await admin.broker_address(broker)} if broker is not None else await admin.masters()
+    for address in targets.values():
+        await admin.client.ask(address, code, timeout_ms=CLEAN_TIMEOUT_MS)
+    return list(targets)

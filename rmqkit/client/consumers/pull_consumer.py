@@ -1,0 +1,515 @@
+"""PullConsumer: the user asks for messages when it wants them; pulls run ahead in the background.
+
+Queues are either assigned by hand or, after `subscribe`, shared with the other members of the group. Each has a `_Part`
+with its own loop of pulls, which stops while as much is held as the settings allow. `poll` hands out what is there, queue
+by queue in turn, or waits for the first message to come.
+
+    position   the offset of the next message that `poll` would hand out
+    commit     stores positions: what was handed out counts as done
+    auto       with `auto_commit`, a poll marks what earlier polls handed out as done, and what is done is stored every
+               `persist_interval_ms` and at the end
+
+A seek replaces the part: the answer to a pull that is under way belongs to the old one and is dropped with it.
+
+Two things are told of as they happen, by `on_share` and `on_queues`: a new share of a topic (after `subscribe`), and that a
+topic that is watched has other queues than before (for those who `assign`).
+
+Source: `client/.../impl/consumer/DefaultLitePullConsumerImpl.java`, `AssignedMessageQueue.java`.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from rmqkit.client.client import Client
+from rmqkit.client.consumers.offset_store import OffsetStore
+from rmqkit.client.consumers.pull import Pulled, PullStatus, pull
+from rmqkit.client.consumers.rebalance import Rebalance
+from rmqkit.client.consumers.subscriptions import (
+    CONSUME_FROM_WIRE,
+    FLOW_CONTROL_MS,
+    MIB,
+    RETRY_AFTER_BUSY_MS,
+    ConsumerSettings,
+    check_filter,
+    first_offset,
+    subscription,
+)
+from rmqkit.client.flow import Promise, start
+from rmqkit.client.message import MessageExt
+from rmqkit.client.routes import MASTER_ID
+from rmqkit.errors import ClientClosed, ClientError, RmqkitError
+from rmqkit.wire.bodies import (
+    EXPRESSION_TAG,
+    SUB_ALL,
+    ConsumerData,
+    ConsumerRunningInfo,
+    ProcessQueueInfo,
+    SubscriptionData,
+)
+from rmqkit.wire.codes import ResponseCode
+from rmqkit.wire.fastjson import MessageQueue
+
+POLL_MAX = 32
+
+
+@dataclass(kw_only=True)
+class PullConsumerSettings(ConsumerSettings):
+    auto_commit: bool = True
+    #: whether brokers are told that this client is in the group; a reader that commits nothing need not be
+    announce: bool = True
+
+
+class _Part:
+    """One queue being read. `dropped` ends its loop."""
+
+    __slots__ = (
+        "begun",
+        "buffer",
+        "buffer_size",
+        "done",
+        "dropped",
+        "failure",
+        "paused",
+        "pull_offset",
+        "queue",
+        "suggest_broker_id",
+    )
+
+    def __init__(self, queue: MessageQueue, pull_offset: int | None) -> None:
+        self.queue = queue
+        self.pull_offset = pull_offset
+        self.buffer: deque[MessageExt] = deque()
+        self.buffer_size = 0
+        self.done: int | None = None
+        self.dropped = False
+        self.paused = False
+        self.suggest_broker_id = 0
+        #: the error of the last try to read the queue, None after an answer
+        self.failure: ClientError | None = None
+        #: resolved when it is known where the queue is begun; fails, and is replaced, with each try to find out
+        self.begun: Promise[None] = Promise()
+        if pull_offset is not None:
+            self.begun.resolve(None)
+
+    @property
+    def position(self) -> int:
+        if self.buffer:
+            return self.buffer[0].queue_offset
+        assert self.pull_offset is not None
+        return self.pull_offset
+
+    def drop(self) -> None:
+        self.dropped = True
+        if not self.begun.done:
+            self.begun.resolve(None)
+
+    def failed(self, error: ClientError) -> None:
+        self.failure = error
+        if self.pull_offset is None:
+            begun, self.begun = self.begun, Promise()
+            begun.fail(error)
+
+    def take(self) -> MessageExt:
+        message = self.buffer.popleft()
+        self.buffer_size -= len(message.record.body)
+        return message
+
+
+class PullConsumer:
+    def __init__(self, client: Client, settings: PullConsumerSettings, offsets: OffsetStore) -> None:
+        self.client = client
+        self.settings = settings
+        self.group = settings.group
+        self.offsets = offsets
+        self.subscriptions: dict[str, SubscriptionData] = {}
+        self.closed = False
+        #: called with a topic, its queues, and those of them that are this member's now
+        self.on_share: Callable[[str, list[MessageQueue], list[MessageQueue]], None] = _nobody
+        #: called with a topic that is watched and its queues
+        self.on_queues: Callable[[str, list[MessageQueue]], None] = _nobody
+        #: topics that are watched, with the queues they had when that was said last
+        self._watched: dict[str, list[MessageQueue]] = {}
+        self._parts: dict[MessageQueue, _Part] = {}
+        self._rebalance: Rebalance | None = None
+        self._poll: Promise[None] | None = None
+        self._last_served: MessageQueue | None = None
+        self._duty = f"pull-commits-{client.next_number()}"
+        if settings.announce:
+            client.add_consumer(self)
+        if settings.auto_commit:
+            client.duties.add(self._duty, self._auto_commit, client.clock.mono_ms + settings.persist_interval_ms)
+
+    # --- member of the client
+
+    def heartbeat_data(self) -> ConsumerData | None:
+        if not self.settings.announce:
+            return None
+        return ConsumerData(
+            group_name=self.group,
+            consume_type="CONSUME_ACTIVELY",
+            message_model="BROADCASTING" if self.settings.broadcasting else "CLUSTERING",
+            consume_from_where=CONSUME_FROM_WIRE[self.settings.consume_from],
+            subscription_data_set=list(self.subscriptions.values()),
+        )
+
+    def members_changed(self) -> None:
+        if self._rebalance is not None:
+            self._rebalance.soon()
+
+    # --- which queues
+
+    async def assign(
+        self, queues: Iterable[MessageQueue], expression: str = SUB_ALL, expression_type: str = EXPRESSION_TAG
+    ) -> None:
+        """Read exactly these queues.
+
+        Raises ClientError after `subscribe`, NoRoute for a topic that is not there, BrokerError for a filter that will
+        not do.
+        """
+        if self._rebalance is not None:
+            raise ClientError("assign() and subscribe() exclude each other; make another PullConsumer for the other one")
+        wanted = list(dict.fromkeys(queues))
+        for topic in dict.fromkeys(queue.topic for queue in wanted):
+            await self._add_topic(topic, expression, expression_type)
+        self._set_queues(wanted)
+        self.client.heartbeats.soon()
+
+    async def subscribe(self, topic: str, expression: str, expression_type: str) -> None:
+        """Take part in the group's share of a topic. Raises NoRoute for a topic that is not there, BrokerError for a filter
+        that will not do."""
+        if self._parts and self._rebalance is None:
+            raise ClientError("assign() and subscribe() exclude each other; make another PullConsumer for the other one")
+        await self._add_topic(topic, expression, expression_type)
+        if self._rebalance is None:
+            self._rebalance = Rebalance(
+                self.client,
+                group=self.group,
+                broadcasting=self.settings.broadcasting,
+                allocator=self.settings.allocator,
+                topics=lambda: list(self.subscriptions),
+                apply=self._apply,
+                interval_ms=self.settings.rebalance_interval_ms,
+            )
+            # The round of rebalance that follows must find this client in the group.
+            await self.client.heartbeats.beat_all()
+            if not self.closed:
+                self._rebalance.start()
+        else:
+            self.client.heartbeats.soon()
+            self._rebalance.soon()
+
+    def unsubscribe(self, topic: str) -> None:
+        """Read nothing of a topic any more; what is done is stored. Nothing to do for a topic that was not subscribed."""
+        if self.subscriptions.pop(topic, None) is None:
+            return
+        self.client.routes.unwatch(topic)
+        self._set_queues([queue for queue in self._parts if queue.topic != topic])
+        self.client.heartbeats.soon()
+        if self._rebalance is not None:
+            self._rebalance.soon()
+
+    async def watch(self, topic: str) -> None:
+        """Tell `on_queues` when the topic has other queues than now. Raises NoRoute for a topic that is not there."""
+        route = await self.client.routes.find(topic)
+        if topic not in self._watched:
+            self.client.routes.watch(topic)
+        if not self._watched:
+            self.client.routes.on_change.append(self._route_changed)
+        self._watched[topic] = sorted(route.subscribe)
+
+    def unwatch(self, topic: str) -> None:
+        if self._watched.pop(topic, None) is not None:
+            self.client.routes.unwatch(topic)
+            if not self._watched:
+                self.client.routes.on_change.remove(self._route_changed)
+
+    def _route_changed(self, topic: str) -> None:
+        known, route = self._watched.get(topic), self.client.routes.routes.get(topic)
+        if known is None or route is None:
+            return
+        queues = sorted(route.subscribe)
+        if queues != known:
+            self._watched[topic] = queues
+            self.on_queues(topic, queues)
+
+    async def _add_topic(self, topic: str, expression: str, expression_type: str) -> None:
+        data = subscription(topic, expression, expression_type, self.client.clock.wall_ms)
+        await self.client.routes.find(topic)
+        await check_filter(self.client, self.group, data)
+        if topic not in self.subscriptions:
+            self.client.routes.watch(topic)
+        self.subscriptions[topic] = data
+
+    @property
+    def assignment(self) -> list[MessageQueue]:
+        return sorted(self._parts)
+
+    def _apply(self, topic: str, queues: Sequence[MessageQueue], alone: bool) -> bool:
+        if self.closed or topic not in self.subscriptions:
+            return True
+        others = [queue for queue in self._parts if queue.topic != topic]
+        before = {queue for queue in self._parts if queue.topic == topic}
+        self._set_queues([*others, *queues])
+        if before != set(queues):
+            route = self.client.routes.routes.get(topic)
+            self.on_share(topic, sorted(route.subscribe) if route is not None else [], sorted(queues))
+        return True
+
+    def _set_queues(self, queues: Sequence[MessageQueue]) -> None:
+        wanted = set(queues)
+        gone = [queue for queue in self._parts if queue not in wanted]
+        for queue in gone:
+            part = self._parts.pop(queue)
+            part.drop()
+            if self.settings.auto_commit and part.done is not None:
+                self.offsets.update(queue, part.done)
+        if gone:
+            start(self._let_go(gone))
+        for queue in queues:
+            if queue not in self._parts:
+                self._begin(queue, None)
+
+    async def _let_go(self, queues: Sequence[MessageQueue]) -> None:
+        if self.settings.auto_commit:
+            await self.offsets.persist(queues)
+        for queue in queues:
+            if queue not in self._parts:
+                self.offsets.forget(queue)
+
+    # --- reading
+
+    async def poll(self, count_max: int = POLL_MAX, timeout_ms: int = 1000) -> list[MessageExt]:
+        """Up to `count_max` messages; waits up to `timeout_ms` for the first one, then gives an empty list."""
+        for part in self._parts.values():
+            if part.pull_offset is not None:
+                part.done = part.position
+        messages = self._hand_out(count_max)
+        if messages or timeout_ms <= 0:
+            return messages
+        self._check_open()
+        if self._poll is not None:
+            raise ClientError("poll() is running in another thread already; a PullConsumer belongs to one at a time")
+        waiting = self._poll = Promise()
+        timer = self.client.timers.after(timeout_ms, self.wake)
+        await waiting
+        timer.cancel()
+        return self._hand_out(count_max)
+
+    def wake(self) -> None:
+        """A poll that waits ends now."""
+        if self._poll is not None:
+            waiting, self._poll = self._poll, None
+            waiting.resolve(None)
+
+    def _hand_out(self, count_max: int) -> list[MessageExt]:
+        """From each queue in turn, beginning after the one that was served last."""
+        parts = [part for part in self._parts.values() if part.buffer and not part.paused]
+        queues = [part.queue for part in parts]
+        if self._last_served in queues:
+            place = queues.index(self._last_served) + 1
+            parts = parts[place:] + parts[:place]
+        messages: list[MessageExt] = []
+        for part in parts:
+            while part.buffer and len(messages) < count_max:
+                messages.append(part.take())
+            self._last_served = part.queue
+            if len(messages) == count_max:
+                break
+        return messages
+
+    def put_back(self, messages: Sequence[MessageExt]) -> None:
+        """Messages that were handed out and not looked at: the next poll gives them again."""
+        for message in reversed(messages):
+            part = self._parts.get(message.queue)
+            if part is not None and part.pull_offset is not None and message.queue_offset < part.position:
+                part.buffer.appendleft(message)
+                part.buffer_size += len(message.record.body)
+        if messages:
+            self.wake()
+
+    @property
+    def failures(self) -> dict[MessageQueue, ClientError]:
+        return {queue: part.failure for queue, part in list(self._parts.items()) if part.failure is not None}
+
+    async def position(self, queue: MessageQueue) -> int:
+        """Raises ClientError if a queue that has no position yet cannot be read."""
+        while (part := self._part(queue)).pull_offset is None:
+            await part.begun
+        return part.position
+
+    def seek(self, queue: MessageQueue, offset: int) -> None:
+        """Go on at `offset`; what is held of the queue is dropped."""
+        old = self._part(queue)
+        self._begin(queue, offset, paused=old.paused)
+        # After the new one is there: who waits for the position looks again at once.
+        old.drop()
+
+    def pause(self, queues: Iterable[MessageQueue], paused: bool) -> None:
+        """While paused, `poll` gives nothing of these queues."""
+        for queue in queues:
+            self._part(queue).paused = paused
+        self.wake()
+
+    def _part(self, queue: MessageQueue) -> _Part:
+        self._check_open()
+        part = self._parts.get(queue)
+        if part is None:
+            raise ClientError(f"queue {queue.topic}/{queue.broker_name}/{queue.queue_id} is not assigned to this consumer")
+        return part
+
+    # --- committing
+
+    async def commit(self, held: Sequence[MessageExt] = (), queues: Iterable[MessageQueue] | None = None) -> None:
+        """Store the positions, or those of some `queues`; `held` are messages that were handed out and are not done.
+
+        Raises ClientError for a queue that is not assigned, and the first error of a broker.
+        """
+        for part in self._parts.values() if queues is None else [self._part(queue) for queue in queues]:
+            if part.pull_offset is not None:
+                offsets = [each.queue_offset for each in held if each.queue == part.queue]
+                self.offsets.update(part.queue, min([part.position, *offsets]), increase_only=False)
+        await self._persist()
+
+    async def commit_offsets(self, offsets: Mapping[MessageQueue, int]) -> None:
+        for queue, offset in offsets.items():
+            self.offsets.update(queue, offset, increase_only=False)
+        errors = await self.offsets.persist(list(offsets))
+        if errors:
+            raise errors[0]
+
+    async def _persist(self) -> None:
+        errors = await self.offsets.persist(list(self._parts))
+        if errors:
+            raise errors[0]
+
+    def _auto_commit(self, now_ms: int) -> int:
+        for part in self._parts.values():
+            if part.done is not None:
+                self.offsets.update(part.queue, part.done, increase_only=False)
+        start(self._persist(), self._commit_failed)
+        return now_ms + self.settings.persist_interval_ms
+
+    def _commit_failed(self, error: RmqkitError) -> None:
+        self.client.log.warning("commit-failed", group=self.group, error=str(error))
+
+    # --- the loop of one queue
+
+    def _begin(self, queue: MessageQueue, pull_offset: int | None, *, paused: bool = False) -> None:
+        part = self._parts[queue] = _Part(queue, pull_offset)
+        part.paused = paused
+        start(self._pull_loop(part))
+
+    async def _pull_loop(self, part: _Part) -> None:
+        settings, queue = self.settings, part.queue
+        while not part.dropped:
+            if len(part.buffer) >= settings.pull_threshold_for_queue or (
+                part.buffer_size >= settings.pull_threshold_size_for_queue
+            ):
+                await self.client.timers.sleep(FLOW_CONTROL_MS)
+                continue
+            try:
+                if part.pull_offset is None:
+                    offset = await first_offset(self.client, self.offsets, settings, queue)
+                    if part.dropped:
+                        return
+                    part.pull_offset = offset
+                    part.begun.resolve(None)
+                pulled = await pull(
+                    self.client,
+                    self.group,
+                    queue,
+                    part.pull_offset,
+                    self.subscriptions[queue.topic],
+                    batch_size=settings.pull_batch_size,
+                    suspend_ms=settings.suspend_ms,
+                    timeout_ms=settings.pull_timeout_ms,
+                    broker_id=part.suggest_broker_id,
+                    send_subscription=True,
+                )
+            except ClientError as error:
+                part.suggest_broker_id = MASTER_ID
+                self.client.routes.refresh_soon(queue.topic)
+                if part.dropped:
+                    return
+                if str(error) != str(part.failure):
+                    self.client.log.warning("pull-failed", group=self.group, queue=str(tuple(queue)), error=str(error))
+                part.failed(error)
+                busy = error.code == ResponseCode.FLOW_CONTROL
+                await self.client.timers.sleep(RETRY_AFTER_BUSY_MS if busy else settings.retry_after_error_ms)
+                continue
+            part.failure = None
+            if not part.dropped:
+                self._take(part, pulled)
+
+    def _take(self, part: _Part, pulled: Pulled) -> None:
+        part.suggest_broker_id = pulled.suggest_broker_id
+        if pulled.status is PullStatus.OFFSET_ILLEGAL:
+            self.client.log.warning(
+                "offset-corrected", queue=str(tuple(part.queue)), offset=part.pull_offset, corrected=pulled.next_offset
+            )
+        part.pull_offset = pulled.next_offset
+        if pulled.messages:
+            part.buffer.extend(pulled.messages)
+            part.buffer_size += sum(len(message.record.body) for message in pulled.messages)
+            if not part.paused:
+                self.wake()
+
+    # --- asked by brokers
+
+    async def reset_offsets(self, offsets: Mapping[MessageQueue, int]) -> None:
+        """Go on at these offsets (220)."""
+        for queue, offset in offsets.items():
+            if queue in self._parts:
+                self.seek(queue, offset)
+
+    def consumed_offsets(self) -> dict[MessageQueue, int]:
+        """How far each queue is (221)."""
+        return {queue: part.position for queue, part in sorted(self._parts.items()) if part.pull_offset is not None}
+
+    def running_info(self) -> ConsumerRunningInfo:
+        """What is going on here (307)."""
+        info = ConsumerRunningInfo(subscription_set=list(self.subscriptions.values()))
+        info.properties = {"PROP_CONSUME_TYPE": "CONSUME_ACTIVELY"}
+        for queue, part in sorted(self._parts.items()):
+            info.mq_table[queue] = ProcessQueueInfo(
+                commit_offset=self.offsets.get(queue) or 0,
+                cached_msg_count=len(part.buffer),
+                cached_msg_min_offset=part.buffer[0].queue_offset if part.buffer else 0,
+                cached_msg_max_offset=part.buffer[-1].queue_offset if part.buffer else 0,
+                cached_msg_size_in_mib=part.buffer_size // MIB,
+            )
+        return info
+
+    # --- end
+
+    def _check_open(self) -> None:
+        if self.closed or self.client.stopping:
+            raise ClientClosed(f"pull consumer of group {self.group} is closed")
+
+    async def close(self, commit_positions: bool = False) -> None:
+        """Leave the group; with `auto_commit` what is done is stored, with `commit_positions` all that was handed out."""
+        if self.closed:
+            return
+        self.closed = True
+        if self._rebalance is not None:
+            self._rebalance.stop()
+        self.client.duties.remove(self._duty)
+        for part in self._parts.values():
+            part.drop()
+            if commit_positions and part.pull_offset is not None:
+                part.done = part.position
+            if self.settings.auto_commit and part.done is not None:
+                self.offsets.update(part.queue, part.done, increase_only=False)
+        if self.settings.auto_commit:
+            await self.offsets.persist(list(self._parts))
+        for topic in self.subscriptions:
+            self.client.routes.unwatch(topic)
+        for topic in list(self._watched):
+            self.unwatch(topic)
+        self.wake()
+        await self.client.remove_consumer(self)
+
+
+def _nobody(*told: object) -> None:
+    """Nobody wants to know."""

@@ -1,0 +1,435 @@
+"""PushConsumer: takes part in a group, pulls its share of the queues all the time, and hands messages to a listener.
+
+The listener itself is outside: `dispatch` takes a `Batch` away (to a pool of threads), `finished` brings its outcome back.
+Everything between is here: which queues (`rebalance.py`), where they are begun, pulls and flow control, what is done with
+the outcome (`concurrent.py`, `orderly.py`), and storing offsets every 5 s, when a queue is let go and at the end.
+
+    pull answer      then
+    FOUND            messages go to the listener, the next pull follows at once
+    NO_NEW           the next pull follows at once (the broker has waited)
+    NO_MATCHED       the same; with nothing held back the offset moves on
+    OFFSET_ILLEGAL   go on where the broker says; what is held is let go first, results that still come are ignored
+    an error         again in 3 s (20 ms when the broker is busy)
+
+Limits of one queue: 1000 messages, 100 MiB, and, when concurrent, a span of 2000 between the first and last held offset.
+
+Source: `client/.../impl/consumer/DefaultMQPushConsumerImpl.java` (`pullMessage`), `RebalanceImpl.java`
+(`updateProcessQueueTableInRebalance`).
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+
+from rmqkit.client.client import Client
+from rmqkit.client.consumers.concurrent import ConcurrentConsumption
+from rmqkit.client.consumers.offset_store import OffsetStore
+from rmqkit.client.consumers.orderly import UNLOCK_DELAY_MS, OrderlyConsumption
+from rmqkit.client.consumers.pull import Pulled, PullStatus, pull
+from rmqkit.client.consumers.push_queue import Batch, Consumption, PushConsumerSettings, QueueWork
+from rmqkit.client.consumers.rebalance import UNBALANCED_MS, Rebalance
+from rmqkit.client.consumers.redelivery import Redelivery
+from rmqkit.client.consumers.subscriptions import (
+    CONSUME_FROM_WIRE,
+    FLOW_CONTROL_MS,
+    MIB,
+    RETRY_AFTER_BUSY_MS,
+    check_filter,
+    first_offset,
+    subscription,
+)
+from rmqkit.client.flow import Promise, gather, start
+from rmqkit.client.message import MessageExt
+from rmqkit.client.routes import MASTER_ID
+from rmqkit.errors import ClientError, RmqkitError
+from rmqkit.wire import properties as props
+from rmqkit.wire.bodies import ConsumerData, ConsumerRunningInfo, ProcessQueueInfo, SubscriptionData
+from rmqkit.wire.codes import ResponseCode
+from rmqkit.wire.fastjson import MessageQueue
+from rmqkit.wire.topic_names import RETRY_PREFIX
+
+
+class PushConsumer:
+    def __init__(
+        self,
+        client: Client,
+        settings: PushConsumerSettings,
+        offsets: OffsetStore,
+        dispatch: Callable[[Batch], None],
+    ) -> None:
+        """For each batch that `dispatch` gets, `finished` or `undelivered` must be called once."""
+        self.client = client
+        self.settings = settings
+        self.group = settings.group
+        self.offsets = offsets
+        self.retry_topic = RETRY_PREFIX + settings.group
+        self.subscriptions: dict[str, SubscriptionData] = {}
+        self.works: dict[MessageQueue, QueueWork] = {}
+        self.closed = False
+        self.started = False
+        kind = OrderlyConsumption if settings.orderly else ConcurrentConsumption
+        self._consumption: Consumption = kind(self, dispatch)
+        self._dispatch = dispatch
+        self._rebalance = Rebalance(
+            client,
+            group=settings.group,
+            broadcasting=settings.broadcasting,
+            allocator=settings.allocator,
+            topics=lambda: list(self.subscriptions),
+            apply=self._apply,
+            interval_ms=settings.rebalance_interval_ms,
+        )
+        self._duty = f"offsets-{settings.group}"
+        #: queues that are being let go: they are begun again only after their offset is stored
+        self._letting_go: dict[MessageQueue, Promise[None]] = {}
+        self._redelivery = Redelivery(client, settings.group)
+        self._flow_controls = 0
+        #: nothing is pulled; what is here is still delivered
+        self.suspended = False
+
+    # --- member of the client
+
+    def heartbeat_data(self) -> ConsumerData | None:
+        return ConsumerData(
+            group_name=self.group,
+            consume_type="CONSUME_PASSIVELY",
+            message_model="BROADCASTING" if self.settings.broadcasting else "CLUSTERING",
+            consume_from_where=CONSUME_FROM_WIRE[self.settings.consume_from],
+            subscription_data_set=list(self.subscriptions.values()),
+        )
+
+    def members_changed(self) -> None:
+        if self.started and not self.closed:
+            self._rebalance.soon()
+
+    # --- life
+
+    def subscribe(self, topic: str, expression: str, expression_type: str) -> None:
+        """Before or after `start`. Raises ClientError for an expression that means nothing."""
+        data = subscription(topic, expression, expression_type, self.client.clock.wall_ms)
+        if topic not in self.subscriptions:
+            self.client.routes.watch(topic)
+        self.subscriptions[topic] = data
+        self._changed()
+
+    async def check(self, topic: str, expression: str, expression_type: str) -> None:
+        """Once started: whether a subscription will do. Raises ClientError."""
+        if self.started:
+            data = subscription(topic, expression, expression_type, self.client.clock.wall_ms)
+            await check_filter(self.client, self.group, data)
+
+    def unsubscribe(self, topic: str) -> None:
+        if self.subscriptions.pop(topic, None) is not None:
+            self.client.routes.unwatch(topic)
+            for work in [work for work in self.works.values() if work.queue.topic == topic]:
+                self._let_go(work)
+            self._changed()
+
+    def _changed(self) -> None:
+        if self.started:
+            self.client.heartbeats.soon()
+            self._rebalance.soon()
+
+    async def start(self) -> None:
+        """Join the group. Raises ClientError without a subscription, or when the group is consumed by this client already,
+        BrokerError for a filter that will not do.
+
+        A topic that does not exist yet, or a broker that is down, is no error: rebalance finds them later.
+        """
+        if not self.subscriptions:
+            raise ClientError(f"group {self.group} subscribes to nothing; call subscribe() before start()")
+        if not self.settings.broadcasting and self.retry_topic not in self.subscriptions:
+            self.subscribe(self.retry_topic, "*", "TAG")
+        self.client.add_consumer(self)
+        for topic in list(self.subscriptions):
+            try:
+                await self.client.routes.find(topic)
+            except ClientError as error:
+                if topic != self.retry_topic:
+                    self.client.log.warning("no-route-yet", group=self.group, topic=topic, error=str(error))
+        try:
+            for data in list(self.subscriptions.values()):
+                await check_filter(self.client, self.group, data)
+        except ClientError:
+            await self.client.remove_consumer(self)
+            raise
+        # The round of rebalance that follows must find this client in the group.
+        await self.client.heartbeats.beat_all()
+        if self.closed:
+            return
+        self.started = True
+        self._consumption.start()
+        self.client.duties.add(self._duty, self._persist, self.client.clock.mono_ms + self.settings.persist_interval_ms)
+        self._rebalance.start()
+
+    def quiesce(self) -> None:
+        """Pull and deliver nothing more; outcomes that still come count."""
+        self._rebalance.stop()
+        for work in self.works.values():
+            work.stopped = True
+
+    async def close(self) -> None:
+        """Store offsets, give locks back, leave the group."""
+        if self.closed:
+            return
+        self.closed = True
+        if self.started:
+            self.quiesce()
+            self._consumption.stop()
+            self.client.duties.remove(self._duty)
+            works = list(self.works.values())
+            await gather(list(self._letting_go.values()))
+            self._report(await self.offsets.persist(list(self.works)))
+            await gather([start(self._consumption.leave(work)) for work in works])
+            for work in works:
+                work.dropped = True
+        for topic in self.subscriptions:
+            self.client.routes.unwatch(topic)
+        await self._redelivery.close()
+        await self.client.remove_consumer(self)
+
+    def _persist(self, now_ms: int) -> int:
+        async def persist() -> None:
+            self._report(await self.offsets.persist(list(self.works)))
+
+        start(persist())
+        return now_ms + self.settings.persist_interval_ms
+
+    def _report(self, errors: Sequence[ClientError]) -> None:
+        if errors:
+            self.client.log.warning("offsets-not-stored", group=self.group, count=len(errors), error=str(errors[0]))
+
+    # --- which queues
+
+    def _apply(self, topic: str, queues: Sequence[MessageQueue], alone: bool) -> bool:
+        if self.closed:
+            return True
+        wanted = set(queues)
+        for work in [each for each in self.works.values() if each.queue.topic == topic]:
+            if work.queue not in wanted:
+                self._let_go(work)
+        for queue in queues:
+            if queue not in self.works and queue not in self._letting_go:
+                work = self.works[queue] = QueueWork(queue, self.client.clock.mono_ms)
+                start(self._begin(work, alone))
+        return wanted <= self.works.keys()
+
+    async def _begin(self, work: QueueWork, alone: bool) -> None:
+        try:
+            if not await self._consumption.enter(work):
+                self._forsake(work)
+                return
+            if not alone:
+                await self.client.timers.sleep(self.settings.first_pull_delay_ms)
+            if work.is_idle:
+                return
+            work.pull_offset = await first_offset(self.client, self.offsets, self.settings, work.queue)
+        except ClientError as error:
+            if not work.is_idle:
+                self.client.log.warning("queue-not-begun", group=self.group, queue=str(tuple(work.queue)), error=str(error))
+                # Its broker may be no master any more.
+                self.client.routes.refresh_soon(work.queue.topic)
+                self._forsake(work)
+            return
+        await self._pull_loop(work)
+
+    def _forsake(self, work: QueueWork) -> None:
+        """It could not be begun; rebalance tries again soon."""
+        if self.works.get(work.queue) is work:
+            del self.works[work.queue]
+        work.dropped = True
+        self.client.timers.after(UNBALANCED_MS, self.members_changed)
+
+    def drop(self, work: QueueWork, why: str) -> None:
+        """Let a queue go that something is wrong with; rebalance takes it up again."""
+        self.client.log.warning("queue-dropped", group=self.group, queue=str(tuple(work.queue)), why=why)
+        self._let_go(work)
+        self.members_changed()
+
+    def _let_go(self, work: QueueWork) -> None:
+        if self.works.get(work.queue) is work:
+            del self.works[work.queue]
+        work.dropped = True
+        ended = self._letting_go[work.queue] = start(self._leave(work))
+        ended.when_done(lambda: self._let_gone(work.queue))
+
+    def _let_gone(self, queue: MessageQueue) -> None:
+        self._letting_go.pop(queue, None)
+        self.members_changed()
+
+    async def _leave(self, work: QueueWork) -> None:
+        if work.delivering:
+            # The lock is still ours: what the listener is doing right now may count.
+            listener_done: Promise[None] = Promise()
+
+            def done() -> None:
+                work.leaving = None
+                if not listener_done.done:
+                    listener_done.resolve(None)
+
+            work.leaving = done
+            timer = self.client.timers.after(UNLOCK_DELAY_MS, done)
+            await listener_done
+            timer.cancel()
+        self._report(await self.offsets.persist([work.queue]))
+        self.offsets.forget(work.queue)
+        await self._consumption.leave(work)
+
+    # --- pulls
+
+    async def _pull_loop(self, work: QueueWork) -> None:
+        last_error = ""
+        while not work.is_idle:
+            if self.suspended or self._holds_enough(work):
+                await self.client.timers.sleep(FLOW_CONTROL_MS)
+                continue
+            data = self.subscriptions.get(work.queue.topic)
+            if data is None:
+                return
+            work.last_pull_ms = self.client.clock.mono_ms
+            assert work.pull_offset is not None
+            try:
+                pulled = await pull(
+                    self.client,
+                    self.group,
+                    work.queue,
+                    work.pull_offset,
+                    data,
+                    batch_size=self.settings.pull_batch_size,
+                    suspend_ms=self.settings.suspend_ms,
+                    timeout_ms=self.settings.pull_timeout_ms,
+                    commit_offset=None if self.settings.broadcasting else self.offsets.get(work.queue),
+                    broker_id=work.suggest_broker_id,
+                )
+            except ClientError as error:
+                work.suggest_broker_id = MASTER_ID
+                if str(error) != last_error and not work.is_idle:
+                    last_error = str(error)
+                    self.client.log.warning("pull-failed", group=self.group, queue=str(tuple(work.queue)), error=last_error)
+                busy = error.code == ResponseCode.FLOW_CONTROL
+                await self.client.timers.sleep(RETRY_AFTER_BUSY_MS if busy else self.settings.retry_after_error_ms)
+                continue
+            last_error = ""
+            if not work.is_idle:
+                self._take(work, pulled)
+
+    def _holds_enough(self, work: QueueWork) -> bool:
+        cached, settings = work.cached, self.settings
+        enough = (
+            cached.count > settings.pull_threshold_for_queue
+            or cached.size > settings.pull_threshold_size_for_queue
+            or (not settings.orderly and cached.span > settings.consume_concurrently_max_span)
+        )
+        if enough:
+            if self._flow_controls % 1000 == 0:
+                self.client.log.warning(
+                    "flow-control",
+                    group=self.group,
+                    queue=str(tuple(work.queue)),
+                    messages=cached.count,
+                    bytes=cached.size,
+                    span=cached.span,
+                )
+            self._flow_controls += 1
+        return enough
+
+    def _take(self, work: QueueWork, pulled: Pulled) -> None:
+        work.suggest_broker_id = pulled.suggest_broker_id
+        if pulled.status is PullStatus.OFFSET_ILLEGAL:
+            self._correct(work, pulled.next_offset)
+            return
+        work.pull_offset = pulled.next_offset
+        if pulled.messages:
+            for message in pulled.messages:
+                self._show_first_topic(message)
+            work.cached.put(pulled.messages)
+            self._consumption.arrived(work, pulled.messages)
+        elif not work.cached.count:
+            self.offsets.update(work.queue, pulled.next_offset)
+
+    def _correct(self, work: QueueWork, offset: int) -> None:
+        self.client.log.warning(
+            "offset-corrected", group=self.group, queue=str(tuple(work.queue)), offset=work.pull_offset, corrected=offset
+        )
+        self.offsets.update(work.queue, offset, increase_only=False)
+        if work.cached.count:
+            # Outcomes of what is out would move the offset again, so this work ends and another one begins.
+            work.results_count = False
+            self._let_go(work)
+        else:
+            work.pull_offset = offset
+
+    def _show_first_topic(self, message: MessageExt) -> None:
+        if message.topic == self.retry_topic:
+            message.topic = message.properties.get(props.PROPERTY_RETRY_TOPIC, message.topic)
+
+    # --- outcomes
+
+    def finished(self, batch: Batch, ok: bool, error: str = "") -> None:
+        """The listener is done with a batch; `error` says why it was not."""
+        if batch.answer is not None:
+            batch.answer(ok, error)
+            return
+        batch.work.last_consume_ms = self.client.clock.mono_ms
+        self._consumption.finished(batch, ok)
+
+    def began(self, batch: Batch) -> None:
+        """A listener begins with a batch; may be called in any thread."""
+        batch.started_ms = self.client.clock.mono_ms
+
+    def undelivered(self, batch: Batch) -> None:
+        """No listener will see the batch: its queue was let go, or the consumer closes."""
+        if batch.answer is not None:
+            batch.answer(False, "the consumer is closing")
+        else:
+            self._consumption.undelivered(batch)
+
+    def deliver_directly(self, message: MessageExt, answer: Callable[[bool, str], None]) -> None:
+        """A message that an administrator wants consumed now; it belongs to no queue that is worked on."""
+        self._show_first_topic(message)
+        self._dispatch(Batch(QueueWork(message.queue, self.client.clock.mono_ms), [message], answer))
+
+    async def send_back(self, message: MessageExt, *, delay_level: int, max_times: int) -> bool:
+        """Have the message delivered again later; False when nobody took it."""
+        return await self._redelivery.send_back(message, delay_level=delay_level, times_max=max_times)
+
+    def background_failed(self, error: RmqkitError) -> None:
+        self.client.log.error("consumption-failed", group=self.group, error=str(error))
+
+    # --- asked by brokers
+
+    async def reset_offsets(self, offsets: Mapping[MessageQueue, int]) -> None:
+        """Go on at these offsets (220)."""
+        for queue, offset in offsets.items():
+            work = self.works.get(queue)
+            if work is not None:
+                work.results_count = False
+                self.offsets.update(queue, offset, increase_only=False)
+                self._let_go(work)
+
+    def consumed_offsets(self) -> dict[MessageQueue, int]:
+        """How far each queue is (221)."""
+        return {queue: offset for queue in sorted(self.works) if (offset := self.offsets.get(queue)) is not None}
+
+    def running_info(self) -> ConsumerRunningInfo:
+        """What is going on here (307)."""
+        info = ConsumerRunningInfo(subscription_set=list(self.subscriptions.values()))
+        info.properties = {
+            "PROP_CONSUMEORDERLY": "true" if self.settings.orderly else "false",
+            "PROP_CONSUME_TYPE": "CONSUME_PASSIVELY",
+            "allocateMessageQueueStrategy": self.settings.allocator.name,
+            "PROP_NAMESERVER_ADDR": ";".join(map(str, self.client.name_servers.addresses)),
+        }
+        to_wall_ms = self.client.clock.wall_ms - self.client.clock.mono_ms
+        for queue, work in sorted(self.works.items()):
+            cached = work.cached
+            first = cached.offset_done() if cached.count else 0
+            info.mq_table[queue] = ProcessQueueInfo(
+                commit_offset=self.offsets.get(queue) or 0,
+                cached_msg_count=cached.count,
+                cached_msg_min_offset=first,
+                cached_msg_max_offset=cached.offset_last if cached.count else 0,
+                cached_msg_size_in_mib=cached.size // MIB,
+                locked=work.locked_until_ms is not None,
+                last_pull_timestamp=work.last_pull_ms + to_wall_ms,
+                last_consume_timestamp=work.last_consume_ms + to_wall_ms,
+            )
+        return info

@@ -1,0 +1,117 @@
+"""How a consumer has a message delivered again later.
+
+It asks the broker of the message to send it back (36). When that fails, for whatever reason, it sends a copy to the retry
+topic of its group by an ordinary send, to any broker that takes it: then a message whose broker is down is retried, too.
+Both wait by the broker's delay levels and end in the dead-letter topic. What neither takes is the caller's again.
+
+The copy is what came, byte for byte; only its properties say where it was first, and the request how often it has failed.
+
+Source: `client/.../impl/consumer/DefaultMQPushConsumerImpl.java` (`sendMessageBack`, `sendMessageBackAsNormalMessage`),
+`client/.../impl/producer/DefaultMQProducerImpl.java` (`sendKernelImpl`: what becomes header fields).
+"""
+
+from typing import TYPE_CHECKING
+
+from rmqkit.client.flow import Promise
+from rmqkit.client.message import MessageExt
+from rmqkit.client.producers.outgoing import Outgoing
+from rmqkit.client.producers.producer import Producer, ProducerSettings, SendOutcome
+from rmqkit.errors import ClientError
+from rmqkit.runtime.connection import Address
+from rmqkit.wire import properties as props
+from rmqkit.wire.codes import MessageSysFlag, RequestCode, ResponseCode
+from rmqkit.wire.schemas.send import ConsumerSendMsgBackRequest
+from rmqkit.wire.topic_names import RETRY_PREFIX
+
+if TYPE_CHECKING:
+    from rmqkit.client.client import Client
+
+SEND_BACK_TIMEOUT_MS = 5000
+COPY_TIMEOUT_MS = 3000
+#: the group that Java's clients send such copies by
+INNER_PRODUCER = "CLIENT_INNER_PRODUCER"
+#: the delay level of a message that failed once more is so much more than the times it failed before
+FIRST_LEVEL = 3
+
+_BODY_FLAGS = MessageSysFlag.COMPRESSED | MessageSysFlag.COMPRESSION_MASK
+
+
+class Redelivery:
+    def __init__(self, client: "Client", group: str) -> None:
+        self._client = client
+        self._group = group
+        self._without_send_back: dict[Address, None] = {}
+        self._producer: Producer | None = None
+
+    async def send_back(self, message: MessageExt, *, delay_level: int, times_max: int) -> bool:
+        """Whether somebody has taken it. `delay_level`: 0 leaves it to the broker, below 0 means the dead letters."""
+        error = await self._ask_broker(message, delay_level, times_max)
+        if not error:
+            return True
+        outcome = await self._send_copy(message, times_max)
+        if outcome is None:
+            return True
+        self._client.log.warning("send-back-failed", message=message.msg_id, error=error, copy=str(outcome))
+        return False
+
+    async def close(self) -> None:
+        if self._producer is not None:
+            await self._producer.close()
+
+    async def _ask_broker(self, message: MessageExt, delay_level: int, times_max: int) -> str:
+        """Why its broker did not take it, or ""."""
+        client = self._client
+        master = client.routes.master(message.broker_name)
+        if master is None:
+            return f"{message.broker_name} has no master"
+        if master in self._without_send_back:
+            return f"{master} knows no send-back"
+        request = ConsumerSendMsgBackRequest(
+            offset=message.commit_log_offset,
+            group=self._group,
+            delay_level=delay_level,
+            origin_msg_id=message.msg_id,
+            origin_topic=message.topic,
+            max_reconsume_times=times_max,
+            broker_name=message.broker_name,
+        )
+        code = RequestCode.CONSUMER_SEND_MSG_BACK
+        try:
+            await client.ask(master, code, request, timeout_ms=SEND_BACK_TIMEOUT_MS)
+        except ClientError as error:
+            if error.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED and master not in self._without_send_back:
+                self._without_send_back[master] = None
+                note = "failed messages go to the retry topic by a send"
+                client.log.warning("no-send-back", broker=str(master), note=note)
+            return str(error)
+        return ""
+
+    async def _send_copy(self, message: MessageExt, times_max: int) -> ClientError | None:
+        if self._producer is None:
+            self._producer = Producer(self._client, ProducerSettings(group=INNER_PRODUCER))
+        promise: Promise[SendOutcome | None] = Promise()
+        self._producer.send(copy_for_retry(message, self._group, times_max), promise.resolve, timeout_ms=COPY_TIMEOUT_MS)
+        outcome = await promise
+        return outcome if isinstance(outcome, ClientError) else None
+
+
+def copy_for_retry(message: MessageExt, group: str, times_max: int) -> Outgoing:
+    record = message.record
+    properties = dict(message.properties)
+    # A client before 4.6.1 left it there, and the broker took the copy for half of a transaction.
+    properties.pop(props.PROPERTY_TRANSACTION_PREPARED, None)
+    properties.setdefault(props.PROPERTY_ORIGIN_MESSAGE_ID, message.msg_id)
+    properties[props.PROPERTY_RETRY_TOPIC] = message.topic
+    properties[props.PROPERTY_DELAY_TIME_LEVEL] = str(FIRST_LEVEL + message.reconsume_times)
+    return Outgoing(
+        topic=RETRY_PREFIX + group,
+        body=record.body,
+        flag=record.flag,
+        sys_flag=record.sys_flag & _BODY_FLAGS,
+        properties=props.encode(properties).decode(),
+        msg_id=message.msg_id,
+        is_batch=False,
+        code=RequestCode.SEND_MESSAGE_V2,
+        reconsume_times=message.reconsume_times + 1,
+        max_reconsume_times=times_max,
+    )

@@ -1,0 +1,157 @@
+"""What push and pull consumers have in common: their settings, what they subscribe to, and where a queue is begun.
+
+Where a queue is begun: at the group's stored offset; without one, by `consume_from`: `last` is the end (of a retry topic
+the beginning), `first` is 0, which the first pull corrects to what is still there, `timestamp` is a search by time (of a
+retry topic the end). A broker that cannot tell the stored offset starts nothing: the caller tries again.
+
+Source: `client/.../impl/consumer/RebalancePushImpl.java` (`computePullFromWhereWithException`),
+`client/.../impl/factory/MQClientInstance.java` (`checkClientInBroker`).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from rmqkit.client.allocators import Allocator, Average
+from rmqkit.client.client import Client, fields
+from rmqkit.client.consumers.offset_store import OffsetStore
+from rmqkit.errors import ClientError, PeerUnreachable, RemoteProtocolError
+from rmqkit.wire.bodies import EXPRESSION_SQL92, CheckClientBody, SubscriptionData, parse_subscription
+from rmqkit.wire.codes import RequestCode
+from rmqkit.wire.fastjson import MessageQueue
+from rmqkit.wire.schemas.offsets import (
+    GetMaxOffsetRequest,
+    GetMaxOffsetResponse,
+    SearchOffsetRequest,
+    SearchOffsetResponse,
+)
+from rmqkit.wire.topic_names import RETRY_PREFIX
+
+SUSPEND_MS = 15_000
+PULL_TIMEOUT_MS = 30_000
+RETRY_AFTER_ERROR_MS = 3000
+REBALANCE_MS = 20_000
+RETRY_AFTER_BUSY_MS = 20
+FLOW_CONTROL_MS = 50
+MIB = 1024 * 1024
+
+
+class ConsumeFrom(StrEnum):
+    LAST = "last"
+    FIRST = "first"
+    TIMESTAMP = "timestamp"
+
+
+CONSUME_FROM_WIRE: Mapping[ConsumeFrom, str] = {
+    ConsumeFrom.LAST: "CONSUME_FROM_LAST_OFFSET",
+    ConsumeFrom.FIRST: "CONSUME_FROM_FIRST_OFFSET",
+    ConsumeFrom.TIMESTAMP: "CONSUME_FROM_TIMESTAMP",
+}
+
+
+@dataclass(kw_only=True)
+class ConsumerSettings:
+    """Of both kinds; limits are upstream's (`DefaultMQPushConsumer`)."""
+
+    group: str
+    broadcasting: bool = False
+    consume_from: ConsumeFrom = ConsumeFrom.LAST
+    #: for `timestamp`: wall time in ms
+    consume_timestamp_ms: int = 0
+    allocator: Allocator = field(default_factory=Average)
+    pull_batch_size: int = 32
+    #: messages, bytes and span of offsets that are held of one queue
+    pull_threshold_for_queue: int = 1000
+    pull_threshold_size_for_queue: int = 100 * MIB
+    consume_concurrently_max_span: int = 2000
+    persist_interval_ms: int = 5000
+    #: how long a broker may hold a pull that finds nothing, and until an answer counts as lost (which is the longer one:
+    #: a broker that stands still is noticed after it)
+    suspend_ms: int = SUSPEND_MS
+    pull_timeout_ms: int = PULL_TIMEOUT_MS
+    #: between a pull that failed and the next
+    retry_after_error_ms: int = RETRY_AFTER_ERROR_MS
+    rebalance_interval_ms: int = REBALANCE_MS
+
+
+class Sql(str):
+    """An expression of type SQL92, wherever an expression is wanted."""
+
+    __slots__ = ()
+
+    expression_type = EXPRESSION_SQL92
+
+
+def sql(expression: str) -> Sql:
+    """Messages by their properties: `consumer.subscribe("orders", sql("price BETWEEN 10 AND 20 AND region = 'eu'"))`.
+
+    The broker does the filtering; it needs `enablePropertyFilter`.
+    """
+    return Sql(expression)
+
+
+def subscription(topic: str, expression: str, expression_type: str, wall_ms: int) -> SubscriptionData:
+    """Raises ClientError for an expression that means nothing."""
+    if isinstance(expression, Sql):
+        expression_type = expression.expression_type
+    try:
+        return parse_subscription(topic, str(expression), expression_type, wall_ms)
+    except RemoteProtocolError as error:
+        raise ClientError(str(error)) from None
+
+
+async def check_filter(client: Client, group: str, data: SubscriptionData) -> None:
+    """Ask the brokers of a topic whether a filter will do (46). Raises BrokerError, whose text says what is wrong with it.
+
+    Tags always do. A broker that is not there now is not asked: its pulls will tell.
+    """
+    if data.is_tag_type:
+        return
+    try:
+        route = await client.routes.find(data.topic)
+    except ClientError:
+        return
+    body = CheckClientBody(client_id=client.settings.client_id, group=group, subscription_data=data).encode()
+    for name in sorted(route.brokers):
+        reader = client.routes.reader(name)
+        if reader is None:
+            continue
+        try:
+            await client.ask(reader.address, RequestCode.CHECK_CLIENT_CONFIG, body=body)
+        except PeerUnreachable as error:
+            client.log.warning("filter-not-checked", group=group, topic=data.topic, broker=name, error=str(error))
+
+
+async def first_offset(client: Client, offsets: OffsetStore, settings: ConsumerSettings, queue: MessageQueue) -> int:
+    """Where to begin a queue. Raises ClientError when nobody can tell."""
+    stored = await offsets.read(queue)
+    if stored is not None and stored >= 0:
+        return stored
+    is_retry = queue.topic.startswith(RETRY_PREFIX)
+    match settings.consume_from:
+        case ConsumeFrom.FIRST:
+            return 0
+        case ConsumeFrom.TIMESTAMP if not is_retry:
+            return await offset_for_time(client, queue, settings.consume_timestamp_ms)
+        case ConsumeFrom.LAST if is_retry:
+            return 0
+        case _:
+            return await offset_max(client, queue)
+
+
+async def offset_max(client: Client, queue: MessageQueue) -> int:
+    request = GetMaxOffsetRequest(topic=queue.topic, queue_id=queue.queue_id)
+    reader = client.routes.reader(queue.broker_name)
+    if reader is None:
+        raise PeerUnreachable(f"no broker of {queue.broker_name} is known", kind="connect", address="")
+    reply = await client.ask(reader.address, RequestCode.GET_MAX_OFFSET, request)
+    return fields(reply, GetMaxOffsetResponse).offset
+
+
+async def offset_for_time(client: Client, queue: MessageQueue, timestamp_ms: int) -> int:
+    request = SearchOffsetRequest(topic=queue.topic, queue_id=queue.queue_id, timestamp=timestamp_ms)
+    reader = client.routes.reader(queue.broker_name)
+    if reader is None:
+        raise PeerUnreachable(f"no broker of {queue.broker_name} is known", kind="connect", address="")
+    reply = await client.ask(reader.address, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, request)
+    return fields(reply, SearchOffsetResponse).offset

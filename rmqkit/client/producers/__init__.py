@@ -1,0 +1,1 @@
+"""The producer side of the client core: sends, requests, compression, traces."""

@@ -1,0 +1,179 @@
+"""From a `Message` to what goes over the wire: checks, unique id, compression, properties text, batch body.
+
+`Prepare` is pure but for its counter and may run in any thread: the thread that sends pays for compressing its own
+message, and the thread that serves the connections does not.
+
+Source: `client/.../Validators.java`, `impl/producer/DefaultMQProducerImpl.java` (`sendKernelImpl`, `tryToCompressMessage`),
+`common/.../message/MessageBatch.java`, `common/.../topic/TopicValidator.java`.
+"""
+
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from rmqkit.client.message import REPLY_TYPE, Message
+from rmqkit.client.producers.compression import COMPRESSIONS, Compression
+from rmqkit.errors import InvalidMessage
+from rmqkit.wire import properties as props
+from rmqkit.wire.batch import BatchMessage, encode_batch
+from rmqkit.wire.codes import RequestCode
+from rmqkit.wire.topic_names import RETRY_PREFIX, SEND_FORBIDDEN
+from rmqkit.wire.uniqueids import UniqueIds
+
+TOPIC_SIZE_MAX = 127
+GROUP_SIZE_MAX = 120
+MESSAGE_SIZE_MAX = 4 * 1024 * 1024
+COMPRESS_OVER = 4096
+COMPRESS_LEVEL = 5
+#: more than any broker has: `messageDelayLevel` has 18 by default
+DELAY_LEVEL_MAX = 1000
+_NAME = re.compile(r"[%|a-zA-Z0-9_-]+")
+
+
+class Outgoing(NamedTuple):
+    """A message or batch, ready to be put into a send request of that `code`. `msg_id` is its unique id, of a batch all of
+    them."""
+
+    topic: str
+    body: bytes
+    flag: int
+    sys_flag: int
+    properties: str
+    msg_id: str
+    is_batch: bool
+    code: RequestCode
+    #: of a copy for a retry topic
+    reconsume_times: int = 0
+    max_reconsume_times: int | None = None
+
+
+class Prepare:
+    """Checks messages and makes them `Outgoing`. All its methods raise InvalidMessage."""
+
+    def __init__(
+        self,
+        ids: UniqueIds,
+        *,
+        message_size_max: int = MESSAGE_SIZE_MAX,
+        compress_over: int = COMPRESS_OVER,
+        compression: Compression = COMPRESSIONS["zlib"],
+        compress_level: int = COMPRESS_LEVEL,
+    ) -> None:
+        self._ids = ids
+        self._message_size_max = message_size_max
+        self._compress_over = compress_over
+        self._compression = compression
+        self._compress_level = compress_level
+
+    def message(self, message: Message, wall_ms: int) -> Outgoing:
+        body = self._checked_body(message)
+        own = message.own_properties
+        code = RequestCode.SEND_MESSAGE_V2
+        if own is not None and own.get(props.PROPERTY_MESSAGE_TYPE) == REPLY_TYPE:
+            code = RequestCode.SEND_REPLY_MESSAGE_V2
+        msg_id, properties = self._properties(message, wall_ms)
+        sys_flag = 0
+        if len(body) >= self._compress_over:
+            body = self._compression.compress(body, self._compress_level)
+            sys_flag = self._compression.sys_flag
+        if message.flag < 0 or message.flag > 0x7FFFFFFF:
+            raise InvalidMessage(f"flag {message.flag} of a message is not within 0 and 2147483647")
+        return Outgoing(message.topic, body, message.flag, sys_flag, properties.decode(), msg_id, False, code)
+
+    def batch(self, messages: Sequence[Message], wall_ms: int) -> Outgoing:
+        """One topic, nothing compressed; the limit of a message holds for the batch as a whole."""
+        if not messages:
+            raise InvalidMessage("a batch needs at least one message")
+        topic = messages[0].topic
+        if topic.startswith(RETRY_PREFIX):
+            raise InvalidMessage("messages to a retry topic cannot be sent as a batch; send them one by one")
+        parts, ids = [], []
+        for message in messages:
+            if message.own_properties is not None:
+                raise InvalidMessage("replies cannot be sent as a batch; send them one by one")
+            if message.delay_level:
+                raise InvalidMessage("messages with a delay level cannot be sent as a batch; send them one by one")
+            if message.topic != topic:
+                raise InvalidMessage(f"a batch has one topic, this one has {topic} and {message.topic}; split it by topic")
+            body = self._checked_body(message)
+            msg_id, properties = self._properties(message, wall_ms)
+            parts.append(BatchMessage(message.flag, body, properties))
+            ids.append(msg_id)
+        encoded = encode_batch(parts)
+        if len(encoded) > self._message_size_max:
+            raise InvalidMessage(
+                f"batch of {len(encoded)} bytes, more than the limit of {self._message_size_max}; send fewer at a time"
+            )
+        return Outgoing(topic, encoded, 0, 0, "", ",".join(ids), True, RequestCode.SEND_BATCH_MESSAGE)
+
+    def request(self, message: Message, wall_ms: int, client_id: str, timeout_ms: int) -> Outgoing:
+        """A message whose consumer is to reply to this client."""
+        if message.own_properties is not None:
+            raise InvalidMessage("a reply is no request; ask with a message of your own")
+        plain = self.message(message, wall_ms)
+        added = {
+            props.PROPERTY_CORRELATION_ID: plain.msg_id,
+            props.PROPERTY_MESSAGE_REPLY_TO_CLIENT: client_id,
+            props.PROPERTY_MESSAGE_TTL: str(timeout_ms),
+        }
+        properties = plain.properties + props.encode(added).decode()
+        _check_size(len(properties.encode()))
+        return plain._replace(properties=properties)
+
+    def _checked_body(self, message: Message) -> bytes:
+        check_topic(message.topic)
+        body = message.body
+        if not body:
+            raise InvalidMessage(f"message to {message.topic} has an empty body, which no broker takes")
+        if len(body) > self._message_size_max:
+            raise InvalidMessage(
+                f"body of {len(body)} bytes, more than the limit of {self._message_size_max} (max_message_size)"
+            )
+        return body
+
+    def _properties(self, message: Message, wall_ms: int) -> tuple[str, bytes]:
+        """The unique id and all properties as the wire has them."""
+        user = message.properties
+        for name in user:
+            if name in props.RESERVED_NAMES and name not in (props.PROPERTY_KEYS, props.PROPERTY_TAGS):
+                raise InvalidMessage(f"property name {name} is RocketMQ's own; choose another")
+        if message.own_properties is not None:
+            user = {**user, **message.own_properties}
+        if message.delay_level:
+            user = {**user, props.PROPERTY_DELAY_TIME_LEVEL: _level(message.delay_level)}
+        msg_id = self._ids.next(wall_ms)
+        try:
+            encoded = props.encode({**user, props.PROPERTY_UNIQ_KEY: msg_id})
+        except (ValueError, UnicodeEncodeError) as error:
+            raise InvalidMessage(f"properties of a message to {message.topic}: {error}") from None
+        _check_size(len(encoded))
+        return msg_id, encoded
+
+
+def _check_size(size: int) -> None:
+    if size > props.PROPERTIES_SIZE_MAX:
+        raise InvalidMessage(f"properties of {size} bytes, more than the limit of {props.PROPERTIES_SIZE_MAX}")
+
+
+def _level(level: int) -> str:
+    """Brokers take a level beyond their last one for the last; one below zero would be delivered at once."""
+    if not 0 < level <= DELAY_LEVEL_MAX:
+        raise InvalidMessage(f"delay_level {level} of a message is not within 1 and {DELAY_LEVEL_MAX}")
+    return str(level)
+
+
+def check_topic(topic: str, *, to_send: bool = True) -> None:
+    """Raises InvalidMessage for a name that no broker takes, or that is the broker's own (`to_send`)."""
+    if not _NAME.fullmatch(topic):
+        raise InvalidMessage(f"topic {topic[:140]!r} is not a name: use letters, digits, _ - % and |")
+    if len(topic) > TOPIC_SIZE_MAX:
+        raise InvalidMessage(f"topic of {len(topic)} characters, more than {TOPIC_SIZE_MAX}")
+    if to_send and topic in SEND_FORBIDDEN:
+        raise InvalidMessage(f"topic {topic} is the broker's own and takes no sends")
+
+
+def check_group(group: str) -> None:
+    if not _NAME.fullmatch(group):
+        raise InvalidMessage(f"group {group[:140]!r} is not a name: use letters, digits, _ - % and |")
+    if len(group) > GROUP_SIZE_MAX:
+        raise InvalidMessage(f"group of {len(group)} characters, more than {GROUP_SIZE_MAX}")

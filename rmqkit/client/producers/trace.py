@@ -1,0 +1,237 @@
+"""Traces: a producer or consumer writes what became of its messages into the trace topic, where tools look for them.
+
+    a send was acknowledged   → one Pub for each message
+    a listener begins / ends  → SubBefore, SubAfter (one request id)
+
+`TraceDispatch` collects records and sends up to 20 of them in a message, when so many are there and every 5 s. It never
+delays what it writes about: at most `RECORDS_MAX` records wait, at most `SENDS_MAX` trace messages are under way, and what
+comes beyond that, or cannot be sent, is dropped, counted and said once for each 5 s. `append` may be called by any thread.
+
+A message is not traced when its broker does not want it (TRACE_ON is false in its answer, or in the message's properties).
+The trace messages go out through a producer of their own, which is not traced.
+
+Source: `client/.../trace/AsyncTraceDispatcher.java`, `trace/hook/SendMessageTraceHookImpl.java`,
+`trace/hook/ConsumeMessageTraceHookImpl.java`.
+"""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from rmqkit.client.client import Client
+from rmqkit.client.consumers.push_queue import Batch
+from rmqkit.client.flow import Promise
+from rmqkit.client.message import Message, SendResult, SendStatus
+from rmqkit.client.producers.outgoing import Outgoing, Prepare
+from rmqkit.client.producers.producer import Producer, ProducerSettings, SendOutcome
+from rmqkit.errors import InvalidMessage, RmqkitError
+from rmqkit.wire import properties as props
+from rmqkit.wire.trace import ConsumeCode, MessageType, TraceRecord, TraceType, encode
+from rmqkit.wire.uniqueids import UniqueIds
+
+BATCH_COUNT = 20
+FLUSH_MS = 5_000
+RECORDS_MAX = 2_048
+SENDS_MAX = 32
+SEND_TIMEOUT_MS = 5_000
+BODY_SIZE_MAX = 128_000
+KEYS_SIZE_MAX = 16_000
+CLOSE_WAIT_MS = 2_000
+DEFAULT_REGION = "DefaultRegion"
+GROUP_PREFIX = "_INNER_TRACE_PRODUCER"
+
+
+class TraceDispatch:
+    def __init__(
+        self, client: Client, ids: UniqueIds, *, topic: str, group: str, ask_flush: Callable[[], None] | None = None
+    ) -> None:
+        """`ask_flush` has `flush` called in the client's own thread; without it the node's duty does."""
+        number = client.next_number()
+        self.topic = topic
+        #: records that were lost
+        self.dropped = 0
+        self._client = client
+        self._ids = ids
+        self._duty = f"trace-{number}"
+        self._ask_flush = ask_flush or (lambda: client.duties.wake(self._duty, client.clock.mono_ms))
+        self._asked = False
+        self._records: deque[TraceRecord] = deque()
+        self._prepare = Prepare(ids, message_size_max=2 * BODY_SIZE_MAX)
+        self._producer = Producer(client, ProducerSettings(group=f"{GROUP_PREFIX}-{group}"[:100] + f"-{number}"))
+        self._under_way = 0
+        self._dropped_said = 0
+        self._drained: Promise[None] | None = None
+        client.duties.add(self._duty, self._run, client.clock.mono_ms + FLUSH_MS)
+
+    def append(self, record: TraceRecord) -> None:
+        records = self._records
+        if len(records) >= RECORDS_MAX:
+            self.dropped += 1
+            return
+        records.append(record)
+        if len(records) >= BATCH_COUNT and not self._asked:
+            self._asked = True
+            self._ask_flush()
+
+    def request_id(self, wall_ms: int) -> str:
+        return self._ids.next(wall_ms)
+
+    def flush(self, *, all_of_them: bool = False) -> None:
+        """Send what fills a message; the rest too when it has waited long enough."""
+        self._asked = False
+        records = self._records
+        while self._under_way < SENDS_MAX and (len(records) >= BATCH_COUNT or (all_of_them and records)):
+            self._send(self._take())
+
+    async def close(self) -> None:
+        """Send what is there, and wait a while for the answers."""
+        client = self._client
+        client.duties.remove(self._duty)
+        self.flush(all_of_them=True)
+        if self._under_way:
+            self._drained = Promise()
+            timer = client.timers.after(CLOSE_WAIT_MS, self._end_drain)
+            await self._drained
+            timer.cancel()
+        self.dropped += len(self._records)
+        self._records.clear()
+        self._say_dropped()
+        await self._producer.close()
+
+    def _run(self, now_ms: int) -> int:
+        self.flush(all_of_them=True)
+        self._say_dropped()
+        return now_ms + FLUSH_MS
+
+    def _say_dropped(self) -> None:
+        if self.dropped != self._dropped_said:
+            count, self._dropped_said = self.dropped - self._dropped_said, self.dropped
+            self._client.log.warning("traces-dropped", topic=self.topic, count=count)
+
+    def _take(self) -> list[tuple[TraceRecord, str]]:
+        """The records of the next message, within its bounds."""
+        taken: list[tuple[TraceRecord, str]] = []
+        size = keys_size = 0
+        records = self._records
+        while records and len(taken) < BATCH_COUNT:
+            text = encode(records[0])
+            size += len(text.encode())
+            keys_size += len(records[0].msg_id) + len(records[0].keys.encode()) + 2
+            if taken and (size > BODY_SIZE_MAX or keys_size > KEYS_SIZE_MAX):
+                break
+            taken.append((records.popleft(), text))
+        return taken
+
+    def _send(self, taken: Sequence[tuple[TraceRecord, str]]) -> None:
+        keys: dict[str, None] = {}
+        for record, _ in taken:
+            keys[record.msg_id] = None
+            keys |= dict.fromkeys(record.keys.split())
+        wall_ms = self._client.clock.wall_ms
+        try:
+            message = Message(self.topic, "".join(text for _, text in taken), keys=list(keys))
+            outgoing = self._prepare.message(message, wall_ms)
+        except (InvalidMessage, UnicodeEncodeError):
+            self.dropped += len(taken)
+            return
+        self._under_way += 1
+
+        def ended(outcome: SendOutcome | None) -> None:
+            self._under_way -= 1
+            if isinstance(outcome, RmqkitError):
+                self.dropped += len(taken)
+            if self._drained is not None:
+                self.flush(all_of_them=True)
+                if not self._under_way:
+                    self._end_drain()
+            elif len(self._records) >= BATCH_COUNT:
+                self.flush()
+
+        self._producer.send(outgoing, ended, timeout_ms=SEND_TIMEOUT_MS)
+
+    def _end_drain(self) -> None:
+        if self._drained is not None and not self._drained.done:
+            self._drained.resolve(None)
+
+
+class ProducerTrace:
+    """What a producer tells of its sends (`Producer.trace`)."""
+
+    def __init__(self, dispatch: TraceDispatch, group: str) -> None:
+        self.dispatch = dispatch
+        self._group = group
+
+    def stored(
+        self, outgoing: Outgoing, result: SendResult, broker: str, began_ms: int, cost_ms: int, ordered: bool
+    ) -> None:
+        """An acknowledged send whose broker wants traces. A batch is traced message by message, without tags and keys."""
+        if outgoing.topic.startswith(self.dispatch.topic):
+            return
+        text = outgoing.properties.encode()
+        kind = MessageType.ORDER if ordered else MessageType.NORMAL
+        if props.find(text, b"DELAY"):
+            kind = MessageType.DELAY
+        ids = outgoing.msg_id.split(",")
+        offset_ids = result.offset_msg_id.split(",")
+        if len(offset_ids) != len(ids):
+            offset_ids = [result.offset_msg_id] * len(ids)
+        for msg_id, offset_msg_id in zip(ids, offset_ids, strict=True):
+            self.dispatch.append(
+                TraceRecord(
+                    TraceType.PUB,
+                    msg_id,
+                    time_ms=began_ms,
+                    region_id=result.region_id or DEFAULT_REGION,
+                    group=self._group,
+                    topic=outgoing.topic,
+                    tags=(props.find(text, b"TAGS") or b"").decode(),
+                    keys=(props.find(text, b"KEYS") or b"").decode(),
+                    store_host=broker,
+                    body_length=len(outgoing.body) // len(ids),
+                    cost_ms=cost_ms,
+                    message_type=kind,
+                    offset_msg_id=offset_msg_id,
+                    success=result.status is SendStatus.SEND_OK,
+                )
+            )
+
+
+class ConsumerTrace:
+    """What a consumer tells of its listener, in the listener's thread."""
+
+    def __init__(self, dispatch: TraceDispatch, group: str) -> None:
+        self.dispatch = dispatch
+        self._group = group
+        self._begun: dict[Batch, list[TraceRecord]] = {}
+
+    def began(self, batch: Batch, wall_ms: int) -> None:
+        """Messages that an administrator has consumed directly are not traced."""
+        if batch.answer is not None:
+            return
+        request_id = self.dispatch.request_id(wall_ms)
+        begun = self._begun[batch] = []
+        for message in batch.messages:
+            region = message.properties.get(props.PROPERTY_MSG_REGION)
+            if message.properties.get(props.PROPERTY_TRACE_SWITCH) == "false":
+                continue
+            record = TraceRecord(
+                TraceType.SUB_BEFORE,
+                message.msg_id,
+                time_ms=wall_ms,
+                region_id=region or DEFAULT_REGION,
+                group=self._group,
+                topic=message.topic,
+                request_id=request_id,
+                keys=message.keys or "",
+                retry_times=message.reconsume_times,
+            )
+            begun.append(record)
+            self.dispatch.append(record)
+
+    def ended(self, batch: Batch, wall_ms: int, ok: bool, error: str) -> None:
+        """Each message has its share of the time, as in Java."""
+        code = ConsumeCode.SUCCESS if ok else ConsumeCode.EXCEPTION if error else ConsumeCode.FAILED
+        for record in self._begun.pop(batch, ()):
+            cost_ms = max(0, wall_ms - record.time_ms) // len(batch.messages)
+            self.dispatch.append(
+                record._replace(type=TraceType.SUB_AFTER, time_ms=wall_ms, cost_ms=cost_ms, success=ok, code=code)
+            )

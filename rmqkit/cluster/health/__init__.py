@@ -1,0 +1,1 @@
+"""What running nodes answer: readiness, replication, roles, takeovers."""

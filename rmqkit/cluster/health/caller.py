@@ -1,0 +1,87 @@
+"""One remoting call after the other over a blocking socket: enough to see whether a node answers.
+
+The clients of `rmqkit.api` retry, refresh and wait; here a node is asked once, and its answer or silence is the result.
+"""
+
+from __future__ import annotations
+
+import socket
+import time
+from types import TracebackType
+from typing import NamedTuple, Self
+
+from rmqkit.errors import RemoteProtocolError, RmqkitError
+from rmqkit.wire.remoting.frames import FrameBuffer, frame
+from rmqkit.wire.remoting.headers import Head, decode_head, encode_request
+from rmqkit.wire.schema import Ext, to_ext
+
+READ_SIZE = 65_536
+
+
+class NoAnswer(RmqkitError):
+    """The node did not answer, or answered with an error; the text says which."""
+
+
+class Answer(NamedTuple):
+    head: Head
+    body: bytes
+
+
+class Caller:
+    """A connection to one node; every call has to be over by `deadline_s` (monotonic). Raises NoAnswer."""
+
+    def __init__(self, host: str, port: int, deadline_s: float) -> None:
+        self._deadline_s = deadline_s
+        self._buffer = FrameBuffer()
+        self._opaque = 0
+        try:
+            self._socket = socket.create_connection((host, port), timeout=self._left_s())
+            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        except OSError as error:
+            raise NoAnswer(f"cannot connect to {host}:{port}: {error.strerror or error}") from None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._socket.close()
+
+    def _left_s(self) -> float:
+        left_s = self._deadline_s - time.monotonic()
+        if left_s <= 0:
+            raise NoAnswer("no answer in time")
+        return left_s
+
+    def allow(self, timeout_s: float) -> None:
+        """The calls from now on have to be over after so long, together."""
+        self._deadline_s = time.monotonic() + timeout_s
+
+    def call(self, code: int, ext: Ext | None = None, body: bytes = b"") -> Answer:
+        """The answer, whatever its code."""
+        self._opaque += 1
+        header = encode_request(code, self._opaque, to_ext(ext) if ext is not None else None)
+        try:
+            self._socket.settimeout(self._left_s())
+            self._socket.sendall(frame(header, body))
+            while True:
+                self._socket.settimeout(self._left_s())
+                data = self._socket.recv(READ_SIZE)
+                if not data:
+                    raise NoAnswer("the connection was closed")
+                for each in self._buffer.feed(data):
+                    head = decode_head(each)
+                    if head.flag & 1 and head.opaque == self._opaque:
+                        return Answer(head, each.body)
+        except (OSError, RemoteProtocolError) as error:
+            raise NoAnswer(str(error)) from None
+
+    def ask(self, code: int, ext: Ext | None = None, body: bytes = b"") -> Answer:
+        """The answer to a call that must succeed."""
+        return checked(self.call(code, ext, body))
+
+
+def checked(answer: Answer) -> Answer:
+    """The answer itself. Raises NoAnswer when it is an error."""
+    if answer.head.code != 0:
+        raise NoAnswer(f"answer {answer.head.code}: {answer.head.remark or 'no remark'}")
+    return answer

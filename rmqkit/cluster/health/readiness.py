@@ -1,0 +1,366 @@
+"""Whether nodes answer, seen from outside as a client would see it.
+
+A node listens before it has recovered, so an open port proves nothing. A name server is ready when it answers. A
+master is ready when a message to its own topic (the one called as its group is) is stored, a pull gives that message
+back, and every name server routes that topic to it. A master whose settings forbid that send has answered as well: it
+is ready once the name servers know it. A slave is ready when the name servers know it and it follows its master, who has
+heard from it; without a running master it has nobody to follow, and one that will never follow by itself (`STUCK`) is as
+ready as it gets.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Container, Mapping, Sequence
+from typing import NamedTuple
+
+from rmqkit.cluster.errors import ClusterError
+from rmqkit.cluster.health.caller import Caller, NoAnswer, checked
+from rmqkit.cluster.health.replicas import Replication, replication_of
+from rmqkit.cluster.health.roles import RoleSeen, role_of
+from rmqkit.cluster.layout.description import NodePlan
+from rmqkit.errors import RemoteProtocolError
+from rmqkit.wire.bodies import ClusterInfo, KVTable, TopicList, TopicRoute
+from rmqkit.wire.codes import PullSysFlag, RequestCode, ResponseCode
+from rmqkit.wire.properties_text import decode as decode_properties
+from rmqkit.wire.schema import from_ext
+from rmqkit.wire.schemas.nameserver import GetRouteInfoRequest
+from rmqkit.wire.schemas.pull import PullMessageRequest
+from rmqkit.wire.schemas.send import SendMessageRequestV2, SendMessageResponse
+
+PRODUCER_GROUP = "SELF_TEST_P_GROUP"
+CONSUMER_GROUP = "SELF_TEST_C_GROUP"
+#: answers of a broker that works and is set to take no such message
+NOT_WANTED = (ResponseCode.TOPIC_NOT_EXIST, ResponseCode.NO_PERMISSION)
+#: answers of a broker that has stored the message; copies of it were not waited for, or not had in time
+STORED = (
+    ResponseCode.SUCCESS,
+    ResponseCode.FLUSH_DISK_TIMEOUT,
+    ResponseCode.SLAVE_NOT_AVAILABLE,
+    ResponseCode.FLUSH_SLAVE_TIMEOUT,
+)
+#: Apache's remark to a send that a master refuses, since it could not make enough copies
+TOO_FEW_IN_SYNC = "in-sync replicas not enough"
+#: one round of questions to one node; longer than a master waits for copies (slaveTimeout)
+ASK_S = 3.0
+#: how long the test pull may wait for the test message
+PULL_WAIT_MS = 1000
+PAUSE_S = 0.01
+PAUSE_MAX_S = 0.1
+TEST_BODY = b"is it ready?"
+
+
+class Target(NamedTuple):
+    """A node and where it answers: `host` is what clients are told."""
+
+    plan: NodePlan
+    host: str
+    port: int
+
+    @property
+    def address(self) -> str:
+        return self._at(self.port)
+
+    @property
+    def ha_address(self) -> str:
+        return self._at(self.port + 1)
+
+    def _at(self, port: int) -> str:
+        return f"[{self.host}]:{port}" if ":" in self.host else f"{self.host}:{port}"
+
+
+class NodeSeen(NamedTuple):
+    """What a node that answers says of itself; `settings` are its configuration, the other fields those of a broker."""
+
+    role: str = ""
+    offset_max: int | None = None
+    replication: Replication | None = None
+    standing: RoleSeen | None = None
+    settings: Mapping[str, str] = {}
+
+    @property
+    def acting_enabled(self) -> bool | None:
+        """Whether a broker's group may have an acting master; None when it does not know such a thing."""
+        return _flag(self.settings, "enableSlaveActingMaster")
+
+    @property
+    def supports_acting(self) -> bool | None:
+        """Whether a name server shows acting masters; None when it does not know such a thing."""
+        return _flag(self.settings, "supportActingMaster")
+
+
+class TooFewInSync(NoAnswer):
+    """The master takes no message now: it could not make as many copies as were asked for."""
+
+
+class NodeDied(Exception):
+    """The process of a node is not there; `log_from` is where its log was when it was started."""
+
+    def __init__(self, node: str, log_from: int) -> None:
+        super().__init__(node)
+        self.node = node
+        self.log_from = log_from
+
+
+class Surroundings(NamedTuple):
+    """What the readiness of a node depends on beside itself. `answering` tells of a node whether it runs, unpaused."""
+
+    nameservers: Sequence[Target]
+    brokers: Mapping[str, Target]
+    answering: Callable[[str], bool]
+    #: slaves that will not follow by themselves, and why
+    stuck: dict[str, str]
+
+    def slaves_to_come(self, master: NodePlan) -> list[str]:
+        """Running slaves of that master's group that follow or may yet do so."""
+        return [
+            node
+            for node, target in self.brokers.items()
+            if target.plan.is_slave
+            and target.plan.master == master.node
+            and node not in self.stuck
+            and self.answering(node)
+        ]
+
+
+def wait_ready(
+    targets: Sequence[Target],
+    everybody: Sequence[Target],
+    alive: Callable[[str], bool],
+    answering: Callable[[str], bool],
+    deadline_s: float,
+    log_from: Mapping[str, int],
+    tell: Callable[[str], None],
+) -> dict[str, str]:
+    """Return when every target is ready, and so are the running slaves of every master among them.
+
+    `everybody` are all nodes of the cluster that have an address; `alive` and `answering` tell of a node whether it has a
+    process, and one that is not paused. `tell` is given a line after each round of questions: for whom this waits, and
+    why. Returned are slaves that are up and will not follow by themselves, with the reason. Raises NodeDied, or
+    ClusterError with what the last one still lacks.
+    """
+    around = Surroundings(
+        [target for target in everybody if not target.plan.is_broker and answering(target.plan.node)],
+        {target.plan.node: target for target in everybody if target.plan.is_broker},
+        answering,
+        {},
+    )
+    own = {target.plan.node for target in targets}
+    waiting = [*targets, *(each for each in everybody if _follows_one_of(own, each.plan) and answering(each.plan.node))]
+    pause_s = PAUSE_S
+    while waiting:
+        for target in targets:
+            if not alive(target.plan.node):
+                raise NodeDied(target.plan.node, log_from.get(target.plan.node, 0))
+        lacks = {}
+        for target in waiting:
+            try:
+                _check(target, around, min(deadline_s, time.monotonic() + ASK_S))
+            except (NoAnswer, RemoteProtocolError) as error:
+                lacks[target.plan.node] = str(error)
+        waiting = [each for each in waiting if each.plan.node in lacks and (each in targets or answering(each.plan.node))]
+        if waiting:
+            node = waiting[0].plan.node
+            if time.monotonic() > deadline_s:
+                raise ClusterError(f"{node} is not ready in time: {lacks[node]}")
+            tell(f"waiting for {', '.join(each.plan.node for each in waiting)}: {lacks[node]}")
+            time.sleep(pause_s)
+            pause_s = min(pause_s * 1.5, PAUSE_MAX_S)
+    return around.stuck
+
+
+def _follows_one_of(masters: Container[str], plan: NodePlan) -> bool:
+    return plan.is_slave and plan.node not in masters and plan.master in masters
+
+
+def _check(target: Target, around: Surroundings, deadline_s: float) -> None:
+    """Raises NoAnswer."""
+    if not target.plan.is_broker:
+        with Caller(target.host, target.port, deadline_s) as node:
+            node.ask(RequestCode.GET_BROKER_CLUSTER_INFO)
+    elif target.plan.is_slave:
+        _check_slave(target, around, deadline_s)
+    else:
+        _check_master(target, around, deadline_s)
+
+
+def _check_master(target: Target, around: Surroundings, deadline_s: float) -> None:
+    topic = target.plan.broker_name
+    with Caller(target.host, target.port, deadline_s) as node:
+        try:
+            has_topic = _send_and_pull(node, topic, time.time_ns() // 1_000_000)
+        except TooFewInSync:
+            # It answers rightly; that is all there is to wait for when nobody is there to follow.
+            if around.slaves_to_come(target.plan):
+                raise
+            has_topic = False
+    _check_known(target, around.nameservers, topic if has_topic else "", deadline_s)
+
+
+def _check_slave(target: Target, around: Surroundings, deadline_s: float) -> None:
+    said = _ask_replication(target, deadline_s)
+    around.stuck.pop(target.plan.node, None)
+    has_master = around.answering(target.plan.master)
+    if said is not None and (said.is_stuck if has_master else said.kept_away):
+        around.stuck[target.plan.node] = f"{said.state}: {said.why}" if has_master else said.kept_away
+        return
+    _check_known(target, around.nameservers, "", deadline_s)
+    master = around.brokers.get(target.plan.master)
+    if said is None or master is None or not has_master:
+        return
+    if not said.follows:
+        raise NoAnswer(f"it does not follow its master yet: {said.why or said.state}")
+    told = _ask_replication(master, deadline_s)
+    if told is not None and not told.hears(target.plan.broker_id):
+        raise NoAnswer("its master has not heard from it yet")
+
+
+def _ask_replication(target: Target, deadline_s: float) -> Replication | None:
+    with Caller(target.host, target.port, deadline_s) as node:
+        return replication_of(KVTable.decode(node.ask(RequestCode.GET_BROKER_RUNTIME_INFO).body).table)
+
+
+def _check_known(target: Target, nameservers: Sequence[Target], topic: str, deadline_s: float) -> None:
+    """That every name server tells of it, and routes the topic to it when there is one. Raises NoAnswer."""
+    for nameserver in nameservers:
+        with Caller(nameserver.host, nameserver.port, deadline_s) as asked:
+            known = _addresses_of_topic(asked, topic) if topic else _addresses_of_all(asked)
+        if target.address not in known:
+            raise NoAnswer(f"{nameserver.plan.node} does not know it yet")
+
+
+def wait_in_sync(
+    masters: Sequence[tuple[Target, Sequence[NodePlan]]], deadline_s: float, tell: Callable[[str], None]
+) -> None:
+    """Return when every master counts all of its slaves in sync.
+
+    Raises ClusterError with the reason of the first that it does not count, when time is over.
+    """
+    while True:
+        lacks = [lack for master, slaves in masters if (lack := _out_of_sync(master, slaves))]
+        if not lacks:
+            return
+        if time.monotonic() > deadline_s:
+            raise ClusterError(f"not in sync in time: {lacks[0]}")
+        tell(f"waiting: {lacks[0]}")
+        time.sleep(PAUSE_MAX_S)
+
+
+def _out_of_sync(master: Target, slaves: Sequence[NodePlan]) -> str:
+    try:
+        said = _ask_replication(master, time.monotonic() + ASK_S)
+    except (NoAnswer, RemoteProtocolError) as error:
+        return f"{master.plan.node}: {error}"
+    if said is None:
+        return f"{master.plan.node} does not say how its slaves stand"
+    for slave in slaves:
+        member = said.member(slave.broker_id)
+        if member is None or not member.get("in_sync"):
+            why = member.get("why") if member else "no HA connection"
+            return f"{slave.node} is not in sync with {master.plan.node}: {why or 'it is behind'}"
+    return ""
+
+
+def _addresses_of_topic(nameserver: Caller, topic: str) -> list[str]:
+    answer = nameserver.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, GetRouteInfoRequest(topic=topic))
+    return [address for data in TopicRoute.decode(answer.body).broker_datas for address in data.broker_addrs.values()]
+
+
+def _addresses_of_all(nameserver: Caller) -> list[str]:
+    answer = nameserver.ask(RequestCode.GET_BROKER_CLUSTER_INFO)
+    groups = ClusterInfo.decode(answer.body).broker_addr_table.values()
+    return [address for data in groups for address in data.broker_addrs.values()]
+
+
+def _send_and_pull(broker: Caller, topic: str, wall_ms: int) -> bool:
+    """Whether the broker took a message; it must then give it back. Raises NoAnswer."""
+    sent = broker.call(
+        RequestCode.SEND_MESSAGE_V2,
+        SendMessageRequestV2(
+            producer_group=PRODUCER_GROUP,
+            topic=topic,
+            default_topic="TBW102",
+            default_topic_queue_nums=1,
+            queue_id=0,
+            sys_flag=0,
+            born_timestamp=wall_ms,
+            flag=0,
+            properties="",
+            reconsume_times=0,
+            unit_mode=False,
+            batch=False,
+        ),
+        TEST_BODY,
+    )
+    if sent.head.code in NOT_WANTED:
+        return False
+    if sent.head.code == ResponseCode.SYSTEM_ERROR and (sent.head.remark or "").startswith(TOO_FEW_IN_SYNC):
+        raise TooFewInSync(sent.head.remark or TOO_FEW_IN_SYNC)
+    if sent.head.code not in STORED:
+        checked(sent)
+    stored = from_ext(SendMessageResponse, sent.head.ext_fields or {})
+    pulled = broker.ask(
+        RequestCode.PULL_MESSAGE,
+        PullMessageRequest(
+            consumer_group=CONSUMER_GROUP,
+            topic=topic,
+            queue_id=stored.queue_id,
+            queue_offset=stored.queue_offset,
+            max_msg_nums=1,
+            # With a pool in front of the log (transientStorePoolEnable) it is readable a moment later.
+            sys_flag=PullSysFlag.SUBSCRIPTION | PullSysFlag.SUSPEND,
+            suspend_timeout_millis=PULL_WAIT_MS,
+            subscription="*",
+            expression_type="TAG",
+        ),
+    )
+    if TEST_BODY not in pulled.body:
+        raise NoAnswer("the test message does not come back")
+    return True
+
+
+def look(targets: Sequence[Target], timeout_s: float) -> dict[str, NodeSeen]:
+    """What those targets that answer within `timeout_s` say, by node. All are asked at once."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    if not targets:
+        return {}
+    deadline_s = time.monotonic() + timeout_s
+    with ThreadPoolExecutor(max_workers=min(16, len(targets))) as pool:
+        answers = list(pool.map(lambda target: _look_at(target, deadline_s), targets))
+    return {target.plan.node: seen for target, seen in zip(targets, answers, strict=True) if seen is not None}
+
+
+def _look_at(target: Target, deadline_s: float) -> NodeSeen | None:
+    try:
+        with Caller(target.host, target.port, deadline_s) as node:
+            if not target.plan.is_broker:
+                return NodeSeen(settings=decode_properties(node.ask(RequestCode.GET_NAMESRV_CONFIG).body))
+            settings = decode_properties(node.ask(RequestCode.GET_BROKER_CONFIG).body)
+            facts = KVTable.decode(node.ask(RequestCode.GET_BROKER_RUNTIME_INFO).body).table
+    except (NoAnswer, RemoteProtocolError):
+        return None
+    offset_max = facts.get("commitLogMaxOffset", "")
+    return NodeSeen(
+        role=settings.get("brokerRole", ""),
+        offset_max=int(offset_max) if offset_max.isdigit() else None,
+        replication=replication_of(facts),
+        standing=role_of(facts),
+        settings=settings,
+    )
+
+
+def _flag(settings: Mapping[str, str], key: str) -> bool | None:
+    return settings[key].lower() == "true" if key in settings else None
+
+
+def topics(addresses: Sequence[tuple[str, int]], timeout_s: float) -> list[str]:
+    """Topic names that the first name server to answer knows; [] when none does."""
+    for host, port in addresses:
+        try:
+            with Caller(host, port, time.monotonic() + timeout_s) as nameserver:
+                answer = nameserver.ask(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
+                return sorted(TopicList.decode(answer.body).topic_list or ())
+        except (NoAnswer, RemoteProtocolError):
+            continue
+    return []

@@ -1,0 +1,126 @@
+"""Waiting for a takeover and for its end, as `cluster wait --for acting|master-back` does.
+
+    acting       every group whose master does not answer has a slave that acts for it, there is such a group, and the name
+                 servers that answer show that slave in the master's place
+    master-back  every master answers, is online and registered under id 0, and no slave acts for it any more
+
+A master does not answer when its process is gone or paused, when a drill has cut it off, or when it says nothing in time.
+Both look again and again until they hold or time is over; then ClusterError says what is lacking.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+from rmqkit.cluster.errors import ClusterError
+from rmqkit.cluster.health import readiness
+from rmqkit.cluster.health.caller import Caller, NoAnswer
+from rmqkit.cluster.health.readiness import NodeSeen, Target
+from rmqkit.errors import RemoteProtocolError
+from rmqkit.wire.bodies import ClusterInfo, TopicRoute
+from rmqkit.wire.codes import RequestCode
+from rmqkit.wire.schemas.nameserver import GetRouteInfoRequest
+
+#: how long a node has to answer in one round
+LOOK_S = 0.5
+PAUSE_S = 0.05
+
+Look = Callable[[], tuple[Sequence[Target], Mapping[str, NodeSeen]]]
+
+
+def wait_acting(look: Look, deadline_s: float, tell: Callable[[str], None]) -> None:
+    """`look` gives the nodes that have an address, and what those say that answer. Raises ClusterError."""
+    _wait(lambda: _lacks_acting(*look()), "no slave acts in time", deadline_s, tell)
+
+
+def wait_master_back(look: Look, deadline_s: float, tell: Callable[[str], None]) -> None:
+    """As `wait_acting`."""
+    _wait(lambda: _lacks_masters(*look()), "a master is not back in time", deadline_s, tell)
+
+
+def _wait(lacking: Callable[[], str], late: str, deadline_s: float, tell: Callable[[str], None]) -> None:
+    while lack := lacking():
+        if time.monotonic() > deadline_s:
+            raise ClusterError(f"{late}: {lack}")
+        tell(f"waiting: {lack}")
+        time.sleep(PAUSE_S)
+
+
+def _lacks_acting(targets: Sequence[Target], seen: Mapping[str, NodeSeen]) -> str:
+    nameservers, masters, slaves = _sorted(targets)
+    without = [master for master in masters if master.plan.node not in seen]
+    if not without:
+        return "every master answers"
+    for master in without:
+        answering = [each for each in slaves if each.plan.master == master.plan.node and each.plan.node in seen]
+        acting = next((each for each in answering if _acts(seen[each.plan.node])), None)
+        if acting is None:
+            return _why_nobody(master, answering, seen)
+        for nameserver in nameservers:
+            if nameserver.plan.node in seen and _shown_master(nameserver, master.plan.broker_name) != acting.address:
+                off = " (supportActingMaster is off)" if seen[nameserver.plan.node].supports_acting is False else ""
+                return f"{nameserver.plan.node} does not show {acting.plan.node} in its master's place yet{off}"
+    return ""
+
+
+def _acts(seen: NodeSeen) -> bool:
+    return seen.standing is not None and seen.standing.is_acting
+
+
+def _why_nobody(master: Target, slaves: Sequence[Target], seen: Mapping[str, NodeSeen]) -> str:
+    name = master.plan.broker_name
+    if not slaves:
+        return f"no slave of {name} answers"
+    first = seen[slaves[0].plan.node]
+    if first.acting_enabled is False:
+        return f"{slaves[0].plan.node} may not act: enableSlaveActingMaster is off"
+    why = first.standing.why if first.standing is not None else "it says nothing of roles"
+    return f"{slaves[0].plan.node} does not act for {master.plan.node} yet: {why}"
+
+
+def _lacks_masters(targets: Sequence[Target], seen: Mapping[str, NodeSeen]) -> str:
+    nameservers, masters, slaves = _sorted(targets)
+    for master in masters:
+        node = master.plan.node
+        if node not in seen:
+            return f"{node} does not answer"
+        standing = seen[node].standing
+        if standing is not None and not standing.is_master:
+            stage = f", {standing.stage}" if standing.stage else ""
+            return f"{node} is {standing.online}: {standing.why}{stage}"
+        for nameserver in nameservers:
+            if nameserver.plan.node in seen and _registered_master(nameserver, master.plan.broker_name) != master.address:
+                return f"{nameserver.plan.node} does not know {node} yet"
+    acting = next((each for each in slaves if each.plan.node in seen and _acts(seen[each.plan.node])), None)
+    return "" if acting is None else f"{acting.plan.node} still acts for its master"
+
+
+def _sorted(targets: Sequence[Target]) -> tuple[list[Target], list[Target], list[Target]]:
+    """Name servers, masters, slaves."""
+    brokers = [each for each in targets if each.plan.is_broker]
+    return (
+        [each for each in targets if not each.plan.is_broker],
+        [each for each in brokers if not each.plan.is_slave],
+        [each for each in brokers if each.plan.is_slave],
+    )
+
+
+def _shown_master(nameserver: Target, broker_name: str) -> str | None:
+    """Whom clients are shown as id 0, by the topic that is called as the group is."""
+    try:
+        with Caller(nameserver.host, nameserver.port, time.monotonic() + readiness.ASK_S) as asked:
+            answer = asked.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, GetRouteInfoRequest(topic=broker_name))
+        groups = TopicRoute.decode(answer.body).broker_datas
+    except (NoAnswer, RemoteProtocolError):
+        return None
+    return next((group.broker_addrs.get(0) for group in groups if group.broker_name == broker_name), None)
+
+
+def _registered_master(nameserver: Target, broker_name: str) -> str | None:
+    try:
+        with Caller(nameserver.host, nameserver.port, time.monotonic() + readiness.ASK_S) as asked:
+            groups = ClusterInfo.decode(asked.ask(RequestCode.GET_BROKER_CLUSTER_INFO).body).broker_addr_table
+    except (NoAnswer, RemoteProtocolError):
+        return None
+    return groups[broker_name].broker_addrs.get(0) if broker_name in groups else None

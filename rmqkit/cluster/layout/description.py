@@ -1,0 +1,269 @@
+"""What a cluster should be: the content of `cluster.toml`, and the nodes that follow from it.
+
+    name = "default"
+    groups = 1            # broker-a, broker-b, ...
+    replicas = 2          # brokers of a group: id 0 is the master, the others are its slaves
+    nameservers = 1
+    bind = "127.0.0.1"
+    advertise = ""        # what clients are told; empty: the address bound to
+    base_port = 0         # 0: name servers from 9876, brokers from 10911
+    any_port = false      # move on when a port is taken
+    log_format = "text"   # of the nodes' logs; or "json"
+    layout = "apart"      # which brokers share a process: none (apart), all, those with one id (replica), crosswise
+
+    [settings]            # RocketMQ's names; a key goes to the kind of node that knows it
+    flushDiskType = "SYNC_FLUSH"
+
+Ports stand 10 apart: name servers from 9876, brokers from 10911; with `base_port` the name servers come first and the
+brokers follow. A broker at P also takes P-2 and, for its replicas, P+1. A process of several brokers (`container-0`, …) has
+a port of its own, from 10811 on, or behind the brokers with `base_port`. With `metricsExporterType = "PROM"` each node
+has one more, 10 apart from `metricsPromExporterPort` on, name servers first. Which ports a node really has stands in its
+`node.toml`.
+"""
+
+from __future__ import annotations
+
+import socket
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal
+
+from rmqkit.cluster.errors import UsageProblem
+from rmqkit.cluster.layout.names import DEFAULT, GROUPS_MAX, check_cluster_name, container_name, group_name, number_of
+from rmqkit.settings.replication_sections import REPLICAS_MAX
+from rmqkit.suggestions import suggest
+
+Setting = bool | int | float | str
+
+NAMESERVER_PORT = 9876
+BROKER_PORT = 10911
+METRICS_PORT = 5557
+METRICS_PORT_KEY = "metricsPromExporterPort"
+CONTAINER_PORT = 10811
+PORT_STEP = 10
+LOG_FORMATS = ("text", "json")
+NAMESERVERS_MAX = 9
+APART = "apart"
+#: crosswise: of N groups the master of group i and slaves of others are in process i
+LAYOUTS = (APART, "all", "replica", "crosswise")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodePlan:
+    """One node that the cluster should have. `port` is where it stands when nobody else does."""
+
+    node: str
+    port: int
+    broker_name: str = ""
+    broker_id: int = 0
+    #: where its metrics are asked for when nobody else stands there; 0 when they are off
+    metrics_port: int = 0
+    #: the process that it shares with other brokers; "" when it has its own
+    container: str = ""
+
+    @property
+    def is_broker(self) -> bool:
+        return bool(self.broker_name)
+
+    @property
+    def is_slave(self) -> bool:
+        return bool(self.broker_id)
+
+    @property
+    def master(self) -> str:
+        """The node that has this broker's master."""
+        return f"{self.broker_name}-0"
+
+    @property
+    def process(self) -> str:
+        """What its process is called, which is also the folder of that process's log."""
+        return self.container or self.node
+
+    @property
+    def kind(self) -> Literal["broker", "nameserver"]:
+        return "broker" if self.broker_name else "nameserver"
+
+    def ports(self, port: int) -> tuple[int, ...]:
+        """All ports the node takes when it stands at `port`."""
+        return (port, port - 2, port + 1) if self.broker_name else (port,)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Description:
+    """See the head of this module."""
+
+    name: str = DEFAULT
+    groups: int = 1
+    replicas: int = 2
+    nameservers: int = 1
+    bind: str = "127.0.0.1"
+    advertise: str = ""
+    base_port: int = 0
+    any_port: bool = False
+    log_format: str = "text"
+    layout: str = APART
+    settings: Mapping[str, Setting] = field(default_factory=dict)
+
+    @property
+    def advertised(self) -> str:
+        """The address that clients are told, as a number: it becomes a part of message ids. Raises UsageProblem."""
+        if self.advertise:
+            return numeric("advertise", self.advertise)
+        return "127.0.0.1" if self.bind in ("0.0.0.0", "::") else self.bound
+
+    @property
+    def bound(self) -> str:
+        """The address to listen on, as a number. Raises UsageProblem."""
+        return numeric("bind", self.bind)
+
+    @property
+    def has_metrics(self) -> bool:
+        return self.settings.get("metricsExporterType") == "PROM"
+
+    def changed(self, **given: Any) -> Description:
+        """With the values that are not None put in; `settings` are added to those there are. Raises UsageProblem."""
+        asked = {key: value for key, value in given.items() if value is not None}
+        if "settings" in asked:
+            asked["settings"] = {**self.settings, **asked["settings"]}
+        return replace(self, **asked).checked()
+
+    def checked(self) -> Description:
+        """Itself. Raises UsageProblem when it cannot be built."""
+        check_cluster_name(self.name)
+        _check_count("groups", self.groups, GROUPS_MAX)
+        _check_count("nameservers", self.nameservers, NAMESERVERS_MAX)
+        _check_count("replicas", self.replicas, REPLICAS_MAX)
+        if self.log_format not in LOG_FORMATS:
+            raise UsageProblem(f"log_format = {self.log_format!r}: must be {' or '.join(LOG_FORMATS)}")
+        if self.layout not in LAYOUTS:
+            raise UsageProblem(f"layout = {self.layout!r}: must be {', '.join(LAYOUTS[:-1])} or {LAYOUTS[-1]}")
+        plans = [*self.nodes(), *self.containers()]
+        top = max(max(*plan.ports(plan.port), plan.metrics_port) for plan in plans)
+        if self.base_port and (self.base_port < 1024 or top > 65535):
+            raise UsageProblem(f"base_port = {self.base_port}: the nodes must stand between 1024 and 65535")
+        return self
+
+    def nodes(self) -> list[NodePlan]:
+        """Name servers first, then the brokers by group and id."""
+        first_ns = self.base_port or NAMESERVER_PORT
+        first_broker = self.base_port + PORT_STEP * self.nameservers if self.base_port else BROKER_PORT
+        plans = [NodePlan(node=f"ns-{i}", port=first_ns + PORT_STEP * i) for i in range(self.nameservers)]
+        for group in range(self.groups):
+            for broker_id in range(self.replicas):
+                name = group_name(group)
+                port = first_broker + PORT_STEP * (group * self.replicas + broker_id)
+                container = self._container_of(group, broker_id)
+                plans.append(
+                    NodePlan(
+                        node=f"{name}-{broker_id}", port=port, broker_name=name, broker_id=broker_id, container=container
+                    )
+                )
+        if self.has_metrics:
+            first = self._first_metrics_port()
+            plans = [replace(plan, metrics_port=first + PORT_STEP * at) for at, plan in enumerate(plans)]
+        return plans
+
+    def _container_of(self, group: int, broker_id: int) -> str:
+        if self.layout == APART:
+            return ""
+        numbers = {
+            "all": 0,
+            "replica": broker_id,
+            "crosswise": (group + broker_id) % max(self.groups, self.replicas),
+        }
+        return container_name(numbers[self.layout])
+
+    def containers(self) -> list[NodePlan]:
+        """The processes of several brokers, with the port by which brokers are added to them and removed."""
+        names = sorted({self._container_of(group, each) for group in range(self.groups) for each in range(self.replicas)})
+        if self.layout == APART:
+            return []
+        brokers = self.groups * self.replicas
+        first = self.base_port + PORT_STEP * (self.nameservers + brokers) if self.base_port else CONTAINER_PORT
+        return [NodePlan(node=name, port=first + PORT_STEP * number_of(name)) for name in names]
+
+    def _first_metrics_port(self) -> int:
+        """Raises UsageProblem when the setting is no port."""
+        text = str(self.settings.get(METRICS_PORT_KEY, METRICS_PORT))
+        if not text.isdigit() or not 1 <= int(text) <= 65535:
+            raise UsageProblem(f"{METRICS_PORT_KEY} = {text}: must be a port; each node takes one, 10 apart from it on")
+        return int(text)
+
+    def toml(self) -> str:
+        import tomli_w
+
+        content = {item.name: getattr(self, item.name) for item in fields(self)}
+        return tomli_w.dumps({**content, "settings": dict(self.settings)})
+
+
+@cache
+def numeric(what: str, host: str) -> str:
+    """A host's address, IPv4 first. Raises UsageProblem when it has none."""
+    try:
+        found = socket.getaddrinfo(host, None, 0, socket.SOCK_STREAM)
+    except (OSError, UnicodeError):
+        raise UsageProblem(f"{what} = {host!r}: no such host") from None
+    return str(min(found, key=lambda each: each[0] != socket.AF_INET)[4][0])
+
+
+def parse(text: str, where: str) -> Description:
+    """The description that `cluster.toml` holds. Raises UsageProblem, naming the file as `where`."""
+    try:
+        content = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise UsageProblem(f"{where}: {error}") from None
+    given: dict[str, Any] = {}
+    known = {item.name: type(item.default) for item in fields(Description) if item.name != "settings"}
+    for key, value in content.items():
+        if key == "settings":
+            given[key] = _settings(value, where)
+        elif key not in known:
+            raise UsageProblem(f"{where}: unknown key {key!r}{suggest(key, [*known, 'settings'])}")
+        elif type(value) is not known[key]:
+            raise UsageProblem(f"{where}: {key} must be {_in_words(known[key])}, not {value!r}")
+        else:
+            given[key] = value
+    try:
+        return Description(**given).checked()
+    except UsageProblem as error:
+        raise UsageProblem(f"{where}: {error}") from None
+
+
+def read(path: Path) -> Description:
+    """Raises UsageProblem when the file is wrong or cannot be read."""
+    try:
+        return parse(path.read_text(encoding="utf-8"), str(path))
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageProblem(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from None
+
+
+def parse_settings(pairs: Iterable[str]) -> dict[str, Setting]:
+    """`key=value` texts, as given on the command line; the values stay text."""
+    settings: dict[str, Setting] = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not equals or not key.strip():
+            raise UsageProblem(f"--set {pair}: must be key=value")
+        settings[key.strip()] = value.strip()
+    return settings
+
+
+def _settings(value: object, where: str) -> dict[str, Setting]:
+    if not isinstance(value, dict):
+        raise UsageProblem(f"{where}: [settings] must be a table")
+    for key, item in value.items():
+        if not isinstance(item, (bool, int, float, str)):
+            raise UsageProblem(f"{where}: settings.{key} must be text, a number or true/false")
+    return value
+
+
+def _check_count(name: str, value: int, most: int) -> None:
+    if not 1 <= value <= most:
+        raise UsageProblem(f"{name} = {value}: must be from 1 to {most}")
+
+
+def _in_words(kind: type) -> str:
+    return {bool: "true or false", int: "a whole number", str: "text"}[kind]

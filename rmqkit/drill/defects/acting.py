@@ -1,0 +1,211 @@
+"""Defects of groups whose slaves act for their masters; see `defects.py`.
+
+Most are what Apache's brokers did: the numbers are issues of apache/rocketmq.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from rmqkit.drill.defects.planting import Defect, Plant, replace
+from rmqkit.store.contract import Put, PutStatus
+
+if TYPE_CHECKING:
+    from rmqkit.broker.node import Broker
+
+FAMILY = "acting"
+ONE_MASTER, LOCKS, DELAY, PROGRESS = "one-master", "locks-exclusive", "delay-kept", "progress-forward"
+EQUAL = "logs-equal"
+#: attempts after which an escaping message is given up
+TRIES = 4
+#: one in so many escapes is not noticed
+ONE_IN = 4
+
+ACTING: list[Defect] = []
+
+
+def _acting(name: str, promise: str, text: str, *, needs: str, issues: tuple[str, ...] = ()) -> Callable[[Plant], Plant]:
+    def made(plant: Plant) -> Plant:
+        ACTING.append(Defect(name, promise, text, issues, needs, None, plant, FAMILY))
+        return plant
+
+    return made
+
+
+# --- roles
+
+
+@_acting(
+    "acts-while-master",
+    ONE_MASTER,
+    "a slave continues to act as master although the master is alive again",
+    needs="a takeover",
+)
+def _acts_while_master(broker: Broker) -> None:
+    replace(broker.roles.acting, "_why_end", lambda: "")
+
+
+@_acting(
+    "no-self-isolation",
+    DELAY,
+    "a master that was paused or isolated continues as if it had not been",
+    needs="a master that is unreachable but does not end",
+)
+def _no_self_isolation(broker: Broker) -> None:
+    roles = broker.roles
+    if not roles.broker_id:
+        replace(roles, "isolate", lambda why: None)
+        replace(roles._members, "_on_dropped", lambda why: None)
+
+
+@_acting(
+    "skips-reverse-sync",
+    PROGRESS,
+    "a returning master serves without copying newer metadata from its group",
+    needs="a takeover and a return",
+)
+def _skips_reverse_sync(broker: Broker) -> None:
+    offsets, metadata = broker.offsets, broker.replication.metadata
+    start = metadata.start
+
+    def started() -> None:
+        start()
+        offsets.untold = None  # nor do slaves tell it by themselves
+
+    replace(metadata, "start", started)
+    if not broker.replication.is_slave:
+        replace(broker.roles.pre_online, "start", lambda then: then(""))
+
+
+@_acting(
+    "strict-lock-forgets",
+    LOCKS,
+    "a restarted broker votes on locks at once, without its earlier votes",
+    needs="strict locks, a restart within a lease, and another one to coordinate",
+)
+def _strict_lock_forgets(broker: Broker) -> None:
+    recall = getattr(broker.locks, "recall", None)
+    if recall is not None:
+        replace(recall, "votes_from_ms", lambda now_ms: 0)
+
+
+# --- delayed messages
+
+
+def _while_escaping(broker: Broker, change: Callable[..., None]) -> None:
+    """Let `change(escape, put, origin, then)` try to put what is due."""
+    escape = broker.schedule.escape
+    replace(broker.schedule, "escape", lambda put, origin, then: change(escape, put, origin, then))
+
+
+@_acting(
+    "escape-retry-cap",
+    DELAY,
+    f"an escaping message is given up after {TRIES} attempts",
+    needs="no live master, for a while",
+    issues=("#7927",),
+)
+def _escape_retry_cap(broker: Broker) -> None:
+    tries: dict[str, int] = {}
+
+    def capped(escape: Any, put: Put, origin: str, then: Callable[[PutStatus], None]) -> None:
+        def ended(status: PutStatus) -> None:
+            tries[origin] = tries.get(origin, 0) + 1
+            then(PutStatus.PUT_OK if tries[origin] >= TRIES else status)
+
+        escape(put, origin, ended)
+
+    _while_escaping(broker, capped)
+
+
+@_acting(
+    "escape-to-the-dead",
+    DELAY,
+    f"after a takeover, messages are put on the dead master of an outdated route, and given up after {TRIES} attempts",
+    needs="a takeover",
+    issues=("#7923", "#7927"),
+)
+def _escape_to_the_dead(broker: Broker) -> None:
+    tries: dict[str, int] = {}
+
+    def misled(escape: Any, put: Put, origin: str, then: Callable[[PutStatus], None]) -> None:
+        tries[origin] = tries.get(origin, 0) + 1
+        if len(tries) > 2 * TRIES:
+            escape(put, origin, then)
+        else:
+            then(PutStatus.PUT_OK if tries[origin] >= TRIES else PutStatus.SERVICE_NOT_AVAILABLE)
+
+    _while_escaping(broker, misled)
+
+
+@_acting(
+    "escape-bypassed",
+    EQUAL,
+    "an acting slave appends an escaping message to its own log after a failed attempt",
+    needs="no live master, for a while",
+    issues=("#7577",),
+)
+def _escape_bypassed(broker: Broker) -> None:
+    tried: set[str] = set()
+
+    def bypassed(escape: Any, put: Put, origin: str, then: Callable[[PutStatus], None]) -> None:
+        if origin in tried:
+            broker.puts.put(put, then)
+        else:
+            tried.add(origin)
+            escape(put, origin, then)
+
+    _while_escaping(broker, bypassed)
+
+
+@_acting(
+    "escaped-unnoticed",
+    DELAY,
+    "after an error, an acting slave puts a message on another master a second time",
+    needs="a takeover",
+    issues=("#7601",),
+)
+def _escaped_unnoticed(broker: Broker) -> None:
+    seen: set[str] = set()
+
+    def unnoticed(escape: Any, put: Put, origin: str, then: Callable[[PutStatus], None]) -> None:
+        def ended(status: PutStatus) -> None:
+            is_first = status is PutStatus.PUT_OK and origin not in seen
+            seen.add(origin)
+            then(PutStatus.UNKNOWN_ERROR if is_first and len(seen) % ONE_IN == 0 else status)
+
+        escape(put, origin, ended)
+
+    _while_escaping(broker, unnoticed)
+
+
+@_acting(
+    "delay-progress-not-saved",
+    DELAY,
+    "the progress of the delay levels is never written",
+    needs="an end of the whole group",
+)
+def _delay_progress_not_saved(broker: Broker) -> None:
+    replace(broker.schedule.offsets, "save", lambda then=None: None if then is None else then())
+
+
+@_acting(
+    "delay-progress-not-saved-at-stop",
+    DELAY,
+    "the progress of the delay levels is not written at a clean stop, and never by a slave",
+    needs="a whole group that is restarted in good order",
+    issues=("#3473", "#2259"),
+)
+def _not_saved_at_stop(broker: Broker) -> None:
+    # A slave's copy, which its master takes over at the start, would be a second one.
+    offsets = broker.schedule.offsets
+    save = offsets.save
+
+    def saved(then: Callable[[], None] | None = None) -> None:
+        if not broker.stopping and not broker.replication.is_slave:
+            save(then)
+        elif then is not None:
+            then()
+
+    replace(offsets, "save", saved)

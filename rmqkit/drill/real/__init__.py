@@ -1,0 +1,1 @@
+"""Drills on real processes: driver, load, observation, the last reading."""

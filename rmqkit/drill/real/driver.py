@@ -1,0 +1,345 @@
+"""Real processes: the driver of drills on a cluster of this machine.
+
+Time is the machine's. The workload runs in threads of this process (`real_load.py`), brokers are watched from it
+(`real_watch.py`); nodes are killed, paused and started through `rmqkit.cluster`. Topic and groups are the drill's own,
+and are deleted at its end.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from rmqkit.api import Admin
+from rmqkit.cluster import Cluster, ClusterError
+from rmqkit.cluster.health.readiness import Target
+from rmqkit.cluster.layout.nodefile import wire_name
+from rmqkit.cluster.processes import is_paused
+from rmqkit.drill import workload
+from rmqkit.drill.contract import DrillError, DrillNode
+from rmqkit.drill.history import OK, History, Row
+from rmqkit.drill.plan import LASTS_MS, SEEN, Mode, Plan
+from rmqkit.drill.real import last_reading, transport
+from rmqkit.drill.real.load import RealLoad
+from rmqkit.drill.real.node_client import SILENT, Asked
+from rmqkit.drill.real.watch import Watch
+from rmqkit.errors import ClientError, RmqkitError
+
+POLL_S = 0.05
+ANSWER_S = 0.5
+#: how new a send, a delivery and a look must be for a state to be steady
+FRESH_MS = 1_500
+#: a broker votes on locks a lease after its start at the latest
+VOTES_MAX_MS = 70_000
+#: how long a slave is to act, at least
+ACTS_MS = 4_000
+#: such a fault waits so much longer for who takes over (`Plan.hold_ms`)
+HOLD_MS = 10_000
+
+
+class RealDriver:
+    """See `rmqkit.drill.contract.Driver`. `name` is that of the drill's topic."""
+
+    def __init__(self, cluster: Cluster, plan: Plan, name: str) -> None:
+        self.cluster = cluster
+        self.plan = plan
+        self.history = History()
+        self.name = name
+        self._begin_s = time.monotonic()
+        self._load: RealLoad | None = None
+        self._watch: Watch | None = None
+        self._broker = plan.group or next(node.broker for node in self.nodes("master"))
+
+    # --- time
+
+    def now_ms(self) -> int:
+        return round((time.monotonic() - self._begin_s) * 1000)
+
+    def wait(self, most_ms: int, until: Callable[[], bool] | None = None) -> bool:
+        end_s = time.monotonic() + most_ms / 1000
+        while until is None or not until():
+            left_s = end_s - time.monotonic()
+            if left_s <= 0:
+                return until is None
+            time.sleep(min(POLL_S, left_s))
+        return True
+
+    # --- the course
+
+    def nodes(self, selector: str) -> Sequence[DrillNode]:
+        try:
+            plans = self.cluster.select(selector)
+        except ClusterError as error:
+            raise DrillError(str(error)) from None
+        return [DrillNode(plan.node, plan.broker_name, plan.broker_id) for plan in plans]
+
+    def targets(self) -> list[Target]:
+        """The brokers, where they answer."""
+        return [target for target in self.cluster.targets() if target.plan.is_broker]
+
+    def facts(self) -> Mapping[str, Any]:
+        from rmqkit.cluster.health.status import document
+
+        told = document(self.cluster)
+        for target in self.targets():
+            with suppress(*SILENT), Asked(target.host, target.port, ANSWER_S) as asked:
+                told.setdefault("runtime", {})[target.plan.node] = dict(sorted(asked.runtime().items()))
+        return told
+
+    def begin_load(self) -> None:
+        if self.plan.acting and not self.wait(VOTES_MAX_MS, self._votes):
+            raise DrillError(f"the brokers of group {self._broker} do not vote on locks yet after {VOTES_MAX_MS} ms")
+        try:
+            with Admin(self.cluster.namesrv) as admin:
+                for topic in self._topics():
+                    admin.create_topic(topic, queue_nums=self.plan.queues)
+        except ClientError as error:
+            raise DrillError(f"the drill's topic cannot be created: {error}") from None
+        load = RealLoad(
+            self.plan,
+            self.history,
+            self.now_ms,
+            namesrv=self.cluster.namesrv,
+            name=self.name,
+            broker=self._broker,
+            nodes={target.address: target.plan.node for target in self.targets()},
+        )
+        self._load = load
+        nameserver = next(target for target in self.cluster.targets() if not target.plan.is_broker)
+        self._watch = Watch(
+            self.history,
+            self.now_ms,
+            targets=self.targets(),
+            nameserver=nameserver,
+            topic=self.name,
+            groups=[load.group(kind) for kind in (workload.PULL, workload.PUSH, *self._latecomers())],
+            queues=self.plan.queues,
+            broker=self._broker,
+            cluster=wire_name(self.cluster.name),
+        )
+        self.history.on_row = self._seen
+        try:
+            load.start()
+        except ClientError as error:
+            raise DrillError(f"the workload does not start: {error}") from None
+        self._watch.start()
+
+    def _votes(self) -> bool:
+        """Whether every member of the group may vote on locks: one that was just started may not know its votes yet."""
+        for target in self.targets():
+            if target.plan.broker_name == self._broker:
+                try:
+                    with Asked(target.host, target.port, ANSWER_S) as asked:
+                        if asked.runtime().get("lockVotesFrom", "0") != "0":
+                            return False
+                except SILENT:
+                    return False
+        return True
+
+    def _topics(self) -> list[str]:
+        return [self.name, f"{self.name}-{workload.DELAYED}"] if self.plan.acting else [self.name]
+
+    def _latecomers(self) -> Sequence[str]:
+        return workload.LATECOMERS if self.plan.acting else (workload.LATE,)
+
+    def _seen(self, row: Row) -> None:
+        for each in (self._watch, self._load):
+            if each is not None:
+                each.seen(row)
+
+    def lacking(self) -> str:
+        load, watch = self._load, self._watch
+        if load is None or watch is None:
+            return "the load has not started"
+        since_ms = self.now_ms() - FRESH_MS
+        for number in range(self.plan.writers):
+            name = workload.writer_name(number)
+            if load.acked_ms.get(name, -FRESH_MS) < since_ms:
+                return f"no send of {name} was acknowledged in the last {FRESH_MS} ms"
+        for kind in (workload.PULL, workload.PUSH):
+            if load.given_ms.get(kind, -FRESH_MS) < since_ms:
+                return f"group {load.group(kind)} received no message in the last {FRESH_MS} ms"
+        for target in self.targets():
+            told = watch.last.get(target.plan.node)
+            if told is None or told.outcome != OK or told.complete_ms < since_ms:
+                return f"{target.plan.node} does not answer"
+            if target.plan.broker_id not in watch.route.get(target.plan.broker_name, {}):
+                return f"no route lists {target.plan.node}"
+            in_sync = told.extra.get("in_sync")
+            if self.plan.replicas > 1 and target.plan.broker_id == 0 and (in_sync or 0) < self.plan.replicas:
+                return f"{target.plan.node} has {in_sync or 0} of {self.plan.replicas} replicas in sync"
+        return self._roles_lacking(load, watch, since_ms) if self.plan.acting else ""
+
+    def _roles_lacking(self, load: RealLoad, watch: Watch, since_ms: int) -> str:
+        """Of a group whose slaves may act."""
+        for target in self.targets():
+            plan = target.plan
+            role, state = "master" if plan.broker_id == 0 else "slave", watch.roles.state(plan.node)
+            if state != f"{role}/online":
+                return f"{plan.node} {f'is {state}' if state else 'does not answer'}; it should be {role}/online"
+            if len(watch.roles.members(plan.node)) < self.plan.replicas:
+                return f"{plan.node} sees only the broker ids {watch.roles.members(plan.node)} alive"
+        master, members, writable = watch.shown
+        if master != f"{self._broker}-0" or not writable or len(members) < self.plan.replicas:
+            return (
+                f"the route of {self._broker} names {master or 'no broker'} as master{'' if writable else ', read-only'},"
+                f" and lists the broker ids {members}"
+            )
+        if load.acked_ms.get(workload.DELAYER, -FRESH_MS) < since_ms:
+            return f"no delayed message was acknowledged in the last {FRESH_MS} ms"
+        overdue = [key for key, due_ms in list(load.waiting.items()) if due_ms < since_ms]
+        if overdue:
+            return f"{len(overdue)} delayed messages are due and not delivered; the first is {overdue[0]}"
+        takeover = load.takeover
+        if takeover is not None and not takeover.locked_ms:
+            return "no member of the lock group was granted a lock"
+        return ""
+
+    def stop_sending(self) -> None:
+        if self._load is not None:
+            self._load.stop_sending()
+
+    def caught_up(self) -> bool:
+        load = self._load
+        if load is None:
+            return True
+        if load.waiting:
+            return False
+        ends: dict[tuple[str, int], int] = {}
+        try:
+            for target in self.targets():
+                if target.plan.broker_id == 0:
+                    with Asked(target.host, target.port, ANSWER_S) as asked:
+                        for queue in range(self.plan.queues):
+                            ends[target.plan.broker_name, queue] = asked.offsets(self.name, queue)[1]
+        except SILENT:
+            return False
+        return all(table.get(place, 0) >= end for table in load.given.values() for place, end in ends.items())
+
+    def read_all(self) -> None:
+        load, watch = self._load, self._watch
+        assert load is not None
+        assert watch is not None
+        watch.stop()
+        load.close()
+        targets = self.targets()
+        last_reading.read_offsets(watch, targets)
+        last_reading.read_queues(self.history, self.now_ms, targets, self.name, self.plan.queues)
+        ends = {node: int(row.extra["end"]) for node, row in watch.last.items() if row.extra.get("end") is not None}
+        stores = [(target, self.cluster.node_folder(target.plan.node) / "store") for target in targets]
+        last_reading.read_logs(self.history, self.now_ms, stores, ends)
+
+    def close(self) -> None:
+        if self._watch is not None:
+            self._watch.stop()
+        if self._load is not None:
+            self._load.close()
+            with suppress(RmqkitError):
+                remove(self.cluster.namesrv, [self.name])
+
+    # --- what faults do
+
+    def kill(self, node: DrillNode) -> None:
+        self._did(self.cluster.kill, node)
+
+    def start(self, node: DrillNode) -> None:
+        self._did(lambda name: self.cluster.start(name, timeout_s=self.plan.recover_max_ms / 1000), node)
+
+    def pause(self, node: DrillNode) -> None:
+        self._did(self.cluster.pause, node)
+
+    def resume(self, node: DrillNode) -> None:
+        self._did(self.cluster.resume, node)
+
+    def _did(self, work: Callable[[str], Any], node: DrillNode) -> None:
+        try:
+            work(node.name)
+        except ClusterError as error:
+            raise DrillError(str(error)) from None
+
+    def isolate(self, node: DrillNode, rules: Sequence[Mapping[str, Any]]) -> None:
+        folder = self.cluster.node_folder(node.name)
+        if rules:
+            transport.isolate(folder, rules)
+        else:
+            transport.heal(folder)
+
+    def seen(self, node: DrillNode) -> Mapping[str, Any]:
+        process = self.cluster.running(self.cluster.select(node.name)).get(node.name)
+        answers = False
+        if process is not None:
+            target = next(target for target in self.cluster.targets() if target.plan.node == node.name)
+            with suppress(*SILENT), Asked(target.host, target.port, ANSWER_S) as asked:
+                asked.runtime()
+                answers = True
+        return {
+            "alive": process is not None,
+            "pid": process.pid if process is not None else 0,
+            "paused": process is not None and is_paused(process),
+            "answers": answers,
+            "transport": self._held_back(node) if process is not None and not is_paused(process) else {},
+        }
+
+    def _held_back(self, node: DrillNode) -> Mapping[str, int]:
+        """{} for a node without a drill socket."""
+        with suppress(DrillError):
+            return transport.counted(self.cluster.node_folder(node.name))
+        return {}
+
+
+def remove_left(cluster: Cluster, names: Sequence[str]) -> None:
+    """What drills before could not remove: they were killed, or found no master at their end. Raises nothing."""
+    if names:
+        with suppress(RmqkitError):
+            remove(cluster.namesrv, names)
+
+
+def remove(namesrv: str, names: Sequence[str]) -> None:
+    """Delete the topics and groups whose names begin so. Raises ClientError.
+
+    Topics first: a pull that still waits at a broker ends with its topic, and would bring its group back.
+    """
+    prefixes = tuple(names)
+    with Admin(namesrv) as admin:
+        for topic in [topic for topic in admin.topics() if topic.rpartition("%")[2].startswith(prefixes)]:
+            with suppress(ClientError):
+                admin.delete_topic(topic)
+        for group in admin.groups():
+            if group.startswith(prefixes):
+                with suppress(ClientError):
+                    admin.delete_group(group, clean_offset=True)
+
+
+def settings_seen(cluster: Cluster, group: str = "") -> dict[str, str]:
+    """What the master of a group (the first one's by default) says of its settings. Raises DrillError."""
+    for target in cluster.targets():
+        if target.plan.is_broker and target.plan.broker_id == 0 and group in ("", target.plan.broker_name):
+            try:
+                with Asked(target.host, target.port, 2.0) as asked:
+                    config = asked.config()
+            except SILENT as error:
+                raise DrillError(
+                    f"{target.plan.node} does not answer when asked for its settings: {error}; see `rmqkit cluster status`"
+                ) from None
+            return {key: config[key] for key in SEEN if key in config}
+    raise DrillError(f"there is no group {group}" if group else "the cluster has no broker")
+
+
+def plan_as_recorded(plan: Plan, seen: Mapping[str, str]) -> Plan:
+    """The plan with the settings that its master reports, and with the times that follow from them.
+
+    A plan that was recorded stays as it is.
+    """
+    plan = plan.changed(mode=Mode.of(seen), seen=seen)
+    if plan.fault_ms:
+        return plan
+    # The name server finds a silent broker when its time is over. The fault has to last until then.
+    is_noticed_at_once = plan.fault == "kill" or not plan.acting or plan.target != "master"
+    if is_noticed_at_once:
+        return plan.changed(fault_ms=LASTS_MS)
+    fault_ms = plan.not_active_ms + ACTS_MS
+    # With strict locks and two replicas, nobody can grant a lock while one of them is away.
+    can_lock = plan.replicas > 2 or not plan.strict_locks
+    return plan.changed(fault_ms=fault_ms, hold_ms=HOLD_MS if plan.escapes and can_lock else 0)

@@ -1,0 +1,190 @@
+"""The workload on real processes: threads with `rmqkit.Producer`, `PullConsumer` and `PushConsumer`, writing rows.
+
+Each writer and each reader is a thread of its own. A send that fails is a row as well, and the writer goes on at its pace.
+Readers that meet an error (no broker reachable) try again; what they were given before stays given.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import partial
+
+from rmqkit.api import Producer, PullConsumer, PushConsumer
+from rmqkit.client.message import Message, MessageExt, SendResult
+from rmqkit.drill import workload
+from rmqkit.drill.history import FAULT_BITES, History, Row
+from rmqkit.drill.plan import Plan
+from rmqkit.drill.real.takeover import TakeoverLoad
+from rmqkit.drill.recorded import RecordedLoad
+from rmqkit.errors import ClientError, RmqkitError
+from rmqkit.runtime.connection import Address
+from rmqkit.wire.fastjson import MessageQueue
+
+POLL_MS = 200
+COMMIT_MS = 500
+RETRY_S = 0.1
+JOIN_S = 15.0
+
+
+class RealLoad(RecordedLoad):
+    """Writers and readers of one drill."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        history: History,
+        now_ms: Callable[[], int],
+        *,
+        namesrv: str,
+        name: str,
+        broker: str,
+        nodes: Mapping[str, str],
+    ) -> None:
+        """`nodes` names the brokers by their addresses."""
+        super().__init__(plan, history, now_ms, name=name, broker=broker)
+        self.namesrv = namesrv
+        #: what is to be taken over, where somebody may take over
+        self.takeover: TakeoverLoad | None = None
+        if plan.acting:
+            self.takeover = TakeoverLoad(self, nameserver=Address.parse(namesrv.partition(";")[0]), nodes=nodes)
+        self._sending = threading.Event()
+        self._reading = threading.Event()
+        self._threads: list[threading.Thread] = []
+        self._writers: list[threading.Thread] = []
+        self._producers: list[Producer] = []
+        self._push: list[PushConsumer] = []
+
+    def start(self) -> None:
+        """Raises ClientError."""
+        self._sending.set()
+        self._reading.set()
+        for number in range(workload.PUSH_MEMBERS):
+            self._start_push(number)
+        self._threads.append(self._thread("pull", partial(self._pull, workload.PULL)))
+        for number in range(self.plan.writers):
+            self._writers.append(self._thread(workload.writer_name(number), partial(self._write, number)))
+        if self.takeover is not None:
+            self.takeover.start()
+
+    def seen(self, row: Row) -> None:
+        """Latecomers come with the proof of the fault."""
+        if row.kind == "event" and row.key == FAULT_BITES:
+            self.given[workload.LATE] = {}
+            self._threads.append(self._thread("late", partial(self._pull, workload.LATE)))
+            if self.takeover is not None:
+                self.takeover.join_ordered()
+
+    def _thread(self, name: str, work: Callable[[], None]) -> threading.Thread:
+        thread = threading.Thread(target=work, name=f"drill-{name}", daemon=True)
+        thread.start()
+        return thread
+
+    def stop_sending(self) -> None:
+        """Returns when every send has ended."""
+        self._sending.clear()
+        if self.takeover is not None:
+            self.takeover.stop_sending(JOIN_S)
+        for thread in self._writers:
+            thread.join(JOIN_S)
+        for producer in self._producers:
+            producer.close()
+
+    def close(self) -> None:
+        self.stop_sending()
+        self._reading.clear()
+        for consumer in self._push:
+            with suppress(RmqkitError):
+                consumer.close()
+        if self.takeover is not None:
+            self.takeover.close(JOIN_S)
+        for thread in self._threads:
+            thread.join(JOIN_S)
+
+    # --- writing
+
+    def _write(self, number: int) -> None:
+        plan = self.plan
+        name = workload.writer_name(number)
+        producer = Producer(
+            f"{self.name}-writers",
+            namesrv=self.namesrv,
+            instance_name=f"{self.name}-w{number}",
+            send_msg_timeout_ms=plan.send_timeout_ms,
+        )
+        self._producers.append(producer)
+        next_s = time.monotonic()
+        for order in workload.script(plan, number):
+            next_s = max(next_s + order.pause_ms / 1000, time.monotonic() - 0.1)
+            time.sleep(max(0.0, next_s - time.monotonic()))
+            if not self._sending.is_set():
+                return
+            self._send(producer, name, order)
+
+    def _send(self, producer: Producer, name: str, order: workload.Order) -> None:
+        queue = MessageQueue(self.name, self.broker, order.queue) if order.queue >= 0 else None
+        invoke_ms = self.now_ms()
+        try:
+            outcome: SendResult | ClientError = producer.send(Message(self.name, order.body, keys=order.key), queue)
+        except ClientError as error:
+            outcome = error
+        self.sent(name, order, invoke_ms, outcome)
+
+    # --- reading
+
+    def _start_push(self, number: int) -> None:
+        consumer = PushConsumer(
+            self.group(workload.PUSH),
+            namesrv=self.namesrv,
+            instance_name=f"{self.name}-p{number}",
+            orderly=True,
+            consume_from="first",
+            persist_interval_ms=COMMIT_MS,
+        )
+        self._push.append(consumer)
+        consumer.subscribe(self.name)
+
+        def listen(message: MessageExt) -> None:
+            self.delivered(workload.PUSH, f"push-{number}", message)
+
+        consumer.start(listen)
+
+    def _pull(self, kind: str) -> None:
+        self.read(kind, self.name, self._reading, lambda message: self.delivered(kind, f"{kind}-0", message))
+
+    def read(self, kind: str, topic: str, going: threading.Event, given: Callable[[MessageExt], None]) -> None:
+        """A group of one member that pulls a topic while `going` is set; `given` is told of each message."""
+        consumer = PullConsumer(
+            self.group(kind),
+            namesrv=self.namesrv,
+            instance_name=f"{self.name}-{kind}",
+            consume_from="first",
+            auto_commit_interval_ms=COMMIT_MS,
+        )
+        try:
+            self.subscribed(consumer, topic, going)
+            while going.is_set():
+                try:
+                    messages = consumer.poll(POLL_MS)
+                except ClientError:
+                    time.sleep(RETRY_S)
+                    continue
+                for message in messages:
+                    given(message)
+        except ClientError as error:  # without a reader no steady state comes, and the drill says so
+            self.history.add("event", key=f"group {kind} ended", value=str(error), invoke_ms=self.now_ms())
+        finally:
+            consumer.close()
+
+    def subscribed(self, consumer: PullConsumer, topic: str, reading: threading.Event) -> None:
+        """Tried until it works: a master that stands still answers nobody. Raises the last error once reading has ended."""
+        while True:
+            try:
+                consumer.subscribe(topic)
+                return
+            except ClientError:
+                if not reading.is_set():
+                    raise
+                time.sleep(RETRY_S)

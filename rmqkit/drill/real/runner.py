@@ -1,0 +1,134 @@
+"""Doing a drill on real processes, from a plan to a run folder: on a running cluster, or on one brought up for it.
+
+A cluster of its own lives in a temporary home on any free ports and hangs on a lifeline: its nodes end with this process,
+however that ends.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from rmqkit import plugins
+from rmqkit.cluster import Cluster
+from rmqkit.cluster.layout.description import Description
+from rmqkit.cluster.processes import last_lines
+from rmqkit.drill import runs
+from rmqkit.drill.engine import Engine, Outcome
+from rmqkit.drill.history import History
+from rmqkit.drill.plan import Plan, PlanError
+from rmqkit.drill.real.driver import RealDriver, plan_as_recorded, remove_left, settings_seen
+from rmqkit.settings.build import writable
+from rmqkit.settings.table import show
+
+Tell = Callable[[str], None]
+
+#: where clusters of drills begin to look for free ports: below the ports that systems give to outgoing connections
+FIRST_PORT, PORT_STRIDE, STRIDES = 12_000, 200, 100
+
+
+class Done(NamedTuple):
+    """A drill that was done, and where it is written down."""
+
+    plan: Plan
+    outcome: Outcome
+    history: History
+    run: Path
+
+
+def on_cluster(cluster: Cluster, plan: Plan, parent: Path, tell: Tell) -> Done:
+    """Drill a running cluster, and leave it as it was. Raises DrillError for one that does not answer, PlanError."""
+    loaded = plugins.load()
+    if plan.fault not in loaded.faults:
+        raise PlanError(f"there is no fault {plan.fault!r}; there are {', '.join(loaded.faults)}")
+    for name in plan.promises:
+        if name not in loaded.promises:
+            raise PlanError(f"there is no promise {name!r}; there are {', '.join(loaded.promises)}")
+    fault = loaded.faults[plan.fault]()
+    promises = [make() for make in loaded.promises.values()]
+    with runs.alone(cluster.folder):
+        plan = plan_as_recorded(plan, settings_seen(cluster, plan.group))
+        remove_left(cluster, [topic_of(run) for run in runs.runs_of(cluster.folder)])
+        run = runs.new_run(parent, plan)
+        driver = RealDriver(cluster, plan, topic_of(run))
+        outcome = Engine(driver, fault, promises, tell).run()
+    nodes = [each.node for each in cluster.description.nodes()]
+    logs = {node: last_lines(cluster.node_folder(node), runs.LOG_LINES) for node in nodes}
+    runs.save(run, plan, driver.history, outcome, logs)
+    return Done(plan, outcome, driver.history, run)
+
+
+def topic_of(run: Path) -> str:
+    """The topic of a run; names of its groups begin so too."""
+    return f"drill-{run.name}"
+
+
+@contextmanager
+def own_cluster(plan: Plan, tell: Tell) -> Iterator[Cluster]:
+    """A cluster as a plan wants it, gone afterwards. Raises ClusterError."""
+    home = Path(tempfile.mkdtemp(prefix="rmqkit-drill-"))
+    reading, writing = os.pipe()
+    try:
+        cluster = Cluster("drill", home=home, lifeline=reading)
+        try:
+            cluster.up(
+                any_port=True,
+                base_port=FIRST_PORT + PORT_STRIDE * secrets.randbelow(STRIDES),
+                **shape_of(plan),
+            )
+            tell(f"started a cluster for this drill: {plan.groups} × {plan.replicas} brokers, mode {plan.mode}")
+            yield cluster
+        finally:
+            if cluster.exists:
+                cluster.down(purge=True)
+    finally:
+        os.close(reading)
+        os.close(writing)
+        shutil.rmtree(home, ignore_errors=True)
+
+
+def plan_for(description: Description, plan: Plan) -> Plan:
+    """The plan of a drill on a running cluster, with what a replay needs to bring up the same cluster."""
+    return plan.changed(
+        groups=description.groups,
+        replicas=description.replicas,
+        nameservers=description.nameservers,
+        layout=description.layout,
+        settings={key: show(value) for key, value in description.settings.items()},
+    )
+
+
+def shape_of(plan: Plan) -> dict[str, Any]:
+    """The fields of a `Description` for a cluster of the plan's own."""
+    return {
+        "groups": plan.groups,
+        "replicas": plan.replicas,
+        "nameservers": plan.nameservers,
+        "layout": plan.layout,
+        "settings": settings_of(plan),
+    }
+
+
+def settings_of(plan: Plan) -> dict[str, str]:
+    """The settings for a cluster of the plan's own: those of its mode, its own, and its defects.
+
+    A recorded plan also has what its master reported (`Plan.seen`), which held during that drill and so wins.
+    """
+    settings = {**plan.mode.settings(plan.replicas), "drillFaultsEnable": "true", **plan.settings, **plan.seen}
+    if plan.seen:
+        settings = writable(settings)
+    if plan.breaks:
+        settings["drillDefects"] = ",".join(plan.breaks)
+    return settings
+
+
+def with_own_cluster(plan: Plan, parent: Path, tell: Tell) -> Done:
+    """Bring a cluster up, drill it, take it down. Raises ClusterError, DrillError, PlanError."""
+    with own_cluster(plan, tell) as cluster:
+        return on_cluster(cluster, plan, parent, tell)

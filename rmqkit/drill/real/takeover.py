@@ -1,0 +1,222 @@
+"""What a takeover has to take over, on real processes: delayed messages that wait, locks that are held, a group that
+begins to consume in order while the master is gone.
+
+Part of `RealLoad`, started where a slave may act for its master. Lockers ask by the route of the moment, as a client would
+that has just learned it; each keeps its connections until they break.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
+
+from rmqkit.api import Producer, PushConsumer
+from rmqkit.client.message import Message, MessageExt, SendResult
+from rmqkit.drill import workload
+from rmqkit.drill.real.node_client import SILENT, Asked
+from rmqkit.errors import ClientError, RmqkitError
+from rmqkit.runtime.connection import Address
+from rmqkit.wire.fastjson import MessageQueue
+
+if TYPE_CHECKING:
+    from rmqkit.drill.real.load import RealLoad
+
+T = TypeVar("T")
+
+POLL_MS = 100
+COMMIT_MS = 500
+RETRY_S = 0.1
+ASK_S = 0.5
+
+
+class TakeoverLoad:
+    """`nodes` names the brokers by their addresses, `nameserver` is one to ask for routes."""
+
+    def __init__(self, load: RealLoad, *, nameserver: Address, nodes: Mapping[str, str]) -> None:
+        self._load = load
+        self._nameserver = nameserver
+        self._nodes = nodes
+        self._sending = threading.Event()
+        self._reading = threading.Event()
+        self._writers: list[threading.Thread] = []
+        self._readers: list[threading.Thread] = []
+        self._ordered: PushConsumer | None = None
+        self._wall_ms = time.time() * 1000 - load.now_ms()
+        #: when a locker was last granted something
+        self.locked_ms = 0
+
+    def start(self) -> None:
+        self._sending.set()
+        self._reading.set()
+        self._thread(self._readers, workload.DELAYED, self._read_delayed)
+        self._thread(self._writers, workload.DELAYER, self._write)
+        for number in range(workload.LOCKERS):
+            self._thread(self._writers, workload.locker_name(number), partial(self._compete, number))
+
+    def _thread(self, threads: list[threading.Thread], name: str, work: Callable[[], None]) -> None:
+        thread = threading.Thread(target=work, name=f"drill-{name}", daemon=True)
+        thread.start()
+        threads.append(thread)
+
+    def stop_sending(self, join_s: float) -> None:
+        self._sending.clear()
+        for thread in self._writers:
+            thread.join(join_s)
+
+    def close(self, join_s: float) -> None:
+        self.stop_sending(join_s)
+        self._reading.clear()
+        if self._ordered is not None:
+            with suppress(RmqkitError):
+                self._ordered.close()
+        for thread in self._readers:
+            thread.join(join_s)
+
+    # --- a group that comes when the fault has bitten, and consumes in order
+
+    def join_ordered(self) -> None:
+        load = self._load
+        load.given[workload.ORDERED] = {}
+        consumer = PushConsumer(
+            load.group(workload.ORDERED),
+            namesrv=load.namesrv,
+            instance_name=f"{load.name}-o",
+            orderly=True,
+            consume_from="first",
+            persist_interval_ms=COMMIT_MS,
+        )
+        self._ordered = consumer
+        consumer.subscribe(load.name)
+
+        def listen(message: MessageExt) -> None:
+            load.delivered(workload.ORDERED, f"{workload.ORDERED}-0", message)
+
+        def start() -> None:
+            while self._reading.is_set():
+                try:
+                    consumer.start(listen)
+                    return
+                except ClientError:
+                    time.sleep(RETRY_S)
+
+        self._thread(self._readers, workload.ORDERED, start)
+
+    # --- delayed messages
+
+    def _write(self) -> None:
+        load = self._load
+        producer = Producer(
+            f"{load.name}-writers",
+            namesrv=load.namesrv,
+            instance_name=f"{load.name}-delayer",
+            send_msg_timeout_ms=load.plan.send_timeout_ms,
+        )
+        levels = workload.levels_ms(load.plan)
+        next_s = time.monotonic()
+        try:
+            for order in workload.delay_script(load.plan):
+                next_s = max(next_s + order.pause_ms / 1000, time.monotonic() - 0.1)
+                time.sleep(max(0.0, next_s - time.monotonic()))
+                if not self._sending.is_set():
+                    return
+                queue = MessageQueue(load.delayed_topic, load.broker, order.queue)
+                message = Message(load.delayed_topic, order.body, keys=order.key, delay_level=order.level)
+                invoke_ms = load.now_ms()
+                try:
+                    outcome: SendResult | ClientError = producer.send(message, queue)
+                except ClientError as error:
+                    outcome = error
+                load.delay_sent(order, levels[order.level], invoke_ms, outcome)
+        finally:
+            producer.close()
+
+    def _read_delayed(self) -> None:
+        load = self._load
+
+        def given(message: MessageExt) -> None:
+            load.due(f"{workload.DELAYED}-0", message, round(message.store_timestamp_ms - self._wall_ms))
+
+        load.read(workload.DELAYED, load.delayed_topic, self._reading, given)
+
+    # --- locks
+
+    def _compete(self, number: int) -> None:
+        load = self._load
+        name = workload.locker_name(number)
+        peers = Peers(self._nameserver)
+        held: dict[int, int] = {}  # queue → when it is given back
+        try:
+            for order in workload.lock_script(load.plan, number):
+                time.sleep(order.pause_ms / 1000)
+                if not self._sending.is_set():
+                    return
+                self._step(name, order, peers, held)
+        finally:
+            peers.close()
+
+    def _step(self, name: str, order: workload.LockOrder, peers: Peers, held: dict[int, int]) -> None:
+        """Give back what was held for long enough, ask for what is not held."""
+        load = self._load
+        address = peers.master_of(load.name, load.broker)
+        if not address:
+            return
+        node = self._nodes.get(address, address)
+        client_id = f"{load.name}-{name}"
+        group = load.group(workload.LOCK)
+        now_ms = load.now_ms()
+        over = [queue for queue, until_ms in held.items() if until_ms <= now_ms]
+        if over:
+            done = peers.ask(address, lambda asked: asked.unlock(group, client_id, self._queues(over)))
+            load.locks_returned(name, node, over, now_ms, answered=done is not None)
+            for queue in over:
+                del held[queue]
+        wanted = [queue for queue in order.queues if queue not in held]
+        if not wanted:
+            return
+        invoke_ms = load.now_ms()
+        granted = peers.ask(address, lambda asked: asked.lock(group, client_id, self._queues(wanted)))
+        load.locks_asked(name, node, wanted, granted, invoke_ms, peers.error)
+        if granted:
+            self.locked_ms = load.now_ms()
+            held.update(dict.fromkeys(sorted(granted), invoke_ms + order.hold_ms))
+
+    def _queues(self, queues: list[int]) -> list[MessageQueue]:
+        return [MessageQueue(self._load.name, self._load.broker, queue) for queue in queues]
+
+
+class Peers:
+    """Connections of one locker, each made when it is needed and made again when it broke."""
+
+    def __init__(self, nameserver: Address) -> None:
+        self._nameserver = nameserver
+        self._open: dict[str, Asked] = {}
+        #: what went wrong last
+        self.error = ""
+
+    def master_of(self, topic: str, broker: str) -> str:
+        """Whom the route shows as id 0; "" for nobody, or when the name server does not answer."""
+        found = self.ask(str(self._nameserver), lambda asked: asked.shown(topic, broker))
+        return found[0] if found else ""
+
+    def ask(self, address: str, work: Callable[[Asked], T]) -> T | None:
+        """None when there was no good answer in time."""
+        try:
+            asked = self._open.get(address)
+            if asked is None:
+                host, port = Address.parse(address)
+                asked = self._open[address] = Asked(host, port, ASK_S)
+            return work(asked.within(ASK_S))
+        except SILENT as error:
+            self.error = str(error)
+            gone = self._open.pop(address, None)
+            if gone is not None:
+                gone.close()
+            return None
+
+    def close(self) -> None:
+        for asked in self._open.values():
+            asked.close()

@@ -1,0 +1,54 @@
+"""Asking a node's transport to cut it off: the drill's side of the drill socket (`rmqkit.shell.faults.drill_socket`).
+
+    counts = isolate(folder, [{"tag": "ha"}])      # the node's folder, with its node.toml
+    counts = heal(folder)                          # what was held back all in all
+
+Several isolations of one node are counted together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rmqkit.cluster.health.isolated_nodes import ask
+from rmqkit.drill.contract import DrillError
+from rmqkit.shell.faults.drill_socket import find
+
+
+def isolate(folder: Path, rules: Sequence[Mapping[str, Any]]) -> Mapping[str, int]:
+    """Begin one more isolation. Raises DrillError."""
+    return _counts(_ask(folder, {"do": "isolate", "rules": list(rules)}))
+
+
+def heal(folder: Path) -> Mapping[str, int]:
+    """End all of them; harmless without any. Raises DrillError."""
+    return _counts(_ask(folder, {"do": "heal"}))
+
+
+def counted(folder: Path) -> Mapping[str, int]:
+    """What isolations have held back since they began; {} without any. Raises DrillError."""
+    return _counts(_ask(folder, {"do": "status"}))
+
+
+def _ask(folder: Path, request: Mapping[str, Any]) -> Mapping[str, Any]:
+    try:
+        told = ask(folder, request)
+    except FileNotFoundError:
+        raise DrillError(f"{folder.name} cannot be cut off: it was started without drillFaultsEnable=true") from None
+    except OSError as error:
+        raise DrillError(f"{folder.name} cannot be cut off: {find(str(folder))}: {error.strerror or error}") from None
+    except ValueError:
+        raise DrillError(f"{folder.name} gave no answer on {find(str(folder))}") from None
+    if not told.get("ok"):
+        raise DrillError(f"{folder.name} is not cut off: {told.get('error', 'no reason told')}")
+    return told
+
+
+def _counts(told: Mapping[str, Any]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for isolation in told["isolations"]:
+        for key, count in isolation["counts"].items():
+            found[key] = found.get(key, 0) + count
+    return found

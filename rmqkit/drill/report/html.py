@@ -1,0 +1,121 @@
+"""The report of a drill: one HTML file that needs nothing else, made from a run folder (`rmqkit[report]`).
+
+    rmqkit drill show RUN --report out.html
+
+It has, from top to bottom: the verdict in a sentence, what was broken, promised and seen; the promises with their
+counts; the broken messages, each with its story; where a slave acted, the stages of takeover and return; rate, latency and
+roles with a band for the fault; the time line; and how to do it again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import rmqkit
+from rmqkit.drill import runs
+from rmqkit.drill.history import FAULT_BEGINS, History, Row
+from rmqkit.drill.plan import Plan
+from rmqkit.drill.report import verdict_words
+from rmqkit.drill.report.plot import plot, stage_plot
+from rmqkit.drill.stages import TAKEOVER, stages
+from rmqkit.drill.verdict import Checked, Verdict
+
+TEMPLATE = "report.html.j2"
+STORIES_MAX = 20
+#: fields of the plan that are shown when they are not empty, and what they are called
+SHOWN = {
+    "fault": "fault",
+    "target": "target",
+    "group": "broken group",
+    "mode": "mode",
+    "seed": "seed",
+    "groups": "broker groups",
+    "replicas": "brokers in a group",
+    "nameservers": "name servers",
+    "writers": "writers",
+    "rate": "sends per second of one writer",
+    "queues": "queues of a topic",
+    "body_size": "size of a body, bytes",
+    "fault_ms": "length of the fault, ms",
+}
+
+
+def page(run: Path, command: str) -> str:
+    """The whole file. `command` does the drill again. Raises PlanError for a folder that is no run, ImportError."""
+    import jinja2
+
+    plan, verdict, history = runs.load_plan(run), runs.load_verdict(run), runs.load_history(run)
+    source = files("rmqkit.drill.report").joinpath("templates", TEMPLATE).read_text(encoding="utf-8")
+    environment = jinja2.Environment(
+        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    return environment.from_string(source).render(content(plan, verdict, history, run.name, command))
+
+
+def content(plan: Plan, verdict: Verdict, history: History, run: str, command: str) -> dict[str, Any]:
+    """What the template is given."""
+    return {
+        "run": run,
+        "command": command,
+        "version": rmqkit.__version__,
+        "judgement": str(verdict.judgement),
+        "words": verdict_words.of(plan, verdict),
+        "verdict": verdict,
+        "promises": [(each, verdict_words.notes(each)) for each in verdict.promises],
+        "figures": {verdict_words.plain(name): value for name, value in verdict_words.figures(history, verdict).items()},
+        "timeline": [(event, verdict_words.plain(event.what), _since(event.at_ms, history)) for event in verdict.timeline],
+        "stages": stage_plot(history),
+        "stage_rows": [(stage, stage.part == TAKEOVER) for stage in stages(history)],
+        "stories": [(each, _stories(each, history)) for each in verdict.broken],
+        "plot": plot(history) if history.sends else "",
+        "settings": _settings(plan),
+        "rows": len(history),
+    }
+
+
+def _since(at_ms: int, history: History) -> str:
+    """Seconds since the fault began; "" before it."""
+    begin_ms = history.event_ms(FAULT_BEGINS)
+    return f"+{(at_ms - begin_ms) / 1000:.2f}" if begin_ms is not None and at_ms > begin_ms else ""
+
+
+def _settings(plan: Plan) -> Mapping[str, str]:
+    told = plan.as_json()
+    shown = {name: str(told[key]) for key, name in SHOWN.items() if told[key] not in ("", ())}
+    if plan.breaks:
+        shown["planted defects"] = ", ".join(plan.breaks)
+    return {**shown, **plan.settings, **plan.seen}
+
+
+def _stories(each: Checked, history: History) -> list[tuple[str, str, list[tuple[str, str]]]]:
+    """Of the first broken facts: (message, what is wrong, lines of its story)."""
+    told = []
+    for broken in each.finding.broken[:STORIES_MAX]:
+        rows = history.story(broken.key) if broken.key else []
+        told.append((broken.key, broken.what, [(f"{row.complete_ms / 1000:.3f}", line(row)) for row in rows]))
+    return told
+
+
+def line(row: Row) -> str:
+    """One row of a message's story in words."""
+    where = f"{row.broker} queue {row.queue} offset {row.offset}"
+    if row.kind == "event":
+        what = verdict_words.plain(row.key)
+        return f"— {what}: {row.value}" if row.value else f"— {what}"
+    if row.kind == "send":
+        took = f"after {row.complete_ms - row.invoke_ms} ms"
+        if row.outcome == "ok":
+            return f"{row.client}: send answered {row.status} {took}: {where}"
+        return f"{row.client}: send ended {row.outcome} {took}: {row.extra.get('error', '')}"
+    if row.kind == "delay":
+        took = f"after {row.complete_ms - row.invoke_ms} ms, due at {row.extra.get('due_ms')} ms"
+        return f"{row.client}: send with delay level {row.extra.get('level')} ended {row.outcome} {took}"
+    if row.kind == "due":
+        by = f", put there by acting slave {row.extra['escaped_by']}" if row.extra.get("escaped_by") else ""
+        return f"{row.client}: delivered to {row.extra.get('group', '')} from {where}{by}"
+    if row.kind == "deliver":
+        return f"{row.client}: delivered to {row.extra.get('group', '')} from {where}"
+    return f"{row.client}: found in the last reading at {where}"

@@ -1,0 +1,1 @@
+"""Drills on simulated clusters: driver, load, faults and plans."""

@@ -1,0 +1,133 @@
+"""The driver of simulated drills of clusters whose slaves act for their masters: `sim_driver.py`, and roles.
+
+All looks at roles are made where a broker changes them, and every `LOOK_MS`, so that no state is too short to be seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+from rmqkit.broker.node import Broker
+from rmqkit.broker.roles import Online
+from rmqkit.drill import workload
+from rmqkit.drill.plan import Plan
+from rmqkit.drill.roles import RoleRows
+from rmqkit.drill.sim.acting_load import ActingLoad
+from rmqkit.drill.sim.acting_plans import ActingExtras
+from rmqkit.drill.sim.driver import TOPIC, SimDriver
+from rmqkit.drill.sim.load import SimLoad
+from rmqkit.sim.cluster import SimCluster
+
+#: of clients: how often brokers hear of them
+CLIENT_HEARTBEAT_MS = 1_000
+
+
+class ActingDriver(SimDriver):
+    def __init__(self, plan: Plan, *, keep_trace: bool = False) -> None:
+        self.acting = ActingExtras.of(plan)
+        self._rows: RoleRows | None = None
+        super().__init__(plan, keep_trace=keep_trace)
+        self._rows = RoleRows(self.history)
+
+    def _drawn(self, plan: Plan) -> Any:
+        return self.acting
+
+    def _made_cluster(self, settings: Mapping[str, Any]) -> SimCluster:
+        plan, extras = self.plan, self.acting
+        return SimCluster(
+            self.world,
+            nameservers=extras.nameservers,
+            groups=plan.groups,
+            replicas=plan.replicas,
+            settings=settings,
+            nameserver_settings=extras.of_nameservers(),
+            client_settings={"route_refresh_ms": extras.route_ms, "heartbeat_ms": CLIENT_HEARTBEAT_MS},
+            prepared=self._prepared,
+        )
+
+    def _made_load(self) -> SimLoad:
+        load = ActingLoad(
+            self.cluster, self.plan, self.history, self.now_ms, name=TOPIC, broker=self._broker, extras=self.acting
+        )
+        load.world_ms = self.world_ms
+        return load
+
+    def _prepared(self, broker: Broker) -> None:
+        super()._prepared(broker)
+        broker.roles.on_change.append(partial(self._role_changed, broker.name))
+        broker.locks.table.live_ms = self.acting.lease_ms  # type: ignore[attr-defined]  # of the loose mode only
+
+    # --- the course
+
+    def _is_up(self) -> bool:
+        wanted = self.acting.nameservers
+        return self.cluster.is_in_sync() and all(
+            self._is_online(name) and len(self.cluster.broker(name).registration.registered) == wanted
+            for name in self.cluster.brokers
+        )
+
+    def _is_online(self, name: str) -> bool:
+        return self._serves(name) and self.cluster.broker(name).roles.online is Online.ONLINE
+
+    def lacking(self) -> str:
+        lacks = super().lacking()
+        if lacks:
+            return lacks
+        for name in self.cluster.brokers:
+            roles = self.cluster.broker(name).roles
+            if roles.online is not Online.ONLINE:
+                return f"{name} is {roles.online}: {roles.why}"
+            if roles.is_acting:
+                return f"{name} acts for its master: {roles.why}"
+            if len(roles.members) != self.plan.replicas:
+                return f"{name} knows of {sorted(roles.members)} in its group"
+        since_ms = self.now_ms() - 1_500
+        if workload.levels_ms(self.plan) and self._load.acked_ms.get(workload.DELAYER, -1_500) < since_ms:
+            return "no delayed message is acknowledged"
+        healed_ms = self._load.healed_ms
+        for number in range(self.plan.writers):
+            name = workload.writer_name(number)
+            if healed_ms and self._load.acked_ms.get(name, 0) < healed_ms and self._takes_puts():
+                return f"{name} is not acknowledged since the fault has ended"
+        return ""
+
+    def caught_up(self) -> bool:
+        return not self._load.waiting and super().caught_up()
+
+    def close(self) -> None:
+        if self._rows is not None:
+            self._rows.flush()
+        super().close()
+
+    # --- watching
+
+    def _look(self, name: str, **more: Any) -> None:
+        super()._look(name, **more)
+        self._look_role(name)
+
+    def _role_changed(self, name: str) -> None:
+        if self._is_watching:
+            self._look(name)
+
+    def _look_role(self, name: str) -> None:
+        if self._rows is None:
+            return
+        process = self.world.process(name)
+        group, _, number = name.rpartition("-")
+        if not process.is_alive or process.is_paused:
+            self._rows.silent(name, group, self.now_ms())
+            return
+        roles = self.cluster.broker(name).roles
+        self._rows.told(
+            name,
+            group,
+            int(number),
+            role=str(roles.role),
+            online=str(roles.online),
+            members=roles.members,
+            invoke_ms=self.now_ms(),
+            why=roles.why,
+            boot=str(process.incarnation),
+        )

@@ -1,0 +1,274 @@
+"""The workload of clusters whose slaves act for their masters, on a simulated cluster: see `workload.py`.
+
+Beside what `sim_load.py` has: delayed messages and the group that is given them, a group in order that comes with the proof
+of the fault, and lockers, who ask for queue locks as members of a group would. Everything has short times: a fault lasts
+seconds, and who stood still for half a minute would see nothing of it.
+
+In some seeds a group more has a listener that fails: what it sends back has to come again. Some lockers keep a lock for
+longer than their lease (they stand still), some never give it back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+from zlib import crc32
+
+from rmqkit.client.admin.admin import AdminBrokers
+from rmqkit.client.client import Client, decoded
+from rmqkit.client.consumers.offset_store import RemoteOffsets
+from rmqkit.client.consumers.push_consumer import PushConsumer
+from rmqkit.client.consumers.push_queue import Batch, PushConsumerSettings
+from rmqkit.client.consumers.subscriptions import ConsumeFrom
+from rmqkit.client.flow import Promise
+from rmqkit.client.message import Message, MessageExt
+from rmqkit.client.producers.outgoing import Prepare
+from rmqkit.client.producers.producer import Producer, ProducerSettings, SendOutcome
+from rmqkit.drill import workload
+from rmqkit.drill.history import FAULT_BITES, FAULT_ENDS, History, Row
+from rmqkit.drill.plan import Plan
+from rmqkit.drill.sim.acting_plans import ActingExtras
+from rmqkit.drill.sim.load import COMMIT_MS, RETRY_MS, WORK_MS, SimLoad, _go
+from rmqkit.errors import ClientError, RmqkitError
+from rmqkit.runtime.connection import Address
+from rmqkit.sim.cluster import SimCluster
+from rmqkit.wire.bodies import LockBatchAnswer, LockBatchBody
+from rmqkit.wire.codes import RequestCode
+from rmqkit.wire.fastjson import MessageQueue
+from rmqkit.wire.uniqueids import UniqueIds
+
+TIMES = {
+    "suspend_ms": 1_000,
+    "pull_timeout_ms": 2_000,
+    "retry_after_error_ms": 300,
+    "rebalance_interval_ms": 2_000,
+}
+LOCK_TIMEOUT_MS = 600
+#: a group, and how many of its messages fail when they are given to it first
+RETRY = "retry"
+FAILS_ONE_IN = 8
+#: how often a locker renews what it holds, unlocks too late, or never
+RENEWS, FORGETS = 0.3, 0.15
+
+
+class ActingLoad(SimLoad):
+    """Writers, readers, the delayer and lockers of one drill."""
+
+    def __init__(
+        self,
+        cluster: SimCluster,
+        plan: Plan,
+        history: History,
+        now_ms: Callable[[], int],
+        *,
+        name: str,
+        broker: str,
+        extras: ActingExtras,
+    ):
+        super().__init__(cluster, plan, history, now_ms, name=name, broker=broker)
+        self.extras = extras
+        #: when the last fault was taken back, 0 before
+        self.healed_ms = 0
+        self.times = dict(TIMES)
+        self.lock_times = {"lock_interval_ms": extras.lease_ms // 4, "lock_live_ms": extras.lease_ms // 2}
+        #: (node, wall time of its machine) → when that was
+        self.world_ms: Callable[[str, int], int] = lambda node, wall_ms: wall_ms - cluster.world.wall_start_ms
+
+    def _admin(self, client: Client) -> None:
+        async def make() -> None:
+            wanted = [self.name, self.delayed_topic]
+            while wanted:
+                try:
+                    await AdminBrokers(client).create_topic(wanted[-1], queue_nums=self.plan.queues)
+                    wanted.pop()
+                except RmqkitError:
+                    await client.timers.sleep(RETRY_MS)
+            self.has_topic = True
+
+        client.timers.after(1, lambda: _go(make()))
+
+    def begin(self) -> None:
+        super().begin()
+        if workload.levels_ms(self.plan):
+            self.cluster.client(f"{workload.DELAYED}-0", self._delayed)
+            self.cluster.client(workload.DELAYER, self._delayer)
+        if self.extras.retries:
+            self.given[RETRY] = {}
+            self.cluster.client(f"{RETRY}-0", self._retry)
+        for number in range(workload.LOCKERS):
+            self.cluster.client(workload.locker_name(number), partial(self._locker, number))
+
+    def _seen(self, row: Row) -> None:
+        super()._seen(row)
+        if row.kind == "event" and row.key == FAULT_ENDS:
+            self.healed_ms = row.invoke_ms
+        if row.kind == "event" and row.key == FAULT_BITES and workload.ORDERED not in self.given:
+            self.given[workload.ORDERED] = {}
+            self.cluster.client(f"{workload.ORDERED}-0", self._ordered)
+
+    # --- delayed messages
+
+    def _delayer(self, client: Client) -> None:
+        core = Producer(client, ProducerSettings(group=f"{self.name}-delayers"))
+        prepare = Prepare(UniqueIds(bytes(4), pid=100, salt=client.ports.entropy.getrandbits(31)))
+        delays_ms = workload.levels_ms(self.plan)
+
+        async def write() -> None:
+            for order in workload.delay_script(self.plan):
+                await client.timers.sleep(round(order.pause_ms))
+                if not self.sending:
+                    return
+                body = Message(self.delayed_topic, order.body, keys=order.key, delay_level=order.level)
+                message = prepare.message(body, client.clock.wall_ms)
+                queue = MessageQueue(self.delayed_topic, self.broker, order.queue)
+                ended: Promise[SendOutcome | None] = Promise()
+                invoke_ms = self.now_ms()
+                self.under_way += 1
+                core.send(message, ended.resolve, timeout_ms=self.plan.send_timeout_ms, queue=queue)
+                outcome = await ended
+                self.under_way -= 1
+                self.delay_sent(order, delays_ms[order.level], invoke_ms, outcome)
+
+        client.timers.after(500, lambda: _go(write()))
+
+    def _delayed(self, client: Client) -> None:
+        self.read(client, workload.DELAYED, self.delayed_topic, lambda message: self._due(client, message))
+
+    def _due(self, client: Client, message: MessageExt) -> None:
+        # Masters alone append.
+        stored_ms = self.world_ms(f"{message.broker_name}-0", message.store_timestamp_ms)
+        self.due(f"{workload.DELAYED}-0", message, stored_ms)
+
+    # --- messages that fail, and come again
+
+    def _retry(self, client: Client) -> None:
+        """A group that sends back one in `FAILS_ONE_IN`: it escapes too, while a slave acts, and has to come again."""
+        group = self.group(RETRY)
+        times: dict[str, Any] = {"persist_interval_ms": COMMIT_MS, "retry_delay_ms": RETRY_MS, **self.times}
+        settings = PushConsumerSettings(group=group, consume_from=ConsumeFrom.FIRST, **times)
+
+        def dispatch(batch: Batch) -> None:
+            def done() -> None:
+                (message,) = batch.messages
+                key = message.keys or ""
+                if crc32(key.encode()) % FAILS_ONE_IN == 0 and not message.reconsume_times:
+                    self.waiting[f"{RETRY} {key}"] = self.now_ms()
+                    if message.queue.topic == self.name:
+                        table, place = self.given[RETRY], (message.broker_name, message.queue_id)
+                        table[place] = max(table.get(place, 0), message.queue_offset + 1)
+                    consumer.finished(batch, False)
+                    return
+                self.waiting.pop(f"{RETRY} {key}", None)
+                if message.queue.topic == self.name:
+                    self.delivered(RETRY, f"{RETRY}-0", message, any_order=True)
+                else:
+                    self._came_again(message)
+                consumer.finished(batch, True)
+
+            client.timers.after(WORK_MS, done)
+
+        consumer = PushConsumer(client, settings, RemoteOffsets(client, group), dispatch)
+        consumer.subscribe(self.name, "*", "TAG")
+        self.join(client, consumer)
+
+    def _came_again(self, message: MessageExt) -> None:
+        """From a queue of retries, whose places mean nothing."""
+        self.history.add(
+            "deliver",
+            client=f"{RETRY}-0",
+            key=message.keys or "",
+            value=workload.checksum(message.body),
+            invoke_ms=self.now_ms(),
+            group=self.group(RETRY),
+            ordered=False,
+        )
+
+    # --- a group in order that comes late
+
+    def _ordered(self, client: Client) -> None:
+        group = self.group(workload.ORDERED)
+        times: dict[str, Any] = {"persist_interval_ms": COMMIT_MS, **self.times, **self.lock_times}
+        settings = PushConsumerSettings(group=group, orderly=True, consume_from=ConsumeFrom.FIRST, **times)
+
+        def dispatch(batch: Batch) -> None:
+            def done() -> None:
+                for message in batch.messages:
+                    self.delivered(workload.ORDERED, f"{workload.ORDERED}-0", message)
+                consumer.finished(batch, True)
+
+            client.timers.after(WORK_MS, done)
+
+        consumer = PushConsumer(client, settings, RemoteOffsets(client, group), dispatch)
+        consumer.subscribe(self.name, "*", "TAG")
+        self.join(client, consumer)
+
+    # --- locks
+
+    def _locker(self, number: int, client: Client) -> None:
+        name = workload.locker_name(number)
+
+        async def work() -> None:
+            for order in workload.lock_script(self.plan, number):
+                await client.timers.sleep(order.pause_ms)
+                if not self.sending:
+                    return
+                granted = await self._lock(client, name, order.queues)
+                chance = client.ports.entropy.random()
+                if chance < RENEWS and granted:
+                    await client.timers.sleep(order.hold_ms)
+                    granted = await self._lock(client, name, granted) or granted
+                await client.timers.sleep(order.hold_ms)
+                if granted and chance < 1 - FORGETS:
+                    await self._unlock(client, name, granted)
+
+        client.routes.watch(self.name)
+        client.timers.after(300 + 70 * number, lambda: _go(work()))
+
+    async def _lock(self, client: Client, name: str, queues: tuple[int, ...]) -> tuple[int, ...]:
+        """The queues of the broken group that are this locker's now."""
+        invoke_ms = self.now_ms()
+        master = await self._master(client)
+        if master is None:
+            await client.timers.sleep(RETRY_MS)
+            return ()
+        try:
+            reply = await client.ask(
+                master, RequestCode.LOCK_BATCH_MQ, None, self._lock_body(client, queues), timeout_ms=LOCK_TIMEOUT_MS
+            )
+        except ClientError as error:
+            self.locks_asked(name, self._node_at(master), queues, None, invoke_ms, str(error))
+            return ()
+        locked = decoded(reply, LockBatchAnswer.decode).lock_ok_mq_set
+        granted = tuple(sorted(queue.queue_id for queue in locked))
+        self.locks_asked(name, self._node_at(master), queues, granted, invoke_ms)
+        return granted
+
+    async def _unlock(self, client: Client, name: str, queues: tuple[int, ...]) -> None:
+        invoke_ms = self.now_ms()
+        master = await self._master(client)
+        if master is None:
+            return
+        body, answered = self._lock_body(client, queues), True
+        # It gives the lock up whoever hears of it.
+        try:
+            await client.ask(master, RequestCode.UNLOCK_BATCH_MQ, None, body, timeout_ms=LOCK_TIMEOUT_MS)
+        except ClientError:
+            answered = False
+        self.locks_returned(name, self._node_at(master), queues, invoke_ms, answered=answered)
+
+    async def _master(self, client: Client) -> Address | None:
+        try:
+            await client.routes.find(self.name)
+        except ClientError:
+            return None
+        return client.routes.master(self.broker)
+
+    def _lock_body(self, client: Client, queues: tuple[int, ...]) -> bytes:
+        wanted = [MessageQueue(self.name, self.broker, queue) for queue in queues]
+        group = self.group(workload.LOCK)
+        return LockBatchBody(client_id=client.settings.client_id, consumer_group=group, mq_set=wanted).encode()
+
+    def _node_at(self, address: Address) -> str:
+        found = self.cluster.world.net.find(address)
+        return found.name if found is not None else str(address)

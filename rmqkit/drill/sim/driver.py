@@ -1,0 +1,488 @@
+"""The driver of drills on a simulated cluster: virtual time, one thread, everything from the plan's seed.
+
+What a real drill asks over the wire is looked up in the brokers' objects here, which costs no events: how each says it
+stands, the groups' offsets, the last reading, the logs. What clients do goes over the simulated net as it would anywhere.
+
+Beside what the contract of drivers has, a simulated node can lose its power (`power_cut`) and its disk (`lose_disk`), a
+link can be slow, and a stranger can come to the HA port (`Extras`): drawn from the seed, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from random import Random
+from typing import Any, NamedTuple
+from zlib import crc32
+
+from rmqkit.broker.node import Broker
+from rmqkit.drill import workload
+from rmqkit.drill.contract import DrillError, DrillNode
+from rmqkit.drill.defects import table
+from rmqkit.drill.history import FAIL, OK, History, Row
+from rmqkit.drill.plan import Plan
+from rmqkit.drill.promises.delays import CLOCK_JUMPS
+from rmqkit.drill.real.node_client import key_of
+from rmqkit.drill.sim.load import SimLoad
+from rmqkit.drill.sim.rogue_replica import Stranger
+from rmqkit.drill.workload import checksum
+from rmqkit.errors import CorruptRecord
+from rmqkit.runtime.connection import Address
+from rmqkit.sim.cluster import HA_PORT, SimCluster
+from rmqkit.sim.net import NetProfile
+from rmqkit.sim.world import World
+from rmqkit.wire.record import Blank, Record, decode_record, iter_records
+
+STEP_MS = 50
+LOOK_MS = 100
+#: how new a send, a delivery and a look must be for a state to be steady
+FRESH_MS = 1_000
+#: how long replicas may take to agree on the groups' offsets when nothing moves any more
+AGREE_MS = 3_000
+#: until the last message is where readers find it, also with `transientStorePoolEnable`
+QUIET_MS = 500
+PIECE_SIZE = 4096
+TOPIC = "drill"
+#: tags of the links between master and slaves, in rules of `isolate`
+HA_TAGS = ("ha", "ha-master")
+#: states of a slave that follows nobody and says so: only people can help
+HALTED = ("ahead", "foreign")
+
+
+class Extras(NamedTuple):
+    """What a seed draws beside its plan."""
+
+    latency_us: int
+    #: "" nobody, "echo" a stranger who reports what was sent to it, "huge" one who reports far beyond the end
+    stranger: str
+
+    @classmethod
+    def of(cls, plan: Plan) -> Extras:
+        chance = Random(f"{plan.seed}/extras")
+        latency_us = chance.choice((60, 60, 60, 1_000, 8_000))
+        return cls(latency_us, chance.choice(("", "", "echo", "huge")) if plan.replicas > 1 else "")
+
+
+class SimDriver:
+    """See `rmqkit.drill.contract.Driver`."""
+
+    def __init__(self, plan: Plan, *, keep_trace: bool = False) -> None:
+        self.plan = plan
+        self.history = History()
+        self.extras = self._drawn(plan)
+        profile = NetProfile(latency_us=self.extras.latency_us)
+        self.world = World(plan.seed, profile=profile, keep_trace=keep_trace)
+        settings = {**plan.mode.settings(plan.replicas), **plan.settings}
+        role = {} if plan.replicas > 1 else {"haAcceptAnonymous": "true"}
+        self.cluster = self._made_cluster({**role, **settings})
+        self._broker = plan.group or "broker-a"
+        self._load: Any = self._made_load()
+        self._cuts: dict[str, list[tuple[str, str]]] = {}
+        #: by node, since when its clock has been how far off
+        self._jumps: dict[str, list[tuple[int, int]]] = {}
+        #: how many disks each node has lost
+        self._disks: dict[str, int] = {}
+        self._is_watching = False
+        self._last: dict[str, Row] = {}
+        #: what was told last of (node, group, queue)
+        self._held: dict[tuple[str, str, int], tuple[int, str]] = {}
+        #: those that a member has set back itself since
+        self._taken_back: set[tuple[str, str, int]] = set()
+
+    def _drawn(self, plan: Plan) -> Any:
+        return Extras.of(plan)
+
+    def _made_cluster(self, settings: Mapping[str, Any]) -> SimCluster:
+        plan = self.plan
+        return SimCluster(
+            self.world, groups=plan.groups, replicas=plan.replicas, settings=settings, prepared=self._prepared
+        )
+
+    def _made_load(self) -> SimLoad:
+        return SimLoad(self.cluster, self.plan, self.history, self.now_ms, name=TOPIC, broker=self._broker)
+
+    def _prepared(self, broker: Broker) -> None:
+        commit = broker.offsets.commit
+
+        def noted(group: str, topic: str, queue_id: int, offset: int) -> bool:
+            if offset < broker.offsets.query(group, topic, queue_id):
+                self._taken_back.add((broker.name, group, queue_id))
+            return commit(group, topic, queue_id, offset)
+
+        broker.offsets.commit = noted  # type: ignore[method-assign]  # watched for the history
+        cut = broker.offsets.cut
+
+        def cut_noted(end: Callable[[str, int], int]) -> None:
+            """With the log: what is gone from there was not consumed."""
+            before = {place: offset for place, (offset, _) in self._held.items() if place[0] == broker.name}
+            cut(end)
+            for name, group, queue in before:
+                if broker.offsets.query(group, TOPIC, queue) < before[name, group, queue]:
+                    self._taken_back.add((name, group, queue))
+
+        broker.offsets.cut = cut_noted  # type: ignore[method-assign]  # watched for the history
+        if self.plan.breaks:
+            table.plant(broker, self.plan.breaks)
+
+    # --- time
+
+    def now_ms(self) -> int:
+        return self.world.now_ms
+
+    def wait(self, most_ms: int, until: Callable[[], bool] | None = None) -> bool:
+        end_ms = self.now_ms() + most_ms
+        while until is None or not until():
+            left_ms = end_ms - self.now_ms()
+            if left_ms <= 0:
+                return until is None
+            self.world.run_for(min(STEP_MS, left_ms))
+        return True
+
+    def later(self, delay_ms: int, function: Callable[[], None]) -> None:
+        """For series of faults: do something in the middle of a wait."""
+        self.world.after_ms(delay_ms, function)
+
+    # --- the course
+
+    def nodes(self, selector: str) -> Sequence[DrillNode]:
+        return [node for node in self.all_nodes() if selector in (node.name, node.role, f"{node.broker}:{node.broker_id}")]
+
+    def all_nodes(self) -> list[DrillNode]:
+        """The brokers."""
+        split = [name.rpartition("-") for name in self.cluster.brokers]
+        return [DrillNode(f"{broker}-{number}", broker, int(number)) for broker, _, number in split]
+
+    def facts(self) -> Mapping[str, Any]:
+        return {"replication": self.cluster.replication(), "extras": self.extras._asdict()}
+
+    def begin_load(self) -> None:
+        if not self.wait(self.plan.steady_max_ms, self._is_up):
+            raise DrillError(f"the cluster does not come up: {self.cluster.replication()}")
+        self._load.start()
+        if not self.wait(self.plan.steady_max_ms, lambda: self._load.has_topic):
+            raise DrillError("the drill's topic cannot be created")
+        self._load.begin()
+        if self.extras.stranger:
+            self._add_stranger()
+        self._is_watching = True
+        self._watch()
+
+    def _is_up(self) -> bool:
+        return self.cluster.is_in_sync() and all(
+            self.cluster.broker(name).registration.registered for name in self.cluster.brokers
+        )
+
+    def _add_stranger(self) -> None:
+        master = self.world.process(self.cluster.masters[0])
+        peer = Address(master.host, HA_PORT)
+        is_huge = self.extras.stranger == "huge"
+        self.world.add_node("stranger", lambda ports: Stranger("stranger", ports, peer, is_huge=is_huge), "10.0.9.9")
+
+    def lacking(self) -> str:
+        since_ms = self.now_ms() - FRESH_MS
+        halted = [name for name in self.cluster.brokers if self._state(name) in HALTED]
+        # Who is ahead of its master follows nobody; a quorum that cannot be met refuses puts: as good as it gets.
+        if not halted or self._takes_puts():
+            for number in range(self.plan.writers):
+                name = workload.writer_name(number)
+                if self._load.acked_ms.get(name, -FRESH_MS) < since_ms:
+                    return f"{name} is not acknowledged"
+            for kind in (workload.PULL, workload.PUSH):
+                if self._load.given_ms.get(kind, -FRESH_MS) < since_ms:
+                    return f"group {self._load.group(kind)} is given nothing"
+        for name in self.cluster.brokers:
+            if not self.world.is_alive(name) or not self.cluster.broker(name).serving:
+                return f"{name} does not serve"
+        for master in self.cluster.masters:
+            wanted = self.plan.replicas - sum(slave in halted for slave in self.cluster.slaves_of(master))
+            count = self.cluster.broker(master).replication.in_sync_count()
+            if count < wanted:
+                return f"{master} has {count} of {wanted} in sync"
+        return ""
+
+    def _state(self, name: str) -> str:
+        return self.cluster.broker(name).replication.state if self.world.is_alive(name) else ""
+
+    def _takes_puts(self) -> bool:
+        return not any(
+            self.cluster.broker(name).replication.acks.too_few for name in self.cluster.masters if self.world.is_alive(name)
+        )
+
+    def stop_sending(self) -> None:
+        self._load.sending = False
+        self.wait(self.plan.send_timeout_ms + 1_000, lambda: not self._load.under_way)
+
+    def caught_up(self) -> bool:
+        ends = {}
+        for name in self.cluster.masters:
+            if not self._serves(name):
+                return False
+            for queue in range(self.plan.queues):
+                ends[name.rpartition("-")[0], queue] = self.cluster.broker(name).store.queue_range(TOPIC, queue).offset_max
+        return all(table.get(place, 0) >= end for table in self._load.given.values() for place, end in ends.items())
+
+    def _serves(self, name: str) -> bool:
+        return self.world.is_alive(name) and bool(self.cluster.broker(name).serving)
+
+    def read_all(self) -> None:
+        self.wait(QUIET_MS)
+        self.wait(AGREE_MS, self._agree)
+        self._is_watching = False
+        self._load.reading = False
+        for name in self.cluster.brokers:
+            self._look(name, final=True)
+        for name in self.cluster.brokers:
+            for queue in self._queues(name):
+                self._read_queue(name, queue)
+            self._read_diverged(name)
+        for master in self.cluster.masters:
+            self._read_logs(master)
+
+    def close(self) -> None:
+        self._is_watching = False
+        self._load.sending = self._load.reading = False
+
+    # --- what faults do
+
+    def kill(self, node: DrillNode) -> None:
+        if self.world.is_alive(node.name):
+            self.world.kill(node.name)
+
+    def start(self, node: DrillNode) -> None:
+        self.begin(node)
+        if not self.wait(self.plan.recover_max_ms, lambda: self._serves(node.name)):
+            raise DrillError(f"{node.name} does not serve {self.plan.recover_max_ms} ms after its start")
+
+    def begin(self, node: DrillNode) -> None:
+        """Start a node, and wait for nothing."""
+        if not self.world.is_alive(node.name):
+            self.world.restart(node.name)
+
+    def pause(self, node: DrillNode) -> None:
+        self.world.pause(node.name)
+
+    def resume(self, node: DrillNode) -> None:
+        self.world.resume(node.name)
+
+    def power_cut(self, node: DrillNode) -> None:
+        if self.world.is_alive(node.name):
+            self.world.crash(node.name)
+
+    def stop(self, node: DrillNode) -> None:
+        """Ask it to end."""
+        if self.world.is_alive(node.name):
+            self.world.stop(node.name)
+
+    def jump_clock(self, node: DrillNode, jump_ms: int) -> None:
+        """Somebody sets the clock of its machine."""
+        known = self._jumps.setdefault(node.name, [(0, 0)])
+        known.append((self.now_ms(), known[-1][1] + jump_ms))
+        self.world.jump_wall(node.name, jump_ms)
+        self.history.add(
+            "event", key=CLOCK_JUMPS, value=f"{node.name} {jump_ms} ms", invoke_ms=self.now_ms(), jump_ms=jump_ms
+        )
+
+    def world_ms(self, name: str, wall_ms: int) -> int:
+        """When the clock of a node's machine last showed that time."""
+        until_ms = self.now_ms()
+        for since_ms, skew_ms in reversed(self._jumps.get(name, [(0, 0)])):
+            at_ms = wall_ms - self.world.wall_start_ms - skew_ms
+            if since_ms <= at_ms <= until_ms:
+                return at_ms
+            until_ms = since_ms
+        return wall_ms - self.world.wall_start_ms
+
+    def lose_disk(self, node: DrillNode) -> None:
+        if self.world.is_alive(node.name):
+            self.world.lose_disk(node.name)
+            self._disks[node.name] = self._disks.get(node.name, 0) + 1
+
+    def isolate(self, node: DrillNode, rules: Sequence[Mapping[str, Any]]) -> None:
+        """Rules as a node's transport has them, with `peer` a node's name; those by tag cut the whole way to the other
+        members of the group."""
+        for source, target in self._cuts.pop(node.name, []):
+            if not any((source, target) in cuts for cuts in self._cuts.values()):
+                self.world.net.mend(source, target)
+        for rule in rules:
+            cuts = self._cuts.setdefault(node.name, [])
+            for other in self._covered(node, rule):
+                if rule.get("direction", "both") in ("in", "both"):
+                    cuts.append((other, node.name))
+                if rule.get("direction", "both") in ("out", "both"):
+                    cuts.append((node.name, other))
+        for source, target in self._cuts.get(node.name, []):
+            self.world.net.cut(source, target)
+
+    def _covered(self, node: DrillNode, rule: Mapping[str, Any]) -> list[str]:
+        if "peer" in rule:
+            return [str(rule["peer"])]
+        if rule.get("tag") in HA_TAGS:
+            return [each.name for each in self.all_nodes() if each.broker == node.broker and each.name != node.name]
+        return [name for name in self.world.names if name != node.name]
+
+    def seen(self, node: DrillNode) -> Mapping[str, Any]:
+        process = self.world.process(node.name)
+        cut = any("pull-0" in edge for edge in self._cuts.get(node.name, []))
+        return {
+            "alive": process.is_alive,
+            "pid": process.incarnation,
+            "paused": process.is_paused,
+            "answers": process.is_alive and not process.is_paused and not process.is_off and not cut,
+            "transport": self._held_back(node.name),
+        }
+
+    def _held_back(self, name: str) -> Mapping[str, int]:
+        edges = {edge for edge in self._cuts.get(name, []) if edge}
+        net = self.world.net
+        cut = {id(net.edge(*edge)) for edge in edges}
+        held = sum(len(data or b"") for pipe in net.held if id(pipe.edge) in cut for _, data in pipe.segments)
+        dials = sum(1 for dial in net.dials if dial.tries)
+        return {"bytes_held": held, "dials_held": dials if edges else 0}
+
+    # --- watching
+
+    def _watch(self) -> None:
+        if not self._is_watching:
+            return
+        for name in self.cluster.brokers:
+            self._look(name)
+        self.world.after_ms(LOOK_MS, self._watch)
+
+    def _look(self, name: str, **more: Any) -> None:
+        """What a broker says of itself, and what it holds of the groups' offsets (rows where that is new)."""
+        process = self.world.process(name)
+        common: dict[str, Any] = {"client": name, "broker": name.rpartition("-")[0], "invoke_ms": self.now_ms(), **more}
+        if not self._serves(name) or process.is_paused:
+            self._last[name] = self.history.add("node", outcome=FAIL, error="it does not answer", **common)
+            return
+        broker, boot = self.cluster.broker(name), str(process.incarnation)
+        replication = broker.replication
+        self._last[name] = self.history.add(
+            "node",
+            role="slave" if replication.is_slave else "master",
+            state=replication.state,
+            why=replication.why if more else "",
+            in_sync=replication.in_sync_count(),
+            end=broker.store.offset_written,
+            boot=boot,
+            start=replication.follow.ahead.start_id if replication.is_slave else replication.start_id,
+            **common,
+        )
+        disk = self._disks.get(name, 0)
+        for kind in (workload.PULL, workload.PUSH, workload.LATE):
+            group = self._load.group(kind)
+            for queue in range(self.plan.queues):
+                offset = broker.offsets.query(group, TOPIC, queue)
+                place = (name, group, queue)
+                known = self._held.get(place)
+                if (offset >= 0 or known is not None) and (known != (offset, boot) or more):
+                    self._held[place] = (offset, boot)
+                    told: dict[str, Any] = {"boot": boot, "disk": disk, "by_member": place in self._taken_back}
+                    self._taken_back.discard(place)
+                    self.history.add("committed", key=group, queue=queue, offset=offset, **told, **common)
+
+    def _agree(self) -> bool:
+        """Whether the replicas of each group hold the same offsets of the groups."""
+        for master in self.cluster.masters:
+            names = [master, *self.cluster.slaves_of(master)]
+            if not all(map(self._serves, names)):
+                return True
+            held = [
+                [
+                    self.cluster.broker(name).offsets.query(self._load.group(kind), TOPIC, queue)
+                    for kind in (workload.PULL, workload.PUSH, workload.LATE)
+                    for queue in range(self.plan.queues)
+                ]
+                for name in names
+            ]
+            if any(each != held[0] for each in held):
+                return False
+        return True
+
+    # --- the last reading
+
+    def _queues(self, name: str) -> list[int]:
+        """Of the drill's topic: those of the plan, and those it has when it was made again by itself."""
+        known = set(range(self.plan.queues))
+        if self._serves(name):
+            known |= {each.queue_id for each in self.cluster.broker(name).store.queues() if each.topic == TOPIC}
+        return sorted(known)
+
+    def _read_queue(self, name: str, queue: int) -> None:
+        role = "slave" if name not in self.cluster.masters else "master"
+        common: dict[str, Any] = {
+            "client": name,
+            "broker": name.rpartition("-")[0],
+            "invoke_ms": self.now_ms(),
+            "queue": queue,
+        }
+        if not self._serves(name):
+            self.history.add("end", outcome=FAIL, role=role, error="it does not serve", **common)
+            return
+        store = self.cluster.broker(name).store
+        _, _, offset_min, offset_max = store.queue_range(TOPIC, queue)
+        offset = offset_min
+        while offset < offset_max:
+            entries = store.entries(TOPIC, queue, offset, 64)
+            for entry in entries:
+                data = store.record(entry.phy_offset) if entry.size else None
+                for record in iter_records(bytes(data)) if data else ():
+                    self._add_read(record, entry.queue_offset, **common)
+            offset = entries[-1].queue_offset + 1 if entries else offset_max
+        self.history.add("end", outcome=OK, role=role, offset=offset_max, offset_min=offset_min, **common)
+
+    def _add_read(self, record: Any, offset: int, **common: Any) -> None:
+        self.history.add("read", key=key_of(record), value=checksum(record.body), offset=offset, **common)
+
+    def _read_diverged(self, name: str) -> None:
+        """What a slave has cut off its log and kept (`haTruncateAhead`): a copy outside of every queue."""
+        folder = self.world.folder(name)
+        where = f"{name}/diverged"
+        common: dict[str, Any] = {"client": where, "broker": name.rpartition("-")[0], "invoke_ms": self.now_ms()}
+        paths = sorted(path for path in folder.files if "/diverged/" in path)
+        for path in paths:
+            file = folder.files[path]
+            for record in _records(file.read(0, file.size)):
+                if record.topic == TOPIC:
+                    self._add_read(record, -1, **common)
+        if paths:
+            self.history.add("end", role="diverged", offset=0, offset_min=0, **common)
+
+    def _read_logs(self, master: str) -> None:
+        names = [name for name in (master, *self.cluster.slaves_of(master)) if self._serves(name)]
+        if len(names) < 2:
+            return
+        stores = {name: self.cluster.broker(name).store for name in names}
+        following = [name for name in names if self._state(name) not in HALTED]
+        end = min(stores[name].offset_written for name in following)
+        for name in names:
+            common: dict[str, Any] = {"client": name, "broker": name.rpartition("-")[0], "invoke_ms": self.now_ms()}
+            role = "master" if name == master else "slave"
+            for offset, data in _pieces(stores[name], min(end, stores[name].offset_written)):
+                self.history.add("log", value=f"{crc32(data):08x}", offset=offset, role=role, size=len(data), **common)
+
+
+def _pieces(store: Any, end: int) -> Iterator[tuple[int, bytes]]:
+    """(offset, bytes) of a log up to `end`, in pieces that begin where those of any other replica do."""
+    offset = store.offset_min
+    while offset < end:
+        size = min(PIECE_SIZE - offset % PIECE_SIZE, end - offset)
+        data = bytes(store.read_log(offset, size))
+        if not data:
+            return
+        yield offset, data
+        offset += len(data)
+
+
+def _records(data: bytes) -> Iterator[Record]:
+    """The records of a piece of a log; the blank ends of files are passed over, a torn end ends it."""
+    position = 0
+    while position < len(data):
+        try:
+            found = decode_record(data, position, check_crc=True)
+        except CorruptRecord:
+            return
+        if found is None:
+            return
+        if not isinstance(found, Blank):
+            yield found
+        position += found.size

@@ -1,0 +1,215 @@
+"""Faults that only a simulated cluster can have, and series of faults.
+
+    power-cut    the machine is off: what was not synced is kept, lost or torn page by page, and nobody is told
+    disk-loss    the machine is off, and comes back with an empty disk
+    isolate-peer the ways between two members of the group are cut, in one direction or both
+    series       several faults one after another or at once, at random moments on random nodes, from the plan's seed
+
+A series breaks what a mode can bear: power and disks are lost by one node of the group alone (its `victim`), because two
+machines that lose what they have at once lose everything in any mode. The others are killed, paused and cut off. Each step
+is an event of its own in the history; the table of promises is asked for the worst of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from random import Random
+from typing import NamedTuple
+
+from rmqkit.drill import history as names
+from rmqkit.drill.contract import DrillNode, Driver, Fault
+from rmqkit.drill.faults import FAULTS, Isolate
+from rmqkit.drill.plan import Plan
+from rmqkit.drill.promises.table import Harm
+from rmqkit.drill.sim.driver import SimDriver
+
+SERIES = "series"
+#: steps of a series, and how long one lasts
+STEPS = (2, 5)
+LASTS_MS = (300, 2_500)
+#: between the begins of two steps
+APART_MS = (50, 1_800)
+
+
+def _simulated(driver: Driver) -> SimDriver:
+    assert isinstance(driver, SimDriver)
+    return driver
+
+
+class PowerCut:
+    name = "power-cut"
+    text = "the machine loses its power: what was not synced may be gone"
+    harm = Harm.POWER_CUT
+
+    def begin(self, driver: Driver, node: DrillNode) -> None:
+        _simulated(driver).power_cut(node)
+
+    def proof(self, driver: Driver, node: DrillNode) -> str:
+        return "" if driver.seen(node)["alive"] else f"{node.name} is without power"
+
+    def end(self, driver: Driver, node: DrillNode) -> None:
+        if not driver.seen(node)["alive"]:
+            driver.start(node)
+
+
+class DiskLoss(PowerCut):
+    name = "disk-loss"
+    text = "the machine is lost with its disk, and comes back with an empty one"
+    harm = Harm.DISK_LOSS
+
+    def begin(self, driver: Driver, node: DrillNode) -> None:
+        _simulated(driver).lose_disk(node)
+
+
+def isolate_peer(peer: str, direction: str) -> Isolate:
+    text = f"no byte passes between the node and {peer} ({direction})"
+    return Isolate("isolate-peer", text, [{"peer": peer, "direction": direction}], silent=False)
+
+
+class Step(NamedTuple):
+    """One fault of a series. Times are from its begin."""
+
+    at_ms: int
+    lasts_ms: int
+    node: DrillNode
+    fault: Fault
+
+
+def single(name: str) -> Fault:
+    """One fault by name, also those of real drills."""
+    if name == PowerCut.name:
+        return PowerCut()
+    if name == DiskLoss.name:
+        return DiskLoss()
+    fault: Fault = FAULTS[name]()
+    return fault
+
+
+SINGLE = (*FAULTS, PowerCut.name, DiskLoss.name)
+
+
+def draw_steps(plan: Plan, nodes: Sequence[DrillNode]) -> list[Step]:
+    """The steps of a plan's series, in the order of their begins; none begins on a node that is still broken."""
+    chance = Random(f"{plan.seed}/series")
+    # The master is what promises are about.
+    victim = nodes[0] if chance.random() < 0.7 else chance.choice(nodes)
+    free_ms = dict.fromkeys((node.name for node in nodes), 0)
+    steps: list[Step] = []
+    at_ms = 0
+    for _ in range(chance.randint(*STEPS)):
+        node = chance.choice([*nodes, victim])
+        kinds = [name for name in FAULTS if name != "isolate-ha"] + ["isolate-peer", "isolate-ha"]
+        if node == victim:
+            kinds += [PowerCut.name, DiskLoss.name] * 2
+        kind = chance.choice(kinds)
+        lasts_ms = chance.randint(*LASTS_MS)
+        begins_ms = max(at_ms, free_ms[node.name])
+        if kind == "isolate-peer":
+            others = [other.name for other in nodes if other != node] or [node.name]
+            fault: Fault = isolate_peer(chance.choice(others), chance.choice(("in", "out", "both")))
+        else:
+            fault = single(kind)
+        steps.append(Step(begins_ms, lasts_ms, node, fault))
+        free_ms[node.name] = begins_ms + lasts_ms + 100
+        at_ms += chance.randint(*APART_MS)
+    story = chance.random()
+    if len(nodes) > 1 and story < 0.55:
+        steps = _lag_and_loss(chance, nodes) if story < 0.25 else _cut_and_restart(chance, nodes)
+    steps.sort(key=lambda step: step.at_ms)
+    first_ms = steps[0].at_ms
+    return [step._replace(at_ms=step.at_ms - first_ms) for step in steps]
+
+
+def _lag_and_loss(chance: Random, nodes: Sequence[DrillNode]) -> list[Step]:
+    """The slaves fall behind, and meanwhile the master loses what it has: who was answered SEND_OK before must not mind."""
+    loss = single(chance.choice((PowerCut.name, DiskLoss.name, DiskLoss.name)))
+    at_ms = chance.randint(200, 1_500)
+    lag = chance.choice(("pause", "isolate", "isolate-in", "isolate-ha"))
+    lags = [Step(chance.randint(0, 100), at_ms + chance.randint(100, 1_500), slave, single(lag)) for slave in nodes[1:]]
+    return [*lags, Step(at_ms, chance.randint(*LASTS_MS), nodes[0], loss)]
+
+
+def _cut_and_restart(chance: Random, nodes: Sequence[DrillNode]) -> list[Step]:
+    """The master loses a tail that its slaves have, and a slave that has settled that is killed soon after."""
+    back_ms = chance.randint(300, 800)
+    slave = chance.choice(nodes[1:])
+    # It looks for its master again after a second.
+    kill_ms = back_ms + chance.randint(900, 1_500)
+    cut = Step(0, back_ms, nodes[0], single(PowerCut.name))
+    return [cut, Step(kill_ms, chance.randint(500, 2_500), slave, single("kill"))]
+
+
+class Series:
+    """A fault made of several. The engine begins and ends it; its steps come and go by themselves in between."""
+
+    name = SERIES
+    text = "several faults, at random moments on random nodes"
+
+    def __init__(self, steps: Sequence[Step]) -> None:
+        self.steps = steps
+        #: of the first step, which the engine's own event tells
+        self.harm = steps[0].fault.harm
+        self.text = "; ".join(f"{s.at_ms} ms {s.fault.name} {s.node.name} for {s.lasts_ms} ms" for s in steps)
+        self._broken: dict[str, Step] = {}
+        self._left = list(steps)
+        self._proof = ""
+
+    @property
+    def lasts_ms(self) -> int:
+        return max(step.at_ms + step.lasts_ms for step in self.steps)
+
+    def begin(self, driver: Driver, node: DrillNode) -> None:
+        for step in self.steps:
+            _simulated(driver).later(step.at_ms, partial(self._begin, driver, step))
+
+    def _begin(self, driver: Driver, step: Step) -> None:
+        if step not in self._left:
+            return
+        self._left.remove(step)
+        simulated = _simulated(driver)
+        if step.node.name in self._broken or not driver.seen(step.node)["alive"]:
+            return
+        now_ms = driver.now_ms()
+        driver.history.add(
+            "event",
+            key=names.FAULT_BEGINS,
+            value=f"{step.fault.name} {step.node.name}: {step.fault.text}",
+            broker=step.node.broker,
+            invoke_ms=now_ms,
+            harm=str(step.fault.harm),
+            node=step.node.name,
+            role=step.node.role if step.node.broker else "nameserver",
+            clean=step.fault.name == "stop",
+        )
+        self._broken[step.node.name] = step
+        step.fault.begin(driver, step.node)
+        simulated.later(step.lasts_ms, lambda: self._end(driver, step))
+
+    def _end(self, driver: Driver, step: Step) -> None:
+        if self._broken.get(step.node.name) is not step:
+            return
+        self._proof = self._proof or step.fault.proof(driver, step.node)
+        del self._broken[step.node.name]
+        driver.history.add(
+            "event",
+            key=names.STEP_ENDS,
+            value=f"{step.fault.name} {step.node.name}",
+            invoke_ms=driver.now_ms(),
+            node=step.node.name,
+        )
+        simulated = _simulated(driver)
+        if not driver.seen(step.node)["alive"]:
+            simulated.begin(step.node)  # the world goes on meanwhile
+        else:
+            step.fault.end(driver, step.node)
+
+    def proof(self, driver: Driver, node: DrillNode) -> str:
+        for step in self._broken.values():
+            self._proof = self._proof or step.fault.proof(driver, step.node)
+        return self._proof
+
+    def end(self, driver: Driver, node: DrillNode) -> None:
+        self._left.clear()
+        for step in list(self._broken.values()):
+            self._end(driver, step)

@@ -1,0 +1,169 @@
+"""The workload on a simulated cluster: nodes with the cores of Producer, PullConsumer and PushConsumer, writing rows.
+
+As `real_load.py`, without threads: each writer and each reader is a client on a machine of its own, whose work is a flow
+(`rmqkit.client.flow`). Commits are quicker than in real drills, because everything is shorter here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from rmqkit.client.admin.admin import AdminBrokers
+from rmqkit.client.client import Client
+from rmqkit.client.consumers.offset_store import RemoteOffsets
+from rmqkit.client.consumers.pull_consumer import PullConsumer, PullConsumerSettings
+from rmqkit.client.consumers.push_consumer import PushConsumer
+from rmqkit.client.consumers.push_queue import Batch, PushConsumerSettings
+from rmqkit.client.consumers.subscriptions import ConsumeFrom
+from rmqkit.client.flow import Promise, start
+from rmqkit.client.message import Message, MessageExt
+from rmqkit.client.producers.outgoing import Prepare
+from rmqkit.client.producers.producer import Producer, ProducerSettings, SendOutcome
+from rmqkit.drill import workload
+from rmqkit.drill.history import FAULT_BITES, History, Row
+from rmqkit.drill.plan import Plan
+from rmqkit.drill.recorded import RecordedLoad
+from rmqkit.errors import ClientError, RmqkitError
+from rmqkit.sim.cluster import SimCluster
+from rmqkit.wire.fastjson import MessageQueue
+from rmqkit.wire.uniqueids import UniqueIds
+
+POLL_MS = 1_000
+COMMIT_MS = 300
+RETRY_MS = 100
+WORK_MS = 1
+
+
+class SimLoad(RecordedLoad):
+    """Writers and readers of one drill."""
+
+    def __init__(
+        self, cluster: SimCluster, plan: Plan, history: History, now_ms: Callable[[], int], *, name: str, broker: str
+    ):
+        super().__init__(plan, history, now_ms, name=name, broker=broker)
+        self.cluster = cluster
+        self.has_topic = False
+        self.sending = True
+        self.reading = True
+        #: sends without an answer
+        self.under_way = 0
+        #: settings of consumers that differ from their defaults: times; and of those in order
+        self.times: dict[str, int] = {}
+        self.lock_times: dict[str, int] = {}
+
+    def start(self) -> None:
+        """Make the topic; clients begin when it is there."""
+        self.cluster.client("admin", self._admin)
+
+    def _admin(self, client: Client) -> None:
+        async def make() -> None:
+            while not self.has_topic:
+                try:
+                    await AdminBrokers(client).create_topic(self.name, queue_nums=self.plan.queues)
+                    self.has_topic = True
+                except RmqkitError:
+                    await client.timers.sleep(RETRY_MS)
+
+        client.timers.after(1, lambda: _go(make()))
+
+    def begin(self) -> None:
+        """The topic is there: writers and readers join."""
+        for number in range(workload.PUSH_MEMBERS):
+            self.cluster.client(f"push-{number}", partial(self._push, number))
+        self.cluster.client("pull-0", partial(self._pull, workload.PULL))
+        for number in range(self.plan.writers):
+            self.cluster.client(workload.writer_name(number), partial(self._writer, number))
+        self.history.on_row = self._seen
+
+    def _seen(self, row: Row) -> None:
+        """The late group comes with the proof of the fault."""
+        if row.kind == "event" and row.key == FAULT_BITES and workload.LATE not in self.given:
+            self.given[workload.LATE] = {}
+            self.cluster.client("late-0", partial(self._pull, workload.LATE))
+
+    # --- writing
+
+    def _writer(self, number: int, client: Client) -> None:
+        name = workload.writer_name(number)
+        core = Producer(client, ProducerSettings(group=f"{self.name}-writers"))
+        prepare = Prepare(UniqueIds(bytes(4), pid=1 + number, salt=client.ports.entropy.getrandbits(31)))
+
+        async def write() -> None:
+            for order in workload.script(self.plan, number):
+                await client.timers.sleep(round(order.pause_ms))
+                if not self.sending:
+                    return
+                queue = MessageQueue(self.name, self.broker, order.queue) if order.queue >= 0 else None
+                message = prepare.message(Message(self.name, order.body, keys=order.key), client.clock.wall_ms)
+                ended: Promise[SendOutcome | None] = Promise()
+                invoke_ms = self.now_ms()
+                self.under_way += 1
+                core.send(message, ended.resolve, timeout_ms=self.plan.send_timeout_ms, queue=queue)
+                outcome = await ended
+                self.under_way -= 1
+                self.sent(name, order, invoke_ms, outcome)
+
+        client.timers.after(500, lambda: _go(write()))
+
+    # --- reading
+
+    def _push(self, number: int, client: Client) -> PushConsumer:
+        group, name = self.group(workload.PUSH), f"push-{number}"
+        times: dict[str, Any] = {"persist_interval_ms": COMMIT_MS, **self.times, **self.lock_times}
+        settings = PushConsumerSettings(group=group, orderly=True, consume_from=ConsumeFrom.FIRST, **times)
+
+        def dispatch(batch: Batch) -> None:
+            def done() -> None:
+                for message in batch.messages:
+                    self.delivered(workload.PUSH, name, message)
+                consumer.finished(batch, True)
+
+            client.timers.after(WORK_MS, done)
+
+        consumer = PushConsumer(client, settings, RemoteOffsets(client, group), dispatch)
+        consumer.subscribe(self.name, "*", "TAG")
+        self.join(client, consumer)
+        return consumer
+
+    def join(self, client: Client, consumer: PushConsumer) -> None:
+        async def join() -> None:
+            while not consumer.started:
+                try:
+                    await consumer.start()
+                except ClientError:
+                    await client.timers.sleep(RETRY_MS)
+
+        client.timers.after(200, lambda: _go(join()))
+
+    def _pull(self, kind: str, client: Client) -> None:
+        self.read(client, kind, self.name, lambda message: self.delivered(kind, f"{kind}-0", message))
+
+    def read(self, client: Client, kind: str, topic: str, given: Callable[[MessageExt], None]) -> None:
+        """A group of one member that pulls a topic; `given` is told of each message."""
+        group = self.group(kind)
+        times: dict[str, Any] = {"persist_interval_ms": COMMIT_MS, **self.times}
+        settings = PullConsumerSettings(group=group, consume_from=ConsumeFrom.FIRST, **times)
+        core = PullConsumer(client, settings, RemoteOffsets(client, group))
+
+        async def read() -> None:
+            joined = False
+            while not client.stopping:
+                try:
+                    if not joined:
+                        await core.subscribe(topic, "*", "TAG")
+                        joined = True
+                    messages = await core.poll(timeout_ms=POLL_MS)
+                except ClientError:
+                    await client.timers.sleep(RETRY_MS)
+                    continue
+                if self.reading:
+                    for message in messages:
+                        given(message)
+
+        client.timers.after(200, lambda: _go(read()))
+
+
+def _go(flow: Any) -> None:
+    start(flow)

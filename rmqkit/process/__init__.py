@@ -1,0 +1,1 @@
+"""A node's process: settings, plug-ins, nodes and the shell, put together."""

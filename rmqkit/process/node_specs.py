@@ -1,0 +1,143 @@
+"""What a node process makes its nodes of: a node's settings read, and the `NodeSpec` that follows from them.
+
+Plug-ins, nodes and metrics are imported by those alone who run them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from rmqkit.errors import ConfigError, RmqkitError
+
+if TYPE_CHECKING:
+    from rmqkit.config import Kind, NodeConfig
+    from rmqkit.runtime.node import Node
+    from rmqkit.runtime.ports import Ports
+    from rmqkit.shell.hosting import Listen, NodeSpec
+    from rmqkit.shell.log import LogSink
+
+PORT_TRIES = 100
+
+
+def config_of(path: str | None, settings: Sequence[str], kind: Kind) -> NodeConfig:
+    """The settings of one node, with what only the machine can say put in. Raises ConfigError, RmqkitError.
+
+    A broker that may choose its port has it chosen here, since it needs three that belong together; a broker address that
+    was given by name becomes a number, since it is a part of message ids.
+    """
+    from rmqkit import config
+
+    paths = [path] if path else []
+    loaded = config.load(paths, settings, kind)
+    if kind != "broker":
+        return loaded
+    network = loaded.network
+    found = {}
+    if network.listen_port == 0:
+        found["listenPort"] = str(_free_port(network.bind_address))
+    for key, host in (("brokerIP1", network.broker_ip1), ("brokerIP2", network.broker_ip2)):
+        if (number := _numeric(key, host)) != host:
+            found[key] = number
+    if not found:
+        return loaded
+    return config.load(paths, [*settings, *(f"{key}={value}" for key, value in found.items())], kind)
+
+
+def _numeric(key: str, host: str) -> str:
+    """The address of a host, IPv4 first. Raises ConfigError when it has none."""
+    import socket
+
+    try:
+        found = socket.getaddrinfo(host, None, 0, socket.SOCK_STREAM)
+    except (OSError, UnicodeError):
+        raise ConfigError(f"config: {key} = {host!r}: no such host") from None
+    return str(min(found, key=lambda each: each[0] != socket.AF_INET)[4][0])
+
+
+def _free_port(host: str) -> int:
+    """A port P that the system gives, with P-2 and P+1 (for slaves) free as well."""
+    from rmqkit.shell.listener import bind
+
+    for _ in range(PORT_TRIES):
+        with bind(host, 0, 1) as chosen:
+            port = int(chosen.getsockname()[1])
+            try:
+                for own in (port - 2, port + 1):
+                    bind(host, own, 1).close()
+            except RmqkitError:
+                continue
+            return port
+    raise RmqkitError("no three ports that belong together are free")
+
+
+def broker_name_of(config: NodeConfig) -> str:
+    """What the log calls a broker."""
+    return f"{config.identity.broker_name}-{config.identity.broker_id}"
+
+
+def nameserver_spec(config: NodeConfig, name: str) -> NodeSpec:
+    import posixpath
+
+    from rmqkit.nameserver.node import NameServer
+    from rmqkit.shell.hosting import Listen, NodeSpec
+
+    name = name or "nameserver"
+
+    def make(ports: Ports, numbers: Mapping[str, int]) -> Node:
+        return NameServer(name, ports, config)
+
+    settings = config.nameserver
+    listens = [Listen("remoting", settings.bind_address, settings.listen_port)]
+    listens += _metrics(config, settings.bind_address)
+    return NodeSpec(name, posixpath.dirname(settings.kv_config_path), make, listens)
+
+
+def broker_spec(config: NodeConfig, name: str, path: str | None, sink: LogSink | None = None) -> NodeSpec:
+    """`path` is where its settings come from; drills find their socket beside them, else in the store folder.
+
+    Raises ConfigError, PluginError.
+    """
+    import os.path
+
+    from rmqkit import plugins
+    from rmqkit.broker.node import Broker
+    from rmqkit.shell.hosting import Listen, NodeSpec
+
+    name = name or broker_name_of(config)
+    parts = plugins.load().broker_parts(config)
+
+    drills = config.drills
+    if drills.defects:
+        from rmqkit.drill.defects.table import check
+
+        check(drills.defects)
+
+    def make(ports: Ports, numbers: Mapping[str, int]) -> Node:
+        broker = Broker(name, ports, config, parts)
+        if drills.defects:
+            from rmqkit.drill.defects.table import plant
+
+            plant(broker, drills.defects)
+        return broker
+
+    network = config.network
+    listens = [Listen("remoting", network.bind_address, network.listen_port)]
+    if network.vip_listen_port:
+        listens.append(Listen("vip", network.bind_address, network.vip_listen_port))
+    if network.ha_listen_port:
+        listens.append(Listen("ha", network.bind_address, network.ha_listen_port))
+    listens += _metrics(config, network.broker_ip1)
+    folder = config.paths.store_path_root_dir
+    drill_folder = os.path.dirname(os.path.abspath(path)) if path else folder
+    return NodeSpec(name, folder, make, listens, drill_folder if drills.faults else None, sink)
+
+
+def _metrics(config: NodeConfig, host: str) -> list[Listen]:
+    """The listener of the Prometheus endpoint, on `host` unless another was set; none when it is off."""
+    from rmqkit.shell.hosting import Listen
+
+    metrics = config.metrics
+    if metrics.exporter_type != "PROM":
+        return []
+    return [Listen("metrics", metrics.prom_exporter_host or host, metrics.prom_exporter_port)]

@@ -1,0 +1,1 @@
+"""Transport faults for drills: a node's connections are held back without being closed."""

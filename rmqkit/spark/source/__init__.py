@@ -1,0 +1,1 @@
+"""The Spark data source `rocketmq`: planning, reading and streaming topics."""

@@ -1,0 +1,85 @@
+"""Batch reads: everything between where a query begins and ends, planned once.
+
+`reader` gives a plain reader, or with `pushdown=true` one that takes filters: Spark refuses a reader that could take them
+unless its setting is on, and the process that plans cannot see the setting.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
+
+from rmqkit.spark.options import Options
+from rmqkit.spark.rows import rows_of
+from rmqkit.spark.source import where
+from rmqkit.spark.source.pushdown import EVERYTHING, Narrowing, narrowed, narrowing_of
+from rmqkit.spark.source.query_plan import whole_look
+from rmqkit.spark.source.ranges import QueueRange, split, waiting
+from rmqkit.spark.source.topics import Topics, View
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+
+log = logging.getLogger("rmqkit.spark")
+
+
+def reader(options: Options, schema: StructType) -> DataSourceReader:
+    return FilteringReader(options, schema) if options.pushdown else BatchReader(options, schema)
+
+
+def plan(options: Options, view: View, narrowing: Narrowing = EVERYTHING) -> list[QueueRange]:
+    """The ranges of a batch, cut into Spark's partitions. Raises NoRoute, ConfigError, DataLoss, BrokerDown."""
+    seen = whole_look(options, view)
+    where.check_topics(options, seen, view)
+    for topic, broker in sorted({(key.topic, key.broker) for key in seen.ends} - seen.by_master):
+        log.warning(
+            "the batch ends where a slave of broker %s (topic %s) does, which may be behind its master", broker, topic
+        )
+    begins = where.begins_of(options, view, seen)
+    ends = where.ends_of(options, view, seen, begins)
+    begins, ends = narrowed(narrowing, begins, ends, lambda time_ms: where.found_by_time(view, seen, time_ms))
+    return split(
+        waiting(begins, ends), partitions_min=options.min_partitions, messages_max=options.max_messages_per_partition
+    )
+
+
+class BatchReader(DataSourceReader):
+    def __init__(self, options: Options, schema: StructType) -> None:
+        self._options = options
+        self._schema = schema
+        self._rows = rows_of(options, schema)
+
+    def partitions(self) -> list[InputPartition]:
+        return self._planned(EVERYTHING)
+
+    def _planned(self, narrowing: Narrowing) -> list[InputPartition]:
+        view = Topics(self._options)
+        try:
+            return [InputPartition(each) for each in plan(self._options, view, narrowing)]
+        finally:
+            view.close()
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return self._rows.read(partition.value)
+
+
+class FilteringReader(BatchReader):
+    """Filters narrow what is read; Spark applies them all the same, so that they need not be met exactly."""
+
+    def __init__(self, options: Options, schema: StructType) -> None:
+        super().__init__(options, schema)
+        self._narrowing = EVERYTHING
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        self._narrowing = narrowing_of(filters)
+        if self._narrowing.tags and self._options.tags == "*":
+            self._rows = rows_of(self._options, self._schema, tags=" || ".join(self._narrowing.tags))
+        return filters
+
+    def partitions(self) -> list[InputPartition]:
+        return self._planned(self._narrowing)

@@ -1,0 +1,66 @@
+"""The data source `rocketmq`: what Spark makes for each query; readers and writers are loaded when they are asked for.
+
+Spark imports this module in a process that looks for data sources, and unpickles the class in those that plan and read, so
+it imports nothing but Spark's own interface.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+    from rmqkit.spark.options import Options
+
+FORMAT = "rocketmq"
+
+
+class RocketMQSource(DataSource):
+    """`spark.read.format("rocketmq")`; options in `docs/spark.md`."""
+
+    @classmethod
+    def name(cls) -> str:
+        return FORMAT
+
+    def schema(self) -> str:
+        from rmqkit.spark import rows
+        from rmqkit.spark.options import parse
+        from rmqkit.spark.source import tables
+
+        # Spark does not say yet which kind of query it will be.
+        return tables.kept(rows.schema_ddl(parse(tables.to_make(self.options), "batch")), self.options)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        from rmqkit.spark.source import batch
+
+        return batch.reader(self._parsed("batch", schema), schema)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        from rmqkit.spark.source import stream
+
+        return stream.StreamReader(self._parsed("stream", schema), schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        from rmqkit.spark.sink import writer
+
+        return writer.writer(self.options, schema, overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        from rmqkit.spark.sink import writer
+
+        return writer.stream_writer(self.options, schema, overwrite)
+
+    def _parsed(self, where: str, schema: StructType) -> Options:
+        from rmqkit.spark import options
+        from rmqkit.spark.source import tables
+
+        return options.parse(tables.options_of(self.options, schema), where)

@@ -1,0 +1,353 @@
+"""What a stream reads next: offsets in, offsets out, over a view of the cluster. No Spark in here.
+
+Spark calls, in its streaming process on the driver:
+
+    begin()                     once in the life of a checkpoint
+    freeze()                    with AvailableNow: what is there now is all that is read
+    advance(start)              before each batch: how far it goes; `start` itself when there is nothing to do
+    ranges(start, end)          what the batch reads; for a batch that a restart finds unfinished before any `advance`
+    done(end)                   a batch is over, one batch late
+
+Rules. A queue that a look does not show stays where it is: routes vanish for a while, groups die and come back. A new queue
+enters with its smallest offset and is read from the next batch on. What a slave says of an end only holds a queue back; an
+end below our own offset that the master tells is loss. Nothing is planned of a group that does not answer, so that the
+others go on.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from rmqkit.errors import PeerUnreachable, RmqkitError
+from rmqkit.spark.checkpoints import WITNESS, OtherLog, check_choice, check_cluster, witness_of
+from rmqkit.spark.options import Options
+from rmqkit.spark.source import where
+from rmqkit.spark.source.loss import DataLoss
+from rmqkit.spark.source.ranges import (
+    Ends,
+    QueueKey,
+    QueueRange,
+    between,
+    clusters,
+    count,
+    flat,
+    nested,
+    share,
+    split,
+    waiting,
+)
+from rmqkit.spark.source.topics import Seen, View
+
+LOOK_PAUSE_S = 0.5
+LOOK_EVERY_MS = 100
+#: of a message, where nothing can be measured
+SIZE_UNKNOWN = 1024
+#: queues that are measured for `maxBytesPerTrigger`: those with the most to read
+MEASURED_MAX = 64
+
+log = logging.getLogger("rmqkit.spark")
+
+
+class BrokerDown(RmqkitError):
+    """A query cannot go on without a broker group that does not answer."""
+
+
+def now_ms() -> int:
+    return time.monotonic_ns() // 1_000_000
+
+
+def whole_look(
+    options: Options,
+    view: View,
+    known: Sequence[QueueKey] = (),
+    *,
+    clock: Callable[[], int] = now_ms,
+    sleep: Callable[[float], None] = time.sleep,
+) -> Seen:
+    """A look in which every group answers, those of the `known` queues too. Raises BrokerDown when one does not in time."""
+    until_ms = clock() + options.max_wait_for_broker
+    told = False
+    while True:
+        seen = view.look(known)
+        absent = absences(options, seen, known)
+        if not absent:
+            return seen
+        why = "; ".join(f"{name}: {reason}" for name, reason in absent.items())
+        if options.when_down == "fail" or clock() >= until_ms:
+            raise BrokerDown(
+                f"no answer of {why} (whenDown={options.when_down}, maxWaitForBroker={options.max_wait_for_broker} ms)"
+            )
+        if not told:
+            log.warning("waiting for %s", why)
+            told = True
+        sleep(LOOK_PAUSE_S)
+
+
+def absences(options: Options, seen: Seen, known: Sequence[QueueKey] = ()) -> dict[str, str]:
+    """Groups that a look should have shown, by name and topic, with the reason.
+
+    A topic without any route may have been deleted; where loss is allowed, nobody waits for it.
+    """
+    routed = {key.topic for key in [*seen.ends, *seen.closed]} | {topic for topic, _ in seen.silent}
+    absent = {f"broker {broker} (topic {topic})": why for (topic, broker), why in sorted(seen.silent.items())}
+    for key in known:
+        if key not in seen.ends and key not in seen.closed and (key.topic, key.broker) not in seen.silent:
+            name = f"broker {key.broker} (topic {key.topic})"
+            if key.topic in routed:
+                absent[name] = "the name servers show no such broker for this topic"
+            elif options.fail_on_data_loss:
+                absent[name] = "no name server knows the topic (if it was deleted, set failOnDataLoss=false)"
+    return absent
+
+
+class StreamPlan:
+    def __init__(
+        self,
+        options: Options,
+        view: View,
+        *,
+        clock: Callable[[], int] = now_ms,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._options = options
+        self._view = view
+        self._clock = clock
+        self._sleep = sleep
+        self._accepted = False
+        self._frozen = False
+        #: with AvailableNow, the look that says what is read
+        self._target: Seen | None = None
+        #: the newest that is known of each queue, for reports
+        self._known: Ends = {}
+        self._clusters: tuple[str, ...] = ()
+        #: ends that `endingTimestamp` was found to mean
+        self._caps: Ends = {}
+        self._batch_ms: int | None = None
+        self._looked_ms = 0
+        #: the last look brought no batch
+        self._rests = False
+        self._committed: Ends = {}
+        #: what has been warned of
+        self._told: dict[str, None] = {}
+
+    # --- what Spark calls
+
+    def begin(self) -> dict[str, Any]:
+        """The offsets of a new query. Raises NoRoute, ConfigError, DataLoss, BrokerDown."""
+        seen = whole_look(self._options, self._view, clock=self._clock, sleep=self._sleep)
+        where.check_topics(self._options, seen, self._view)
+        begins = where.begins_of(self._options, self._view, seen)
+        self._accepted = True
+        self._note(seen)
+        return self._offsets(begins, seen, {})
+
+    def freeze(self) -> None:
+        self._frozen = True
+
+    def advance(self, start: Mapping[str, Any], *, limited: bool = True) -> dict[str, Any]:
+        """How far the next batch goes. `limited`: by what the options allow a batch, else to the end."""
+        begins = flat(start)
+        seen = self._seen(start, begins)
+        if seen is None:
+            return dict(start)
+        self._publish(begins)
+        self._rests = True
+        ends = self._ends(begins, seen)
+        ready = waiting(begins, ends)
+        if limited and self._holds_back(count(ready)):
+            return dict(start)
+        if limited:
+            # What is gone altogether costs nothing: it is passed over at once, not in steps.
+            ready = [each for each in ready if each.end != seen.begins.get(each.key)]
+            allowed = self._allowed(ready)
+            for each in ready:
+                ends[each.key] = each.begin
+            ends |= {each.key: each.end for each in allowed}
+        if ends == begins:
+            return dict(start)
+        # A topic made anew since the last batch may have grown beyond where the query stands.
+        self._check_cluster(start, seen)
+        self._batch_ms = self._clock()
+        self._rests = False
+        return self._offsets(ends, seen, start)
+
+    def latest(self) -> dict[str, Any] | None:
+        """The newest offsets that the last look showed, for the lag in Spark's progress."""
+        return nested(self._known, self._clusters) if self._known else None
+
+    def ranges(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[QueueRange]:
+        if not self._accepted:
+            self._seen(start, flat(start), needed=True)
+        found = between(start, end, may_go_back=not self._options.fail_on_data_loss)
+        return split(
+            found, partitions_min=self._options.min_partitions, messages_max=self._options.max_messages_per_partition
+        )
+
+    def done(self, end: Mapping[str, Any]) -> None:
+        self._publish(flat(end))
+
+    # --- looking
+
+    def _seen(self, start: Mapping[str, Any], begins: Ends, *, needed: bool = False) -> Seen | None:
+        """The look that a batch goes by. None when nobody can be asked, unless it is `needed`."""
+        if self._target is not None:
+            return self._target
+        known = list(begins)
+        if not self._accepted:
+            check_choice(self._options, start)
+        seen = self._look(known, patient=needed or self._frozen)
+        if seen is None:
+            return None
+        if not self._accepted:
+            self._check_cluster(start, seen)
+            self._accepted = True
+        if self._frozen:
+            seen = self._target = whole_look(self._options, self._view, known, clock=self._clock, sleep=self._sleep)
+        self._note(seen)
+        return seen
+
+    def _look(self, known: Sequence[QueueKey], *, patient: bool) -> Seen | None:
+        """None when no name server answers, or, if patient, BrokerDown when none does in time."""
+        until_ms = self._clock() + self._options.max_wait_for_broker
+        self._pause()
+        while True:
+            try:
+                return self._view.look(known)
+            except PeerUnreachable as error:
+                if self._options.when_down == "fail" or (patient and self._clock() >= until_ms):
+                    raise BrokerDown(f"no answer of the name servers: {error}") from None
+                self._warn(f"no name server answers, the query waits: {error}")
+                if not patient:
+                    return None
+            self._sleep(LOOK_PAUSE_S)
+
+    def _pause(self) -> None:
+        """Spark asks every 10 ms while there is nothing: not so often are brokers asked."""
+        passed_ms = self._clock() - self._looked_ms
+        if self._rests and passed_ms < LOOK_EVERY_MS:
+            self._sleep((LOOK_EVERY_MS - passed_ms) / 1000)
+        self._looked_ms = self._clock()
+
+    def _note(self, seen: Seen) -> None:
+        self._known = dict(sorted({**self._known, **seen.ends}.items()))
+        self._clusters = tuple(sorted({*self._clusters, *seen.clusters}))
+
+    # --- how far
+
+    def _ends(self, begins: Ends, seen: Seen) -> Ends:
+        """How far each queue could be read; new ones with where they begin."""
+        down = absences(self._options, seen, list(begins))
+        if down and self._options.when_down == "fail":
+            raise BrokerDown("; ".join(f"no answer of {name}: {why}" for name, why in down.items()))
+        for name, why in down.items():
+            self._warn(f"nothing is read of {name} until it answers: {why}")
+        ends: Ends = {}
+        for key, offset in begins.items():
+            if key in seen.ends:
+                ends[key] = self._end(key, offset, seen)
+                continue
+            ends[key] = offset
+            if seen.closed.get(key, 0) > offset:
+                self._lose(where.QueueClosed(*key, offset, seen.closed[key], where.FEWER))
+        for key, cap in self._end_caps(seen).items():
+            if key in begins:
+                ends[key] = min(ends[key], max(cap, begins[key]))
+        return dict(sorted({**{key: offset for key, offset in seen.begins.items() if key not in begins}, **ends}.items()))
+
+    def _end(self, key: QueueKey, offset: int, seen: Seen) -> int:
+        first, last = seen.begins[key], seen.ends[key]
+        if (key.topic, key.broker) not in seen.by_master:
+            # A slave may lag.
+            return max(offset, last)
+        if last < offset:
+            self._lose(where.OffsetBeyond(*key, offset, last, where.SHORTER))
+            return first
+        if first > offset:
+            self._lose(DataLoss(*key, offset, first, where.GONE))
+            return first
+        return last
+
+    def _end_caps(self, seen: Seen) -> Ends:
+        options = self._options
+        if options.ending_timestamp is not None:
+            reached = {
+                key: newest
+                for key, newest in seen.newest_ms.items()
+                if newest >= options.ending_timestamp and key not in self._caps
+            }
+            try:
+                self._caps |= self._view.at_time(reached, options.ending_timestamp) if reached else {}
+            except PeerUnreachable as error:
+                if options.when_down == "fail" or self._frozen:
+                    raise BrokerDown(f"endingTimestamp cannot be looked up: {error}") from None
+                self._warn(f"endingTimestamp cannot be looked up now, its queues wait: {error}")
+                return self._caps | dict.fromkeys(reached, 0)
+            return self._caps
+        if isinstance(options.ending_offsets, str):
+            return {}
+        return {key: offset for key, offset in options.ending_offsets.items() if offset >= 0}
+
+    def _holds_back(self, messages: int) -> bool:
+        least = self._options.min_messages_per_trigger
+        if not least or self._frozen or self._batch_ms is None or messages >= least:
+            return False
+        return self._clock() - self._batch_ms < self._options.max_trigger_delay
+
+    def _allowed(self, ready: list[QueueRange]) -> list[QueueRange]:
+        options = self._options
+        limits = [options.max_messages_per_trigger] if options.max_messages_per_trigger else []
+        if options.max_bytes_per_trigger and ready:
+            largest = sorted(ready, key=lambda each: -each.size)[:MEASURED_MAX]
+            limits.append(messages_for(options.max_bytes_per_trigger, ready, self._view.sizes(largest)))
+        return share(ready, min(limits)) if limits else ready
+
+    def _lose(self, error: DataLoss) -> None:
+        if self._options.fail_on_data_loss:
+            raise error
+        self._warn(f"goes on without what is gone: {error}")
+
+    def _warn(self, text: str) -> None:
+        if text not in self._told:
+            self._told[text] = None
+            log.warning("%s", text)
+
+    # --- checkpoints
+
+    def _check_cluster(self, start: Mapping[str, Any], seen: Seen) -> None:
+        try:
+            check_cluster(self._options, self._view, start, seen)
+        except OtherLog as error:
+            if self._options.fail_on_data_loss:
+                raise
+            self._warn(f"goes on at the offsets of the checkpoint, and what lies before them is not read: {error}")
+
+    def _offsets(self, ends: Ends, seen: Seen, start: Mapping[str, Any]) -> dict[str, Any]:
+        offsets: dict[str, Any] = nested(ends, {*clusters(start), *seen.clusters})
+        witness = witness_of(ends, seen) or start.get(WITNESS)
+        return {WITNESS: witness, **offsets} if witness else offsets
+
+    def _publish(self, begins: Ends) -> None:
+        """Tell the group how far the query is: what a batch starts at has been read."""
+        group = self._options.commit_group
+        if not group or begins == self._committed:
+            return
+        changed = {key: offset for key, offset in begins.items() if self._committed.get(key) != offset}
+        try:
+            problems = self._view.commit(group, changed)
+        except RmqkitError as error:
+            problems = [str(error)]
+        if problems:
+            self._warn(f"group {group} was not told how far the query is: {problems[0]}")
+        else:
+            self._committed = dict(begins)
+
+
+def messages_for(bytes_max: int, ready: Sequence[QueueRange], sizes: Mapping[QueueKey, float]) -> int:
+    """How many messages make that many bytes when they are shared out as they wait; at least 1."""
+    measured = [each for each in ready if each.key in sizes]
+    weight = count(measured)
+    average = sum(each.size * sizes[each.key] for each in measured) / weight if weight else SIZE_UNKNOWN
+    return max(1, int(bytes_max / average))

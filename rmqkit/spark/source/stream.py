@@ -1,0 +1,89 @@
+"""Streams: `planning.py` behind Spark's interface.
+
+One object lives in Spark's streaming process on the driver and has the client; copies of it go to the workers and read. So
+it connects when it is first asked for offsets, and a pickled copy has no connection. Spark never calls `stop` when a query
+ends: its process does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+)
+
+from rmqkit.spark.options import Options
+from rmqkit.spark.rows import rows_of
+from rmqkit.spark.source.query_plan import StreamPlan
+from rmqkit.spark.source.topics import Topics
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    def __init__(self, options: Options, schema: StructType) -> None:
+        self._options = options
+        self._rows = rows_of(options, schema)
+        self._topics: Topics | None = None
+        self._plan: StreamPlan | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_topics": None, "_plan": None}
+
+    @property
+    def _planning(self) -> StreamPlan:
+        if self._plan is None:
+            self._topics = Topics(self._options)
+            self._plan = StreamPlan(self._options, self._topics)
+        return self._plan
+
+    def initialOffset(self) -> dict[str, Any]:
+        return self._planning.begin()
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        return read_limit(self._options)
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        # Options bound a batch together; Spark hands over one limit, ours, or none with Trigger.Once.
+        return self._planning.advance(start, limited=not isinstance(limit, ReadAllAvailable))
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:
+        return self._planning.latest()
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self._planning.freeze()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        return [InputPartition(each) for each in self._planning.ranges(start, end)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return self._rows.read(partition.value)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        self._planning.done(end)
+
+    def stop(self) -> None:
+        if self._topics is not None:
+            self._topics.close()
+            self._topics = self._plan = None
+
+
+def read_limit(options: Options) -> ReadLimit:
+    """The one of the options that Spark is told."""
+    if options.max_messages_per_trigger:
+        return ReadMaxRows(options.max_messages_per_trigger)
+    if options.max_bytes_per_trigger:
+        return ReadMaxBytes(options.max_bytes_per_trigger)
+    if options.min_messages_per_trigger:
+        return ReadMinRows(options.min_messages_per_trigger)
+    return ReadAllAvailable()

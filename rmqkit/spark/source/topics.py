@@ -1,0 +1,292 @@
+"""What a cluster says of the topics that a query reads: their queues, where each begins and ends, and who does not answer.
+
+A look asks the name servers for routes and each broker group once a topic for all its queues (202). A group answers by its
+master, else by a slave. What a look does not find it says: brokers that are silent, topics without a route. It draws no
+conclusion; `where.py` and `planning.py` do.
+
+Runs on the driver, over rmqkit's own client: its route cache keeps what it has learned while name servers are down.
+
+Source: `tools/.../admin/DefaultMQAdminExtImpl.java` (`examineTopicStats`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from rmqkit.api import Admin
+from rmqkit.client.client import decoded, fields
+from rmqkit.client.consumers.offset_store import RemoteOffsets
+from rmqkit.client.consumers.pull import BATCH_SIZE, pull
+from rmqkit.client.flow import gather, start
+from rmqkit.client.message import MessageExt
+from rmqkit.client.routes import MASTER_ID, Route
+from rmqkit.errors import BrokerError, ClientError, NoRoute, PeerUnreachable
+from rmqkit.runtime.connection import Address
+from rmqkit.spark.source.patterns import chosen
+from rmqkit.spark.source.ranges import Ends, QueueKey, QueueRange
+from rmqkit.wire.bodies import TopicOffset, TopicStatsTable, parse_subscription
+from rmqkit.wire.codes import RequestCode, ResponseCode
+from rmqkit.wire.fastjson import MessageQueue
+from rmqkit.wire.schemas.offsets import (
+    GetMaxOffsetRequest,
+    GetMaxOffsetResponse,
+    GetMinOffsetRequest,
+    GetMinOffsetResponse,
+)
+from rmqkit.wire.schemas.topics import GetTopicStatsInfoRequest
+
+if TYPE_CHECKING:
+    from rmqkit.spark.options import Options
+
+#: no group of a user: the one that tools read in the name of
+READ_GROUP = "TOOLS_CONSUMER"
+PULL_TIMEOUT_MS = 3000
+
+
+class Seen(NamedTuple):
+    """One look. Queues are those that may be read and whose broker group answered."""
+
+    begins: Ends
+    ends: Ends
+    #: when the newest message was stored, in ms; 0 for an empty queue
+    newest_ms: Ends
+    #: (topic, broker) of the groups whose master answered: what it says is the last word
+    by_master: frozenset[tuple[str, str]] = frozenset()
+    #: (topic, broker) -> why there is no answer of that group
+    silent: Mapping[tuple[str, str], str] = {}
+    #: chosen topics that no name server knows
+    missing: tuple[str, ...] = ()
+    clusters: tuple[str, ...] = ()
+    #: ends of queues whose broker has them, but not for readers (fewer read queues than there were)
+    closed: Mapping[QueueKey, int] = {}
+
+
+class View(Protocol):
+    """What planning asks of a cluster. Every method raises ClientError when nobody can tell."""
+
+    def look(self, known: Iterable[QueueKey] = ()) -> Seen:
+        """`known` are queues that are asked for even if no route shows them any more."""
+
+    def all_topics(self) -> list[str]: ...
+
+    def at_time(self, keys: Iterable[QueueKey], time_ms: int) -> Ends:
+        """Offsets of the first messages that were stored then or later; the end of a queue without one."""
+
+    def of_group(self, group: str, keys: Iterable[QueueKey]) -> Ends:
+        """How far a group has consumed queues; without those it never consumed."""
+
+    def commit(self, group: str, ends: Mapping[QueueKey, int]) -> list[str]:
+        """Store how far a group is; what went wrong, in words. What did is tried again when asked for again."""
+
+    def sizes(self, ranges: Iterable[QueueRange]) -> dict[QueueKey, float]:
+        """Bytes a message as stored, on average, measured where each range begins; without those that gave none."""
+
+    def stored_ms(self, key: QueueKey, offset: int) -> int | None:
+        """When the message at that offset was stored; None when it is gone, or nobody can tell."""
+
+    def close(self) -> None: ...
+
+
+class Topics:
+    """The cluster behind `namesrv`, for the topics that the options choose."""
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._admin = Admin(options.namesrv)
+        self._client = self._admin.core.client
+        self._commits: dict[str, RemoteOffsets] = {}
+        #: topics that the pattern meant so far
+        self._matched: list[str] | None = None
+
+    def close(self) -> None:
+        self._admin.close()
+
+    def look(self, known: Iterable[QueueKey] = ()) -> Seen:
+        return self._admin.io.wait("look", lambda: start(self._look(list(known))))
+
+    def all_topics(self) -> list[str]:
+        return self._admin.topics()
+
+    def at_time(self, keys: Iterable[QueueKey], time_ms: int) -> Ends:
+        async def ask() -> Ends:
+            wanted = list(keys)
+            found = await gather([start(self._admin.core.offset_for_time(_queue(key), time_ms)) for key in wanted])
+            return dict(zip(wanted, found, strict=True))
+
+        return self._admin.io.wait("offset_for_time", lambda: start(ask()))
+
+    def of_group(self, group: str, keys: Iterable[QueueKey]) -> Ends:
+        async def ask() -> Ends:
+            wanted = list(keys)
+            found = await gather([start(self._admin.core.group_offset(group, _queue(key))) for key in wanted])
+            return {key: offset for key, offset in zip(wanted, found, strict=True) if offset is not None}
+
+        return self._admin.io.wait("group_offset", lambda: start(ask()))
+
+    def commit(self, group: str, ends: Mapping[QueueKey, int]) -> list[str]:
+        return self._admin.io.wait("commit", lambda: start(self._commit(group, ends)))
+
+    def sizes(self, ranges: Iterable[QueueRange]) -> dict[QueueKey, float]:
+        return self._admin.io.wait("sizes", lambda: start(self._sizes(list(ranges))))
+
+    def stored_ms(self, key: QueueKey, offset: int) -> int | None:
+        return self._admin.io.wait("stored_ms", lambda: start(self._stored_ms(key, offset)))
+
+    # --- looking
+
+    async def _look(self, known: Iterable[QueueKey]) -> Seen:
+        names = await self._names()
+        routes = await gather([start(self._route(name)) for name in names])
+        found = [route for route in routes if route is not None]
+        asked = [(route, broker) for route in found for broker in route.brokers if self._wants(route.topic, broker)]
+        answers = await gather([start(self._group(route, broker, known)) for route, broker in asked])
+        queues: dict[QueueKey, TopicOffset] = {}
+        closed: Ends = {}
+        masters: list[tuple[str, str]] = []
+        silent: dict[tuple[str, str], str] = {}
+        for (route, broker), answer in zip(asked, answers, strict=True):
+            if isinstance(answer, str):
+                silent[route.topic, broker] = answer
+                continue
+            table, is_master = answer
+            if is_master:
+                masters.append((route.topic, broker))
+            readable = set(route.subscribe)
+            for queue, offsets in table.items():
+                key = QueueKey(route.topic, broker, queue.queue_id)
+                if not self._wants_queue(key):
+                    continue
+                if queue in readable:
+                    queues[key] = offsets
+                else:
+                    closed[key] = offsets.max_offset
+        return Seen(
+            {key: queues[key].min_offset for key in sorted(queues)},
+            {key: queues[key].max_offset for key in sorted(queues)},
+            {key: queues[key].last_update_timestamp for key in sorted(queues)},
+            frozenset(masters),
+            silent,
+            tuple(name for name, route in zip(names, routes, strict=True) if route is None),
+            tuple(sorted({cluster for route in found for cluster in route.clusters})),
+            closed,
+        )
+
+    async def _names(self) -> list[str]:
+        options = self._options
+        if not options.subscribe_pattern:
+            return sorted(options.subscribe or options.assign)
+        try:
+            info = await self._admin.core.cluster_info()
+            others = info.cluster_addr_table.keys() | info.broker_addr_table.keys()
+            names = await self._admin.core.topics()
+        except PeerUnreachable:
+            if self._matched is None:
+                raise
+            return self._matched
+        # A name server that was just started knows few topics yet: one that was there stays.
+        matched = [name for name in names if chosen(name, options.subscribe_pattern, others)]
+        self._matched = sorted({*matched, *(self._matched or ())})
+        return self._matched
+
+    def _wants(self, topic: str, broker: str) -> bool:
+        return not self._options.assign or broker in self._options.assign.get(topic, {})
+
+    def _wants_queue(self, key: QueueKey) -> bool:
+        return not self._options.assign or key.queue in self._options.assign.get(key.topic, {}).get(key.broker, ())
+
+    async def _route(self, topic: str) -> Route | None:
+        """None when no name server knows the topic, and never did. One that gives no answer to that is as good as away."""
+        try:
+            return await self._client.routes.fetch(topic)
+        except NoRoute as error:
+            if error.code != ResponseCode.TOPIC_NOT_EXIST:
+                raise PeerUnreachable(str(error), kind="lost", address="") from None
+            return None
+
+    async def _group(
+        self, route: Route, broker: str, known: Iterable[QueueKey]
+    ) -> tuple[dict[MessageQueue, TopicOffset], bool] | str:
+        """Queues of one broker group, with whether its master has answered; or why nobody has."""
+        failures = []
+        for broker_id, address in sorted(route.brokers[broker].items()):
+            try:
+                table = await self._stats(route.topic, address)
+                # Tables of old brokers lack queues that can be read and no longer be written.
+                wanted = [queue for queue in route.subscribe if queue.broker_name == broker]
+                wanted += [_queue(key) for key in known if key.topic == route.topic and key.broker == broker]
+                for queue in wanted:
+                    if queue not in table and self._wants_queue(QueueKey(queue.topic, broker, queue.queue_id)):
+                        table[queue] = await self._ends_of(queue, address)
+                return table, broker_id == MASTER_ID and broker not in route.acting
+            except (PeerUnreachable, BrokerError) as error:
+                failures.append(str(error))
+                self._client.routes.refresh_soon(route.topic)
+        return "; ".join(failures) or "the name servers know no address of it"
+
+    async def _stats(self, topic: str, address: Address) -> dict[MessageQueue, TopicOffset]:
+        reply = await self._client.ask(address, RequestCode.GET_TOPIC_STATS_INFO, GetTopicStatsInfoRequest(topic=topic))
+        return decoded(reply, TopicStatsTable.decode).offset_table
+
+    async def _ends_of(self, queue: MessageQueue, address: Address) -> TopicOffset:
+        smallest = GetMinOffsetRequest(topic=queue.topic, queue_id=queue.queue_id)
+        first = await self._client.ask(address, RequestCode.GET_MIN_OFFSET, smallest)
+        largest = GetMaxOffsetRequest(topic=queue.topic, queue_id=queue.queue_id)
+        last = await self._client.ask(address, RequestCode.GET_MAX_OFFSET, largest)
+        return TopicOffset(
+            min_offset=max(0, fields(first, GetMinOffsetResponse).offset),
+            max_offset=max(0, fields(last, GetMaxOffsetResponse).offset),
+        )
+
+    # --- groups and sizes
+
+    async def _commit(self, group: str, ends: Mapping[QueueKey, int]) -> list[str]:
+        offsets = self._commits.setdefault(group, RemoteOffsets(self._client, group))
+        queues = [_queue(key) for key in ends]
+        for key, queue in zip(ends, queues, strict=True):
+            offsets.update(queue, ends[key], increase_only=False)
+        errors = await offsets.persist(queues)
+        if any(error.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST for error in errors):
+            try:
+                await self._admin.core.create_group(group)
+            except ClientError as error:
+                return [f"group {group} is not known, and cannot be created: {error}"]
+            errors = await offsets.persist(queues)
+        return [str(error) for error in errors]
+
+    async def _sizes(self, ranges: list[QueueRange]) -> dict[QueueKey, float]:
+        found = await gather([start(self._size(each)) for each in ranges])
+        return {each.key: size for each, size in zip(ranges, found, strict=True) if size}
+
+    async def _size(self, queue_range: QueueRange) -> float:
+        try:
+            messages = await self._pull(queue_range.key, queue_range.begin, min(BATCH_SIZE, queue_range.size))
+        except ClientError:
+            return 0.0
+        return sum(message.record.size for message in messages) / len(messages) if messages else 0.0
+
+    async def _stored_ms(self, key: QueueKey, offset: int) -> int | None:
+        try:
+            messages = await self._pull(key, offset, 1)
+        except ClientError:
+            return None
+        return next((each.store_timestamp_ms for each in messages if each.queue_offset == offset), None)
+
+    async def _pull(self, key: QueueKey, offset: int, count: int) -> list[MessageExt]:
+        every = parse_subscription(key.topic, "*")
+        pulled = await pull(
+            self._client,
+            READ_GROUP,
+            _queue(key),
+            offset,
+            every,
+            batch_size=count,
+            suspend_ms=0,
+            timeout_ms=PULL_TIMEOUT_MS,
+            send_subscription=True,
+        )
+        return pulled.messages
+
+
+def _queue(key: QueueKey) -> MessageQueue:
+    return MessageQueue(key.topic, key.broker, key.queue)

@@ -1,0 +1,100 @@
+"""The data source `rocketmq-store`: a store folder as a table, with no broker.
+
+`spark.read.format("rocketmq-store").load("/data/store")` reads the commit log of a stopped or copied store, ours or
+Apache's: one Spark partition a file, every record a row in the order of the log, and damage as rows of its own. Nothing is
+written, consume queues and checkpoint are not looked at: what a broker would no longer serve (deleted topics, half
+messages, records behind a cut) is there too.
+
+Spark imports this module in every process that looks for data sources: it imports nothing but Spark's own interface.
+
+The folder must have the same path on the driver and on all workers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+    from rmqkit.spark.store.files import LogFile
+    from rmqkit.spark.store.reader import StoreSettings
+
+FORMAT = "rocketmq-store"
+
+
+class StoreDataSource(DataSource):
+    """`spark.read.format("rocketmq-store")`; options in `docs/spark.md`."""
+
+    @classmethod
+    def name(cls) -> str:
+        return FORMAT
+
+    def schema(self) -> str:
+        from rmqkit.spark.options import parse
+        from rmqkit.spark.source import tables
+        from rmqkit.spark.store.columns import STORE_COLUMNS
+
+        columns = parse(self.options, "store").columns
+        return tables.kept(", ".join(f"`{name}` {STORE_COLUMNS[name].ddl}" for name in columns), self.options)
+
+    def reader(self, schema: StructType) -> StoreReader:
+        from rmqkit.errors import ConfigError
+        from rmqkit.spark.options import parse
+        from rmqkit.spark.source import tables
+        from rmqkit.spark.store.columns import STORE_COLUMNS
+        from rmqkit.spark.store.reader import StoreSettings
+
+        given = tables.options_of(self.options, schema, "store")
+        options = parse(given, "store")
+        path = given.get("path", "")
+        if not path:
+            raise ConfigError(f'{FORMAT} wants a path: .load("/data/store")')
+        for name in schema.names:
+            if name not in STORE_COLUMNS:
+                raise ConfigError(
+                    f"{name!r} of the schema is no column of {FORMAT}; choose from {', '.join(STORE_COLUMNS)}"
+                )
+        settings = StoreSettings(
+            columns=tuple(schema.names),
+            topics=options.subscribe,
+            topic_pattern=options.subscribe_pattern,
+            time_from_ms=options.starting_timestamp,
+            time_to_ms=options.ending_timestamp,
+            is_live=options.allow_running,
+        )
+        return StoreReader(path, options.files, settings)
+
+
+class StorePartition(InputPartition):
+    """One commit-log file."""
+
+    def __init__(self, file: LogFile) -> None:
+        super().__init__(file)
+
+
+class StoreReader(DataSourceReader):
+    def __init__(self, path: str, patterns: Sequence[str], settings: StoreSettings) -> None:
+        self._path = path
+        self._patterns = tuple(patterns)
+        self._settings = settings
+
+    def partitions(self) -> list[InputPartition]:
+        """One a file. Raises ConfigError, StoreInUse."""
+        from rmqkit.spark.store.files import check_not_in_use, log_files, log_folders
+
+        folders = log_folders(self._path)
+        if not self._settings.is_live:
+            check_not_in_use(folders)
+        return [StorePartition(file) for file in log_files(folders, self._patterns)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        from rmqkit.spark.store.reader import read_file
+
+        # Spark reads an empty list of partitions as one partition of None.
+        if isinstance(partition, StorePartition):
+            yield from read_file(partition.value, self._settings)

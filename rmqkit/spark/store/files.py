@@ -1,0 +1,163 @@
+"""The commit-log files of a store folder: which there are, which are missing, and whether a broker has them open.
+
+A path is a store folder (it has `commitlog/` in it) or a folder of commit-log files; several are separated by commas, as
+Apache's `storePathCommitLog` does it, and make up one log. Files are named by the physical offset of their first byte and
+are of one size, the one that most of them have. What breaks the chain is a `LogFile` too, with a `problem`: a file that is
+missing between others, a file that does not belong there.
+
+Whether a broker runs is told by the lock on the first byte of `lock`, which brokers of ours and Apache's hold; the file
+`abort` alone says only that the last one was killed. The lock is tried and given back at once.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import unquote, urlsplit
+
+from rmqkit.errors import ConfigError, RmqkitError
+from rmqkit.spark.store.scan import Bytes
+
+LOG_FOLDER = "commitlog"
+NAME_DIGITS = 20
+FILES_MAX = 100_000
+
+
+class StoreInUse(RmqkitError):
+    """A broker runs on the folder."""
+
+
+class LogFile(NamedTuple):
+    """One file of a commit log.
+
+    `base` is the physical offset of its first byte (-1 for a file without one), `full_size` the size that files of this log
+    have, `is_followed` whether a later file holds anything. With a `problem` there is nothing to be scanned: its `size`
+    bytes are missing or do not belong there.
+    """
+
+    path: str
+    base: int
+    size: int
+    full_size: int
+    is_followed: bool
+    problem: str = ""
+
+
+def log_folders(path: str) -> list[Path]:
+    """The folders with commit-log files that `path` names. Raises ConfigError for one that is none."""
+    folders = []
+    for part in path.split(","):
+        named = Path(_local(part.strip()))
+        if not part.strip() or not named.is_dir():
+            raise ConfigError(
+                f"path: {part.strip() or path!r} is no folder; name a store folder, or one of commit-log files"
+            )
+        inner = named / LOG_FOLDER
+        folder = inner if inner.is_dir() else named
+        if folder is named and not any(_is_name(name) for name in os.listdir(folder)):
+            raise ConfigError(f"path: {named} holds neither {LOG_FOLDER}/ nor files of a commit log")
+        folders.append(folder.resolve())
+    return folders
+
+
+def _local(path: str) -> str:
+    """Tables give the path as a URL: `file:/a%20b`."""
+    return unquote(urlsplit(path).path) if path.startswith("file:") else path
+
+
+def check_not_in_use(folders: Sequence[Path]) -> None:
+    """Raises StoreInUse when a broker has one of these stores open."""
+    for folder in folders:
+        for lock in (folder / "lock", folder.parent / "lock"):
+            if _is_locked(lock):
+                raise StoreInUse(
+                    f"a broker runs on {lock.parent}: stop it or copy the folder, or set allowRunning=true to read what is "
+                    "whole at this moment"
+                )
+
+
+def log_files(folders: Sequence[Path], patterns: Sequence[str] = ()) -> list[LogFile]:
+    """The log's files in order. `patterns` (`*` and `?`) choose by name. Raises ConfigError."""
+    found: dict[int, Path] = {}
+    strangers = []
+    for folder in folders:
+        for path in sorted(folder.iterdir()):
+            if path.name.startswith(".") or not path.is_file():
+                continue
+            if not _is_name(path.name):
+                strangers.append(path)
+            elif int(path.name) in found:
+                raise ConfigError(f"path: {found[int(path.name)]} and {path} are the same part of a log; name one of them")
+            else:
+                found[int(path.name)] = path
+    if len(found) > FILES_MAX:
+        raise ConfigError(f"{len(found)} commit-log files, more than {FILES_MAX}: choose some with the option files")
+    files = _chain(found)
+    files += [
+        LogFile(str(path), -1, path.stat().st_size, 0, False, "does not belong into a folder of commit-log files")
+        for path in strangers
+    ]
+    chosen = [file for file in files if not patterns or any(fnmatchcase(Path(file.path).name, p) for p in patterns)]
+    if patterns and not chosen:
+        raise ConfigError(f"files: no commit-log file is named {' or '.join(patterns)}")
+    return chosen
+
+
+def _chain(found: dict[int, Path]) -> list[LogFile]:
+    sizes = {base: path.stat().st_size for base, path in found.items()}
+    common = Counter(size for size in sizes.values() if size).most_common()
+    full_size = max((size for size, count in common if count == common[0][1]), default=0)
+    files: list[LogFile] = []
+    is_followed = False
+    after = -1
+    for base in sorted(found, reverse=True):
+        if 0 <= base + full_size < after and full_size:
+            missing = found[base].with_name(f"{base + full_size:0{NAME_DIGITS}d}")
+            size = after - base - full_size
+            files.append(LogFile(str(missing), base + full_size, size, size, True, "missing, with what follows it"))
+        files.append(LogFile(str(found[base]), base, sizes[base], full_size, is_followed))
+        is_followed = is_followed or _holds_anything(found[base], sizes[base])
+        after = base
+    return files[::-1]
+
+
+def _holds_anything(path: Path, size: int) -> bool:
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        if any(os.pread(fd, 8, 0)):
+            return True
+        try:
+            if hasattr(os, "SEEK_DATA"):
+                os.lseek(fd, 0, os.SEEK_DATA)
+        except OSError:
+            return False  # one hole from the first byte to the last
+        return Bytes(fd, size).data_end > 0
+    finally:
+        os.close(fd)
+
+
+def _is_name(name: str) -> bool:
+    return len(name) == NAME_DIGITS and name.isascii() and name.isdigit()
+
+
+def _is_locked(path: Path) -> bool:
+    try:
+        import fcntl
+    except ImportError:  # no broker runs there
+        return False
+    try:
+        fd = os.open(path, os.O_RDONLY)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.lockf(fd, fcntl.LOCK_SH | fcntl.LOCK_NB, 1, 0)
+        fcntl.lockf(fd, fcntl.LOCK_UN, 1, 0)
+    except (BlockingIOError, PermissionError):
+        return True
+    finally:
+        os.close(fd)
+    return False

@@ -1,0 +1,153 @@
+"""A commit-log file as Arrow batches: what runs in Spark's workers for `rocketmq-store`.
+
+Rows come in the order of the file. Filters of topic and time apply to sound messages; damage is always told, as nobody
+knows what it was. The columns that `rocketmq` has too are made by `rmqkit.spark.decode`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from rmqkit.spark import decode
+from rmqkit.spark.columns import COLUMNS
+from rmqkit.spark.source.patterns import chosen
+from rmqkit.spark.source.slices import Ints, gather
+from rmqkit.spark.store.columns import OF_PLACES, STORE_COLUMNS
+from rmqkit.spark.store.files import LogFile
+from rmqkit.spark.store.scan import Bytes, Gap, Records, Scan
+
+_I32, _I64 = np.dtype(">i4"), np.dtype(">i8")
+_FLAG_AT = 16
+_SYS_FLAG_AT = 36
+#: from a record's begin to its prepared offset, with IPv4 hosts
+_PREPARED_AT = 76
+
+
+@dataclass(frozen=True)
+class StoreSettings:
+    """How files are read. Goes to the workers pickled. Times are ms, [from, to); no topics and no pattern mean all."""
+
+    columns: tuple[str, ...]
+    topics: tuple[str, ...] = ()
+    topic_pattern: str = ""
+    time_from_ms: int | None = None
+    time_to_ms: int | None = None
+    is_live: bool = False
+
+
+def read_file(file: LogFile, settings: StoreSettings) -> Iterator[pa.RecordBatch]:
+    """The rows of one commit-log file. Raises OSError when it cannot be opened."""
+    if file.problem:
+        yield _damage_row(file, Gap(0, file.size, file.problem), settings.columns)
+        return
+    fd = os.open(file.path, os.O_RDONLY)
+    try:
+        scan = Scan(
+            Bytes(fd, os.fstat(fd).st_size),
+            file.base,
+            full_size=file.full_size,
+            is_followed=file.is_followed,
+            is_live=settings.is_live,
+        )
+        for piece in scan.pieces():
+            if isinstance(piece, Records):
+                yield from _rows(file, piece, settings)
+            elif isinstance(piece, Gap):
+                yield _damage_row(file, piece, settings.columns)
+    finally:
+        os.close(fd)
+
+
+def _rows(file: LogFile, piece: Records, settings: StoreSettings) -> Iterator[pa.RecordBatch]:
+    starts, sizes = piece.starts, piece.sizes
+    if not piece.damage:
+        chosen = _chosen(piece, settings)
+        if chosen is not None:
+            starts, sizes = starts[chosen], sizes[chosen]
+    if not len(starts):
+        return
+    names = [name for name in settings.columns if name in COLUMNS]
+    done = 0
+    for batch in decode.record_batches(piece.data, starts, names, {}):
+        count = batch.num_rows
+        part = slice(done, done + count)
+        arrays = {name: batch.column(number) for number, name in enumerate(names)}
+        for name in settings.columns:
+            if name not in arrays:
+                arrays[name] = _MAKERS[name](file, piece, starts[part], sizes[part])
+        yield _batch(settings.columns, arrays, count)
+        done += count
+
+
+def _chosen(piece: Records, settings: StoreSettings) -> NDArray[np.bool_] | None:
+    """Which records are wanted; None for all."""
+    if not (
+        settings.topics or settings.topic_pattern or settings.time_from_ms is not None or settings.time_to_ms is not None
+    ):
+        return None
+    records = decode.Records(piece.data, piece.starts)
+    chosen = np.ones(records.count, np.bool_)
+    if settings.time_from_ms is not None:
+        chosen &= records.store_ms >= settings.time_from_ms
+    if settings.time_to_ms is not None:
+        chosen &= records.store_ms < settings.time_to_ms
+    if settings.topics or settings.topic_pattern:
+        topics = records.topics()
+        wanted = [topic for topic in pc.unique(topics).to_pylist() if _is_wanted(topic, settings)]
+        chosen &= pc.is_in(topics, pa.array(wanted, pa.string())).to_numpy(zero_copy_only=False)
+    return chosen
+
+
+def _is_wanted(topic: str, settings: StoreSettings) -> bool:
+    if settings.topic_pattern:
+        return chosen(topic, settings.topic_pattern)
+    return topic in settings.topics
+
+
+def _damage_row(file: LogFile, gap: Gap, names: Sequence[str]) -> pa.RecordBatch:
+    told: dict[str, Any] = {
+        "file": file.path,
+        "physical_offset": file.base + gap.at if file.base >= 0 else None,
+        "size": gap.size,
+        "body_crc_ok": None,
+        "damage": gap.why,
+    }
+    arrays = {name: pa.array([told.get(name)], STORE_COLUMNS[name].arrow_type) for name in names}
+    return _batch(names, arrays, 1)
+
+
+def _batch(names: Sequence[str], arrays: dict[str, pa.Array], count: int) -> pa.RecordBatch:
+    schema = pa.schema([pa.field(name, STORE_COLUMNS[name].arrow_type) for name in names])
+    return pa.RecordBatch.from_arrays([arrays[name] for name in names], schema=schema)
+
+
+# --- columns
+
+
+def _prepared(file: LogFile, piece: Records, starts: Ints, sizes: Ints) -> pa.Array:
+    data = np.frombuffer(piece.data, np.uint8)
+    flags = gather(data, starts + _SYS_FLAG_AT, _I32)
+    return pa.array(gather(data, starts + _PREPARED_AT + 12 * ((flags >> 4 & 1) + (flags >> 5 & 1)), _I64))
+
+
+_Maker = Callable[[LogFile, Records, Ints, Ints], pa.Array]
+_MAKERS: dict[str, _Maker] = {
+    "flag": lambda file, piece, starts, sizes: pa.array(
+        gather(np.frombuffer(piece.data, np.uint8), starts + _FLAG_AT, _I32)
+    ),
+    "prepared_offset": _prepared,
+    "file": lambda file, piece, starts, sizes: pa.repeat(pa.scalar(file.path, pa.string()), len(starts)),
+    "physical_offset": lambda file, piece, starts, sizes: pa.array(starts + (file.base + piece.at)),
+    "size": lambda file, piece, starts, sizes: pa.array(sizes),
+    "body_crc_ok": lambda file, piece, starts, sizes: pa.repeat(pa.scalar(piece.crc_ok), len(starts)),
+    "damage": lambda file, piece, starts, sizes: pa.repeat(pa.scalar(piece.damage or None, pa.string()), len(starts)),
+}
+assert {*OF_PLACES} < {*_MAKERS}

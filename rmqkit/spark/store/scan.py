@@ -1,0 +1,414 @@
+"""Which bytes of a commit-log file are records, which are damaged, and where the written part ends.
+
+`Scan` cuts a file into pieces that follow each other without a gap, so that their sizes add up to the file's:
+
+- `Records`: whole records one after the other, as positions within a buffer. Sizes add up, each says that it stands where
+  it was found, the body's CRC fits. A record whose parts add up but whose bytes are not what was written (CRC, place,
+  zeroes in its properties) comes alone, with `damage` saying why, when the log goes on behind it.
+- `Gap`: bytes without a record that can be read, and why. The scan goes on at the next sound record (magic, sizes, place,
+  CRC) or at the filler that ends the file.
+- `Filler`: the blank record at a file's end, or the zeroes behind the written part of the last file.
+
+The plain case costs one small loop a record (sizes, CRC); everything else is checked for thousands of records at once with
+numpy. Bytes come by `pread` in bounded windows, not through a mapping: a bad sector or a file that gets shorter would end
+the process there, here it is a reason. A sector that cannot be read counts as zeroes and as damage.
+
+Source: `store/.../CommitLog.java` (`checkMessageAndReturnSize`); stricter in one point, as `rmqkit.store.log.scan` is:
+a record's own physical offset must be right.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from functools import cached_property
+from struct import Struct
+from typing import NamedTuple
+from zlib import crc32
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rmqkit.spark.source.slices import Ints, gather
+from rmqkit.wire.record import MAGIC_BLANK, MAGIC_V1, MAGIC_V2, PROPERTY_CRC_SIZE, property_crc_is_right
+
+#: bytes of a file that are held at once, unless a record is larger
+WINDOW_SIZE = 8_388_608
+#: what cannot be read is told in pieces of this size
+SECTOR_SIZE = 4096
+ROWS_MAX = 8192
+RECORD_SIZE_MIN = 91
+BLANK_SIZE = 8
+#: with IPv4 hosts: where a record has the size of its body, and how much longer an IPv6 host is
+_BODY_SIZE_AT = 84
+_V6_MORE = 12
+_HEAD_MAX = _BODY_SIZE_AT + 2 * _V6_MORE + 4
+_TOPIC_SIZE_MAX = 32767
+_SIZE_MAGIC = Struct(">ii")
+_I16, _I32, _I64 = np.dtype(">i2"), np.dtype(">i4"), np.dtype(">i8")
+_MARKS = re.compile(rb"\xda\xa3\x20[\xa7\xab]|\xcb\xd4\x31\x94")
+#: no text has so many in a row: a page that never came to the platter
+_HOLE = bytes(16)
+_CRC_NAME = b"__CRC32#\x01"
+
+
+class Records(NamedTuple):
+    """Whole records in `data`, which starts at byte `at` of the file: `starts` are positions in `data`, `sizes` bytes."""
+
+    data: bytes
+    at: int
+    starts: Ints
+    sizes: Ints
+    damage: str = ""
+    crc_ok: bool = True
+
+    @property
+    def size(self) -> int:
+        return int(self.sizes.sum())
+
+
+class Gap(NamedTuple):
+    """`size` bytes from byte `at` of the file in which no record can be read."""
+
+    at: int
+    size: int
+    why: str
+
+
+class Filler(NamedTuple):
+    """`size` bytes from byte `at` that hold nothing by rights. `kind`: blank, zeroes, or tail while a broker writes."""
+
+    at: int
+    size: int
+    kind: str
+
+
+class _Look(NamedTuple):
+    """What stands at a place: its size when its parts add up, else 0; and what is wrong, "" for a sound record."""
+
+    size: int
+    why: str
+    crc_ok: bool = True
+
+
+class Bytes:
+    """The bytes of an open file, a window of which is held. `unreadable` lists [from, to) of what the disk refused."""
+
+    def __init__(self, fd: int, size: int, window_size: int = WINDOW_SIZE) -> None:
+        self.size = size
+        self.unreadable: list[tuple[int, int]] = []
+        self.error = ""
+        self.data = b""
+        self.at = 0
+        self._fd = fd
+        self.window_size = window_size
+
+    def hold(self, at: int, size: int) -> int:
+        """Hold `size` bytes from `at` (fewer where the file ends); where they begin within `data`."""
+        end = min(at + size, self.size)
+        if at < self.at or end > self.at + len(self.data):
+            self.data, self.at = self.read(at, max(size, self.window_size)), at
+        return at - self.at
+
+    def peek(self, at: int, size: int) -> bytes:
+        """A few bytes, from the window if they are there."""
+        index = at - self.at
+        if index >= 0 and index + size <= len(self.data):
+            return self.data[index : index + size]
+        return self.read(at, size)
+
+    def read(self, at: int, size: int) -> bytes:
+        size = max(0, min(size, self.size - at))
+        try:
+            return self._whole(at, size)
+        except OSError:
+            return b"".join(
+                self._sector(start, min(SECTOR_SIZE - start % SECTOR_SIZE, at + size - start))
+                for start in (at, *range(at - at % SECTOR_SIZE + SECTOR_SIZE, at + size, SECTOR_SIZE))
+            )
+
+    def _sector(self, at: int, size: int) -> bytes:
+        try:
+            return self._whole(at, size)
+        except OSError as error:
+            self.error = error.strerror or str(error)
+            if (at, at + size) not in self.unreadable:
+                self.unreadable.append((at, at + size))
+            return bytes(size)
+
+    def _whole(self, at: int, size: int) -> bytes:
+        data = os.pread(self._fd, size, at)
+        while len(data) < size:
+            more = os.pread(self._fd, size - len(data), at + len(data))
+            if not more:  # the file got shorter since its size was asked
+                return data.ljust(size, b"\0")
+            data += more
+        return data
+
+    def is_unreadable(self, at: int, size: int) -> bool:
+        return any(start < at + size and at < end for start, end in self.unreadable)
+
+    @cached_property
+    def data_end(self) -> int:
+        """One past the last byte that is not zero, or could not be read."""
+        position = self.size
+        while position > 0:
+            start = max(0, position - self.window_size)
+            used = self.read(start, position - start).rstrip(b"\0")
+            ends = [min(high, position) for low, high in self.unreadable if low < position and start < high]
+            if used or ends:
+                return max(start + len(used), *ends) if ends else start + len(used)
+            position = start
+        return 0
+
+
+class Scan:
+    """The pieces of one file.
+
+    `base` is the physical offset of its first byte, `full_size` the size that files of this log have. `is_followed`: a
+    later file holds records, so zeroes at this one's end are lost bytes. `is_live`: a broker may be writing, what is not
+    whole at the end is no damage. A batch of records is at most `rows_max` long.
+    """
+
+    def __init__(
+        self,
+        source: Bytes,
+        base: int,
+        *,
+        full_size: int,
+        is_followed: bool = False,
+        is_live: bool = False,
+        rows_max: int = ROWS_MAX,
+    ) -> None:
+        self._source = source
+        self._base = base
+        self._full_size = full_size
+        self._is_followed = is_followed
+        self._is_live = is_live
+        self._rows_max = rows_max
+        self._topics: set[bytes] = set()
+
+    def pieces(self) -> Iterator[Records | Gap | Filler]:
+        """From the first byte to the last, none twice."""
+        at, end = 0, self._source.size
+        while at < end:
+            for piece in self._next(at):
+                yield piece
+                at += piece.size
+        if end < self._full_size and not self._is_live:
+            yield Gap(end, self._full_size - end, f"the file ends {self._full_size - end} bytes too early")
+
+    def _next(self, at: int) -> list[Records | Gap | Filler]:
+        source = self._source
+        run = self._run(source.hold(at, RECORD_SIZE_MIN))
+        if run is not None:
+            return [run]
+        filler = self._filler(at)
+        if filler is not None:
+            return [filler]
+        look = self._look(at)
+        if look.size and not look.why:
+            # Too large for the rest of the window.
+            run = self._run(source.hold(at, look.size), rows_max=1)
+            assert run is not None, "a sound record is one in whatever window"
+            return [run]
+        if look.size and self._goes_on_at(at + look.size):
+            index = source.hold(at, look.size)
+            starts, sizes = np.array([index], np.int64), np.array([look.size], np.int64)
+            return [Records(source.data, source.at, starts, sizes, look.why, look.crc_ok)]
+        return self._gap(at, look.why)
+
+    # --- the plain case -------------------------------------------------------------------------------------------------
+
+    def _run(self, index: int, rows_max: int = 0) -> Records | None:
+        """The sound records from `index` of the window on, or None."""
+        data = self._source.data
+        end, rows_max = len(data), rows_max or self._rows_max
+        places: list[int] = []
+        unpack = _SIZE_MAGIC.unpack_from
+        while index + RECORD_SIZE_MIN <= end and len(places) < rows_max:
+            size, magic = unpack(data, index)
+            if (magic != MAGIC_V1 and magic != MAGIC_V2) or size < RECORD_SIZE_MIN or size > end - index:
+                break
+            places.append(index)
+            index += size
+        if not places:
+            return None
+        starts = np.array(places, np.int64)
+        ends = np.append(starts[1:], index)
+        bodies, topics, properties, ok = _parts(np.frombuffer(data, np.uint8), starts, ends, self._base + self._source.at)
+        for low, high in self._source.unreadable:
+            ok &= (starts + self._source.at >= high) | (ends + self._source.at <= low)
+        count = len(places) if ok.all() else int(np.argmin(ok))
+        count = self._checked(data, places[:count], bodies.tolist(), topics.tolist(), properties.tolist(), ends.tolist())
+        if not count:
+            return None
+        return Records(data, self._source.at, starts[:count], (ends - starts)[:count])
+
+    def _checked(
+        self, data: bytes, starts: list[int], bodies: list[int], topics: list[int], properties: list[int], ends: list[int]
+    ) -> int:
+        """How many of these records, from the first on, hold what their checksums say."""
+        view, known = memoryview(data), self._topics
+        for number, start in enumerate(starts):
+            body_at, topic_at, properties_at, end = bodies[number], topics[number], properties[number], ends[number]
+            body_end = body_at + int.from_bytes(data[body_at - 4 : body_at], "big")
+            if body_end > body_at and crc32(view[body_at:body_end]) & 0x7FFFFFFF != int.from_bytes(
+                data[start + 8 : start + 12], "big"
+            ):
+                return number
+            topic = data[topic_at : properties_at - 2]
+            if topic not in known:
+                if not _is_text(topic):
+                    return number
+                known.add(topic)
+            if _properties_problem(data, start, properties_at, end):
+                return number
+        return len(starts)
+
+    # --- everything else ------------------------------------------------------------------------------------------------
+
+    def _filler(self, at: int) -> Filler | None:
+        source = self._source
+        left = source.size - at
+        head = source.peek(at, min(BLANK_SIZE, left))
+        if self._is_blank(at, head):
+            return Filler(at, left, "blank")
+        if any(head) or self._is_followed or source.data_end > at:
+            return None
+        return Filler(at, left, "zeroes")
+
+    def _is_blank(self, at: int, head: bytes) -> bool:
+        return len(head) >= BLANK_SIZE and _SIZE_MAGIC.unpack_from(head) == (self._full_size - at, MAGIC_BLANK)
+
+    def _goes_on_at(self, at: int) -> bool:
+        """Whether the log goes on there, or ends by rights: then what stands before has the size it says."""
+        if at >= self._source.size or self._filler(at) is not None:
+            return True
+        return self._look(at).size > 0
+
+    def _look(self, at: int) -> _Look:
+        """What stands at `at`; reads a body only when the sizes around it add up."""
+        source = self._source
+        head = source.peek(at, min(_HEAD_MAX, source.size - at))
+        if len(head) < BLANK_SIZE:
+            return _Look(0, f"{len(head)} bytes are no record")
+        size, magic = _SIZE_MAGIC.unpack_from(head)
+        if magic == MAGIC_BLANK:
+            return _Look(0, f"a blank record of {size} bytes where {self._full_size - at} are left")
+        if not any(head[:BLANK_SIZE]):
+            return _Look(0, "zeroes where a record should be")
+        if magic not in (MAGIC_V1, MAGIC_V2):
+            return _Look(0, f"magic {magic & 0xFFFFFFFF:#010x} is no record's")
+        if not RECORD_SIZE_MIN <= size <= source.size - at:
+            return _Look(0, f"a record of {size} bytes where {source.size - at} are left")
+        sys_flag = head[39]
+        body_at = _BODY_SIZE_AT + _V6_MORE * ((sys_flag >> 4 & 1) + (sys_flag >> 5 & 1)) + 4
+        body_size = int.from_bytes(head[body_at - 4 : body_at], "big", signed=True)
+        topic_at = body_at + body_size + (1 if magic == MAGIC_V1 else 2)
+        if body_size < 0 or topic_at + 2 > size:
+            return _Look(0, f"a body of {body_size} bytes in a record of {size}")
+        behind = source.peek(at + body_at + body_size, min(size - body_at - body_size, 2 + _TOPIC_SIZE_MAX + 2))
+        topic_size = behind[0] if magic == MAGIC_V1 else int.from_bytes(behind[:2], "big", signed=True)
+        properties_at = topic_at + topic_size + 2
+        topic = behind[topic_at - body_at - body_size :][:topic_size]
+        if topic_size < 0 or properties_at > size or (magic == MAGIC_V1 and topic_size > 127):
+            return _Look(0, f"a topic of {topic_size} bytes in a record of {size}")
+        properties_size = int.from_bytes(source.peek(at + properties_at - 2, 2), "big", signed=True)
+        if properties_size != size - properties_at:
+            return _Look(0, f"the parts of a record of {size} bytes do not add up to its size")
+        return self._inner(at, size, head, body_at, body_size, topic, properties_at)
+
+    def _inner(
+        self, at: int, size: int, head: bytes, body_at: int, body_size: int, topic: bytes, properties_at: int
+    ) -> _Look:
+        """A record whose parts add up: whether its bytes are those that were written."""
+        record = self._source.peek(at, size)
+        if self._source.is_unreadable(at, size):
+            return _Look(size, f"bytes of it could not be read ({self._source.error})", False)
+        crc_ok = not body_size or crc32(record[body_at : body_at + body_size]) & 0x7FFFFFFF == int.from_bytes(
+            head[8:12], "big"
+        )
+        if not crc_ok:
+            return _Look(size, "its body does not have the CRC it was stored with", False)
+        place = int.from_bytes(head[28:36], "big", signed=True)
+        if place != self._base + at:
+            return _Look(size, f"says that it stands at physical offset {place}")
+        if int.from_bytes(head[12:16], "big", signed=True) < 0 or int.from_bytes(head[20:28], "big", signed=True) < 0:
+            return _Look(size, "its queue id or offset is negative")
+        if not _is_text(topic):
+            return _Look(size, "its topic is no text")
+        return _Look(size, _properties_problem(record, 0, properties_at, size))
+
+    def _gap(self, at: int, why: str) -> list[Records | Gap | Filler]:
+        """What cannot be read, up to where the scan can go on."""
+        source = self._source
+        if self._source.is_unreadable(at, BLANK_SIZE):
+            why = f"could not be read ({self._source.error})"
+        position = self._next_sound(at + 1)
+        if position is not None:
+            return [Gap(at, position - at, why)]
+        end = source.size if self._is_followed else source.data_end
+        if self._is_live and not self._is_followed:
+            return [Filler(at, source.size - at, "tail")]
+        gap = Gap(at, end - at, f"{why}; no sound record up to the end of what was written")
+        return [gap, *([Filler(end, source.size - end, "zeroes")] if end < source.size else [])]
+
+    def _next_sound(self, at: int) -> int | None:
+        """Where the first sound record, or the blank record of the file's end, stands from `at` on."""
+        source = self._source
+        while at + BLANK_SIZE <= source.size:
+            data = source.read(at, source.window_size)
+            for mark in _MARKS.finditer(data, 4):
+                place = at + mark.start() - 4
+                if self._is_blank(place, data[mark.start() - 4 : mark.end()]):
+                    return place
+                # The place first: a look at a record of a damaged size would read all of it.
+                if int.from_bytes(source.peek(place + 28, 8), "big") == self._base + place:
+                    look = self._look(place)
+                    if look.size and not look.why:
+                        return place
+            if at + len(data) >= source.size:
+                return None
+            at += len(data) - BLANK_SIZE + 1
+        return None
+
+
+def _parts(data: NDArray[np.uint8], starts: Ints, ends: Ints, base: int) -> tuple[Ints, Ints, Ints, NDArray[np.bool_]]:
+    """Where bodies, topics and properties begin, and which records' parts add up and say the right place."""
+    last = len(data) - 8
+    flags = gather(data, starts + 36, _I32)
+    bodies = starts + _BODY_SIZE_AT + _V6_MORE * ((flags >> 4 & 1) + (flags >> 5 & 1)) + 4
+    ok = bodies + 3 <= ends
+    body_sizes = gather(data, np.minimum(bodies - 4, last), _I32)
+    is_v1 = gather(data, starts + 4, _I32) == MAGIC_V1
+    body_ends = bodies + body_sizes
+    ok &= (body_sizes >= 0) & (body_ends + 4 <= ends + is_v1)
+    body_ends = np.where(ok, body_ends, starts)
+    topic_sizes = np.where(is_v1, data[body_ends].astype(np.int64), gather(data, np.minimum(body_ends, last), _I16))
+    topics = body_ends + np.where(is_v1, 1, 2)
+    properties = topics + topic_sizes + 2
+    ok &= (topic_sizes >= 0) & (~is_v1 | (topic_sizes <= 127)) & (properties <= ends)
+    sizes = gather(data, np.where(ok, properties - 2, starts), _I16)
+    ok &= sizes == ends - properties
+    ok &= gather(data, starts + 28, _I64) == base + starts
+    ok &= (gather(data, starts + 12, _I32) >= 0) & (gather(data, starts + 20, _I64) >= 0)
+    return bodies, topics, properties, ok
+
+
+def _is_text(topic: bytes) -> bool:
+    try:
+        return "\0" not in topic.decode()
+    except UnicodeDecodeError:
+        return False
+
+
+def _properties_problem(data: bytes, start: int, properties_at: int, end: int) -> str:
+    """What is wrong with the properties of the record data[start:end], "" for nothing that can be told."""
+    if data.find(_HOLE, properties_at, end) >= 0 or (end > properties_at and data[end - 1] == 0):
+        return "zeroes in its properties, as a lost page leaves them"
+    crc_at = end - PROPERTY_CRC_SIZE
+    if crc_at >= properties_at and data.startswith(_CRC_NAME, crc_at) and not property_crc_is_right(data[start:end]):
+        return "does not have the CRC that its properties name"
+    return ""

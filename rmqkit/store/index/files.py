@@ -1,0 +1,336 @@
+"""The index files of a store, and how keys get into them: in batches.
+
+Keys of one batch are first lined up (`add`), grouped by the block of the slot table they fall into; then the blocks are
+read, changed and written one after the other, a few at a time (`apply_some`), and the entries follow in one write. Only
+then do the counts move, so whoever looks keys up sees whole batches. A slot table is 20 MB of which every batch touches
+scattered parts: blocks of 16 KiB are what makes that affordable without keeping it in memory.
+
+A header goes to disk only after the entries and slots it speaks of are synced, and after the header of the file before
+(`sync_due`). So after a crash every header is true; slots that point beyond its count are leftovers, and `Repair` makes
+the slot table again from the entries.
+
+Source: `store/.../index/IndexService.java`.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from datetime import datetime
+
+from rmqkit.runtime.ports import Completion, Disk
+from rmqkit.store.index.file import BLOCK_SIZE, ENTRY, SLOTS_PER_BLOCK, IndexFile, block_of, seconds_between, slots_of
+
+_ENTRIES_PER_STEP = 16_384
+_ENTRIES_PACKED = 2048
+
+
+class IndexFiles:
+    def __init__(self, disk: Disk, folder: str, slot_count: int, count_max: int) -> None:
+        self.disk = disk
+        self.folder = folder
+        self.files: list[IndexFile] = []
+        self._slot_count = slot_count
+        self._count_max = count_max
+        #: the batch: entries as (hash, offset, time), their places in it by block
+        self._entries: list[tuple[int, int, int]] = []
+        self._blocks: defaultdict[int, list[int]] = defaultdict(list)
+        self._previous: list[int] = []
+        self._packed: list[bytes] = []
+        self._used = 0
+        #: files with entries that no header on disk speaks of, oldest first
+        self._unsynced: list[IndexFile] = []
+        self._syncing = False
+        self._told: list[Callable[[], None]] = []
+        #: a header could not be written
+        self.is_behind = False
+
+    def load(self) -> bool:
+        """Read the headers. False when there is something that cannot be trusted: those files are left out, and
+        `remove_strangers` takes them away."""
+        expected = IndexFile(self.disk, "", self._slot_count, self._count_max).size
+        files: list[IndexFile] = []
+        for info in self.disk.list(self.folder):
+            file = IndexFile(self.disk, f"{self.folder}/{info.name}", self._slot_count, self._count_max)
+            if info.size != expected or not file.load():
+                break
+            if files and (not files[-1].is_full or (file.count > 1 and file.begin_phy < files[-1].end_phy)):
+                break
+            if files and file.count == 1:
+                file.follow(files[-1])
+            files.append(file)
+        self.files = files
+        return len(files) == len(self.disk.list(self.folder))
+
+    def remove_strangers(self, then: Callable[[], Completion]) -> int:
+        """Remove what `load` left out; how many files. `then` makes the completion of each removal."""
+        known = {file.path for file in self.files}
+        strangers = [info.name for info in self.disk.list(self.folder) if f"{self.folder}/{info.name}" not in known]
+        for name in strangers:
+            self.disk.remove(f"{self.folder}/{name}", then())
+        return len(strangers)
+
+    # --- growing --------------------------------------------------------------------------------------------------------
+
+    def open_last(self, now_ms: int) -> IndexFile:
+        """The file that takes the next entry, made when needed. Raises OSError."""
+        last = self.files[-1] if self.files else None
+        if last is not None and not last.is_full:
+            return last
+        stamp = datetime.fromtimestamp(now_ms / 1000)
+        name = stamp.strftime("%Y%m%d%H%M%S") + f"{now_ms % 1000:03d}"
+        if last is not None and name <= (before := last.path.rpartition("/")[2]):
+            # The clock went back, or two files in one millisecond: names have to rise.
+            name = f"{int(before) + 1:017d}"
+        file = IndexFile(self.disk, f"{self.folder}/{name}", self._slot_count, self._count_max)
+        self.disk.create(file.path, file.size)
+        if last is not None:
+            file.follow(last)
+        self.files.append(file)
+        return file
+
+    def room(self, now_ms: int) -> int:
+        """How many more entries the batch can take. Raises OSError when the file for it cannot be made."""
+        file = self.open_last(now_ms)
+        return file.count_max - file.count - len(self._entries)
+
+    def add(self, entries: Sequence[tuple[int, int, int]]) -> None:
+        """Line up entries, as (hash, offset, time); there must be room."""
+        blocks, slot_count = self._blocks, self._slot_count
+        for number, (key_hash, _, _) in enumerate(entries, len(self._entries)):
+            blocks[key_hash % slot_count // SLOTS_PER_BLOCK].append(number)
+        self._entries += entries
+
+    @property
+    def batch_size(self) -> int:
+        return len(self._entries)
+
+    def apply_some(self, block_count: int) -> bool:
+        """Bring a part of the batch to the file; whether more is left. After an OSError the file needs a `Repair`."""
+        if not self._entries:
+            return False
+        if not self._previous:
+            self._previous = [0] * len(self._entries)
+            self._used = 0
+        if self._blocks:
+            self._change_slots(block_count)
+            return True
+        if len(self._packed) < len(self._entries):
+            self._pack_some()
+            return True
+        file, entries = self.files[-1], self._entries
+        self.disk.write(file.path, file.entry_position(file.count), [b"".join(self._packed)])
+        if file.count == 1:
+            file.begin_phy, file.begin_ms = entries[0][1:]
+        _, file.end_phy, file.end_ms = entries[-1]
+        file.count += len(entries)
+        file.used_slots += self._used
+        if file not in self._unsynced:
+            self._unsynced.append(file)
+        self.drop_batch()
+        return False
+
+    def _change_slots(self, block_count: int) -> None:
+        """Let the slots of some blocks point to the entries of the batch; each entry learns what was there before."""
+        file, entries, previous = self.files[-1], self._entries, self._previous
+        slot_count, first = self._slot_count, file.count
+        for _ in range(min(block_count, len(self._blocks))):
+            number, numbers = self._blocks.popitem()
+            slots = slots_of(file.block(number))
+            for entry in numbers:
+                slot = entries[entry][0] % slot_count % SLOTS_PER_BLOCK
+                before = slots[slot]
+                if 0 < before < first + entry:
+                    previous[entry] = before
+                else:
+                    self._used += 1
+                slots[slot] = first + entry
+            file.write_block(number, block_of(slots))
+
+    def _pack_some(self) -> None:
+        """Make the bytes of some entries."""
+        file, packed, pack = self.files[-1], self._packed, ENTRY.pack
+        done = len(packed)
+        entries = self._entries[done : done + _ENTRIES_PACKED]
+        previous = self._previous[done : done + _ENTRIES_PACKED]
+        if done == 0 and file.count == 1:
+            # The first entry's seconds count from the end of the file before, the others' from its own time.
+            key_hash, phy_offset, store_ms = entries.pop(0)
+            packed.append(pack(key_hash, phy_offset, seconds_between(file.begin_ms, store_ms), previous.pop(0)))
+            file.begin_ms = store_ms
+        begin_ms = file.begin_ms
+        packed += [
+            pack(key_hash, phy_offset, seconds_between(begin_ms, store_ms), before)
+            for (key_hash, phy_offset, store_ms), before in zip(entries, previous, strict=True)
+        ]
+
+    def drop_batch(self) -> None:
+        self._entries = []
+        self._blocks = defaultdict(list)
+        self._previous = []
+        self._packed = []
+
+    # --- to the platter -------------------------------------------------------------------------------------------------
+
+    def sync_due(self, filled: Callable[[IndexFile], None], broken: Callable[[str], None]) -> None:
+        """Sync the oldest file with news, then write its header. A full file's header is synced too, then `filled`
+        hears of it; so is every header while `sync_all` waits."""
+        if self._syncing:
+            return
+        if not self._unsynced:
+            self._tell()
+            return
+        self._syncing = True
+        file = self._unsynced[0]
+        header, count = file.header, file.count
+        is_full = file.is_full
+
+        def synced(error: OSError | None) -> None:
+            nonlocal header, count
+            if error is not None or file not in self.files:
+                end(error)
+                return
+            if file.count < count:
+                # It was cut meanwhile.
+                header, count = file.header, file.count
+            try:
+                self.disk.write(file.path, 0, [header])
+            except OSError:
+                # The old header stands and is true. Who waits must know that a restart has to look at the file.
+                self._syncing = False
+                self.is_behind = True
+                self._tell()
+                return
+            self.is_behind = False
+            file.count_saved = count
+            if is_full or self._told:
+                self.disk.sync(file.path, end)
+            else:
+                end(None)
+
+        def end(error: OSError | None) -> None:
+            self._syncing = False
+            if file not in self.files or (error is None and header == file.header):
+                self._unsynced = [other for other in self._unsynced if other is not file]
+            elif error is not None:
+                broken(f"{file.path} could not be synced ({error.strerror or error})")
+                return
+            if is_full and error is None:
+                filled(file)
+            if is_full or self._told:
+                self.sync_due(filled, broken)
+
+        self.disk.sync(file.path, synced)
+
+    def _tell(self) -> None:
+        told, self._told = self._told, []
+        for then in told:
+            then()
+
+    def sync_all(
+        self, filled: Callable[[IndexFile], None], broken: Callable[[str], None], then: Callable[[], None]
+    ) -> None:
+        """Make all of it durable, headers too; `then` is called when it is, or when a header could not be written
+        (`is_behind`); never after a failed sync."""
+        self._told.append(then)
+        self.sync_due(filled, broken)
+
+    # --- shrinking ------------------------------------------------------------------------------------------------------
+
+    def drop_expired(self, phy_min: int) -> int:
+        """Remove the files whose records have all left the log, never the last; how many went."""
+        count = 0
+        while len(self.files) > 1 and self.files[0].end_phy < phy_min:
+            file = self.files.pop(0)
+            self._unsynced = [other for other in self._unsynced if other is not file]
+            self.disk.remove(file.path, _ignore)
+            count += 1
+        return count
+
+    def drop_last(self) -> None:
+        """Remove the last file: what it held is indexed again."""
+        file = self.files.pop()
+        self._unsynced = [other for other in self._unsynced if other is not file]
+        self.disk.remove(file.path, _ignore)
+
+    def shorten(self, phy_offset: int) -> bool:
+        """Forget the entries of records at or after `phy_offset`; whether that, or a batch given up half-way, leaves the
+        last file with slots that need a `Repair`. Raises OSError."""
+        changed = bool(self._previous)
+        self.drop_batch()
+        # An empty file has the end of the one before it.
+        while self.files and self.files[-1].end_phy >= phy_offset and (self.files[-1].count > 1 or len(self.files) > 1):
+            changed = True
+            file = self.files[-1]
+            if file.count == 1 or file.begin_phy >= phy_offset:
+                self.drop_last()
+                continue
+            low, high = 1, file.count
+            while low < high:
+                middle = (low + high) // 2
+                if file.entry(middle)[1] >= phy_offset:
+                    high = middle
+                else:
+                    low = middle + 1
+            _, end_phy, seconds, _ = file.entry(low - 1)
+            file.count = low
+            file.end_phy = end_phy
+            file.end_ms = file.begin_ms + (seconds * 1000 if low > 2 else 0)
+            if file not in self._unsynced:
+                self._unsynced.append(file)
+            # A header that knows less than this waits for the sync of what it would speak of.
+            if file.count_saved > low:
+                self.disk.write(file.path, 0, [file.header])
+                file.count_saved = low
+        return changed
+
+
+class Repair:
+    """Makes the slot table of a file again from its entries, step by step; finds out whether the entries are whole."""
+
+    def __init__(self, file: IndexFile) -> None:
+        self._file = file
+        self._number = 1
+        self._block = 0
+        self._used = 0
+        self._newest = array("i", bytes(4 * file.slot_count))
+
+    def step(self) -> bool | None:
+        """True when done, False when the entries are damaged, None when there is more to do. Raises OSError."""
+        file = self._file
+        if self._number < file.count:
+            return self._read_entries()
+        slots = self._newest[self._block * SLOTS_PER_BLOCK : (self._block + 1) * SLOTS_PER_BLOCK]
+        content = block_of(slots)
+        if len(content) and file.block(self._block) != content:
+            file.write_block(self._block, content)
+        self._block += 1
+        if self._block * BLOCK_SIZE < 4 * file.slot_count:
+            return None
+        file.used_slots = self._used
+        return True
+
+    def _read_entries(self) -> bool | None:
+        file = self._file
+        newest = self._newest
+        slot_count = file.slot_count
+        count = min(file.count - self._number, _ENTRIES_PER_STEP)
+        number = self._number
+        low, high = file.begin_phy, file.end_phy
+        for key_hash, phy_offset, seconds, before in file.entries(number, count):
+            slot = key_hash % slot_count
+            if key_hash < 0 or seconds < 0 or not low <= phy_offset <= high or before != newest[slot]:
+                return False
+            low = phy_offset
+            self._used += before == 0
+            newest[slot] = number
+            number += 1
+        if number < self._number + count:
+            return False
+        self._number = number
+        return None
+
+
+def _ignore(error: OSError | None) -> None:
+    """An index file that could not be removed is found and removed at the next start."""

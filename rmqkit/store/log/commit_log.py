@@ -1,0 +1,378 @@
+"""The commit log: every record of a broker, one after the other, in files of one size.
+
+A put is three steps. `append` assigns the offsets and lines up the record's buffers; nothing is on disk yet. `write`
+(once a turn) writes all that is lined up, one vectored write per file. `take_puts` hands the written records over to the
+queues. Between `append` and `write` only `offset_max` moves; a failed write takes it back and the numbers given to the
+queues with it.
+
+    offset_min <= ... offset_written (in the file, readable) <= offset_max (with the records of this turn)
+
+A record never lies across two files: when it does not fit with 8 bytes to spare, a blank record (i32 rest of the file,
+i32 magic) ends the file and the record starts the next one. So does a whole batch.
+
+The bytes after the end of the log are zeroes, always: what a failed write may have left is overwritten, at once or before
+the next write, so that no recovery takes a refused record for a stored one.
+
+Replicated bytes (`append_raw`) are lined up the same way; their records are found by reading them back.
+
+Source: `store/.../CommitLog.java`, `store/.../MessageExtEncoder.java`.
+"""
+
+from collections.abc import Callable, Sequence
+from struct import Struct
+from zlib import crc32
+
+from rmqkit.runtime.connection import Buffer
+from rmqkit.runtime.ports import Clock, Disk
+from rmqkit.store.contract import Put, PutResult, PutStatus, StoreWriteError
+from rmqkit.store.log.files import LogFiles
+from rmqkit.store.log.scan import BLANK_SIZE, CRC_PROPERTY_SIZE, MAGIC_BLANK, MAGIC_V1, MAGIC_V2, RECORD_SIZE_MIN
+from rmqkit.store.queues.consume_queue import ConsumeQueue
+from rmqkit.store.queues.table import PREPARED, ROLLED_BACK
+from rmqkit.store.queues.table import Put as QueuePut
+from rmqkit.wire import properties as props
+from rmqkit.wire.codes import MessageSysFlag
+from rmqkit.wire.properties import PROPERTIES_SIZE_MAX
+
+_V4, _V6 = 8, 20
+#: by sizes of born and store host: everything of a record before its body
+_HEADS = {(born, store): Struct(f">IIIiiqqiq{born}sq{store}siqi") for born in (_V4, _V6) for store in (_V4, _V6)}
+_HEAD_V4 = _HEADS[_V4, _V4].pack
+_HEAD_V4_SIZE = _HEADS[_V4, _V4].size
+_BLANK = Struct(">II")
+_CHECK = Struct(">IIIiiqq")
+_V6_FLAGS = MessageSysFlag.BORN_HOST_V6 | MessageSysFlag.STORE_HOST_V6
+_NOT_QUEUED = MessageSysFlag.TRANSACTION_PREPARED
+
+_new = tuple.__new__
+_PUT_OK = PutStatus.PUT_OK
+_TOO_BIG = PutResult(PutStatus.MESSAGE_ILLEGAL)
+_PROPERTIES_TOO_BIG = PutResult(PutStatus.PROPERTIES_SIZE_EXCEEDED)
+
+QueueOf = Callable[[str, int], ConsumeQueue | None]
+
+
+class CommitLog:
+    """`body_size_max` bounds one body and a whole batch. `prop_crc` puts the CRC property on every record."""
+
+    def __init__(
+        self,
+        *,
+        disk: Disk,
+        clock: Clock,
+        files: LogFiles,
+        queues: dict[tuple[str, int], ConsumeQueue],
+        make_queue: QueueOf,
+        body_size_max: int,
+        long_topics: bool = True,
+        prop_crc: bool = False,
+    ) -> None:
+        self.disk = disk
+        self.clock = clock
+        self.files = files
+        self.body_size_max = body_size_max
+        self.offset_max = 0
+        self.offset_written = 0
+        self._queues = queues
+        self._make_queue = make_queue
+        self._long_topics = long_topics
+        self._prop_crc = prop_crc
+        #: where the file of the next record ends
+        self._file_end = files.file_size
+        #: lined up: the buffers of the current run, and the runs before it, as (offset of the first byte, buffers)
+        self._run: list[Buffer] = []
+        self._run_start = 0
+        self._runs: list[tuple[int, list[Buffer]]] = []
+        self._puts: list[QueuePut] = []
+        #: whether bytes were lined up whose records are not in `_puts`
+        self._is_raw = False
+        #: (offset, size) of what failed writes may have left behind the end of the log
+        self._stale: list[tuple[int, int]] = []
+
+    # --- putting --------------------------------------------------------------------------------------------------------
+
+    def append(self, put: Put) -> PutResult:
+        (
+            topic, queue_id, flag, sys_flag, born_ms, born_host, store_host,
+            reconsume_times, prepared_offset, body, properties, tags_code,
+        ) = put  # fmt: skip
+        queue = self._queues.get((topic, queue_id)) or self._make_queue(topic, queue_id)
+        body_size = len(body)
+        if queue is None or body_size > self.body_size_max or (queue.magic == MAGIC_V2 and not self._long_topics):
+            return _TOO_BIG
+        if self._prop_crc:
+            properties = _with_crc_room(properties)
+        properties_size = len(properties)
+        if properties_size > PROPERTIES_SIZE_MAX:
+            return _PROPERTIES_TOO_BIG
+        born_size = len(born_host)
+        if born_size == 8 and len(store_host) == 8:
+            head_pack = _HEAD_V4
+            head_size = _HEAD_V4_SIZE
+            sys_flag &= ~_V6_FLAGS
+        else:
+            head_pack, head_size, sys_flag = _head_of(born_host, store_host, sys_flag)
+        tail = queue.topic_field + properties_size.to_bytes(2, "big") + properties
+        size = head_size + body_size + len(tail)
+        phy_offset = self.offset_max
+        phy_next = phy_offset + size
+        if phy_next + BLANK_SIZE > self._file_end:
+            if size + BLANK_SIZE > self.files.file_size:
+                return _TOO_BIG
+            phy_offset = self._roll()
+            phy_next = phy_offset + size
+        store_ms = self.clock.wall_ms
+        if sys_flag & _NOT_QUEUED:
+            queue_offset = 0
+            kind = ROLLED_BACK if sys_flag & MessageSysFlag.TRANSACTION_COMMIT else PREPARED
+            self._puts.append((queue, kind, phy_offset, size, tags_code, properties, store_ms))
+        else:
+            queue_offset = queue.offset_next
+            queue.offset_next = queue_offset + 1
+            self._puts.append((queue, queue_offset, phy_offset, size, tags_code, properties, store_ms))
+        head = head_pack(
+            size,
+            queue.magic,
+            crc32(body) & 0x7FFFFFFF,
+            queue_id,
+            flag,
+            queue_offset,
+            phy_offset,
+            sys_flag,
+            born_ms,
+            born_host,
+            store_ms,
+            store_host,
+            reconsume_times,
+            prepared_offset,
+            body_size,
+        )
+        if self._prop_crc:
+            tail = _with_crc(head, body, tail)
+        self._run += (head, body, tail)
+        self.offset_max = phy_next
+        # A third cheaper than calling the class.
+        return _new(PutResult, (_PUT_OK, phy_offset, queue_offset, phy_next, ()))
+
+    def append_batch(self, put: Put, messages: Sequence[tuple[int, bytes, bytes, int]]) -> PutResult:
+        """All or nothing, with consecutive numbers, in one file."""
+        queue = self._queues.get((put.topic, put.queue_id)) or self._make_queue(put.topic, put.queue_id)
+        if queue is None or not messages or put.sys_flag & MessageSysFlag.TRANSACTION_MASK:
+            return _TOO_BIG
+        crc_room = CRC_PROPERTY_SIZE + 1 if self._prop_crc else 0
+        head_pack, head_size, sys_flag = _head_of(put.born_host, put.store_host, put.sys_flag)
+        fixed = head_size + len(queue.topic_field) + 2
+        size = (fixed + crc_room) * len(messages)
+        for _, body, properties, _ in messages:
+            if len(properties) + crc_room > PROPERTIES_SIZE_MAX:
+                return _PROPERTIES_TOO_BIG
+            if len(body) > self.body_size_max:
+                return _TOO_BIG
+            size += len(body) + len(properties)
+        if size + BLANK_SIZE > self.files.file_size or (queue.magic == MAGIC_V2 and not self._long_topics):
+            return _TOO_BIG
+        if self.offset_max + size + BLANK_SIZE > self._file_end:
+            self._roll()
+        phy_offset, store_ms = self.offset_max, self.clock.wall_ms
+        first = queue_offset = queue.offset_next
+        topic_field, magic, queue_id, born_ms = queue.topic_field, queue.magic, put.queue_id, put.born_ms
+        born_host, store_host, reconsume_times = put.born_host, put.store_host, put.reconsume_times
+        parts: list[Buffer] = []
+        phy_offsets: list[int] = []
+        prop_crc, lined_up = self._prop_crc, self._puts.append
+        for flag, body, properties, tags_code in messages:
+            if prop_crc:
+                properties = _with_crc_room(properties)
+            properties_size, body_size = len(properties), len(body)
+            size = fixed + body_size + properties_size
+            # As in `append`, without its checks and without a call for each.
+            head = head_pack(
+                size, magic, crc32(body) & 0x7FFFFFFF, queue_id, flag, queue_offset, phy_offset, sys_flag, born_ms,
+                born_host, store_ms, store_host, reconsume_times, 0, body_size,
+            )  # fmt: skip
+            tail = topic_field + properties_size.to_bytes(2, "big") + properties
+            parts += (head, body, _with_crc(head, body, tail) if prop_crc else tail)
+            lined_up((queue, queue_offset, phy_offset, size, tags_code, properties, store_ms))
+            phy_offsets.append(phy_offset)
+            queue_offset += 1
+            phy_offset += size
+        # One buffer: a write of hundreds of small ones costs more than this copy.
+        self._run.append(b"".join(parts))
+        queue.offset_next, self.offset_max = queue_offset, phy_offset
+        return PutResult(_PUT_OK, phy_offsets[0], first, phy_offset, phy_offsets)
+
+    def append_raw(self, phy_offset: int, data: Buffer) -> bool:
+        """Line up bytes of another log; they may hold parts of records. False when `phy_offset` is not the end.
+
+        A log that never held anything may begin at the start of any file, as a replica's does.
+        """
+        if phy_offset != self.offset_max:
+            files = self.files
+            if self.offset_max != files.start or phy_offset % files.file_size or phy_offset < files.end:
+                return False
+            files.remove_from(0, lambda: _ignore)
+            files.begin(phy_offset)
+            self.move_to(phy_offset)
+        self._is_raw = True
+        view = memoryview(data)
+        while view:
+            part = view[: self._file_end - self.offset_max]
+            self._run.append(part)
+            self.offset_max += len(part)
+            view = view[len(part) :]
+            if self.offset_max == self._file_end:
+                self._end_run()
+        return True
+
+    def _roll(self) -> int:
+        """End the file with a blank record; the offset where the next file starts."""
+        self._run.append(_BLANK.pack(self._file_end - self.offset_max, MAGIC_BLANK))
+        self.offset_max = self._file_end
+        self._end_run()
+        return self.offset_max
+
+    def _end_run(self) -> None:
+        """The next byte belongs to the next file."""
+        self._runs.append((self._run_start, self._run))
+        self._run = []
+        self._run_start = self._file_end
+        self._file_end += self.files.file_size
+
+    # --- writing --------------------------------------------------------------------------------------------------------
+
+    def write(self) -> None:
+        """Write everything lined up. Raises StoreWriteError; the log and the queues are then as before the turn."""
+        self._line_up()
+        runs = list(self._runs)
+        try:
+            self._write_runs()
+        except OSError as error:
+            for queue, queue_offset, *_ in reversed(self._puts):
+                if queue_offset >= 0:
+                    queue.offset_next = queue_offset
+            self._puts.clear()
+            self._runs.clear()
+            self._stale += [(first, sum([len(buffer) for buffer in buffers])) for first, buffers in runs]
+            self.move_to(self.offset_written)
+            try:
+                self.clean_stale()
+            except OSError:
+                pass  # tried again before the next write
+            raise StoreWriteError(error) from error
+        self.offset_written = self.offset_max
+
+    def commit(self) -> None:
+        """As `write`, but what could not be written stays lined up, for another try. Raises OSError."""
+        self._line_up()
+        try:
+            self._write_runs()
+        except OSError:
+            self.offset_written = self._runs[0][0]
+            raise
+        self.offset_written = self.offset_max
+
+    def _line_up(self) -> None:
+        if self._run:
+            self._runs.append((self._run_start, self._run))
+            self._run = []
+        self._run_start = self.offset_max
+
+    def _write_runs(self) -> None:
+        """Write the runs; those written leave the list."""
+        files = self.files
+        runs = self._runs
+        if self._stale:
+            self.clean_stale()
+        while runs:
+            first, buffers = runs[0]
+            if first >= files.end:
+                if files.start == files.end:
+                    files.begin(first)
+                files.extend()
+            self.disk.write(files.path(first), first % files.file_size, buffers)
+            del runs[0]
+
+    def clean_stale(self) -> None:
+        """Overwrite with zeroes what failed writes may have left. Raises OSError."""
+        files = self.files
+        while self._stale:
+            offset, size = self._stale[-1]
+            if files.start <= offset < files.end:
+                self.disk.write(files.path(offset), offset % files.file_size, [bytes(size)])
+            self._stale.pop()
+
+    def take_puts(self) -> tuple[list[QueuePut], bool]:
+        """The records written since the last call, and whether they are all that was written."""
+        puts, self._puts = self._puts, []
+        is_whole, self._is_raw = not self._is_raw, False
+        return puts, is_whole
+
+    def forget_queues(self, topics: set[str]) -> None:
+        """The queues of these topics are gone: records that are lined up will not be told to them."""
+        self._puts = [(put[0], PREPARED, *put[2:]) if put[0].topic in topics else put for put in self._puts]
+
+    def move_to(self, offset: int) -> None:
+        """Let the log end at `offset`; nothing may be lined up."""
+        waiting = len(self._run) + len(self._runs)
+        assert not waiting, "records wait to be written"
+        self.offset_written = self.offset_max = self._run_start = offset
+        self._file_end = self.files.floor(offset) + self.files.file_size
+
+    # --- reading --------------------------------------------------------------------------------------------------------
+
+    @property
+    def offset_min(self) -> int:
+        return self.files.start
+
+    def view(self, offset: int, size: int) -> Buffer:
+        """Written bytes of one file: fewer than `size` where the file or the log ends, none outside of the log."""
+        files = self.files
+        in_file = offset % files.file_size
+        size = min(size, self.offset_written - offset, files.file_size - in_file)
+        if size <= 0 or offset < files.start:
+            return b""
+        try:
+            return self.disk.view(files.path(offset), in_file, size)
+        except OSError:
+            return b""
+
+    def record(self, phy_offset: int) -> Buffer | None:
+        """The whole record that starts there, or None. Looks at sizes and offsets, not at the CRC."""
+        head = self.view(phy_offset, _CHECK.size)
+        if len(head) < _CHECK.size:
+            return None
+        size, magic, _, _, _, _, phy = _CHECK.unpack_from(head)
+        if phy != phy_offset or magic not in (MAGIC_V1, MAGIC_V2) or size < RECORD_SIZE_MIN:
+            return None
+        found = self.view(phy_offset, size)
+        return found if len(found) == size else None
+
+
+def _head_of(born_host: bytes, store_host: bytes, sys_flag: int) -> tuple[Callable[..., bytes], int, int]:
+    """How to pack the head for these hosts, its size, and the sysFlag with the bits that say so."""
+    head = _HEADS[len(born_host), len(store_host)]
+    sys_flag &= ~_V6_FLAGS
+    if len(born_host) == _V6:
+        sys_flag |= MessageSysFlag.BORN_HOST_V6
+    if len(store_host) == _V6:
+        sys_flag |= MessageSysFlag.STORE_HOST_V6
+    return head.pack, head.size, sys_flag
+
+
+def _ignore(error: OSError | None) -> None:
+    """An empty file that stays in front of the log is removed by retention."""
+
+
+_CRC_NAME = props.PROPERTY_CRC32.encode()
+
+
+def _with_crc_room(properties: bytes) -> bytes:
+    """Properties that end with the room for their CRC property (`enabledAppendPropCRC`)."""
+    return props.put(properties, _CRC_NAME, b"0000000000")
+
+
+def _with_crc(head: bytes, body: bytes, tail: bytes) -> bytes:
+    """The tail of a record with the CRC of all before the CRC property; digits stand least significant first."""
+    checked = tail[:-CRC_PROPERTY_SIZE]
+    number = crc32(checked, crc32(body, crc32(head))) & 0x7FFFFFFF
+    return checked + _CRC_NAME + b"\x01" + f"{number:010d}"[::-1].encode() + b"\x02"

@@ -1,0 +1,286 @@
+"""One consume queue: 20-byte units in order, unit n for the message with queue offset n.
+
+    i64 physical offset, i32 record size, i64 tags code
+
+Units of new messages first stand in `tail`, in the very bytes of the file; readers look there too. The table writes the
+tails to the files later, one write per queue (`write_tail`), because a write per message and queue is what a topic of a
+thousand queues cannot afford. After a kill they are made again from the log.
+
+    offset_min <= files ... offset_written <= tail ... offset_max (readable) <= offset_next (given to puts of this turn)
+
+The first file of a queue that starts at a later number is filled up to it with pre-blank units (0, 0x7FFFFFFF, 0). A gap
+in the numbers is filled with units of that size, too, which have the offset of the unit before. A unit never lies across
+two files.
+
+Source: `store/.../ConsumeQueue.java`.
+"""
+
+from struct import Struct
+from typing import TYPE_CHECKING
+
+from rmqkit.runtime.connection import Buffer
+from rmqkit.store.log.files import LogFiles
+from rmqkit.store.log.scan import MAGIC_V1, MAGIC_V2
+
+if TYPE_CHECKING:
+    from rmqkit.store.queues.extension import QueueExt
+
+UNIT = Struct(">qiq")
+UNIT_SIZE = 20
+PRE_BLANK_SIZE = 0x7FFFFFFF
+PRE_BLANK = UNIT.pack(0, PRE_BLANK_SIZE, 0)
+
+#: the longest topic a V1 record can name, and the longest at all, in bytes of UTF-8
+_TOPIC_SIZE_V1 = 127
+TOPIC_SIZE_MAX = 255
+
+
+class ConsumeQueue:
+    #: of queues with extensions (`ExtQueue`)
+    ext: "QueueExt | None" = None
+
+    __slots__ = (
+        "files",
+        "listed",
+        "magic",
+        "offset_max",
+        "offset_min",
+        "offset_next",
+        "offset_synced",
+        "offset_written",
+        "phy_end",
+        "queue_id",
+        "syncing",
+        "tail",
+        "topic",
+        "topic_field",
+        "unsynced",
+    )
+
+    def __init__(self, topic: str, queue_id: int, files: LogFiles) -> None:
+        self.topic = topic
+        self.queue_id = queue_id
+        self.files = files
+        encoded = topic.encode()
+        if len(encoded) <= _TOPIC_SIZE_V1:
+            self.magic = MAGIC_V1
+            self.topic_field = bytes([len(encoded)]) + encoded
+        else:
+            self.magic = MAGIC_V2
+            self.topic_field = len(encoded).to_bytes(2, "big") + encoded
+        self.offset_min = 0
+        self.offset_written = 0
+        self.offset_synced = 0
+        self.offset_max = 0
+        self.offset_next = 0
+        #: one past the last record that has a unit; -1 when there is none
+        self.phy_end = -1
+        self.tail = bytearray()
+        #: whether the table has it in its list of queues with a tail
+        self.listed = False
+        #: files written since their last sync, as offsets of their first bytes
+        self.unsynced: dict[int, None] = {}
+        self.syncing = False
+
+    # --- reading ------------------------------------------------------------------------------------------------------
+
+    def units(self, offset: int, count: int) -> Buffer:
+        """Units from `offset` on, at most `count`; fewer where a file or the tail begins, none when they are unreadable."""
+        behind = offset - self.offset_written
+        if behind >= 0:
+            return self.tail[behind * UNIT_SIZE : (behind + count) * UNIT_SIZE]
+        files = self.files
+        position = offset * UNIT_SIZE
+        if position < files.start:
+            return b""
+        in_file = position % files.file_size
+        size = min(min(count, -behind) * UNIT_SIZE, files.file_size - in_file)
+        try:
+            found = files.disk.read(files.path(position), in_file, size)
+        except OSError:
+            return b""
+        return found[: len(found) - len(found) % UNIT_SIZE]
+
+    def unit(self, offset: int) -> tuple[int, int, int] | None:
+        """Physical offset, record size and tags code; None outside of the queue."""
+        if not self.offset_min <= offset < self.offset_max:
+            return None
+        found = self.units(offset, 1)
+        return UNIT.unpack(found) if len(found) == UNIT_SIZE else None
+
+    def first_at(self, phy_offset: int, low: int) -> int:
+        """The first offset, from `low` on, whose record starts at or after `phy_offset`; `offset_max` without any."""
+        high = self.offset_max
+        while low < high:
+            middle = (low + high) // 2
+            found = self.units(middle, 1)
+            unit = UNIT.unpack(found) if len(found) == UNIT_SIZE else (-1, 0, 0)
+            if unit[0] >= phy_offset and (unit[0] or unit[1] != PRE_BLANK_SIZE):
+                high = middle
+            else:
+                low = middle + 1
+        return low
+
+    @property
+    def phy_last(self) -> int:
+        """Where the record of the last unit starts; -1 without units."""
+        found = self.units(self.offset_max - 1, 1) if self.offset_max > self.offset_min else b""
+        return int(UNIT.unpack(found)[0]) if len(found) == UNIT_SIZE else -1
+
+    # --- growing --------------------------------------------------------------------------------------------------------
+
+    def put(self, queue_offset: int, phy_offset: int, size: int, tags_code: int) -> bool:
+        """Add the unit of a record read from the log; False when the queue has it already.
+
+        A record numbered 0 behind units of older records is the first of a topic that was deleted and made again.
+        """
+        if phy_offset < self.phy_end:
+            return False
+        if queue_offset != self.offset_max and not self._jump(queue_offset):
+            return False
+        self.tail += UNIT.pack(phy_offset, size, tags_code)
+        self.offset_max = queue_offset + 1
+        if self.offset_next < self.offset_max:
+            self.offset_next = self.offset_max
+        self.phy_end = phy_offset + size
+        return True
+
+    def _jump(self, queue_offset: int) -> bool:
+        """Go on at another number; False when the record cannot be one of this queue.
+
+        An empty queue begins at any number, and at 0 a queue begins anew. A small gap is filled. A number that is a file
+        or more away is a damaged one.
+        """
+        gap = queue_offset - self.offset_max
+        if self.offset_max == self.offset_min or queue_offset == 0:
+            self.restart(queue_offset)
+            return True
+        if not 0 < gap * UNIT_SIZE < self.files.file_size:
+            return False
+        last = self.units(self.offset_max - 1, 1)
+        phy_last = UNIT.unpack(last)[0] if len(last) == UNIT_SIZE else 0
+        self.tail += UNIT.pack(phy_last, PRE_BLANK_SIZE, 0) * gap
+        self.offset_max = queue_offset
+        return True
+
+    def restart(self, queue_offset: int) -> None:
+        """Forget all units; the next one will be number `queue_offset`. Raises OSError.
+
+        A file whose name will be used again is emptied, not removed: removing completes later.
+        """
+        files = self.files
+        position = queue_offset * UNIT_SIZE
+        if files.start <= position < files.end:
+            while files.start < files.floor(position):
+                files.remove_first(_ignore)
+            self._empty(position)
+        else:
+            files.remove_from(0, lambda: _ignore)
+            files.begin(position)
+        self.unsynced = {start: None for start in self.unsynced if files.start <= start < files.end}
+        self.offset_min = self.offset_written = self.offset_synced = self.offset_max = queue_offset
+        self.offset_next = queue_offset
+        self.phy_end = -1
+        self.tail = bytearray()
+
+    def _empty(self, position: int) -> None:
+        """Overwrite what was written at and after `position` with zeroes."""
+        files = self.files
+        end = min(self.offset_written * UNIT_SIZE, files.end)
+        while position < end:
+            size = min(end, files.floor(position) + files.file_size) - position
+            files.disk.write(files.path(position), position % files.file_size, [bytes(size)])
+            self.unsynced[files.floor(position)] = None
+            position += size
+
+    @property
+    def needs_file(self) -> bool:
+        """Whether writing the tail makes a file."""
+        return self.offset_written * UNIT_SIZE + len(self.tail) > self.files.end
+
+    def write_tail(self) -> None:
+        """Write the tail to the files, each file once. Raises OSError; what was written before it stays known."""
+        files = self.files
+        file_size = files.file_size
+        while self.tail:
+            position = self.offset_written * UNIT_SIZE
+            if files.start == files.end:
+                files.begin(position)
+            if position >= files.end:
+                files.extend()
+            in_file = position % file_size
+            size = min(len(self.tail), file_size - in_file)
+            file_start = position - in_file
+            blank = in_file if file_start == files.start and self.offset_written == self.offset_min else 0
+            buffers: list[Buffer] = [self.tail[:size] if size < len(self.tail) else self.tail]
+            if blank:
+                buffers.insert(0, PRE_BLANK * (blank // UNIT_SIZE))
+            files.disk.write(files.path(position), in_file - blank, buffers)
+            self.unsynced[file_start] = None
+            # A new tail, not an emptied one: readers may hold slices.
+            self.tail = self.tail[size:]
+            self.offset_written += size // UNIT_SIZE
+
+    # --- shrinking ------------------------------------------------------------------------------------------------------
+
+    def correct_min(self, phy_min: int) -> None:
+        """Let `offset_min` be the first unit whose record the log still has; `offset_max` when there is none.
+
+        Upstream: `ConsumeQueue.correctMinOffset`.
+        """
+        first = max(self.offset_min, self.files.start // UNIT_SIZE) if len(self.files) else self.offset_min
+        if first >= self.offset_max:
+            self.offset_min = max(self.offset_min, min(first, self.offset_max))
+            return
+        last = self.units(self.offset_max - 1, 1)
+        if len(last) == UNIT_SIZE and UNIT.unpack(last)[0] < phy_min:
+            self.offset_min = self.offset_max
+            return
+        found = self.units(first, 1)
+        if len(found) == UNIT_SIZE:
+            phy_offset, size, _ = UNIT.unpack(found)
+            if phy_offset >= phy_min and size != PRE_BLANK_SIZE:
+                self.offset_min = first
+                return
+        self.offset_min = self.first_at(phy_min, first)
+
+    def drop_expired(self, phy_min: int) -> int:
+        """Remove the files whose last record has left the log, never the last file; how many went."""
+        files = self.files
+        dropped = 0
+        while len(files) > 1:
+            last = (files.start + files.file_size) // UNIT_SIZE - 1
+            found = self.units(last, 1)
+            if last >= self.offset_written or len(found) != UNIT_SIZE or UNIT.unpack(found)[0] >= phy_min:
+                break
+            self.unsynced.pop(files.start, None)
+            files.remove_first(_ignore)
+            dropped += 1
+        return dropped
+
+    def cut(self, phy_offset: int) -> None:
+        """Forget the units of records that start at or after `phy_offset`; on disk they become zeroes. Raises OSError."""
+        offset = self.first_at(phy_offset, max(self.offset_min, self.files.start // UNIT_SIZE))
+        if offset < self.offset_max:
+            self.cut_to(offset)
+
+    def cut_to(self, offset: int) -> None:
+        """Forget the units from number `offset` on."""
+        if offset >= self.offset_written:
+            self.tail = self.tail[: (offset - self.offset_written) * UNIT_SIZE]
+        else:
+            self._empty(offset * UNIT_SIZE)
+            self.tail = bytearray()
+            self.offset_written = offset
+            self.offset_synced = min(self.offset_synced, offset)
+        self.offset_max = self.offset_next = offset
+        self.offset_min = min(self.offset_min, offset)
+        last = self.units(offset - 1, 1) if offset > self.offset_min else b""
+        self.phy_end = -1
+        if len(last) == UNIT_SIZE:
+            phy_offset, size, _ = UNIT.unpack(last)
+            self.phy_end = phy_offset + (size if size != PRE_BLANK_SIZE else 0)
+
+
+def _ignore(error: OSError | None) -> None:
+    """Derived data: a file that could not be removed is overwritten, or removed with its topic."""

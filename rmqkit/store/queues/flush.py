@@ -1,0 +1,237 @@
+"""When queue units reach their files, and when the checkpoint may say so.
+
+Every `flushIntervalConsumeQueue` the tails that wait are written, one write per queue, about `WRITES_PER_RUN` writes a
+turn (sooner when many units wait). A queue with `flushConsumeQueueLeastPages` unsynced pages is synced then. Every
+`flushConsumeQueueThoroughInterval` a **round** syncs everything: all tails are written, the log's last dispatched record
+is noted, all written files are synced, a few at a time so that commit-log syncs do not queue behind them; then the ends
+of all queues are saved, and at last the checkpoint's logics fields move to the noted record. So whatever is lost with the
+power, the units of records up to the checkpoint are there, and recovery makes the later ones again.
+
+The ends of all queues (`config/consumeQueueEnds.json`, ours alone) let a recovery see that a queue's folder is missing
+or short: `{"phyOffset": noted record, "table": {topic: {queue id: [first, end]}}, "deleted": {topic: end of log then}}`;
+`first` is the first number that its first file has room for. `deleted` keeps a deleted topic's old records from coming
+back when queues are made again from the log.
+
+Source: `store/.../queue/ConsumeQueueStore.java` (`FlushConsumeQueueService`).
+"""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import partial
+from sys import maxsize
+
+import msgspec
+
+from rmqkit.config import FlushSettings
+from rmqkit.runtime.kept import KeptFile
+from rmqkit.runtime.ports import Disk
+from rmqkit.store.checkpoint import Checkpoint
+from rmqkit.store.log.flush import PAGE_SIZE
+from rmqkit.store.queues.consume_queue import UNIT_SIZE, ConsumeQueue
+from rmqkit.store.queues.extension import QueueExt
+from rmqkit.store.queues.table import QueueTable
+
+WRITES_PER_RUN = 256
+#: units waiting in tails that bring the next write forward, and that stop puts until it succeeds
+UNITS_SOON = 65_536
+UNITS_MAX = 262_144
+_SYNCS_AT_ONCE = 2
+#: whose file is to be synced, where the file starts, and how far it will be synced then
+Job = tuple[ConsumeQueue | QueueExt, int, int]
+
+
+class QueueEnds(msgspec.Struct, rename="camel"):
+    """`phy_offset` is where the noted record starts, -1 for no knowledge."""
+
+    phy_offset: int = -1
+    table: dict[str, dict[str, tuple[int, int]]] = {}
+    deleted: dict[str, int] = {}
+
+    @property
+    def ranges(self) -> dict[tuple[str, int], tuple[int, int]]:
+        """First number and end by (topic, queue id)."""
+        return {
+            (topic, int(queue_id)): known
+            for topic, queues in self.table.items()
+            for queue_id, known in queues.items()
+            if queue_id.isdigit()
+        }
+
+
+def load_ends(kept: KeptFile) -> QueueEnds:
+    """Raises KeptFileDamaged."""
+    return kept.load(msgspec.json.Decoder(QueueEnds).decode) or QueueEnds()
+
+
+class QueueFlush:
+    """`dispatched` gives the last dispatched record as (start, end, store time); `sync_log` makes the log durable up to an
+    offset; `broken(reason)` is told of a failed sync."""
+
+    def __init__(
+        self,
+        *,
+        disk: Disk,
+        table: QueueTable,
+        checkpoint: Checkpoint,
+        ends: KeptFile,
+        dispatched: Callable[[], tuple[int, int, int]],
+        sync_log: Callable[[int, Callable[[bool], None]], None],
+        broken: Callable[[str], None],
+    ) -> None:
+        #: what is saved, and what a recovery may count on
+        self.vouched = QueueEnds()
+        self._disk = disk
+        self._table = table
+        self._checkpoint = checkpoint
+        self._ends = ends
+        self._dispatched = dispatched
+        self._sync_log = sync_log
+        self._broken = broken
+        self._round_ms = -1
+        self._jobs: deque[Job] = deque()
+        self._running = 0
+        #: whether a round runs, and the record it will vouch for; None when the log was cut meanwhile
+        self._in_round = False
+        self._noted: tuple[int, int, int] | None = None
+        self._noted_ends = QueueEnds()
+        self._then: list[Callable[[], None]] = []
+        #: counts cuts: a round begun before one says nothing
+        self._generation = 0
+
+    # --- by interval ----------------------------------------------------------------------------------------------------
+
+    def run(self, now_ms: int, settings: FlushSettings) -> int:
+        """Write what waits, sync what is due; when to come back, in mono ms."""
+        table = self._table
+        if self._round_ms < 0:
+            self._round_ms = now_ms
+        if now_ms - self._round_ms >= settings.flush_consume_queue_thorough_interval_ms and not self._in_round:
+            self._round_ms = now_ms
+            self.begin_round()
+        more = table.write_some(WRITES_PER_RUN)
+        least_pages = settings.flush_consume_queue_least_pages
+        written, table.written = table.written, []
+        for queue in written:
+            pages = queue.offset_written * UNIT_SIZE // PAGE_SIZE - queue.offset_synced * UNIT_SIZE // PAGE_SIZE
+            if pages >= least_pages:
+                self._add(queue)
+        self._start_some()
+        return now_ms if more else now_ms + max(settings.flush_interval_consume_queue_ms, 1)
+
+    def begin_round(self, then: Callable[[], None] | None = None) -> bool:
+        """Make every unit of now durable and say so in the checkpoint; False when a tail cannot be written now."""
+        table = self._table
+        table.write_some(maxsize)
+        if table.dirty:
+            return False
+        if then is not None:
+            self._then.append(then)
+        table.written.clear()
+        self._in_round = True
+        self._noted = self._dispatched()
+        self._noted_ends = self._ends_of_now()
+        for queue in table:
+            self._add(queue)
+        self._start_some()
+        return True
+
+    def _ends_of_now(self) -> QueueEnds:
+        ends: dict[str, dict[str, tuple[int, int]]] = {}
+        for queue in self._table:
+            first = queue.files.start // UNIT_SIZE
+            ends.setdefault(queue.topic, {})[str(queue.queue_id)] = (first, queue.offset_max)
+        return QueueEnds(self._noted[0] if self._noted else -1, ends, dict(self.vouched.deleted))
+
+    def delete(self, topics: Sequence[str], log_end: int) -> None:
+        """Remember that records of these topics before `log_end` are gone for good, then remove the folders."""
+        vouched = self.vouched
+        table = {topic: queues for topic, queues in vouched.table.items() if topic not in topics}
+        self.vouched = QueueEnds(vouched.phy_offset, table, {**vouched.deleted, **dict.fromkeys(topics, log_end)})
+        self.forget_round()
+        self._save(lambda: self._table.remove(topics))
+
+    def disclaim(self, log_end: int, then: Callable[[], None]) -> None:
+        """The log will end at `log_end`: vouch for nothing until the next round. `then` is called when that is durable."""
+        self.vouched = QueueEnds(deleted=self.vouched.deleted)
+        self.forget_round()
+        self.clamp(log_end, then)
+
+    def clamp(self, log_end: int, then: Callable[[], None]) -> None:
+        """What comes behind `log_end` was not deleted. `then` is called when that is durable."""
+        deleted = self.vouched.deleted
+        self.vouched.deleted = {topic: min(end, log_end) for topic, end in deleted.items()}
+        self._save(then)
+
+    def expire(self, phy_min: int) -> None:
+        """Records of deleted topics that have left the log need not be remembered."""
+        deleted = self.vouched.deleted
+        if any(log_end <= phy_min for log_end in deleted.values()):
+            self.vouched.deleted = {topic: log_end for topic, log_end in deleted.items() if log_end > phy_min}
+
+    def _save(self, then: Callable[[], None]) -> None:
+        self._ends.save(lambda: msgspec.json.encode(self.vouched), then)
+
+    def forget_round(self) -> None:
+        """The log was cut: a round under way vouches for nothing."""
+        self._noted = None
+        self._generation += 1
+
+    # --- syncing ------------------------------------------------------------------------------------------------------
+
+    def _add(self, queue: ConsumeQueue) -> None:
+        ext = queue.ext
+        if ext is not None:
+            unsynced, ext.unsynced = ext.unsynced, {}
+            self._jobs += [(ext, file_start, ext.offset_written) for file_start in unsynced]
+        unsynced, queue.unsynced = queue.unsynced, {}
+        self._jobs += [(queue, file_start, queue.offset_written) for file_start in unsynced]
+
+    def _start_some(self) -> None:
+        while self._jobs and self._running < _SYNCS_AT_ONCE:
+            self._running += 1
+            job = self._jobs.popleft()
+            self._disk.sync(job[0].files.path(job[1]), partial(self._synced, job))
+        if self._in_round and not self._running:
+            self._end_round()
+
+    def _synced(self, job: Job, error: OSError | None) -> None:
+        queue, file_start, offset = job
+        self._running -= 1
+        owner = self._table.by_key.get((queue.topic, queue.queue_id))
+        known = owner is not None and queue in (owner, owner.ext)
+        if error is None:
+            queue.offset_synced = min(max(queue.offset_synced, offset), queue.offset_written)
+        elif known and queue.files.start <= file_start < queue.files.end:
+            self._broken(f"{queue.files.path(file_start)} could not be synced ({error.strerror or error})")
+            return
+        self._start_some()
+
+    def _end_round(self) -> None:
+        """All noted units are durable. The log up to there, then the ends, then let the checkpoint say so."""
+        noted, self._noted = self._noted, None
+        self._in_round = False
+        ends, generation = self._noted_ends, self._generation
+        then, self._then = self._then, []
+
+        def tell() -> None:
+            for told in then:
+                told()
+
+        def saved() -> None:
+            if noted is not None and generation == self._generation and self._ends.error is None:
+                phy_offset, _, store_ms = noted
+                self._checkpoint.logics_phy_offset = phy_offset
+                self._checkpoint.logics_ms = store_ms
+            tell()
+
+        def log_synced(durable: bool) -> None:
+            if durable and generation == self._generation:
+                self.vouched = ends
+                self._save(saved)
+            else:
+                tell()
+
+        if noted is None:
+            tell()
+        else:
+            self._sync_log(noted[1], log_synced)

@@ -1,0 +1,187 @@
+"""All consume queues of an engine, by (topic, queue id).
+
+A queue comes into being with its first message and goes when its topic is deleted. `extend` is the hot way in: records
+of this turn whose queue, number and tags code are known. `put` is the other one: records read from the log (recovery,
+replication). Tails wait in memory for `write_some`; how many units wait is counted, so that the engine can bound them.
+
+While a deleted topic's folder is being removed nothing of a new topic of the same name is written: the units stay in the
+tail until the removal is done.
+
+Source: `store/.../queue/ConsumeQueueStore.java`.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from struct import Struct
+
+from rmqkit.runtime.ports import Disk
+from rmqkit.store.contract import Arrival
+from rmqkit.store.log.files import LogFiles
+from rmqkit.store.log.scan import Scanned, is_queued
+from rmqkit.store.queues.consume_queue import TOPIC_SIZE_MAX, UNIT_SIZE, ConsumeQueue
+
+#: how many plain writes the making of a file is worth
+FILE_COST = 16
+#: what stands for the queue offset of records without a unit
+PREPARED, ROLLED_BACK = -1, -2
+#: queue, queue offset, physical offset, size, tags code, properties, store time: one record of a turn
+Put = tuple[ConsumeQueue, int, int, int, int, bytes, int]
+
+_UNIT = Struct(">qiq").pack
+_new = tuple.__new__
+
+
+class QueueTable:
+    def __init__(self, disk: Disk, folder: str, file_size: int) -> None:
+        self.disk = disk
+        self.folder = folder
+        self.file_size = file_size
+        self.by_key: dict[tuple[str, int], ConsumeQueue] = {}
+        #: units in tails
+        self.waiting = 0
+        #: queues with a tail, in the order they got it
+        self.dirty: list[ConsumeQueue] = []
+        #: queues whose tails were written, for the flush to look at
+        self.written: list[ConsumeQueue] = []
+        #: topics whose folders are being removed
+        self.removing: dict[str, int] = {}
+        self.on_removed: Callable[[], None] = lambda: None
+        #: why tails could not be written the last time; "" when they could
+        self.error = ""
+
+    def __len__(self) -> int:
+        return len(self.by_key)
+
+    def __iter__(self) -> Iterator[ConsumeQueue]:
+        return iter(list(self.by_key.values()))
+
+    def make(self, topic: str, queue_id: int) -> ConsumeQueue | None:
+        """The queue, made when absent; None for a name that cannot be one."""
+        queue = self.by_key.get((topic, queue_id))
+        if queue is None and queue_id >= 0 and is_topic_name(topic):
+            files = LogFiles(self.disk, f"{self.folder}/{topic}/{queue_id}", self.file_size)
+            queue = self.by_key[topic, queue_id] = ConsumeQueue(topic, queue_id, files)
+        return queue
+
+    # --- growing --------------------------------------------------------------------------------------------------------
+
+    def extend(self, puts: Sequence[Put], arrivals: list[Arrival]) -> None:
+        """Let the queues know the records of this turn, which the log has written."""
+        arrive, unit = arrivals.append, _UNIT
+        last: ConsumeQueue | None = None
+        for queue, queue_offset, phy_offset, size, tags_code, _, _ in puts:
+            if queue_offset < 0:
+                continue
+            if queue is not last:
+                # Of a batch's messages all but the first find the queue at hand.
+                last, topic, queue_id, tail = queue, queue.topic, queue.queue_id, queue.tail
+                if not queue.listed:
+                    queue.listed = True
+                    self.dirty.append(queue)
+            tail += unit(phy_offset, size, tags_code)
+            queue.offset_max = queue_offset + 1
+            queue.phy_end = phy_offset + size
+            # Half the cost of calling the class.
+            arrive(_new(Arrival, (topic, queue_id, queue_offset, tags_code)))
+        self.waiting += len(puts)
+
+    def put(self, record: Scanned) -> Arrival | None:
+        """Let a queue know a record read from the log; None when that changes nothing."""
+        if not is_queued(record.sys_flag):
+            return None
+        queue = self.by_key.get((record.topic, record.queue_id)) or self.make(record.topic, record.queue_id)
+        if queue is None:
+            return None
+        before = len(queue.tail)
+        if not queue.put(record.queue_offset, record.phy_offset, record.size, record.tags_code):
+            return None
+        self.waiting += (len(queue.tail) - before) // UNIT_SIZE
+        if not queue.listed:
+            queue.listed = True
+            self.dirty.append(queue)
+        return Arrival(record.topic, record.queue_id, record.queue_offset, record.tags_code)
+
+    def write_some(self, cost_max: int) -> bool:
+        """Write the tails of some queues; whether more wait. A write costs 1, a new file `FILE_COST`. After an error all
+        stay where they are."""
+        dirty = self.dirty
+        if not dirty:
+            return False
+        kept: list[ConsumeQueue] = []
+        done = cost = 0
+        self.error = ""
+        while done < len(dirty) and cost < cost_max and not self.error:
+            queue = dirty[done]
+            done += 1
+            if queue.topic in self.removing:
+                kept.append(queue)
+                continue
+            cost += FILE_COST if queue.needs_file else 1
+            try:
+                queue.write_tail()
+            except OSError as error:
+                self.error = f"{queue.files.folder}: {error.strerror or error}"
+                kept.append(queue)
+            else:
+                queue.listed = False
+                self.written.append(queue)
+        self.dirty = dirty[done:] + kept
+        if not self.dirty:
+            self.waiting = 0
+        elif done:
+            self.waiting = sum([len(queue.tail) for queue in self.dirty]) // UNIT_SIZE
+        return len(self.dirty) > len(kept)
+
+    # --- shrinking ------------------------------------------------------------------------------------------------------
+
+    def detach(self, topics: Iterable[str]) -> int:
+        """Forget the queues of these topics; how many went. Their folders stay until `remove`, and nothing is written
+        there in between."""
+        gone = set(topics)
+        keys = [key for key in self.by_key if key[0] in gone]
+        for key in keys:
+            queue = self.by_key.pop(key)
+            if queue.listed:
+                self.dirty.remove(queue)
+        for topic in sorted({key[0] for key in keys}):
+            self.removing[topic] = self.removing.get(topic, 0) + 1
+        self.waiting = sum([len(queue.tail) for queue in self.dirty]) // UNIT_SIZE
+        return len(keys)
+
+    def remove(self, topics: Iterable[str]) -> None:
+        """Remove the folders of detached topics."""
+        for topic in topics:
+            if topic in self.removing:
+                self.disk.remove(f"{self.folder}/{topic}", partial(self._removed, topic))
+
+    def _removed(self, topic: str, error: OSError | None) -> None:
+        count = self.removing.pop(topic, 1) - 1
+        if count:
+            self.removing[topic] = count
+        self.on_removed()
+
+    def correct_min(self, phy_min: int) -> None:
+        for queue in self.by_key.values():
+            queue.correct_min(phy_min)
+
+    def cut(self, phy_offset: int) -> None:
+        """Forget the units of records that start at or after `phy_offset`. Raises OSError."""
+        for queue in self.by_key.values():
+            if queue.phy_end > phy_offset:
+                queue.cut(phy_offset)
+        self.waiting = sum([len(queue.tail) for queue in self.dirty]) // UNIT_SIZE
+
+    @property
+    def phy_last(self) -> int:
+        """Where the last record starts that has a unit in any queue; -1 when there is none."""
+        return max([queue.phy_last for queue in self.by_key.values()], default=-1)
+
+
+def is_topic_name(topic: str) -> bool:
+    """Whether the name can be a folder of its own and stand in a record."""
+    if not topic or topic in (".", "..") or "/" in topic or "\0" in topic or "\\" in topic:
+        return False
+    try:
+        return len(topic.encode()) <= TOPIC_SIZE_MAX
+    except UnicodeEncodeError:
+        return False

@@ -1,0 +1,283 @@
+"""Headers: JSON and ROCKETMQ forms to values and back.
+
+Reading a request is the hot spot of a broker, so it is one pass: the request code is peeked from the first bytes
+(`{"code":310,`, the order in which every known client writes), then a msgspec decoder made for that code's schema reads
+head and extFields together, turning the strings of extFields into the schema's ints and bools as it goes. Whatever that
+decoder refuses (another key order, numbers where strings are due, a missing field) takes the slow way through a plain
+mapping, which ends in a value or in an error that names the field.
+
+A header whose bytes are not a header at all is a `RemoteProtocolError`: the connection is closed. One that is a header
+but lacks a field is a `BadHeader`: the peer is answered, since its opaque is known.
+
+Source: `remoting/.../protocol/RemotingCommand.java`, `remoting/.../protocol/RocketMQSerializable.java`.
+"""
+
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from struct import Struct as Packer
+from struct import error as PackError
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from rmqkit.errors import RemoteProtocolError
+from rmqkit.wire.codes import VERSION, Language, ResponseCode
+from rmqkit.wire.remoting.frames import CODEC_JSON, CODEC_ROCKETMQ, HEADER_SIZE_MAX, Frame, frame_head
+from rmqkit.wire.remoting.pull_header import read_pull
+from rmqkit.wire.remoting.send_header import read_send
+from rmqkit.wire.schema import Ext, from_ext
+from rmqkit.wire.schemas.pull import PullMessageRequest
+from rmqkit.wire.schemas.send import SendMessageRequestV2
+
+FLAG_RESPONSE = 1
+FLAG_ONEWAY = 2
+_INT32_MAX = 2**31 - 1
+#: of a name in extFields: Java reads its size as a signed number of 16 bits
+_NAME_SIZE_MAX = 2**15 - 1
+#: longer names are none of ours and not remembered
+_KNOWN_NAME_MAX = 64
+_PLAIN_HEAD = Packer(">hbhii")
+_I32 = Packer(">i")
+
+E = TypeVar("E", bound=Ext)
+
+
+class Head(msgspec.Struct, rename={"ext_fields": "extFields"}):
+    """Any header, request or response, with its extFields as they came."""
+
+    code: int
+    flag: int = 0
+    opaque: int = 0
+    version: int = 0
+    language: str | int | None = "JAVA"
+    remark: str | None = None
+    ext_fields: dict[str, Any] | None = None
+
+
+class TypedHead(msgspec.Struct, Generic[E]):
+    """A request header read by its schema; `ext` is the schema's value. Made by `RequestDecoder` only."""
+
+    code: int
+    ext: E
+    flag: int = 0
+    opaque: int = 0
+    version: int = 0
+    language: str | int | None = "JAVA"
+
+
+class _WrittenHead(msgspec.Struct):
+    # The field order is the sorted key order in which Java writes; what is UNSET is left out.
+    code: int
+    extFields: Mapping[str, str] | msgspec.UnsetType
+    flag: int
+    language: str
+    opaque: int
+    remark: str | msgspec.UnsetType
+    serializeTypeCurrentRPC: str
+    version: int
+
+
+class BadHeader(Exception):
+    """The header is one, but does not fit its schema. `head` has the opaque to answer to."""
+
+    def __init__(self, head: Head, text: str) -> None:
+        super().__init__(text)
+        self.head = head
+
+
+_decode_head = msgspec.json.Decoder(Head, strict=False).decode
+_encode_head = msgspec.json.Encoder().encode
+
+
+def peek_code(frame: Frame) -> int:
+    """The code of a header that starts as clients write it, else -1."""
+    header = frame.header
+    if frame.codec == CODEC_ROCKETMQ:
+        return header[0] << 8 | header[1] if len(header) > 1 else -1
+    if header[:8] == b'{"code":':
+        comma = header.find(b",", 8, 20)
+        if comma > 0:
+            try:
+                return int(header[8:comma])
+            except ValueError:
+                return -1
+    return -1
+
+
+def decode_head(frame: Frame) -> Head:
+    """The plain form of a header. Raises RemoteProtocolError."""
+    try:
+        head = _decode_head(frame.header) if frame.codec == CODEC_JSON else _decode_rocketmq(frame)
+    except msgspec.MsgspecError as error:
+        raise RemoteProtocolError(f"header is not a remoting header: {error}") from None
+    except (RecursionError, UnicodeDecodeError) as error:
+        raise RemoteProtocolError(f"header cannot be read: {type(error).__name__}") from None
+    if not -_INT32_MAX <= head.opaque <= _INT32_MAX or not -_INT32_MAX <= head.code <= _INT32_MAX:
+        raise RemoteProtocolError("code and opaque of a header are 32-bit numbers")
+    return head
+
+
+#: binary headers that are read often have a way of their own
+_BINARY_READERS: dict[type[Ext], Callable[[bytes], Any]] = {
+    SendMessageRequestV2: read_send,
+    PullMessageRequest: read_pull,
+}
+
+
+class RequestDecoder(Generic[E]):
+    """Reads the headers of one request code."""
+
+    __slots__ = ("_fast", "_read_binary", "schema")
+
+    def __init__(self, schema: type[E]) -> None:
+        self.schema = schema
+        self._read_binary: Callable[[bytes], TypedHead[E] | None] | None = _BINARY_READERS.get(schema)
+        fields: list[Any] = [("code", int)]
+        required = any(f.required for f in msgspec.structs.fields(schema))
+        if required:
+            fields.append(("ext", schema))
+        else:
+            fields.append(("ext", schema, msgspec.field(default_factory=schema)))
+        fields += [("flag", int, 0), ("opaque", int, 0), ("version", int, 0), ("language", str | int | None, "JAVA")]
+        typed = msgspec.defstruct(f"{schema.__name__}Head", fields, rename={"ext": "extFields"})
+        self._fast: Callable[[bytes], TypedHead[E]] = msgspec.json.Decoder(typed, strict=False).decode  # type: ignore[assignment]  # a class made here
+
+    def decode(self, frame: Frame) -> TypedHead[E]:
+        """Raises BadHeader (answer it) or RemoteProtocolError (close the connection)."""
+        if frame.codec == CODEC_ROCKETMQ:
+            if self._read_binary is not None:
+                read = self._read_binary(frame.header)
+                if read is not None:
+                    return read
+        elif frame.codec == CODEC_JSON:
+            try:
+                head = self._fast(frame.header)
+                if -_INT32_MAX <= head.opaque <= _INT32_MAX:
+                    return head
+            except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
+                pass
+        return self._slow(decode_head(frame))
+
+    def _slow(self, head: Head) -> TypedHead[E]:
+        try:
+            ext = from_ext(self.schema, head.ext_fields or {})
+        except RemoteProtocolError as error:
+            raise BadHeader(head, str(error)) from None
+        return TypedHead(head.code, ext, head.flag, head.opaque, head.version, head.language)
+
+
+def _decode_rocketmq(frame: Frame) -> Head:
+    if frame.codec != CODEC_ROCKETMQ:
+        raise RemoteProtocolError(f"unknown header form {frame.codec}, expected 0 (JSON) or 1 (ROCKETMQ)")
+    data = frame.header
+    try:
+        code, language, version, opaque, flag = _PLAIN_HEAD.unpack_from(data)
+        (remark_size,) = _I32.unpack_from(data, 13)
+        start = 17 + remark_size
+        (ext_size,) = _I32.unpack_from(data, start)
+    except PackError:
+        raise RemoteProtocolError("binary header is cut short") from None
+    position = start + 4
+    end = position + ext_size
+    if remark_size < 0 or ext_size < 0 or end > len(data):
+        raise RemoteProtocolError("extFields reach past the end of their header")
+    return Head(code, flag, opaque, version, language, data[17:start].decode() or None, _pairs(data, position, end))
+
+
+def _pairs(data: bytes, position: int, end: int) -> dict[str, Any]:
+    """Names and values that stand from `position` to `end`, each with its size before it (2 and 4 bytes)."""
+    pairs: dict[str, Any] = {}
+    size = int.from_bytes
+    while position < end:
+        # What is cut short has the size of its rest, and then ends behind `end`.
+        name_start = position + 2
+        name_end = name_start + size(data[position:name_start], "big")
+        start = name_end + 4
+        position = start + size(data[name_end:start], "big")
+        if position > end:
+            raise RemoteProtocolError("a text in a binary header reaches past its end")
+        if name_end > name_start:
+            pairs[data[name_start:name_end].decode()] = data[start:position].decode()
+    return pairs
+
+
+def encode_request(
+    code: int,
+    opaque: int,
+    ext: Mapping[str, str] | None = None,
+    *,
+    oneway: bool = False,
+    codec: int = CODEC_JSON,
+) -> bytes:
+    """The header of a request of ours."""
+    flag = FLAG_ONEWAY if oneway else 0
+    if codec == CODEC_ROCKETMQ:
+        return _encode_rocketmq(code, opaque, flag, None, ext)
+    return _encode(code, opaque, flag, None, ext)
+
+
+def encode_response(
+    code: int,
+    opaque: int,
+    ext: Mapping[str, str] | None = None,
+    remark: str | None = None,
+    codec: int = CODEC_JSON,
+) -> bytes:
+    """The header of an answer in the form of its request: ali-ons and the C++ client write JSON and read nothing else.
+
+    Raises ValueError when the binary form has no room: for a code of more than 16 bits, or a name of more than 32767 bytes.
+    """
+    if codec == CODEC_ROCKETMQ:
+        return _encode_rocketmq(code, opaque, FLAG_RESPONSE, remark, ext)
+    return _encode(code, opaque, FLAG_RESPONSE, remark, ext)
+
+
+def encode_answer(
+    code: int, opaque: int, ext: Mapping[str, str] | None, remark: str | None, body_size: int, codec: int
+) -> bytes:
+    """An answer's frame up to its body. Who asked in binary gets what the binary form has no room for in JSON: clients that
+    write it read both. Codes and texts can be a client's, who answered a request that was handed on to it."""
+    try:
+        if codec == CODEC_ROCKETMQ and ext and "" in ext.values():
+            raise ValueError("Java reads an empty text of a binary header as none")
+        header = encode_response(code, opaque, ext, remark, codec)
+    except ValueError:
+        codec = CODEC_JSON
+        header = encode_response(code, opaque, ext, remark)
+    if len(header) > HEADER_SIZE_MAX:
+        text = f"the header of the answer has {len(header)} bytes, more than {HEADER_SIZE_MAX}"
+        header = encode_response(ResponseCode.SYSTEM_ERROR, opaque, None, text, codec)
+    return frame_head(header, body_size, codec)
+
+
+def _encode(code: int, opaque: int, flag: int, remark: str | None, ext: Mapping[str, str] | None) -> bytes:
+    written = _WrittenHead(code, ext or msgspec.UNSET, flag, "PYTHON", opaque, remark or msgspec.UNSET, "JSON", VERSION)
+    return _encode_head(written)
+
+
+def _encode_rocketmq(code: int, opaque: int, flag: int, remark: str | None, ext: Mapping[str, str] | None) -> bytes:
+    fields = binary_fields(ext) if ext else b""
+    text = remark.encode() if remark else b""
+    try:
+        plain = _PLAIN_HEAD.pack(code, Language.PYTHON, VERSION, opaque, flag)
+    except PackError:
+        raise ValueError(f"code {code} and opaque {opaque} do not fit a binary header") from None
+    return b"%b%b%b%b%b" % (plain, len(text).to_bytes(4, "big"), text, len(fields).to_bytes(4, "big"), fields)
+
+
+def binary_fields(ext: Mapping[str, str]) -> bytes:
+    """Names and values as the binary form has them, each behind its size (2 and 4 bytes). ValueError: too long a name."""
+    parts: list[bytes] = []
+    for name, value in ext.items():
+        text = value.encode()
+        name_sized = _sized_name(name) if len(name) <= _KNOWN_NAME_MAX else _sized_name.__wrapped__(name)
+        parts += name_sized, len(text).to_bytes(4, "big"), text
+    return b"".join(parts)
+
+
+@lru_cache(maxsize=1024)
+def _sized_name(name: str) -> bytes:
+    text = name.encode()
+    if len(text) > _NAME_SIZE_MAX:
+        raise ValueError(f"the name of a field has {len(text)} bytes, more than {_NAME_SIZE_MAX}")
+    return len(text).to_bytes(2, "big") + text

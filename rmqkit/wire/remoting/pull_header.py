@@ -1,0 +1,94 @@
+"""The binary header of a pull, read fast: what Apache's consumers put on the wire most.
+
+A Java consumer writes the fields of PULL_MESSAGE in one order. From one pull of a queue to the next only the queue offset
+and the commit offset differ, so the bytes around them are looked up whole in a bounded table, as `sends.py` does. Anything
+that is not as expected gives None and the header is read the general way, which also words the errors.
+
+Gain: 2 µs instead of 11 µs a header on the machine this was made on.
+
+Source: `remoting/.../header/PullMessageRequestHeader.java` (`encode`), `RocketMQSerializable.java`.
+"""
+
+from struct import Struct
+
+import msgspec
+
+from rmqkit.errors import RemoteProtocolError
+from rmqkit.wire.remoting.send_header import PARTS_SIZE_MAX, whole_fields
+from rmqkit.wire.schema import from_ext
+from rmqkit.wire.schemas.pull import PullMessageRequest
+
+#: the table is emptied when it holds so many (consumer group, topic, queue) and what comes with them
+SEEN_MAX = 16_384
+
+_HEAD = Struct(">hbhiiii")
+_FIRST = _HEAD.size
+#: the names with all of their values' sizes but the last byte
+_OFFSET = b"\x00\x0bqueueOffset\x00\x00\x00"
+_COMMIT = b"\x00\x0ccommitOffset\x00\x00\x00"
+_OFFSET_SIZE = len(_OFFSET)
+_COMMIT_SIZE = len(_COMMIT)
+#: any number with so many digits has 64 bits
+_DIGITS_MAX = 18
+_BEFORE = ["consumerGroup", "topic", "queueId"]
+_BETWEEN = ["maxMsgNums", "sysFlag"]
+
+#: by the bytes before, between and after the two offsets: a value of which a pull is a copy with those two changed
+_patterns: dict[tuple[bytes, bytes, bytes], PullMessageRequest] = {}
+
+
+class PullHead(msgspec.Struct, gc=False):
+    code: int
+    ext: PullMessageRequest
+    flag: int
+    opaque: int
+    version: int
+    language: int
+
+
+def read_pull(header: bytes) -> PullHead | None:
+    """The head of a binary PULL_MESSAGE, or None when it is written in another way."""
+    size = len(header)
+    at = header.find(_OFFSET, _FIRST)
+    start = at + _OFFSET_SIZE + 1
+    if at < 0 or start >= size:
+        return None
+    end = start + header[start - 1]
+    commit_at = header.find(_COMMIT, end)
+    commit_start = commit_at + _COMMIT_SIZE + 1
+    if commit_at < 0 or commit_start >= size:
+        return None
+    commit_end = commit_start + header[commit_start - 1]
+    offset, commit = header[start:end], header[commit_start:commit_end]
+    code, language, version, opaque, flag, remark_size, ext_size = _HEAD.unpack_from(header)
+    if remark_size or ext_size != size - _FIRST or commit_end > size or not (offset.isdigit() and commit.isdigit()):
+        return None
+    if len(offset) > _DIGITS_MAX or len(commit) > _DIGITS_MAX:
+        return None
+    around = header[_FIRST:at], header[end:commit_at], header[commit_end:]
+    pattern = _patterns.get(around)
+    if pattern is None:
+        pattern = _read_pattern(*around)
+        if pattern is None:
+            return None
+        if sum(map(len, around)) <= PARTS_SIZE_MAX:
+            if len(_patterns) >= SEEN_MAX:
+                _patterns.clear()
+            _patterns[around] = pattern
+    ext: PullMessageRequest = pattern.__copy__()  # type: ignore[attr-defined]  # msgspec.Struct has it, its stub not
+    ext.queue_offset = int(offset)
+    ext.commit_offset = int(commit)
+    return PullHead(code, ext, flag, opaque, version, language)
+
+
+def _read_pattern(before: bytes, between: bytes, after: bytes) -> PullMessageRequest | None:
+    """What a pull with these bytes around its offsets says in them; None unless all are whole fields."""
+    first, second, last = whole_fields(before), whole_fields(between), whole_fields(after)
+    if first is None or second is None or last is None or list(first) != _BEFORE or list(second) != _BETWEEN:
+        return None
+    if "queueOffset" in last or "commitOffset" in last or not last.keys().isdisjoint((*_BEFORE, *_BETWEEN)):
+        return None
+    try:
+        return from_ext(PullMessageRequest, {**first, **second, **last, "queueOffset": "0", "commitOffset": "0"})
+    except RemoteProtocolError:
+        return None

@@ -1,0 +1,333 @@
+"""Topic, group, offset and configuration administration.
+
+Source: `AdminBrokerProcessor.java`, `ConsumerManageProcessor.java`.
+"""
+
+import json
+
+import pytest
+
+from rmqkit.broker.handlers.admin.broker import readable
+from rmqkit.config import from_values
+from rmqkit.testing import SimBroker
+from rmqkit.wire.bodies import TopicStatsTable
+from rmqkit.wire.codes import RequestCode, ResponseCode
+from tests.broker.conftest import broker_of
+from tests.broker.requests import create_group, pull, records, send, send_fields, with_topic
+from tests.helpers.script import Script
+
+EXPORTED_NUMBERS = """
+    msgPutTotalTodayNow msgGetTotalTodayNow msgPutTotalTodayMorning msgGetTotalTodayMorning msgPutTotalYesterdayMorning
+    msgGetTotalYesterdayMorning sendThreadPoolQueueHeadWaitTimeMills queryThreadPoolQueueHeadWaitTimeMills
+    pullThreadPoolQueueHeadWaitTimeMills queryThreadPoolQueueSize pullThreadPoolQueueSize sendThreadPoolQueueSize
+    sendThreadPoolQueueCapacity pullThreadPoolQueueCapacity queryThreadPoolQueueCapacity commitLogMinOffset
+    commitLogMaxOffset bootTimestamp brokerVersion dispatchMaxBuffer consumeQueueDiskRatio commitLogDiskRatio
+    pageCacheLockTimeMills getMessageEntireTimeMax putMessageEntireTimeMax putMessageTimesTotal
+    startAcceptSendRequestTimeStamp earliestMessageTimeStamp remainTransientStoreBufferNumbs putMessageAverageSize
+    putMessageSizeTotal dispatchBehindBytes
+"""
+
+
+def offset_of(client, group="CG", topic="T", **more):
+    fields = {"consumerGroup": group, "topic": topic, "queueId": "0", **more}
+    return client.ask(RequestCode.QUERY_CONSUMER_OFFSET, fields)
+
+
+def commit(client, offset, group="CG", topic="T"):
+    fields = {"consumerGroup": group, "topic": topic, "queueId": "0", "commitOffset": str(offset)}
+    return client.ask(RequestCode.UPDATE_CONSUMER_OFFSET, fields)
+
+
+def test_a_topic_is_created_read_back_and_deleted(broker):
+    client = with_topic(broker, "T", 3)
+    answer = client.ask(RequestCode.GET_TOPIC_CONFIG, {"topic": "T"})
+    assert answer.json["topicName"] == "T"
+    assert answer.json["writeQueueNums"] == 3
+    send(client)
+    assert client.ask(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "T"}).code == 0
+    # Exactly this code: admin tools swallow no other (`MQAdminUtils.java`).
+    assert client.ask(RequestCode.GET_TOPIC_CONFIG, {"topic": "T"}).code == ResponseCode.TOPIC_NOT_EXIST
+    with_topic(broker)
+    assert pull(client).code == ResponseCode.PULL_NOT_FOUND, "the old messages are gone with their queue"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"topic": "a b"},
+        {"topic": ""},
+        {"topic": "TBW102"},
+        {"readQueueNums": "-1"},
+        {"writeQueueNums": "1000000"},
+        {"perm": "99"},
+        {"topicFilterType": "NO_TAG"},
+        {"attributes": "message.type=FIFO"},
+        {"attributes": "+queue.type=BatchCQ"},
+    ],
+)
+def test_bad_topics_are_refused(broker, changes):
+    client = broker.connect()
+    version = broker.node.topics.version
+    fields = {
+        "topic": "T",
+        "defaultTopic": "TBW102",
+        "readQueueNums": "4",
+        "writeQueueNums": "4",
+        "perm": "6",
+        "topicFilterType": "SINGLE_TAG",
+        "order": "false",
+    }
+    assert client.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, fields | changes).code == ResponseCode.INVALID_PARAMETER
+    assert broker.node.topics.version == version
+
+
+def test_system_topics_cannot_be_deleted(broker):
+    client = broker.connect()
+    for topic in ("TBW102", "DefaultCluster", "broker-a", "RMQ_SYS_TRANS_HALF_TOPIC"):
+        assert client.ask(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": topic}).code == ResponseCode.INVALID_PARAMETER
+        assert broker.node.topics.get(topic) is not None
+
+
+def test_stats_have_a_row_for_every_queue_of_an_empty_topic(broker):
+    client = with_topic(broker, "T", 2)
+    send(client)
+    rows = TopicStatsTable.decode(client.ask(RequestCode.GET_TOPIC_STATS_INFO, {"topic": "T"}).body).offset_table
+    assert sorted((queue.queue_id, row.max_offset) for queue, row in rows.items()) == [(0, 1), (1, 0)]
+
+
+def test_all_topics_whole_and_by_pages(broker):
+    client = with_topic(broker)
+    whole = client.ask(RequestCode.GET_ALL_TOPIC_CONFIG)
+    names = sorted(whole.json["topicConfigTable"])
+    assert "T" in names
+    fields = {"topicSeq": "1", "maxTopicNum": "2", "dataVersion": json.dumps(whole.json["dataVersion"])}
+    page = client.ask(RequestCode.GET_ALL_TOPIC_CONFIG, fields)
+    assert sorted(page.json["topicConfigTable"]) == names[1:3]
+    assert page.ext["totalTopicNum"] == str(len(names))
+    # `TopicConfigManager.subTopicConfigTable`: pages of different tables do not fit together.
+    fields["dataVersion"] = '{"counter":1,"stateVersion":0,"timestamp":1}'
+    assert sorted(client.ask(RequestCode.GET_ALL_TOPIC_CONFIG, fields).json["topicConfigTable"]) == names[:2]
+    fields["dataVersion"] = "no version"
+    assert sorted(client.ask(RequestCode.GET_ALL_TOPIC_CONFIG, fields).json["topicConfigTable"]) == names[:2]
+
+
+def test_an_offset_nobody_committed_is_not_found_or_zero(broker):
+    """`ConsumerManageProcessor.queryConsumerOffset`: 0 while message 0 is still at hand, else QUERY_NOT_FOUND."""
+    client = with_topic(broker)
+    assert offset_of(client).ext["offset"] == "0"
+    assert offset_of(client, setZeroIfNotFound="false").code == ResponseCode.QUERY_NOT_FOUND
+    send(client)
+    assert offset_of(client).ext["offset"] == "0"
+    create_group(client)
+    assert commit(client, 1).code == 0
+    assert offset_of(client).ext["offset"] == "1"
+
+
+def test_commits_need_a_topic_and_a_group(broker):
+    """`ConsumerManageProcessor.updateConsumerOffset`, in its order; a commit creates no group."""
+    client = with_topic(broker)
+    for group in ("CG", "a/b", "", "CID_RMQ_SYS_x"):
+        answer = commit(client, 1, group=group, topic="Nowhere")
+        assert (answer.code, answer.remark) == (
+            ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+            f"Group {group} not exist!",
+        )
+    create_group(client)
+    assert commit(client, 1, topic="Nowhere").code == ResponseCode.TOPIC_NOT_EXIST
+    for missing in ("queueId", "commitOffset"):
+        fields = {"consumerGroup": "CG", "topic": "T", "queueId": "0", "commitOffset": "1"}
+        del fields[missing]
+        answer = client.ask(RequestCode.UPDATE_CONSUMER_OFFSET, fields)
+        assert answer.code == ResponseCode.INVALID_PARAMETER
+    assert broker.node.offsets.table == {}
+    assert commit(client, 1).code == 0
+    assert commit(client, 1, group="TOOLS_CONSUMER").code == 0, "system groups exist"
+
+
+def test_a_slave_takes_commits_of_groups_that_its_master_does_not_know(broker):
+    """Members of a new group may consume at a slave; its table is a copy, so the group is in no table."""
+    client = with_topic(broker)
+    groups = broker.node.groups
+    groups.is_copy = True
+    assert commit(client, 1).code == 0
+    assert "CG" not in groups.by_name
+    assert commit(client, 1, group="a/b").code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
+    groups.configure(from_values("broker", {"autoCreateSubscriptionGroup": "false"}))
+    assert commit(client, 1).code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
+
+
+def test_a_reset_is_given_to_the_next_pull_and_shields_the_queue(broker):
+    """Server-side reset: `ConsumerOffsetManager.{assignResetOffset,queryThenEraseResetOffset}`."""
+    client = with_topic(broker, "T", 1)
+    for _ in range(5):
+        send(client)
+    create_group(client)
+    commit(client, 5)
+    fields = {"topic": "T", "group": "CG", "timestamp": "0", "isForce": "true", "queueId": "0", "offset": "2"}
+    assert client.ask(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, fields).code == 0
+    commit(client, 5)
+    assert offset_of(client).ext["offset"] == "2", "a late commit does not undo the reset"
+    answer = pull(client, offset=5)
+    assert (answer.code, answer.ext["nextBeginOffset"]) == (ResponseCode.PULL_OFFSET_MOVED, "2")
+    commit(client, 3)
+    assert offset_of(client).ext["offset"] == "3"
+
+
+def test_of_two_resets_before_a_pull_the_second_counts(broker):
+    client = with_topic(broker, "T", 1)
+    for _ in range(5):
+        send(client)
+    for offset in (2, 4):
+        fields = {"topic": "T", "group": "CG", "timestamp": "0", "isForce": "true", "queueId": "0", "offset": str(offset)}
+        assert client.ask(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, fields).code == 0
+    assert offset_of(client).ext["offset"] == "4"
+    assert pull(client, offset=0).ext["nextBeginOffset"] == "4"
+
+
+def test_min_max_and_by_time(broker):
+    client = with_topic(broker)
+    stamps = []
+    for _ in range(4):
+        stamps.append(broker.clock.wall_ms)
+        send(client)
+        broker.advance(1000)
+    place = {"topic": "T", "queueId": "0"}
+    assert client.ask(RequestCode.GET_MAX_OFFSET, place).ext["offset"] == "4"
+    assert client.ask(RequestCode.GET_MIN_OFFSET, place).ext["offset"] == "0"
+    assert client.ask(RequestCode.GET_EARLIEST_MSG_STORETIME, place).ext["timestamp"] == str(stamps[0])
+    for stamp, offset in ((0, 0), (stamps[2], 2), (stamps[2] - 1, 2), (stamps[3] + 10_000, 4)):
+        answer = client.ask(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, {**place, "timestamp": str(stamp)})
+        assert answer.ext["offset"] == str(offset)
+
+
+def test_configuration_is_read_and_changed_live(broker):
+    client = with_topic(broker)
+    answer = client.ask(RequestCode.GET_BROKER_CONFIG)
+    assert "brokerName=broker-a" in answer.body.decode().splitlines()
+    before = json.loads(answer.ext["version"])["counter"]
+    assert client.ask(RequestCode.UPDATE_BROKER_CONFIG, {}, b"longPollingEnable=false\n").code == 0
+    answer = client.ask(RequestCode.GET_BROKER_CONFIG)
+    assert json.loads(answer.ext["version"])["counter"] == before + 1
+    assert "longPollingEnable=false" in answer.body.decode().splitlines()
+    assert broker.node.config.pull.long_polling_enable is False
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"storePathRootDir=/tmp/x", b"longPollingEnable=perhaps", b"noSuchKey=1", b"longPollingEnable=false\nbrokerName=z"],
+)
+def test_a_bad_change_changes_nothing(broker, body):
+    before = broker.node.config
+    answer = broker.connect().ask(RequestCode.UPDATE_BROKER_CONFIG, {}, body)
+    assert answer.code != 0
+    assert answer.remark
+    assert broker.node.config is before
+
+
+def test_runtime_info_has_what_cluster_list_reads(broker):
+    client = with_topic(broker)
+    send(client)
+    table = client.ask(RequestCode.GET_BROKER_RUNTIME_INFO).json["table"]
+    assert all(isinstance(value, str) for value in table.values())
+    assert len(table["putTps"].split()) == 3
+    for name in ("brokerVersionDesc", "getTransferredTps", "commitLogDiskRatio", "dispatchBehindBytes", "brokerActive"):
+        assert name in table
+    assert table["putMessageTimesTotal"] == "1"
+    assert table["remainHowManyDataToFlush"].split()[1] == "B"
+
+
+def test_runtime_info_reads_as_apaches_exporter_reads_it(broker):
+    """`BrokerRuntimeStats` of rocketmq-exporter: every field is there and of its form, or the exporter shows nothing."""
+    client = with_topic(broker)
+    send(client)
+    table = client.ask(RequestCode.GET_BROKER_RUNTIME_INFO).json["table"]
+    for name in EXPORTED_NUMBERS.split():
+        float(table[name])
+    for name in ("putTps", "getMissTps", "getTransferedTps", "getTotalTps", "getFoundTps"):
+        assert len([float(word) for word in table[name].split()]) == 3
+    for word in table["putMessageDistributeTime"].split():
+        assert int(word.split(":")[1]) == 0
+    amount, unit = table["remainHowManyDataToFlush"].split(" ")
+    assert float(amount) >= 0
+    assert unit[0] in "BKMGTPE"
+    words = table["commitLogDirCapacity"].split(" ")
+    assert (words[3], words[7]) == ("GiB,", "GiB.")
+
+
+@pytest.mark.parametrize(
+    ("size", "text"), [(0, "0 B"), (1023, "1023 B"), (1024, "1.0 KiB"), (1536, "1.5 KiB"), (5 << 30, "5.0 GiB")]
+)
+def test_bytes_are_told_as_upstream_tells_them(size, text):
+    assert readable(size) == text
+
+
+def test_a_message_by_its_offset_and_by_its_key(broker):
+    client = with_topic(broker)
+    uniq = "7F000001000118B4AAC200000000ABCD"
+    send(client, i=f"UNIQ_KEY\x01{uniq}\x02KEYS\x01order-7 order-8\x02")
+    view = client.ask(RequestCode.VIEW_MESSAGE_BY_ID, {"offset": "0"})
+    assert view.code == 0
+    assert len(view.body) == int.from_bytes(view.body[:4], "big")
+    assert client.ask(RequestCode.VIEW_MESSAGE_BY_ID, {"offset": "13"}).code == ResponseCode.SYSTEM_ERROR
+    window = {"topic": "T", "maxNum": "10", "beginTimestamp": "0", "endTimestamp": str(2**62)}
+    for key in (uniq, "order-7", "order-8"):
+        assert client.ask(RequestCode.QUERY_MESSAGE, {**window, "key": key}).body == view.body
+    assert client.ask(RequestCode.QUERY_MESSAGE, {**window, "key": "no"}).code == ResponseCode.QUERY_NOT_FOUND
+
+
+def test_tables_survive_a_restart():
+    script = Script(broker_of())
+    script.turn()
+    client = with_topic(script, "Kept", 3)
+    send(client, "Kept")
+    create_group(client)
+    commit(client, 1, topic="Kept")
+    client.ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, b'{"groupName":"G2","retryMaxTimes":3}')
+    script.node.stop()
+    for _ in range(10):
+        script.turn()
+        script.finish_disk()
+    assert script.node.stopped
+    script.disk.close()
+    again = Script(broker_of(), disk=script.disk)
+    again.turn()
+    assert again.node.topics.get("Kept").read_queue_nums == 3
+    assert again.node.offsets.query("CG", "Kept", 0) == 1
+    assert again.node.groups.by_name["G2"].retry_max_times == 3
+
+
+def test_nothing_is_acknowledged_before_its_topic_is_kept(broker):
+    """Else a kill leaves acknowledged messages in a topic that nobody can pull."""
+    client = broker.connect()
+    broker.disk.held = True
+    first = client.tell(RequestCode.SEND_MESSAGE_V2, send_fields("Fresh"), b"one")
+    second = client.tell(RequestCode.SEND_MESSAGE_V2, send_fields("Fresh"), b"two")
+    assert client.answer_to(first) is None
+    assert client.answer_to(second) is None
+    broker.disk.held = False
+    broker.finish_disk()
+    assert [client.answer_to(each).code for each in (first, second)] == [0, 0]
+    assert [each.body for each in records(pull(client, "Fresh"))] == [b"one", b"two"]
+    assert send(client, "Fresh").code == 0
+
+
+def test_a_topic_that_cannot_be_kept_takes_no_messages_until_it_can(broker):
+    client = broker.connect()
+    broker.disk.error = OSError(28, "No space left on device")
+    answer = send(client, "Fresh")
+    assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
+    assert "No space left" in answer.remark
+    broker.disk.error = None
+    assert send(client, "Fresh").code == 0
+
+
+def test_topics_groups_and_their_messages_survive_a_kill():
+    broker = SimBroker()
+    broker.create_topic("T")
+    broker.send("Fresh", b"x")
+    broker.ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, b'{"groupName":"G9","retryMaxTimes":2}')
+    broker.kill()
+    broker.start()
+    assert broker.node.topics.get("T") is not None
+    assert broker.node.topics.get("Fresh") is not None
+    assert broker.node.groups.by_name["G9"].retry_max_times == 2

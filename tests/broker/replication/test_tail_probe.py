@@ -1,0 +1,57 @@
+"""What a slave makes of what an Apache master has at the place of its last record."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+import pytest
+
+from rmqkit.broker.replication.divergence import Ahead
+from rmqkit.broker.replication.tail_probe import Shown
+from rmqkit.wire.schemas.admin import ExchangeHAInfoResponse
+
+MASTER = "10.0.0.1:10911"
+#: the slave's last record is from 900 to 1000
+SAME, OTHER = Shown(900, 1000, True), Shown(900, 1000, False)
+
+
+def none(log_begin: int, log_end: int) -> Shown:
+    return Shown(900, 1000, None, log_begin, log_end)
+
+
+def judge(shown: Shown, *, start_end: int, end: int = 1000, known_end: int = -1, known_master: str = "") -> Any:
+    broker: Any = SimpleNamespace(ports=SimpleNamespace(disk=None), store=SimpleNamespace(offset_written=end))
+    ahead = Ahead(broker, "config")
+    ahead._known = msgspec.structs.replace(ahead._known, master_address=known_master, master_start_end=known_end)
+    said = ExchangeHAInfoResponse(master_address=MASTER, master_flush_offset=start_end)
+    return ahead.judge(said, shown)
+
+
+@pytest.mark.parametrize(
+    ("shown", "facts", "state"),
+    [
+        # a folder taken over from another broker: more than the master had at its start, and the same
+        (SAME, {"start_end": 0}, ""),
+        (SAME, {"start_end": 1000}, ""),
+        # the beginning of a record, which the master has lost; it may have it while it has not been started again
+        (SAME, {"start_end": 1000, "end": 1050}, "ahead"),
+        (SAME, {"start_end": 1000, "end": 1050, "known_end": 1000}, ""),
+        # the master lost its end twice at the same place
+        (none(0, 800), {"start_end": 800, "known_end": 800}, "ahead"),
+        (none(0, 950), {"start_end": 950}, "ahead"),
+        # a slave that was away for long
+        (none(5000, 9000), {"start_end": 0}, ""),
+        # the master's log was lost from 800 on and has grown since
+        (OTHER, {"start_end": 800}, "ahead"),
+        (none(0, 9000), {"start_end": 800}, "foreign"),
+        (OTHER, {"start_end": 800, "known_master": "10.0.0.9:10911"}, "foreign"),
+        (OTHER, {"start_end": 5000}, "foreign"),
+    ],
+)
+def test_a_slave_goes_on_only_where_its_log_is_the_masters(shown: Shown, facts: dict[str, Any], state: str) -> None:
+    assert judge(shown, **facts).state == state
+
+
+def test_a_cut_goes_back_to_what_the_master_had() -> None:
+    assert judge(none(0, 950), start_end=800).cut_to == 800
+    assert judge(OTHER, start_end=800).cut_to == 800

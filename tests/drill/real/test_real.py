@@ -1,0 +1,73 @@
+"""Real drills with short times and fixed seeds, each on a cluster of its own: what `make drills` does eighty times.
+
+`rmqkit fail-master` itself (`tests/cli/test_drills.py`) is one more, which kills.
+"""
+
+import logging
+
+import pytest
+
+from rmqkit.drill import runs
+from rmqkit.drill.plan import Mode, Plan
+from rmqkit.drill.promises import Judgement
+from rmqkit.drill.real.runner import with_own_cluster
+from rmqkit.drill.stages import RETURN, STAGES, TAKEOVER, stages
+
+SHORT = {"replicas": 2, "before_ms": 400, "fault_ms": 1_500, "settle_ms": 500}
+
+
+@pytest.fixture(autouse=True)
+def quiet(caplog):
+    caplog.set_level(logging.CRITICAL, "rmqkit")
+
+
+#: a slave acts after little more than a second of silence
+QUICK = {
+    "enableSlaveActingMaster": "true",
+    "supportActingMaster": "true",
+    "notifyMinBrokerIdChanged": "true",
+    "enableRemoteEscape": "true",
+    "scanNotActiveBrokerInterval": "200",
+    "brokerHeartbeatInterval": "200",
+    "brokerNotActiveTimeoutMillis": "1000",
+    "syncBrokerMemberGroupPeriod": "200",
+}
+
+
+def test_a_slave_acts_while_its_master_stands_still(tmp_path):
+    plan = Plan(fault="pause", seed=14, groups=2, settings=QUICK, hold_ms=30_000, **{**SHORT, "fault_ms": 2_500})
+    done = with_own_cluster(plan, tmp_path, lambda text: None)
+    verdict = done.outcome.verdict
+    story = [*verdict.timeline, *((each.name, each.finding) for each in verdict.promises)]
+    assert verdict.judgement is Judgement.VALID, (verdict.why, story)
+    counts = {each.name: each.finding.counts for each in verdict.promises}
+    assert counts["one-master"]["acting ms"] > 0
+    assert counts["delay-kept"]["escaped to broker-b"] > 0
+    assert counts["progress-forward"]["changes"] == 2
+    assert counts["locks-exclusive"]["granted"] > 0
+    seen = {stage.name for stage in stages(done.history)}
+    assert seen >= {*STAGES[TAKEOVER].values()} - {"a new group reads"}
+    assert seen >= {*STAGES[RETURN].values()}
+
+
+@pytest.mark.parametrize(
+    ("fault", "mode", "seed"),
+    [("isolate", "async", 13), pytest.param("pause", "sync+sync-flush", 12, marks=pytest.mark.long)],
+)
+def test_a_fault_of_the_master_breaks_no_promise(tmp_path, fault, mode, seed):
+    plan = Plan(fault=fault, mode=Mode.parse(mode), seed=seed, **SHORT)
+    done = with_own_cluster(plan, tmp_path, lambda text: None)
+    verdict = done.outcome.verdict
+    story = [*verdict.timeline, *((each.name, each.finding) for each in verdict.promises)]
+    assert verdict.judgement is Judgement.VALID, (verdict.why, story)
+    assert verdict.proof
+    assert all(each.finding.facts for each in verdict.promises)
+    assert len(verdict.promises) == (13 if done.plan.acting else 9)
+    assert done.plan.mode == plan.mode, "what the master said of itself"
+    # What was written is what was judged.
+    assert runs.find(tmp_path, "last") == done.run
+    assert runs.load_verdict(done.run) == verdict
+    assert runs.load_plan(done.run) == done.plan
+    assert runs.load_history(done.run).rows == done.history.rows
+    assert sorted(path.stem for path in (done.run / runs.LOGS).iterdir()) == ["broker-a-0", "broker-a-1", "ns-0"]
+    assert list(tmp_path.iterdir()) == [tmp_path / runs.DRILLS], "nothing else is left"

@@ -1,0 +1,398 @@
+"""Ingest: batches that run twice, drivers that die, lost and old checkpoints; each offset is in the lake once."""
+
+import json
+import shutil
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from rmqkit import Message
+from rmqkit.errors import ConfigError
+from rmqkit.spark.pipelines import batches, formats, lake
+from rmqkit.spark.pipelines.batches import NOTHING, add, offsets_of, query_id, unread
+from rmqkit.spark.pipelines.compact import compact
+from rmqkit.spark.pipelines.folders import open_folder
+from rmqkit.spark.pipelines.ingest import default_checkpoint, ingest
+from rmqkit.spark.pipelines.log import LakeConflict, LakeDamaged, LakeError, Log
+from rmqkit.spark.pipelines.progress import of_query
+from rmqkit.spark.source import ranges
+from rmqkit.spark.source.ranges import QueueKey
+from tests.spark.lakes import NOON_MS, QUERY, batch_offsets, expected, part, places, queue_rows
+
+pytestmark = pytest.mark.xdist_group("spark")
+
+OTHER = "3c1d4b0e-0000-4000-8000-000000000002"
+
+
+# --- without Spark
+
+
+class TestCheckpoint:
+    @pytest.fixture
+    def checkpoint(self, tmp_path):
+        folder = open_folder(tmp_path)
+        folder.create("metadata", b'{"id":"abc"}')
+        folder.create("offsets/0", b'v1\n{"batchWatermarkMs":0}\n{"@clusters":{"c":{}},"T":{"broker-a":{"0":5,"1":0}}}')
+        folder.create("offsets/1", b'v1\n{"batchWatermarkMs":0}\n{"@clusters":{"c":{}},"T":{"broker-a":{"0":9,"1":3}}}')
+        return folder
+
+    def test_offsets_of_a_batch(self, checkpoint):
+        assert query_id(checkpoint) == "abc"
+        found = offsets_of(checkpoint, 1)
+        assert ranges.between(*found) == [part("T", 0, 5, 9), part("T", 1, 0, 3)]
+        assert ranges.clusters(found.end) == ("c",)
+
+    def test_the_first_batch_begins_where_it_was_told_to(self, checkpoint):
+        assert offsets_of(checkpoint, 0).begin == {}
+        starts = {QueueKey("T", "broker-a", 0): 2, QueueKey("T", "broker-a", 1): 7, QueueKey("T", "broker-b", 0): 1}
+        assert offsets_of(checkpoint, 0, starts).begin == {"T": {"broker-a": {"0": 2, "1": 0}}}
+
+    def test_what_is_not_there_is_named(self, checkpoint, tmp_path):
+        assert query_id(open_folder(tmp_path / "new")) is None
+        with pytest.raises(LakeDamaged, match="offsets/2 is not there"):
+            offsets_of(checkpoint, 2)
+        checkpoint.create("offsets/2", b"v1\n{}\n{}\n{}")
+        with pytest.raises(LakeDamaged, match="offsets/2 is not as Spark writes"):
+            offsets_of(checkpoint, 2)
+
+
+def test_every_set_of_topics_has_its_checkpoint():
+    assert default_checkpoint(["a", "b"]) != default_checkpoint(["a-b"]) != default_checkpoint(["a+b"])
+    assert "%" not in default_checkpoint(["%RETRY%g"])
+    assert len(default_checkpoint(["t" * 120])) < 120
+
+
+def test_progress_of_a_batch():
+    told = {
+        "batchId": 4,
+        "numInputRows": 10,
+        "processedRowsPerSecond": 2.5,
+        "sources": [
+            {
+                "endOffset": {"T": {"b": {"0": 7}}},
+                "latestOffset": '{"T": {"b": {"0": 9, "1": 100}}}',
+            }
+        ],
+    }
+    progress = of_query(told, 30)
+    assert (progress.rows, progress.batch, progress.batch_rows, progress.rows_per_s, progress.lag) == (30, 4, 10, 2.5, 2)
+    assert progress.offsets == {"T": {"b": {"0": 7}}}
+    assert of_query({"batchId": 0, "numInputRows": 0, "sources": []}, 0).lag is None
+
+
+class TestFormats:
+    DELTA = "io.delta:delta-spark_2.13:4.1.0"
+    ICEBERG = "org.apache.iceberg:iceberg-spark-runtime-4.0_2.13:1.10.0"
+
+    def test_packages_choose_the_format(self):
+        assert formats.of_packages(None) is None
+        assert formats.of_packages("") is None
+        assert isinstance(formats.of_packages(f"org.example:x:1, {self.DELTA}"), formats.Delta)
+        assert isinstance(formats.of_packages([self.ICEBERG]), formats.Iceberg)
+        assert formats.conf(None) == {}
+        assert formats.conf([self.DELTA, "a:b:1"])["spark.jars.packages"] == f"{self.DELTA},a:b:1"
+
+    @pytest.mark.parametrize("packages", ["org.example:x:1", [DELTA, ICEBERG]])
+    def test_one_format_is_needed(self, packages):
+        with pytest.raises(ConfigError, match="one lake format is needed"):
+            formats.of_packages(packages)
+
+    def test_delta_is_told_which_batch_it_is(self, spark, tmp_path, monkeypatch):
+        assert formats.Delta.options("q", 7) == {"txnAppId": "q", "txnVersion": "7", "mergeSchema": "true"}
+        monkeypatch.setattr(formats.Delta, "source", "parquet")
+        formats.Delta().write(queue_rows(spark, part("T", 0, 0, 3)), str(tmp_path / "out"), "q", 7)
+        assert list((tmp_path / "out" / "topic=T" / "store_date=2026-11-22").glob("*.parquet"))
+
+    def test_iceberg_is_asked_for_its_last_batch(self, spark):
+        assert formats.Iceberg.options("q", 7) == {
+            "snapshot-property.rmqkit-query": "q",
+            "snapshot-property.rmqkit-batch": "7",
+        }
+        asked = formats.Iceberg.committed("q").replace(f"{formats.TABLE}.snapshots", "snapshots")
+        rows = "VALUES ('q', '9'), ('q', '10'), ('p', '11') t(q, b)"
+        made = spark.sql(f"SELECT map('rmqkit-query', q, 'rmqkit-batch', b) AS summary FROM {rows}")
+        made.createOrReplaceTempView("snapshots")
+        try:
+            assert spark.sql(asked).first()[0] == 10
+        finally:
+            spark.catalog.dropTempView("snapshots")
+
+
+# --- batches, without a broker
+
+
+class TestBatches:
+    @pytest.fixture
+    def log(self, tmp_path):
+        return Log(open_folder(tmp_path / "lake"))
+
+    @staticmethod
+    def bring(spark, log, batch, *parts, query=QUERY, epoch="a", clusters=(), offsets=None):
+        rows = queue_rows(spark, *parts, epoch=epoch)
+        offsets = offsets or batch_offsets(*parts, clusters=clusters)
+        return add(log, rows, query=query, batch=batch, offsets=offsets, now_ms=NOON_MS)
+
+    @staticmethod
+    def data(log):
+        return {name for name in log.folder.list("files") if name.endswith(".parquet")}
+
+    def test_a_batch_that_runs_again_is_there_once(self, spark, log):
+        """Killed after the entry, before Spark wrote that the batch is done."""
+        first = self.bring(spark, log, 0, part("T", 0, 0, 10))
+        assert (first.rows, first.is_new) == (10, True)
+        assert self.bring(spark, Log(log.folder), 0, part("T", 0, 0, 10)) == NOTHING
+        assert places(lake.read(spark, log.folder.uri)) == expected(part("T", 0, 0, 10))
+        assert self.data(log) == set(log.state().files)
+
+    @pytest.mark.long
+    def test_a_checkpoint_that_was_put_back(self, spark, log):
+        """Batch 1 comes again and is another one: more messages were there when it was planned anew."""
+        self.bring(spark, log, 0, part("T", 0, 0, 10))
+        self.bring(spark, log, 1, part("T", 0, 10, 15))
+        added = self.bring(spark, log, 1, part("T", 0, 10, 20))
+        assert (added.rows, added.repeated, added.is_new) == (5, 5, True)
+        assert self.bring(spark, log, 1, part("T", 0, 10, 20)) == NOTHING
+        assert places(lake.read(spark, log.folder.uri)) == expected(part("T", 0, 0, 20))
+        assert self.data(log) == set(Log(log.folder).state().files)
+
+    def test_killed_between_files_and_entry(self, spark, log, monkeypatch):
+        self.bring(spark, log, 0, part("T", 0, 0, 10))
+
+        def die(*_):
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Log, "commit", die)
+            with pytest.raises(KeyboardInterrupt):
+                self.bring(spark, log, 1, part("T", 0, 10, 20))
+        assert places(lake.read(spark, log.folder.uri)) == expected(part("T", 0, 0, 10))
+        assert self.data(log) > set(log.state().files)
+        self.bring(spark, Log(log.folder), 1, part("T", 0, 10, 20))
+        assert places(lake.read(spark, log.folder.uri)) == expected(part("T", 0, 0, 20))
+        # what the dead one left is gone with the batch's entry
+        assert self.data(log) == set(log.state().files)
+
+    def test_who_was_believed_dead_comes_second(self, spark, log, monkeypatch):
+        """Two drivers run the same batch; the one that is slow to commit finds it done."""
+        commit = Log.commit
+
+        def other_first(self_, make, now_ms):
+            monkeypatch.setattr(Log, "commit", commit)
+            self.bring(spark, Log(log.folder), 0, part("T", 0, 0, 10))
+            return commit(self_, make, now_ms)
+
+        monkeypatch.setattr(Log, "commit", other_first)
+        assert not self.bring(spark, log, 0, part("T", 0, 0, 10)).is_new
+        assert places(lake.read(spark, log.folder.uri)) == expected(part("T", 0, 0, 10))
+        assert self.data(log) == set(log.state().files)
+
+    def test_a_lost_checkpoint_brings_nothing_twice(self, spark, log):
+        self.bring(spark, log, 0, part("T", 0, 0, 10), part("T", 1, 0, 4))
+        compact(spark, log.folder.uri, before_hour="2026-11-22-13")
+        assert json.loads(unread(log.state(), ["T"])) == {"T": {"broker-a": {"0": 10, "1": 4}}}
+        assert unread(log.state(), ["other"]) == "earliest"
+        # a new query that begins at the earliest all the same
+        added = self.bring(spark, log, 0, part("T", 0, 0, 15), part("T", 1, 2, 6), query=OTHER)
+        assert (added.rows, added.repeated) == (5 + 2, 10 + 2)
+        assert places(lake.read(spark, log.folder.uri)) == expected(part("T", 0, 0, 15), part("T", 1, 0, 6))
+
+    @pytest.mark.long
+    def test_a_first_batch_that_does_not_say_where_it_began(self, spark, log):
+        end = batch_offsets(part("T", 0, 0, 9), part("T", 1, 0, 50)).end
+        self.bring(spark, log, 0, part("T", 0, 3, 9), offsets=batches.Offsets({}, end))
+        assert log.state().covered == {QueueKey("T", "broker-a", 0): [[3, 9]]}
+        end = batch_offsets(part("T", 0, 0, 12)).end
+        added = self.bring(spark, log, 0, part("T", 0, 1, 12), query=OTHER, offsets=batches.Offsets({}, end))
+        assert (added.rows, added.repeated) == (5, 6)
+        assert places(lake.read(spark, log.folder.uri)) == expected(part("T", 0, 1, 12))
+
+    def test_a_topic_that_was_made_anew_is_refused(self, spark, log):
+        self.bring(spark, log, 0, part("T", 0, 0, 10))
+        with pytest.raises(LakeConflict, match="T broker-a:0 0 is message b-T-0-0, the lake has a-T-0-0 there"):
+            self.bring(spark, log, 0, part("T", 0, 0, 12), query=OTHER, epoch="b")
+        assert log.state().number == 1
+
+    def test_what_a_filter_left_out_is_not_silently_missing(self, spark, log):
+        """Read with tags first, then without: the offsets are covered, the rows are not there."""
+        add(
+            log,
+            queue_rows(spark, part("T", 0, 0, 3)),
+            query=QUERY,
+            batch=0,
+            offsets=batch_offsets(part("T", 0, 0, 10)),
+            now_ms=NOON_MS,
+        )
+        with pytest.raises(LakeConflict, match="T broker-a:0 3 is message a-T-0-3, the lake has no such row"):
+            self.bring(spark, log, 0, part("T", 0, 0, 10), query=OTHER)
+
+    def test_another_cluster_is_refused(self, spark, log):
+        self.bring(spark, log, 0, part("T", 0, 0, 3), clusters=["east"])
+        with pytest.raises(LakeConflict, match="the lake has topic T of cluster east, this is west"):
+            self.bring(spark, log, 1, part("T", 0, 3, 6), clusters=["west"])
+        self.bring(spark, log, 1, part("U", 0, 3, 6), clusters=["west"])
+
+    def test_two_ingests_at_once(self, spark, log, monkeypatch):
+        """The other one commits the same offsets while this one writes its files: one of them has to do it over."""
+        commit = Log.commit
+
+        def other_first(self_, make, now_ms):
+            monkeypatch.setattr(Log, "commit", commit)
+            self.bring(spark, Log(log.folder), 0, part("T", 0, 0, 10), query=OTHER)
+            return commit(self_, make, now_ms)
+
+        monkeypatch.setattr(Log, "commit", other_first)
+        with pytest.raises(LakeConflict, match="another ingest has brought T broker-a:0 5 to 10"):
+            self.bring(spark, log, 0, part("T", 0, 5, 12))
+        added = self.bring(spark, log, 0, part("T", 0, 5, 12))
+        assert (added.rows, added.repeated) == (2, 5)
+        assert places(lake.read(spark, log.folder.uri)) == expected(part("T", 0, 0, 12))
+
+    def test_a_batch_without_rows_counts(self, spark, log):
+        """A filter left nothing, or only a new queue came."""
+        added = add(
+            log,
+            queue_rows(spark),
+            query=QUERY,
+            batch=0,
+            offsets=batch_offsets(part("T", 0, 0, 10)),
+            now_ms=NOON_MS,
+        )
+        assert (added.rows, added.files, added.is_new) == (0, 0, True)
+        assert log.state().has(QUERY, 0)
+        assert lake.read(spark, log.folder.uri).count() == 0
+
+    def test_files_that_executors_wrote_elsewhere(self, spark, log, monkeypatch):
+        """A local path and a Spark cluster: each machine has a folder of that name."""
+        monkeypatch.setattr(log.folder, "list", lambda _under="": {})
+        with pytest.raises(LakeError, match=r"10 rows were written to .*, and 0 are there: do all executors see"):
+            self.bring(spark, log, 0, part("T", 0, 0, 10))
+        monkeypatch.undo()
+        assert log.state().number == 0
+
+    def test_columns_that_a_lake_needs(self, spark, log):
+        rows = queue_rows(spark, part("T", 0, 0, 1)).drop("store_time")
+        with pytest.raises(ConfigError, match="needs the columns store_time too"):
+            add(log, rows, query=QUERY, batch=0, offsets=batch_offsets(part("T", 0, 0, 1)), now_ms=NOON_MS)
+
+    def test_columns_may_come_and_not_change(self, spark, log):
+        self.bring(spark, log, 0, part("T", 0, 0, 2))
+        more = queue_rows(spark, part("T", 0, 2, 4)).selectExpr("*", "offset AS id")
+        add(log, more, query=QUERY, batch=1, offsets=batch_offsets(part("T", 0, 2, 4)), now_ms=NOON_MS)
+        found = lake.read(spark, log.folder.uri).orderBy("offset").select("id").collect()
+        assert [row[0] for row in found] == [None, None, 2, 3]
+        other = queue_rows(spark, part("T", 0, 4, 5)).selectExpr("*", "'x' AS id")
+        with pytest.raises(LakeConflict, match="column id is long in the lake, string in new rows"):
+            add(log, other, query=QUERY, batch=2, offsets=batch_offsets(part("T", 0, 4, 5)), now_ms=NOON_MS)
+
+
+# --- from a topic
+
+
+def send(own, topic, begin, end, **properties):
+    producer = own.producer()
+    for number in range(begin, end):
+        producer.send(Message(topic, json.dumps({"number": number}), keys=f"k{number % 5}", properties=properties))
+
+
+def numbers(frame):
+    return sorted(json.loads(bytes(row[0]))["number"] for row in frame.select("body").collect())
+
+
+class TestIngest:
+    @pytest.mark.long
+    def test_the_same_call_goes_on(self, spark, own, tmp_path):
+        topic, path = own.topic(), tmp_path / "lake"
+        send(own, topic, 0, 30)
+        told = []
+        done = ingest(
+            spark, topic, path, namesrv=own.namesrv, options={"maxMessagesPerTrigger": "20"}, on_progress=told.append
+        )
+        assert (done.rows, done.batches, done.repeated) == (30, 2, 0)
+        assert [each.rows for each in told] == [20, 30]
+        assert told[-1].lag == 0
+        assert sum(ranges.flat(done.offsets).values()) == 30
+        kept = shutil.copytree(path / "_lake" / "checkpoints", tmp_path / "kept")
+
+        # Without its checkpoint, and with one more topic, it goes on where the lake ends.
+        shutil.rmtree(path / "_lake" / "checkpoints")
+        other = own.topic("other")
+        send(own, topic, 30, 45)
+        send(own, other, 45, 50)
+        done = ingest(spark, [topic, other], path, namesrv=own.namesrv)
+        assert (done.rows, done.repeated) == (20, 0)
+        # An old checkpoint has not seen what came later.
+        shutil.copytree(kept, path / "_lake" / "checkpoints", dirs_exist_ok=True)
+        send(own, topic, 50, 55)
+        done = ingest(spark, topic, path, namesrv=own.namesrv)
+        assert (done.rows, done.repeated) == (5, 15)
+        assert numbers(lake.read(spark, path)) == list(range(55))
+        assert lake.describe(path).gaps == []
+
+    @pytest.mark.long
+    def test_killed_between_files_and_entry(self, spark, own, tmp_path, monkeypatch):
+        """A query whose driver dies in the second batch, after its files; and one that dies after the entry."""
+        topic, path = own.topic(), tmp_path / "lake"
+        send(own, topic, 0, 30)
+        options = {"maxMessagesPerTrigger": "10"}
+        commit, calls = Log.commit, []
+
+        def dies(log, make, now_ms):
+            calls.append(now_ms)
+            if len(calls) == 2:
+                raise RuntimeError("killed before the entry")
+            commit(log, make, now_ms)
+            if len(calls) == 4:
+                raise RuntimeError("killed after the entry")
+            return log.state()
+
+        monkeypatch.setattr(Log, "commit", dies)
+        for reason, rows in (("before", 10), ("after", 30)):
+            with pytest.raises(RuntimeError, match=f"killed {reason} the entry"):
+                ingest(spark, topic, path, namesrv=own.namesrv, options=options)
+            assert lake.describe(path).rows == rows
+        monkeypatch.undo()
+        done = ingest(spark, topic, path, namesrv=own.namesrv, options=options)
+        assert (done.rows, done.batches) == (0, 0)
+        assert numbers(lake.read(spark, path)) == list(range(30))
+        log = Log(open_folder(path))
+        assert {name for name in log.folder.list("files") if name.endswith(".parquet")} == set(log.state().files)
+
+    @pytest.mark.long
+    def test_follow_until_told_to_stop(self, spark, own, tmp_path):
+        """With columns decoded from JSON, which pass through. A second one that would end this one is refused."""
+        topic, path = own.topic(), tmp_path / "lake"
+        send(own, topic, 0, 5)
+        told = []
+
+        def stop():
+            if len(told) == 1:
+                told.append(told[0])
+                with pytest.raises(ConfigError, match="runs in this session already"):
+                    ingest(spark, topic, path, namesrv=own.namesrv)
+                own.producer().send(Message(topic, b"no json"))
+                send(own, topic, 5, 8)
+            return bool(told) and told[-1].rows == 9
+
+        done = ingest(
+            spark,
+            topic,
+            path,
+            namesrv=own.namesrv,
+            follow=True,
+            trigger="200 milliseconds",
+            options={"decode": "json", "decodeSchema": "number bigint"},
+            on_progress=told.append,
+            stop=stop,
+        )
+        assert done.rows == 9
+        assert not spark.streams.active
+        rows = lake.read(spark, path).select("number", "_corrupt").collect()
+        assert sorted(row[0] for row in rows if row[1] is None) == list(range(8))
+        assert [row[0] for row in rows if row[1] is not None] == [None]
+
+    def test_what_cannot_be(self, spark, own, tmp_path):
+        with pytest.raises(ConfigError, match="name a topic"):
+            ingest(spark, [], tmp_path, namesrv=own.namesrv)
+        with pytest.raises(ConfigError, match="startingOffset is not known; did you mean startingOffsets"):
+            ingest(spark, "T", tmp_path, namesrv=own.namesrv, options={"startingOffset": "latest"})

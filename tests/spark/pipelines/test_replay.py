@@ -1,0 +1,148 @@
+"""Replay: order by queue and by key, what a message keeps, bounds, pace, bad input."""
+
+from datetime import timedelta
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from rmqkit.errors import ConfigError
+from rmqkit.spark.pipelines import forwarding
+from rmqkit.spark.pipelines.batches import add
+from rmqkit.spark.pipelines.folders import open_folder
+from rmqkit.spark.pipelines.forwarding import ID, OF, placed, tasks_of
+from rmqkit.spark.pipelines.log import Log
+from rmqkit.spark.pipelines.replay import replay, rows_of
+from rmqkit.spark.source.ranges import QueueKey
+from rmqkit.wire.fastjson import MessageQueue
+from tests.spark.lakes import HOUR_MS, NOON, NOON_MS, QUERY, batch_offsets, message, part, queue_rows, rows, stored
+
+
+class TestPlaces:
+    TARGETS = tuple(MessageQueue("to", broker, queue) for broker in ("broker-a", "broker-b") for queue in range(2))
+
+    def test_the_same_queue_where_there_is_one(self):
+        sources = [QueueKey("T", "broker-b", 0), QueueKey("T", "broker-a", 1)]
+        found = placed(sources, self.TARGETS)
+        assert [(found[each].broker_name, found[each].queue_id) for each in sources] == [("broker-b", 0), ("broker-a", 1)]
+
+    def test_the_same_number_on_other_brokers(self):
+        sources = [QueueKey("T", broker, 1) for broker in ("x", "y", "z")]
+        found = placed(sources, self.TARGETS)
+        assert [(found[each].broker_name, found[each].queue_id) for each in sources] == [
+            ("broker-a", 1),
+            ("broker-b", 1),
+            ("broker-a", 1),
+        ]
+
+    def test_some_queue_where_there_are_fewer(self):
+        sources = [QueueKey("T", "broker-a", queue) for queue in range(10)]
+        found = placed(sources, self.TARGETS)
+        assert len(found) == 10
+        assert set(found.values()) == set(self.TARGETS)
+
+    @pytest.mark.parametrize(
+        ("queues", "rate", "expected"),
+        [(8, None, (4, 0)), (8, 100, (2, 50)), (1, 100, (1, 100)), (8, 1, (1, 1)), (0, 7, (1, 7))],
+    )
+    def test_paces_add_up_to_the_rate(self, spark, queues, rate, expected):
+        assert tasks_of(spark.range(1), queues, rate) == expected
+
+
+def clock_back(spark, topic="T"):
+    """Two queues, their rows mixed; the clock of the broker is set back in the middle."""
+    at = {0: NOON, 1: NOON + timedelta(seconds=5), 2: NOON - timedelta(seconds=30), 3: NOON - timedelta(seconds=20)}
+    made = [message(topic, queue, offset, at=at[offset % 4]) for offset in (3, 0, 2, 1, 7, 5, 6, 4) for queue in (1, 0)]
+    return rows(spark, made).repartition(3)
+
+
+def test_queues_keep_their_order(spark, own):
+    topic = own.topic()
+    done = replay(spark, clock_back(spark), topic, namesrv=own.namesrv, run_id="bad-day", rate=1000)
+    assert (done.rows, done.queues, done.run_id) == (16, 2, "bad-day")
+    found = stored(own, topic)
+    for queue in (0, 1):
+        there = [each for each in found if each.queue.queue_id == queue]
+        # broker-a is the name of a broker here too
+        assert {each.queue.broker_name for each in there} == {"broker-a"}
+        assert [each.properties[OF] for each in there] == [f"T/broker-a/{queue}/{offset}" for offset in range(8)]
+    first = found[0]
+    assert (first.body, first.keys, first.tags) == (b"body 0", "key-0", "tag")
+    assert first.properties["user"] == "u"
+    assert first.properties[ID] == "a-T-0-0"
+    assert first.properties["UNIQ_KEY"] != "x"
+    assert first.properties["DEDUP_KEY"].startswith("bad-day//")
+
+
+def test_keys_keep_their_order(spark, own):
+    """The messages of a key stand in several queues; one that was replayed before shows where it comes from now."""
+    topic = own.topic()
+    made = []
+    for number in range(12):
+        at = NOON + timedelta(seconds=number)
+        made.append((*message("T", number % 4, number, at=at)[:5], f"key-{number % 2}", "tag", b"%d" % number))
+    frame = spark.createDataFrame(
+        [
+            (
+                *row[:8],
+                {"REPLAY_ID": "old", "__SHARDINGKEY": "" if row[3] % 4 else "mine"},
+                NOON + timedelta(seconds=row[3]),
+            )
+            for row in made
+        ],
+        "topic string, broker string, queue int, offset bigint, message_id string, keys string, tags string, body binary, "
+        "properties map<string,string>, store_time timestamp",
+    )
+    done = replay(spark, frame.repartition(3), topic, namesrv=own.namesrv, order="key")
+    assert done.rows == 12
+    by_key = {}
+    for each in stored(own, topic):
+        number = int(each.body)
+        by_key.setdefault("mine" if number % 4 == 0 else number % 2, []).append((each.queue, number))
+        assert each.properties[ID] == f"a-T-{number % 4}-{number}"
+    assert {key: [number for _, number in each] for key, each in by_key.items()} == {
+        "mine": [0, 4, 8],
+        0: [2, 6, 10],
+        1: [1, 3, 5, 7, 9, 11],
+    }
+    assert all(len({queue for queue, _ in each}) == 1 for each in by_key.values())
+
+
+def test_a_bad_hour_of_a_lake(spark, own, tmp_path):
+    log = Log(open_folder(tmp_path))
+    for number in range(3):
+        each = part("T", 0, 4 * number, 4 * number + 4)
+        made = queue_rows(spark, each, at=NOON + timedelta(hours=number))
+        add(log, made, query=QUERY, batch=number, offsets=batch_offsets(each), now_ms=NOON_MS)
+    topic, told = own.topic(), []
+    since, until = NOON_MS + HOUR_MS, NOON_MS + 2 * HOUR_MS
+    done = replay(spark, tmp_path, topic, namesrv=own.namesrv, since=since, until=until, on_progress=told.append)
+    assert done.rows == 4
+    assert [each.properties[OF] for each in stored(own, topic)] == [f"T/broker-a/0/{offset}" for offset in range(4, 8)]
+    assert all(0 <= each.tasks_done <= each.tasks for each in told)
+    assert rows_of(spark, tmp_path, topics=["other"]).count() == 0
+
+
+def test_any_parquet(spark, tmp_path):
+    queue_rows(spark, part("T", 0, 0, 3), part("U", 0, 0, 2)).write.parquet(str(tmp_path / "some"))
+    assert rows_of(spark, tmp_path / "some", topics=["U"], since=NOON_MS, until=NOON_MS + 1).count() == 2
+    assert rows_of(spark, tmp_path / "some", until=NOON_MS).count() == 0
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"order": "time"}, "order time: choose from queue, key"),
+        ({"rate": 0}, "rate 0: must be 1 message a second or more"),
+        ({"options": {"requireStatus": "any"}}, "requireStatus is not known"),
+        ({"since": 0}, "since and until want a column store_time"),
+        ({"topics": ["T"], "source": "SELECT 1 AS body"}, "topics want a column topic"),
+        ({"source": "SELECT 'x' AS body"}, "columns topic, broker, queue, offset are missing"),
+    ],
+)
+def test_what_cannot_be(spark, own, change, said):
+    sql = "SELECT 'T' AS topic, 'b' AS broker, 0 AS queue, 0L AS offset, 'x' AS body"
+    given = {"source": spark.sql(change.pop("source", sql)), **change}
+    with pytest.raises(ConfigError, match=said):
+        replay(spark, topic="to", namesrv=own.namesrv, **given)
+    assert forwarding.ORDERS == ("queue", "key")

@@ -1,0 +1,227 @@
+"""The sink: rows to messages of real brokers, keys that stay the same when a task or a batch comes again, bad input."""
+
+import json
+import pickle
+import re
+
+import pyarrow as pa
+import pytest
+
+from rmqkit.errors import ConfigError
+from rmqkit.spark.sink import sending, writer
+from rmqkit.spark.sink.sending import WriteFailed
+from tests.spark.lakes import stored
+
+
+@pytest.fixture(scope="module", autouse=True)
+def producers_end():
+    """Of tests that work as a worker does, in this process."""
+    yield
+    sending.close_kept()
+
+
+def schema(ddl):
+    """Without a JVM, which Spark's own parser of DDL wants."""
+    from pyspark.sql import types
+
+    kinds = {"string": types.StringType(), "int": types.IntegerType()}
+    fields = [field.split() for field in ddl.split(", ")]
+    return types.StructType([types.StructField(name, kinds[kind]) for name, kind in fields])
+
+
+def of_keys(message):
+    return message.properties[writer.DEDUP_KEY]
+
+
+# --- without Spark
+
+
+@pytest.mark.parametrize(
+    ("ddl", "options", "said"),
+    [
+        ("body string, tag string", {"topic": "T"}, "column tag is not known; did you mean tags?"),
+        ("body string, what int", {"topic": "T"}, "column what is not known; select what is to be sent from topic, body"),
+        ("body string, delay_ms int", {"topic": "T"}, "brokers delay by level, in column delay_level"),
+        ("body int", {"topic": "T"}, "column body is integer, and has to be binary or string: cast it"),
+        ("keys string", {"topic": "T"}, "column body is missing"),
+        ("body string", {}, "option topic is missing, and there is no column topic"),
+        ("body string, queue int, ordering_key string", {"topic": "T"}, "queue and ordering_key exclude each other"),
+        ("body string, broker string", {"topic": "T"}, "column broker says whose queue"),
+        (
+            "body string",
+            {"topic": "T", "requireStatus": "any"},
+            "option requireStatus is not known; did you mean requiredStatus?",
+        ),
+        ("body string", {"topic": "T", "requiredStatus": "OK"}, "option requiredStatus: 'OK' is none of send_ok, any"),
+        ("body string", {"topic": "T", "subscribe": "T"}, "option subscribe"),
+    ],
+)
+def test_what_cannot_be_sent_is_said_before_anything_is(ddl, options, said):
+    for make in (writer.writer, writer.stream_writer):
+        with pytest.raises(ConfigError, match=re.escape(said)):
+            make(options, schema(ddl), False)
+
+
+def test_nothing_can_be_overwritten():
+    with pytest.raises(ConfigError, match="mode overwrite: a topic keeps what it has"):
+        writer.writer({"topic": "T"}, schema("body string"), True)
+    with pytest.raises(ConfigError, match=r"output mode complete: .* use output mode update or append"):
+        writer.stream_writer({"topic": "T"}, schema("body string"), True)
+
+
+def test_an_abort_says_what_stays(capsys):
+    made = writer.writer({"topic": "T", "runId": "r"}, schema("body string"), False)
+    made.abort([None, None])
+    assert capsys.readouterr().err == ""
+    messages = [writer.Sent(0, {"SEND_OK": 4}, 0), None, writer.Sent(2, {"SEND_OK": 3}, 1)]
+    made.abort(messages)
+    said = capsys.readouterr().err
+    assert said.endswith("sent again they have the same DEDUP_KEY\n")
+    assert said.startswith("rmqkit: run r failed after 7 rows of 2 other tasks had been sent, which stay")
+    writer.stream_writer({"topic": "T"}, schema("body string"), False).abort(messages, 8)
+    assert capsys.readouterr().err.startswith("rmqkit: batch 8 failed after 7 rows")
+
+
+def test_options_reach_the_tasks():
+    given = {"topic": "T", "namesrv": "a:1;b:2", "producerGroup": "mine", "requiredStatus": "any", "messagesPerSecond": "9"}
+    made = writer.writer({**given, "maxWaitForBroker": "3s", "requestTimeout": "500ms"}, schema("body string"), False)
+    assert made.plan.settings == sending.SendSettings(("a:1", "b:2"), "mine", False, 3000, 500, 9)
+    assert writer.writer({"topic": "T"}, schema("body string"), False).plan.settings[1:] == (
+        "rmqkit-spark",
+        True,
+        120_000,
+        5000,
+        0,
+    )
+
+
+def test_a_process_keeps_one_producer_of_its_own(own, monkeypatch):
+    settings = sending.SendSettings((own.namesrv,), "mine", True, 1000, 1000)
+    first = sending.kept(settings)
+    assert sending.kept(settings._replace(wait_ms=5)) is first
+    assert sending.kept(settings._replace(group="other")) is not first
+    # As in a fork, which takes what the module knows along.
+    monkeypatch.setattr(sending.os, "getpid", lambda: -1)
+    child = sending.kept(settings)
+    assert child is not first
+    sending.close_kept()
+    monkeypatch.undo()
+    assert sending.kept(settings) is first
+    sending.close_kept()
+
+
+def batch(*columns, names):
+    return pa.record_batch([pa.array(column) for column in columns], names=names)
+
+
+def test_a_task_that_is_run_again_sends_the_same_keys(own):
+    """As Spark does it: the writer is pickled once, and each try of a task works with a copy."""
+    topic = own.topic()
+    made = writer.writer({"topic": topic, "namesrv": own.namesrv}, schema("body string, queue int"), False)
+    pickled = pickle.dumps(made)
+    rows = [batch(["a", "b"], [0, 0], names=["body", "queue"]), batch(["c"], [0], names=["body", "queue"])]
+    for _ in range(2):
+        sent = pickle.loads(pickled).write(iter(rows))
+        assert (sent.rows, sent.statuses, sent.repeated) == (3, {"SEND_OK": 3}, 0)
+    found = [(message.body, of_keys(message)) for message in stored(own, topic)]
+    assert found == 2 * [(b"a", f"{made.run_id}//0/0"), (b"b", f"{made.run_id}//0/1"), (b"c", f"{made.run_id}//0/2")]
+    assert writer.writer({"topic": topic}, schema("body string"), False).run_id != made.run_id
+
+
+def test_a_row_that_cannot_be_sent_is_named(own):
+    topic = own.topic()
+    made = writer.writer({"topic": topic, "namesrv": own.namesrv}, schema("topic string, body string"), False)
+    for bad, said in (
+        ((topic, None), "body is null"),
+        ((topic, ""), "has an empty body"),
+        (("no topic", "x"), "is not a name"),
+    ):
+        rows = batch([topic, bad[0]], ["fine", bad[1]], names=["topic", "body"])
+        with pytest.raises(WriteFailed, match=f"^partition 0, row 1.*{said}"):
+            made.write(iter([rows]))
+    made = writer.writer({"namesrv": own.namesrv}, schema("topic string, body string"), False)
+    with pytest.raises(WriteFailed, match="row 0: topic is null, and there is no option topic"):
+        made.write(iter([batch(pa.array([None], pa.string()), ["x"], names=["topic", "body"])]))
+
+
+def test_properties_of_a_message_that_was_read_are_sent_on_but_for_rocketmqs_own():
+    given = [("UNIQ_KEY", "id"), ("KEYS", "k1 k2"), ("TAGS", "A"), ("mine", "1"), ("gone", None), ("DEDUP_KEY", "old")]
+    made = writer._message({"body": b"x", "properties": given}, "T", "new")
+    assert (made.keys, made.tags) == ("k1 k2", "A")
+    assert made.properties == {"mine": "1", "DEDUP_KEY": "new", "KEYS": "k1 k2", "TAGS": "A"}
+    made = writer._message({"body": b"x", "properties": given, "keys": ["a", "b"], "tags": None}, "T", "new")
+    assert (made.keys, made.tags) == ("a b", None)
+    made = writer._message({"body": b"x", "keys": ["a", None, "", "b"]}, "T", "new")
+    assert made.keys == "a b", "no key is none, as in array_join"
+
+
+# --- with Spark
+
+
+def test_rows_become_messages(spark, own):
+    topic, other = own.topic(), own.topic("other")
+    rows = spark.sql(
+        f"""SELECT IF(id = 9, '{other}', NULL) AS topic, encode(concat('body ', id), 'utf-8') AS body,
+        array(concat('k', id), 'all') AS keys, IF(id % 2 = 0, 'even', NULL) AS tags, map('number', string(id)) AS properties
+        FROM range(10)"""
+    )
+    writer = rows.write.format("rocketmq").option("namesrv", own.namesrv).option("topic", topic).option("runId", "run-1")
+    writer.mode("append").save()
+    found = {message.body: message for message in stored(own, topic)}
+    assert sorted(found) == [b"body %d" % number for number in range(9)]
+    assert [message.body for message in stored(own, other)] == [b"body 9"]
+    message = found[b"body 4"]
+    assert (message.keys, message.tags, message.properties["number"]) == ("k4 all", "even", "4")
+    assert found[b"body 5"].tags is None
+    assert len({of_keys(message) for message in found.values()}) == 9
+    assert all(re.fullmatch(r"run-1//[01]/\d", of_keys(message)) for message in found.values())
+
+
+def test_an_ordering_key_keeps_its_rows_in_order_in_one_queue(spark, own):
+    topic = own.topic()
+    rows = spark.range(0, 600, 1, 1).selectExpr("concat('key ', id % 5) AS ordering_key", "string(id) AS body")
+    rows.write.format("rocketmq").option("namesrv", own.namesrv).option("topic", topic).mode("append").save()
+    by_key = {}
+    for message in stored(own, topic):
+        by_key.setdefault(int(message.body) % 5, []).append(message)
+    assert sorted(by_key) == [0, 1, 2, 3, 4]
+    for key, messages in by_key.items():
+        assert [int(message.body) for message in messages] == list(range(key, 600, 5))
+        assert len({message.queue for message in messages}) == 1
+
+
+def test_a_failing_row_fails_the_query_by_name(spark, own):
+    from pyspark.errors import PySparkException
+
+    topic = own.topic()
+    rows = spark.sql("SELECT IF(id = 3, '', 'x') AS body FROM range(0, 5, 1, 1)")
+    writer = rows.write.format("rocketmq").option("namesrv", own.namesrv).option("topic", topic)
+    with pytest.raises(PySparkException, match=f"partition 0, row 3 to {topic}: .* has an empty body"):
+        writer.mode("append").save()
+    with pytest.raises(PySparkException, match="mode overwrite: a topic keeps what it has"):
+        writer.mode("overwrite").save()
+
+
+@pytest.mark.long
+def test_a_batch_of_a_stream_that_is_run_again_sends_the_same_keys(spark, own, tmp_path):
+    """The first try fails at its second row; the second, from the same checkpoint, has something else there."""
+    from pyspark.errors import StreamingQueryException
+
+    topic = own.topic()
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "rows.json").write_text("\n".join(json.dumps({"body": body}) for body in ("first", "", "third")))
+
+    def run(expression):
+        rows = spark.readStream.schema("body string").json(str(tmp_path / "in")).selectExpr(expression, "0 AS queue")
+        writer = rows.writeStream.format("rocketmq").option("namesrv", own.namesrv).option("topic", topic)
+        query = writer.option("checkpointLocation", str(tmp_path / "state")).trigger(availableNow=True).start()
+        query.awaitTermination()
+        return query
+
+    with pytest.raises(StreamingQueryException, match=r"row 1 to .* has an empty body"):
+        run("body")
+    query = run("IF(body = '', 'second', body) AS body")
+    keys = [f"{query.id}/0/0/{row}" for row in (0, 0, 1, 2)]
+    assert [(m.body, of_keys(m)) for m in stored(own, topic)] == list(
+        zip([b"first", b"first", b"second", b"third"], keys, strict=True)
+    )

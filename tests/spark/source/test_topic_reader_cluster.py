@@ -1,0 +1,92 @@
+"""Ranges read from real brokers: the same messages that a consumer gets, also when the master is killed in the middle."""
+
+from rmqkit import Message
+from rmqkit.cluster.health.caller import NoAnswer
+from rmqkit.drill.real.node_client import Asked
+from rmqkit.spark import link
+from rmqkit.spark.columns import COLUMNS
+from rmqkit.spark.source.ranges import QueueRange
+from rmqkit.spark.source.replicas import members_of
+from rmqkit.spark.source.topic_reader import ReadSettings, read_range
+from rmqkit.testing import factories
+from tests.api.until import until
+
+up = factories.cluster(groups=1, replicas=2, nameservers=1, settings={"brokerRole": "SYNC_MASTER", "inSyncReplicas": "2"})
+replicated = factories.clean("up")
+
+
+def ranges_of(consumer, topic):
+    return [
+        QueueRange(topic, queue.broker_name, queue.queue_id, consumer.offset_min(queue), consumer.offset_max(queue))
+        for queue in sorted(consumer.queues(topic))
+    ]
+
+
+def rows_of(namesrv, ranges, **more):
+    settings = ReadSettings((namesrv,), tuple(COLUMNS), **more)
+    return [row for each in ranges for batch in read_range(each, settings) for row in batch.to_pylist()]
+
+
+def slave_shows(namesrv, whole):
+    """A slave hears of a new topic a moment after its messages."""
+    (slave,) = [each for each in members_of([namesrv], whole.topic, whole.broker, 5) if each.broker_id]
+    try:
+        with Asked(*slave.address, 5) as asked:
+            return asked.pull(whole.topic, whole.queue, whole.end - 1)[1] == whole.end
+    except NoAnswer:
+        return False
+
+
+def test_rows_are_the_messages_that_a_consumer_gets(replicated):
+    topic = replicated.topic("orders", queue_nums=2)
+    producer = replicated.producer()
+    for number in range(40):
+        big = b"much of the same " * 400 if number % 5 == 0 else b""
+        tags = ("a", "b", None)[number % 3]
+        producer.send(
+            Message(topic, big + b"%d" % number, keys=[f"k{number}", "all"], tags=tags, properties={"n": str(number)})
+        )
+    producer.send_batch([Message(topic, b"batch", keys=f"b{number}") for number in range(20)])
+    consumer = replicated.pull_consumer()
+    ranges = ranges_of(consumer, topic)
+    queues = sorted(consumer.queues(topic))
+    consumer.assign(queues)
+    for queue in queues:
+        consumer.seek(queue, 0)
+    messages = []
+    while len(messages) < 60:
+        messages += consumer.poll(timeout_ms=10_000)
+    by_place = {(message.queue_id, message.queue_offset): message for message in messages}
+    rows = rows_of(replicated.namesrv, ranges)
+    assert [(row["queue"], row["offset"]) for row in rows] == sorted(by_place)
+    for row in rows:
+        message = by_place[row["queue"], row["offset"]]
+        assert (row["topic"], row["broker"], row["read_from"]) == (topic, message.broker_name, "master")
+        assert (row["message_id"], row["keys"], row["tags"]) == (message.msg_id, message.keys, message.tags)
+        assert (row["body"], dict(row["properties"])) == (message.body, message.properties)
+        assert (row["born_host"], row["store_host"]) == (message.born_host, message.store_host)
+        assert row["store_time"].timestamp() * 1000 == message.store_timestamp_ms
+        assert (row["sys_flag"], row["reconsume_times"]) == (message.record.sys_flag, 0)
+    tagged = rows_of(replicated.namesrv, ranges, tags="a || b")
+    assert [row["body"] for row in tagged] == [row["body"] for row in rows if row["tags"] in ("a", "b")]
+
+
+def test_a_master_that_is_killed_in_the_middle_of_a_range(replicated):
+    topic = replicated.topic("much", queue_nums=1)
+    producer = replicated.producer()
+    count = 2000
+    for begin in range(0, count, 100):
+        producer.send_batch([Message(topic, b"%d" % number) for number in range(begin, begin + 100)])
+    (whole,) = ranges_of(replicated.pull_consumer(), topic)
+    assert whole.end == count
+    until(lambda: slave_shows(replicated.namesrv, whole))
+    settings = ReadSettings((replicated.namesrv,), ("offset", "body", "read_from"), batch_rows=100, request_timeout_ms=2000)
+    reader = read_range(whole, settings)
+    batches = [next(reader)]
+    replicated.cluster.kill("master")
+    batches += list(reader)
+    rows = [row for batch in batches for row in batch.to_pylist()]
+    assert [row["offset"] for row in rows] == list(range(count))
+    assert [row["body"] for row in rows] == [b"%d" % number for number in range(count)]
+    assert (rows[0]["read_from"], rows[-1]["read_from"]) == ("master", "slave")
+    link.close_idle()
