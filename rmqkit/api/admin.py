@@ -3,7 +3,7 @@
     with Admin("127.0.0.1:9876") as admin:
         admin.create_topic("T", queue_nums=4)
 
-The methods are those of `rmqkit.client.admin.groups.Admin`, and the functions of `admin_messages` and `admin_stats` beside
+The methods are those of `rmqkit.client.admin.groups.Admin`, and the functions of `messages` and `stats` beside
 it, where each is described.
 """
 
@@ -11,102 +11,128 @@ import os
 from collections.abc import Callable, Coroutine, Sequence
 from functools import wraps
 from inspect import signature
-from types import TracebackType
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+from types import MethodType, TracebackType
+from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
 
 from rmqkit.api.io_thread import acquire, release
 from rmqkit.client.admin import messages, stats
 from rmqkit.client.admin.groups import Admin as Core
-from rmqkit.client.flow import start
+from rmqkit.client.flow import Promise, start
 from rmqkit.errors import ClientClosed, RmqkitError
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
-def _waits(method: Callable[Concatenate[Core, P], Coroutine[Any, Any, R]]) -> "Callable[Concatenate[Admin, P], R]":
-    """The blocking form of a flow of the core."""
-    wanted = signature(method)
-
-    @wraps(method)
-    def call(self: "Admin", /, *args: P.args, **kwargs: P.kwargs) -> R:
-        self.check()
-        wanted.bind(self.core, *args, **kwargs)  # wrong arguments raise here, not in the I/O thread
-        return self.io.wait(f"Admin.{method.__name__}()", lambda: start(method(self.core, *args, **kwargs)))
-
-    return call
+class Waiting:
+    """An Admin whose methods wait for their answers."""
 
 
-class Admin:
+class Awaited:
+    """An Admin whose methods are awaited (`rmqkit.aio`)."""
+
+
+class Flow(Generic[P, R]):
+    """A flow of the core as a method of either Admin, which starts it by its `answer`."""
+
+    def __init__(self, method: Callable[Concatenate[Core, P], Coroutine[Any, Any, R]]) -> None:
+        wanted = signature(method)
+
+        @wraps(method)
+        def call(admin: Any, /, *args: P.args, **kwargs: P.kwargs) -> Any:
+            admin.check()
+            wanted.bind(admin.core, *args, **kwargs)  # wrong arguments raise here, not in the I/O thread
+            return admin.answer(method.__name__, lambda: start(method(admin.core, *args, **kwargs)))
+
+        self._call = call
+
+    @overload
+    def __get__(self, admin: None, owner: type) -> Callable[..., Any]: ...
+    @overload
+    def __get__(self, admin: Waiting, owner: type) -> Callable[P, R]: ...
+    @overload
+    def __get__(self, admin: Awaited, owner: type) -> Callable[P, Coroutine[Any, Any, R]]: ...
+    def __get__(self, admin: Waiting | Awaited | None, owner: type) -> Callable[..., Any]:
+        return self._call if admin is None else MethodType(self._call, admin)
+
+
+class AdminFlows:
+    """What both forms of Admin can do."""
+
+    cluster_info = Flow(Core.cluster_info)
+    topics = Flow(Core.topics)
+    topics_of_cluster = Flow(Core.topics_of_cluster)
+    route = Flow(Core.route)
+    queues = Flow(Core.queues)
+    masters = Flow(Core.masters)
+    broker_address = Flow(Core.broker_address)
+
+    create_topic = Flow(Core.create_topic)
+    delete_topic = Flow(Core.delete_topic)
+    topic_config = Flow(Core.topic_config)
+    topic_stats = Flow(Core.topic_stats)
+    set_topic_perm = Flow(stats.set_topic_perm)
+    topic_rates = Flow(stats.topic_rates)
+    clean_unused_topics = Flow(stats.clean_unused_topics)
+    clean_expired_queues = Flow(stats.clean_expired_queues)
+
+    broker_config = Flow(Core.broker_config)
+    update_broker_config = Flow(Core.update_broker_config)
+    broker_runtime = Flow(Core.broker_runtime)
+    broker_stats = Flow(stats.broker_stats)
+    ask_broker = Flow(Core.ask_broker)
+    ha_status = Flow(Core.ha_status)
+
+    nameserver_config = Flow(Core.nameserver_config)
+    update_nameserver_config = Flow(Core.update_nameserver_config)
+    wipe_write_perm = Flow(Core.wipe_write_perm)
+    add_write_perm = Flow(Core.add_write_perm)
+    put_kv = Flow(Core.put_kv)
+    get_kv = Flow(Core.get_kv)
+    delete_kv = Flow(Core.delete_kv)
+    kv_list = Flow(Core.kv_list)
+
+    offset_min = Flow(Core.offset_min)
+    offset_max = Flow(Core.offset_max)
+    offset_for_time = Flow(Core.offset_for_time)
+    earliest_store_time = Flow(Core.earliest_store_time)
+    group_offset = Flow(Core.group_offset)
+    group_offsets = Flow(Core.group_offsets)
+    set_group_offset = Flow(Core.set_group_offset)
+    reset_group_offset = Flow(Core.reset_group_offset)
+    reset_group_offsets = Flow(Core.reset_group_offsets)
+    move_group = Flow(Core.move_group)
+    clone_group = Flow(stats.clone_group)
+    consume_stats = Flow(Core.consume_stats)
+    group_progress = Flow(Core.group_progress)
+
+    groups = Flow(Core.groups)
+    group_config = Flow(Core.group_config)
+    create_group = Flow(Core.create_group)
+    delete_group = Flow(Core.delete_group)
+    groups_of_topic = Flow(Core.groups_of_topic)
+    topics_of_group = Flow(Core.topics_of_group)
+    consumer_connections = Flow(Core.consumer_connections)
+    producer_connections = Flow(Core.producer_connections)
+    consumer_running_info = Flow(Core.consumer_running_info)
+
+    view_message = Flow(Core.view_message)
+    query_messages = Flow(Core.query_messages)
+    message_at = Flow(Core.message_at)
+    find_message = Flow(messages.find_message)
+    message_track = Flow(messages.message_track)
+    consume_directly = Flow(messages.consume_directly)
+
+
+class Admin(Waiting, AdminFlows):
     def __init__(self, namesrv: str | Sequence[str] | None = None, *, instance_name: str | None = None) -> None:
         """`namesrv`: `host:port;host:port` or a list; by default NAMESRV_ADDR, else 127.0.0.1:9876."""
         self._closed = False
         self.io = acquire(self, namesrv, instance_name)
         self.core = Core(self.io.client)
 
-    cluster_info = _waits(Core.cluster_info)
-    topics = _waits(Core.topics)
-    topics_of_cluster = _waits(Core.topics_of_cluster)
-    route = _waits(Core.route)
-    queues = _waits(Core.queues)
-    masters = _waits(Core.masters)
-    broker_address = _waits(Core.broker_address)
-
-    create_topic = _waits(Core.create_topic)
-    delete_topic = _waits(Core.delete_topic)
-    topic_config = _waits(Core.topic_config)
-    topic_stats = _waits(Core.topic_stats)
-    set_topic_perm = _waits(stats.set_topic_perm)
-    topic_rates = _waits(stats.topic_rates)
-    clean_unused_topics = _waits(stats.clean_unused_topics)
-    clean_expired_queues = _waits(stats.clean_expired_queues)
-
-    broker_config = _waits(Core.broker_config)
-    update_broker_config = _waits(Core.update_broker_config)
-    broker_runtime = _waits(Core.broker_runtime)
-    broker_stats = _waits(stats.broker_stats)
-    ask_broker = _waits(Core.ask_broker)
-    ha_status = _waits(Core.ha_status)
-
-    nameserver_config = _waits(Core.nameserver_config)
-    update_nameserver_config = _waits(Core.update_nameserver_config)
-    wipe_write_perm = _waits(Core.wipe_write_perm)
-    add_write_perm = _waits(Core.add_write_perm)
-    put_kv = _waits(Core.put_kv)
-    get_kv = _waits(Core.get_kv)
-    delete_kv = _waits(Core.delete_kv)
-    kv_list = _waits(Core.kv_list)
-
-    offset_min = _waits(Core.offset_min)
-    offset_max = _waits(Core.offset_max)
-    offset_for_time = _waits(Core.offset_for_time)
-    earliest_store_time = _waits(Core.earliest_store_time)
-    group_offset = _waits(Core.group_offset)
-    group_offsets = _waits(Core.group_offsets)
-    set_group_offset = _waits(Core.set_group_offset)
-    reset_group_offset = _waits(Core.reset_group_offset)
-    reset_group_offsets = _waits(Core.reset_group_offsets)
-    move_group = _waits(Core.move_group)
-    clone_group = _waits(stats.clone_group)
-    consume_stats = _waits(Core.consume_stats)
-    group_progress = _waits(Core.group_progress)
-
-    groups = _waits(Core.groups)
-    group_config = _waits(Core.group_config)
-    create_group = _waits(Core.create_group)
-    delete_group = _waits(Core.delete_group)
-    groups_of_topic = _waits(Core.groups_of_topic)
-    topics_of_group = _waits(Core.topics_of_group)
-    consumer_connections = _waits(Core.consumer_connections)
-    producer_connections = _waits(Core.producer_connections)
-    consumer_running_info = _waits(Core.consumer_running_info)
-
-    view_message = _waits(Core.view_message)
-    query_messages = _waits(Core.query_messages)
-    message_at = _waits(Core.message_at)
-    find_message = _waits(messages.find_message)
-    message_track = _waits(messages.message_track)
-    consume_directly = _waits(messages.consume_directly)
+    def answer(self, name: str, ask: Callable[[], Promise[R]]) -> R:
+        return self.io.wait(f"Admin.{name}()", ask)
 
     def check(self) -> None:
         self.io.check("Admin")

@@ -10,20 +10,19 @@ A cancelled `send` may still reach its broker. A cancelled `poll` loses nothing:
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from concurrent.futures import Future
 from concurrent.futures import wait as wait_for_futures
-from functools import partial, wraps
-from inspect import CORO_CREATED, getcoroutinestate, signature
+from functools import wraps
+from inspect import CORO_CREATED, getcoroutinestate
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from rmqkit import api
+from rmqkit.api.admin import AdminFlows, Awaited
 from rmqkit.api.log import logger
-from rmqkit.client.admin import messages, stats
-from rmqkit.client.admin.groups import Admin as CoreAdmin
 from rmqkit.client.consumers.push_queue import Batch
-from rmqkit.client.flow import start
+from rmqkit.client.flow import Promise
 from rmqkit.client.message import Message, MessageExt, SendResult
 from rmqkit.errors import ClientClosed, ClientError
 from rmqkit.wire.fastjson import MessageQueue
@@ -49,6 +48,16 @@ class _Closing:
         self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
     ) -> None:
         await asyncio.to_thread(self._inner.__exit__, kind, error, tb)
+
+
+def _in_thread(method: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, R]]:
+    """A method of the counterpart, which waits for the network, as a coroutine."""
+
+    @wraps(method)
+    async def call(self: _Closing, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        return await asyncio.to_thread(method, self._inner, *args, **kwargs)
+
+    return call
 
 
 C = TypeVar("C", bound="_Consumer")
@@ -134,11 +143,8 @@ class Producer(_Closing):
         future = self._inner.request_async(message, queue, ordering_key=ordering_key, timeout_ms=timeout_ms)
         return await asyncio.wrap_future(future)
 
-    async def queues(self, topic: str) -> list[MessageQueue]:
-        return await asyncio.to_thread(self._inner.queues, topic)
-
-    async def flush(self, timeout_s: float | None = None) -> bool:
-        return await asyncio.to_thread(self._inner.flush, timeout_s)
+    queues = _in_thread(api.Producer.queues)
+    flush = _in_thread(api.Producer.flush)
 
     async def _room(self) -> None:
         if not self._inner.has_room:
@@ -153,35 +159,13 @@ class PullConsumer(_Consumer):
         self._inner: api.PullConsumer = api.PullConsumer(group, **settings)
         self.group = self._inner.group
 
-    async def queues(self, topic: str) -> list[MessageQueue]:
-        return await asyncio.to_thread(self._inner.queues, topic)
-
-    @_must_be_awaited
-    async def assign(self, queues: Iterable[MessageQueue], expression: str = "*", *, expression_type: str = "TAG") -> None:
-        await asyncio.to_thread(partial(self._inner.assign, list(queues), expression, expression_type=expression_type))
-
-    @_must_be_awaited
-    async def subscribe(
-        self,
-        topic: str,
-        expression: str = "*",
-        *,
-        expression_type: str = "TAG",
-        on_change: api.pull_consumer.ShareListener | None = None,
-    ) -> None:
-        """`on_change` is called in the loop's thread, by the next `poll`."""
-        await asyncio.to_thread(
-            partial(self._inner.subscribe, topic, expression, expression_type=expression_type, on_change=on_change)
-        )
-
-    async def unsubscribe(self, topic: str) -> None:
-        await asyncio.to_thread(self._inner.unsubscribe, topic)
-
-    async def watch_queues(self, topic: str, listener: api.pull_consumer.QueuesListener) -> None:
-        await asyncio.to_thread(self._inner.watch_queues, topic, listener)
-
-    async def unwatch_queues(self, topic: str) -> None:
-        await asyncio.to_thread(self._inner.unwatch_queues, topic)
+    queues = _in_thread(api.PullConsumer.queues)
+    assign = _must_be_awaited(_in_thread(api.PullConsumer.assign))
+    #: `on_change` is called in the loop's thread, by the next `poll`
+    subscribe = _must_be_awaited(_in_thread(api.PullConsumer.subscribe))
+    unsubscribe = _in_thread(api.PullConsumer.unsubscribe)
+    watch_queues = _in_thread(api.PullConsumer.watch_queues)
+    unwatch_queues = _in_thread(api.PullConsumer.unwatch_queues)
 
     @property
     def assignment(self) -> list[MessageQueue]:
@@ -214,38 +198,17 @@ class PullConsumer(_Consumer):
             except ClientClosed:
                 return
 
-    async def position(self, queue: MessageQueue) -> int:
-        return await asyncio.to_thread(self._inner.position, queue)
-
-    async def seek(self, queue: MessageQueue, offset: int) -> None:
-        await asyncio.to_thread(self._inner.seek, queue, offset)
-
-    async def seek_to_begin(self, queue: MessageQueue) -> None:
-        await asyncio.to_thread(self._inner.seek_to_begin, queue)
-
-    async def seek_to_end(self, queue: MessageQueue) -> None:
-        await asyncio.to_thread(self._inner.seek_to_end, queue)
-
-    async def pause(self, queues: Iterable[MessageQueue]) -> None:
-        await asyncio.to_thread(self._inner.pause, list(queues))
-
-    async def resume(self, queues: Iterable[MessageQueue]) -> None:
-        await asyncio.to_thread(self._inner.resume, list(queues))
-
-    async def commit(self, offsets: Mapping[MessageQueue, int] | Iterable[MessageQueue] | None = None) -> None:
-        await asyncio.to_thread(self._inner.commit, offsets)
-
-    async def committed(self, queue: MessageQueue) -> int | None:
-        return await asyncio.to_thread(self._inner.committed, queue)
-
-    async def offset_min(self, queue: MessageQueue) -> int:
-        return await asyncio.to_thread(self._inner.offset_min, queue)
-
-    async def offset_max(self, queue: MessageQueue) -> int:
-        return await asyncio.to_thread(self._inner.offset_max, queue)
-
-    async def offset_for_time(self, queue: MessageQueue, timestamp_ms: int) -> int:
-        return await asyncio.to_thread(self._inner.offset_for_time, queue, timestamp_ms)
+    position = _in_thread(api.PullConsumer.position)
+    seek = _in_thread(api.PullConsumer.seek)
+    seek_to_begin = _in_thread(api.PullConsumer.seek_to_begin)
+    seek_to_end = _in_thread(api.PullConsumer.seek_to_end)
+    pause = _in_thread(api.PullConsumer.pause)
+    resume = _in_thread(api.PullConsumer.resume)
+    commit = _in_thread(api.PullConsumer.commit)
+    committed = _in_thread(api.PullConsumer.committed)
+    offset_min = _in_thread(api.PullConsumer.offset_min)
+    offset_max = _in_thread(api.PullConsumer.offset_max)
+    offset_for_time = _in_thread(api.PullConsumer.offset_for_time)
 
 
 AsyncListener = Callable[[Any], Awaitable[bool | None]]
@@ -296,12 +259,8 @@ class PushConsumer(_Consumer):
         self._tasks_max = consume_tasks
         self._listener: AsyncListener | None = None
 
-    @_must_be_awaited
-    async def subscribe(self, topic: str, expression: str = "*", *, expression_type: str = "TAG") -> None:
-        await asyncio.to_thread(partial(self._inner.subscribe, topic, expression, expression_type=expression_type))
-
-    async def unsubscribe(self, topic: str) -> None:
-        await asyncio.to_thread(self._inner.unsubscribe, topic)
+    subscribe = _must_be_awaited(_in_thread(api.PushConsumer.subscribe))
+    unsubscribe = _in_thread(api.PushConsumer.unsubscribe)
 
     def listener(self, function: AsyncListener) -> AsyncListener:
         """Decorator: this coroutine function gets the messages."""
@@ -346,88 +305,13 @@ class PushConsumer(_Consumer):
         return self
 
 
-def _awaits(
-    method: Callable[Concatenate[CoreAdmin, P], Coroutine[Any, Any, R]],
-) -> "Callable[Concatenate[Admin, P], Coroutine[Any, Any, R]]":
-    """The asyncio form of a flow of the core."""
-    wanted = signature(method)
-
-    @wraps(method)
-    async def call(self: "Admin", /, *args: P.args, **kwargs: P.kwargs) -> R:
-        inner = self.inner
-        inner.check()
-        wanted.bind(inner.core, *args, **kwargs)  # wrong arguments raise here, not in the I/O thread
-        return await asyncio.wrap_future(inner.io.run("Admin", lambda: start(method(inner.core, *args, **kwargs))))
-
-    return call
-
-
-class Admin(_Closing):
+class Admin(_Closing, Awaited, AdminFlows):
     """See `rmqkit.Admin`."""
 
     def __init__(self, namesrv: str | Sequence[str] | None = None, *, instance_name: str | None = None) -> None:
         self.inner = self._inner = api.Admin(namesrv, instance_name=instance_name)
+        self.core = self.inner.core
+        self.check = self.inner.check
 
-    cluster_info = _awaits(CoreAdmin.cluster_info)
-    topics = _awaits(CoreAdmin.topics)
-    topics_of_cluster = _awaits(CoreAdmin.topics_of_cluster)
-    route = _awaits(CoreAdmin.route)
-    queues = _awaits(CoreAdmin.queues)
-    masters = _awaits(CoreAdmin.masters)
-    broker_address = _awaits(CoreAdmin.broker_address)
-
-    create_topic = _awaits(CoreAdmin.create_topic)
-    delete_topic = _awaits(CoreAdmin.delete_topic)
-    topic_config = _awaits(CoreAdmin.topic_config)
-    topic_stats = _awaits(CoreAdmin.topic_stats)
-    set_topic_perm = _awaits(stats.set_topic_perm)
-    topic_rates = _awaits(stats.topic_rates)
-    clean_unused_topics = _awaits(stats.clean_unused_topics)
-    clean_expired_queues = _awaits(stats.clean_expired_queues)
-
-    broker_config = _awaits(CoreAdmin.broker_config)
-    update_broker_config = _awaits(CoreAdmin.update_broker_config)
-    broker_runtime = _awaits(CoreAdmin.broker_runtime)
-    broker_stats = _awaits(stats.broker_stats)
-    ask_broker = _awaits(CoreAdmin.ask_broker)
-    ha_status = _awaits(CoreAdmin.ha_status)
-
-    nameserver_config = _awaits(CoreAdmin.nameserver_config)
-    update_nameserver_config = _awaits(CoreAdmin.update_nameserver_config)
-    wipe_write_perm = _awaits(CoreAdmin.wipe_write_perm)
-    add_write_perm = _awaits(CoreAdmin.add_write_perm)
-    put_kv = _awaits(CoreAdmin.put_kv)
-    get_kv = _awaits(CoreAdmin.get_kv)
-    delete_kv = _awaits(CoreAdmin.delete_kv)
-    kv_list = _awaits(CoreAdmin.kv_list)
-
-    offset_min = _awaits(CoreAdmin.offset_min)
-    offset_max = _awaits(CoreAdmin.offset_max)
-    offset_for_time = _awaits(CoreAdmin.offset_for_time)
-    earliest_store_time = _awaits(CoreAdmin.earliest_store_time)
-    group_offset = _awaits(CoreAdmin.group_offset)
-    group_offsets = _awaits(CoreAdmin.group_offsets)
-    set_group_offset = _awaits(CoreAdmin.set_group_offset)
-    reset_group_offset = _awaits(CoreAdmin.reset_group_offset)
-    reset_group_offsets = _awaits(CoreAdmin.reset_group_offsets)
-    move_group = _awaits(CoreAdmin.move_group)
-    clone_group = _awaits(stats.clone_group)
-    consume_stats = _awaits(CoreAdmin.consume_stats)
-    group_progress = _awaits(CoreAdmin.group_progress)
-
-    groups = _awaits(CoreAdmin.groups)
-    group_config = _awaits(CoreAdmin.group_config)
-    create_group = _awaits(CoreAdmin.create_group)
-    delete_group = _awaits(CoreAdmin.delete_group)
-    groups_of_topic = _awaits(CoreAdmin.groups_of_topic)
-    topics_of_group = _awaits(CoreAdmin.topics_of_group)
-    consumer_connections = _awaits(CoreAdmin.consumer_connections)
-    producer_connections = _awaits(CoreAdmin.producer_connections)
-    consumer_running_info = _awaits(CoreAdmin.consumer_running_info)
-
-    view_message = _awaits(CoreAdmin.view_message)
-    query_messages = _awaits(CoreAdmin.query_messages)
-    message_at = _awaits(CoreAdmin.message_at)
-    find_message = _awaits(messages.find_message)
-    message_track = _awaits(messages.message_track)
-    consume_directly = _awaits(messages.consume_directly)
+    async def answer(self, _name: str, ask: Callable[[], Promise[R]]) -> R:
+        return await asyncio.wrap_future(self.inner.io.run("Admin", ask))
