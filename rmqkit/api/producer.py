@@ -22,7 +22,7 @@ from functools import partial
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
-from rmqkit.api.choices import choose_fault_policy, choose_trace_topic
+from rmqkit.api.choices import choose_fault_policy, choose_trace_topic, wall_ms
 from rmqkit.api.io_thread import IoThread, acquire, release
 from rmqkit.client.fault_policy import FaultPolicy
 from rmqkit.client.flow import Promise, start
@@ -162,7 +162,7 @@ class Producer:
 
     def send_oneway(self, message: Message, queue: MessageQueue | None = None, *, ordering_key: str | None = None) -> None:
         """Send without an answer: it may be lost and nobody will know. Raises InvalidMessage, ClientClosed."""
-        outgoing = self._prepare.message(message, _wall_ms())
+        outgoing = self._prepare.message(message, wall_ms())
         future = self._put(outgoing, queue, ordering_key, self._timeout_ms, 0, oneway=True)
         future.add_done_callback(_forget_error)
 
@@ -179,7 +179,7 @@ class Producer:
     def send_batch_async(
         self, messages: Sequence[Message], queue: MessageQueue | None = None, *, timeout_ms: int | None = None
     ) -> "Future[SendResult]":
-        outgoing = self._prepare.batch(messages, _wall_ms())
+        outgoing = self._prepare.batch(messages, wall_ms())
         retries = self._settings.retry_times_when_send_failed
         return self._put(outgoing, queue, None, timeout_ms, retries)  # type: ignore[return-value]  # None is for one-way sends
 
@@ -213,7 +213,7 @@ class Producer:
         """As `request`, with a future for what it would return or raise. Raises InvalidMessage at once."""
         self._check()
         timeout_ms = timeout_ms or self._timeout_ms
-        outgoing = self._prepare.request(message, _wall_ms(), self._io.client_id, timeout_ms)
+        outgoing = self._prepare.request(message, wall_ms(), self._io.client_id, timeout_ms)
         _check_queue(queue, outgoing.topic)
 
         def ask() -> Promise[MessageExt]:
@@ -284,7 +284,7 @@ class Producer:
         timeout_ms: int | None,
         retries: int,
     ) -> "Future[SendResult | None]":
-        return self._put(self._prepare.message(message, _wall_ms()), queue, ordering_key, timeout_ms, retries)
+        return self._put(self._prepare.message(message, wall_ms()), queue, ordering_key, timeout_ms, retries)
 
     def _put(
         self,
@@ -420,7 +420,3 @@ def _forget_error(future: "Future[Any]") -> None:
     """A one-way send has no outcome that anybody waits for."""
     if not future.cancelled():
         future.exception()
-
-
-def _wall_ms() -> int:
-    return time.time_ns() // 1_000_000

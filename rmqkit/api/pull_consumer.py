@@ -23,12 +23,11 @@ from concurrent.futures import Future
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from rmqkit.api.choices import choose_allocator, choose_begin, choose_model
+from rmqkit.api.choices import choose_allocator, choose_begin, choose_begin_ms, choose_model, choose_offsets
 from rmqkit.api.io_thread import acquire, release
 from rmqkit.client.admin.groups import TOOLS_GROUP, Admin
 from rmqkit.client.allocators import Allocator
 from rmqkit.client.consumers import pull_consumer as core
-from rmqkit.client.consumers.offset_store import LocalOffsets, OffsetStore, RemoteOffsets
 from rmqkit.client.flow import start
 from rmqkit.client.message import MessageExt
 from rmqkit.client.producers.outgoing import check_group, check_topic
@@ -43,13 +42,6 @@ ShareListener = Callable[[str, list[MessageQueue], list[MessageQueue]], None]
 QueuesListener = Callable[[str, list[MessageQueue]], None]
 
 CLOSE_WAIT_S = 6.0
-#: consumers that begin by time and say none begin this long ago (upstream's default)
-CONSUME_TIMESTAMP_BACK_MS = 30 * 60 * 1000
-
-
-def local_offset_folder(folder: str | None) -> str:
-    """Where offsets of broadcasting consumers are kept: upstream's folder in the user's home by default."""
-    return os.path.abspath(os.path.expanduser(folder or "~/.rocketmq_offsets"))
 
 
 class PullConsumer:
@@ -86,9 +78,7 @@ class PullConsumer:
             group=self.group,
             broadcasting=choose_model(model),
             consume_from=choose_begin(consume_from),
-            consume_timestamp_ms=_wall_ms() - CONSUME_TIMESTAMP_BACK_MS
-            if consume_timestamp_ms is None
-            else consume_timestamp_ms,
+            consume_timestamp_ms=choose_begin_ms(consume_timestamp_ms),
             allocator=choose_allocator(allocator),
             pull_batch_size=pull_batch_size,
             pull_threshold_for_queue=pull_threshold_for_queue,
@@ -106,19 +96,16 @@ class PullConsumer:
         self._changes: deque[Callable[[], None]] = deque()
         self._closed = False
         self._io = acquire(self, namesrv, instance_name, consumer_group=group)
-        folder = local_offset_folder(offset_folder)
         try:
-            self._core = self._io.wait("PullConsumer()", lambda: start(self._make(settings, folder)))
+            self._core = self._io.wait("PullConsumer()", lambda: start(self._make(settings, offset_folder)))
         except BaseException:
             release(self, self._io, group)
             raise
         self._admin = Admin(self._io.client)
 
-    async def _make(self, settings: core.PullConsumerSettings, folder: str) -> core.PullConsumer:
+    async def _make(self, settings: core.PullConsumerSettings, folder: str | None) -> core.PullConsumer:
         client = self._io.client
-        offsets: OffsetStore = RemoteOffsets(client, settings.group)
-        if settings.broadcasting:
-            offsets = LocalOffsets(client.ports.disk, folder, client.settings.client_id, settings.group)
+        offsets = choose_offsets(client, settings.group, settings.broadcasting, folder)
         made = core.PullConsumer(client, settings, offsets)
         made.on_share, made.on_queues = self._share_changed, self._queues_changed
         return made
@@ -385,10 +372,6 @@ class PullConsumer:
         self._io.check("PullConsumer")
         if self._closed:
             raise ClientClosed(f"pull consumer of group {self.group} is closed")
-
-
-def _wall_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 #: the same, as Java's clients know it

@@ -17,19 +17,25 @@ or, with `orderly`, after a pause and before anything behind them in their queue
 
 import os
 import threading
-import time
 from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, Protocol, Self
 
-from rmqkit.api.choices import choose_allocator, choose_begin, choose_model, choose_trace_topic
+from rmqkit.api.choices import (
+    choose_allocator,
+    choose_begin,
+    choose_begin_ms,
+    choose_model,
+    choose_offsets,
+    choose_trace_topic,
+    wall_ms,
+)
 from rmqkit.api.io_thread import acquire, release
 from rmqkit.api.listener_pool import ListenerPool
 from rmqkit.api.log import logger
-from rmqkit.api.pull_consumer import CLOSE_WAIT_S, CONSUME_TIMESTAMP_BACK_MS, local_offset_folder
+from rmqkit.api.pull_consumer import CLOSE_WAIT_S
 from rmqkit.client.allocators import Allocator
 from rmqkit.client.consumers import push_consumer as core
-from rmqkit.client.consumers.offset_store import LocalOffsets, OffsetStore, RemoteOffsets
 from rmqkit.client.consumers.push_queue import Batch, PushConsumerSettings
 from rmqkit.client.flow import start
 from rmqkit.client.message import MessageExt
@@ -98,15 +104,12 @@ class PushConsumer:
         if batch_max < 1:
             raise ClientError("batch_max must be at least 1")
         self.group = group
-        now_ms = _wall_ms()
         self._settings = PushConsumerSettings(
             group=group,
             broadcasting=choose_model(model),
             orderly=orderly,
             consume_from=choose_begin(consume_from),
-            consume_timestamp_ms=now_ms - CONSUME_TIMESTAMP_BACK_MS
-            if consume_timestamp_ms is None
-            else consume_timestamp_ms,
+            consume_timestamp_ms=choose_begin_ms(consume_timestamp_ms),
             allocator=choose_allocator(allocator),
             consume_message_batch_max_size=batch_max,
             max_reconsume_times=max_reconsume_times,
@@ -129,14 +132,13 @@ class PushConsumer:
         threads = ORDERLY_THREADS_MAX if orderly else consume_threads
         self._runner: Runner = ListenerPool(f"rmqkit-{group}", threads, self._consume, self.discard)
         self._io = acquire(self, namesrv, instance_name, consumer_group=group)
-        folder = local_offset_folder(offset_folder)
         try:
-            self._core = self._io.wait("PushConsumer()", lambda: start(self._make(folder)))
+            self._core = self._io.wait("PushConsumer()", lambda: start(self._make(offset_folder)))
         except BaseException:
             release(self, self._io, group)
             raise
 
-    async def _make(self, folder: str) -> core.PushConsumer:
+    async def _make(self, folder: str | None) -> core.PushConsumer:
         client, settings = self._io.client, self._settings
         if self._trace_topic:
             io = self._io
@@ -148,9 +150,7 @@ class PushConsumer:
                 ask_flush=lambda: io.post(dispatch.flush),
             )
             self._trace = ConsumerTrace(dispatch, self.group)
-        offsets: OffsetStore = RemoteOffsets(client, settings.group)
-        if settings.broadcasting:
-            offsets = LocalOffsets(client.ports.disk, folder, client.settings.client_id, settings.group)
+        offsets = choose_offsets(client, settings.group, settings.broadcasting, folder)
         return core.PushConsumer(client, settings, offsets, self._dispatch)
 
     # --- before and while running
@@ -292,11 +292,11 @@ class PushConsumer:
     def began(self, batch: Batch) -> None:
         self._core.began(batch)
         if self._trace is not None:
-            self._trace.began(batch, _wall_ms())
+            self._trace.began(batch, wall_ms())
 
     def finished(self, batch: Batch, ok: bool, error: str) -> None:
         if self._trace is not None:
-            self._trace.ended(batch, _wall_ms(), ok, error)
+            self._trace.ended(batch, wall_ms(), ok, error)
         self._io.post(lambda: self._core.finished(batch, ok, error))
 
     def discard(self, batch: Batch) -> None:
@@ -316,7 +316,3 @@ class PushConsumer:
     def argument(self, messages: list[MessageExt]) -> MessageExt | list[MessageExt]:
         """What the listener is called with."""
         return messages[0] if self._settings.consume_message_batch_max_size == 1 else messages
-
-
-def _wall_ms() -> int:
-    return time.time_ns() // 1_000_000
