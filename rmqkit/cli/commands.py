@@ -69,9 +69,11 @@ class Group(TyperGroup):
         return super().resolve_command(ctx, args)
 
 
-def group(help: str) -> typer.Typer:
-    """An empty group of sub-commands."""
-    return typer.Typer(cls=Group, no_args_is_help=True, add_completion=False, rich_markup_mode=None, help=help)
+def group(name: str) -> typer.Typer:
+    """Return the group of sub-commands of that name in the table, without any yet."""
+    app = typer.Typer(cls=Group, no_args_is_help=True, add_completion=False, rich_markup_mode=None, help=TABLE[name].help)
+    app.callback()(lambda: None)  # else typer would take a group of one command for that command
+    return app
 
 
 class RootGroup(Group):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from rmqkit.cli.complete import topics
 from rmqkit.cli.usage import Unreachable, UsageError
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ Namesrv = Annotated[
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Topic = Annotated[str, typer.Argument(metavar="TOPIC", autocompletion=topics)]
 
 HOW_TO_START = "start one with `rmqkit cluster up`, or say where with --namesrv"
 

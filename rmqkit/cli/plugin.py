@@ -11,12 +11,7 @@ from rmqkit.cli import output
 from rmqkit.cli.commands import group
 from rmqkit.cli.finding import Json
 
-app = group("Plug-ins.")
-
-
-@app.callback()
-def plugin_group() -> None:
-    """Plug-ins: what is installed and what it adds."""
+app = group("plugin")
 
 
 @app.command(name="list")

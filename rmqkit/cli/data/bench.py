@@ -17,7 +17,7 @@ from rmqkit.cli.finding import Json, Namesrv, find_namesrv
 from rmqkit.cli.times import UNITS_MS
 from rmqkit.cli.usage import Failed, UsageError
 
-app = group("How fast a cluster is.")
+app = group("bench")
 
 TOPIC = "rmqkit-bench"
 QUEUES = 8
@@ -38,11 +38,6 @@ Threads = Annotated[
 Batch = Annotated[int, typer.Option("--batch", min=1, max=1000, help="Messages in one request.")]
 Rate = Annotated[float | None, typer.Option("--rate", min=0.001, help="Messages a second; as many as go otherwise.")]
 Timeout = Annotated[float, typer.Option("--timeout", min=0.001, help="Seconds a message may take.")]
-
-
-@app.callback()
-def bench_group() -> None:
-    """How fast a cluster is, as seen from here."""
 
 
 @app.command()

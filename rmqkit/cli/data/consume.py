@@ -26,8 +26,7 @@ import typer
 
 from rmqkit.cli import output
 from rmqkit.cli.asking import admin_of, known_topic
-from rmqkit.cli.complete import topics
-from rmqkit.cli.finding import Json, Namesrv, find_namesrv
+from rmqkit.cli.finding import Json, Namesrv, Topic, find_namesrv
 from rmqkit.cli.times import parse_time
 from rmqkit.cli.usage import Failed, Unreachable, UsageError
 from rmqkit.errors import ClientError, NoRoute
@@ -44,7 +43,6 @@ TIMEOUT_S = 20.0
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
-Topic = Annotated[str, typer.Argument(metavar="TOPIC", autocompletion=topics)]
 Group = Annotated[str | None, typer.Option("--group", "-g", help="Be a member of this group, and commit.")]
 From = Annotated[
     str,

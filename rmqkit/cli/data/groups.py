@@ -14,14 +14,9 @@ from rmqkit.cli.finding import Json, Namesrv
 from rmqkit.cli.usage import Failed
 from rmqkit.wire.codes import Version
 
-app = group("Consumer groups.")
+app = group("group")
 
 PROGRESS: output.Columns = {**output.QUEUE, "offset": "offset", "end": "offset_max", "behind": "lag"}
-
-
-@app.callback()
-def group_group() -> None:
-    """Consumer groups: which there are, their members, how far they are."""
 
 
 @app.command(name="list")

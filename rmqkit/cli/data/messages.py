@@ -13,18 +13,17 @@ from rmqkit.cli import output
 from rmqkit.cli.asking import admin_of, check_brokers, check_group, choose_queue, known_topic
 from rmqkit.cli.commands import group
 from rmqkit.cli.complete import groups, topics
-from rmqkit.cli.data.trace import trace
-from rmqkit.cli.finding import Json, Namesrv
+from rmqkit.cli.finding import Json, Namesrv, Topic
 from rmqkit.cli.times import parse_time, show_time
+from rmqkit.cli.trace import trace
 from rmqkit.cli.usage import Failed, UsageError
 
 if TYPE_CHECKING:
     from rmqkit import Admin, MessageExt
 
-app = group("Single messages.")
+app = group("message")
 
 MsgId = Annotated[str, typer.Argument(metavar="ID", help="The unique id that a send gave, or an offset id.")]
-Topic = Annotated[str, typer.Argument(metavar="TOPIC", autocompletion=topics)]
 InTopic = Annotated[
     str | None, typer.Option("--topic", help="Where to look for a unique id; every topic otherwise.", autocompletion=topics)
 ]
@@ -32,11 +31,6 @@ TIMES = "2026-01-31T12:30, 10m (ago), or Unix time in ms"
 #: how a body is cut for people
 BODY_SHOWN = 2000
 HEX_ID = re.compile(r"[0-9A-Fa-f]{32}|[0-9A-Fa-f]{56}")
-
-
-@app.callback()
-def message_group() -> None:
-    """Single messages: find one by id, key or place; who has consumed it; its trace; give it to a consumer again."""
 
 
 @app.command()
@@ -56,7 +50,7 @@ def show(
         sys.stdout.flush()
         sys.stdout.buffer.write(message.body)
         return
-    from rmqkit.cli.data.message_output import fields_of
+    from rmqkit.cli.shown import fields_of
 
     fields = fields_of(message)
     tracked = [{"group": each.group, "state": each.state, "online": each.online} for each in tracks]
@@ -86,7 +80,7 @@ def the_message(admin: Admin, msg_id: str, topic: str | None) -> MessageExt:
 
 
 def print_message(message: MessageExt, fields: dict[str, Any]) -> None:
-    from rmqkit.cli.data.message_output import visible
+    from rmqkit.cli.shown import visible
 
     place = f"{message.broker_name}:{message.queue_id} offset {message.queue_offset}"
     own = {"KEYS", "TAGS", "UNIQ_KEY", "WAIT"}
@@ -127,7 +121,7 @@ def query(
     """Messages of a topic by key, by unique id, or by place; oldest first."""
     if sum(each is not None for each in (key, unique, place)) != 1:
         raise UsageError("say what to look for: one of --key, --id and --offset")
-    from rmqkit.cli.data.message_output import fields_of, printer, tolerant
+    from rmqkit.cli.shown import fields_of, printer, tolerant
 
     show_one = tolerant(printer(format))
     times = [_time("--begin", begin, 0), _time("--end", end, 2**63 - 1)]

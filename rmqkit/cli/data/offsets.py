@@ -10,20 +10,13 @@ from rmqkit.cli import output
 from rmqkit.cli.asking import admin_of, check_group, choose_queue, known_topic, queue_fields
 from rmqkit.cli.commands import group
 from rmqkit.cli.complete import topics
-from rmqkit.cli.data.groups import PROGRESS, progress_of
-from rmqkit.cli.data.progress import MOVED, TIME_WORDS, Group, reset, time_of
-from rmqkit.cli.finding import Json, Namesrv
+from rmqkit.cli.finding import Json, Namesrv, Topic
+from rmqkit.cli.groups import PROGRESS, progress_of
+from rmqkit.cli.progress import MOVED, TIME_WORDS, Group, reset, time_of
 from rmqkit.cli.times import show_time
 from rmqkit.cli.usage import UsageError
 
-app = group("Offsets of groups.")
-
-Topic = Annotated[str, typer.Argument(metavar="TOPIC", autocompletion=topics)]
-
-
-@app.callback()
-def offset_group() -> None:
-    """Where a group stands in a topic; move it."""
+app = group("offset")
 
 
 @app.command()

@@ -14,7 +14,7 @@ import typer
 from rmqkit.cli import output
 from rmqkit.cli.asking import admin_of, check_brokers, check_group, known_topic, queue_fields
 from rmqkit.cli.complete import groups, topics
-from rmqkit.cli.finding import Json, Namesrv
+from rmqkit.cli.finding import Json, Namesrv, Topic
 from rmqkit.cli.times import parse_time
 from rmqkit.cli.usage import Failed, UsageError
 from rmqkit.errors import BrokerError
@@ -26,7 +26,6 @@ Group = Annotated[str, typer.Argument(metavar="GROUP", autocompletion=groups)]
 GroupOrAll = Annotated[
     str | None, typer.Argument(metavar="[GROUP]", help="All groups otherwise.", autocompletion=groups, show_default=False)
 ]
-Topic = Annotated[str, typer.Argument(metavar="TOPIC", autocompletion=topics)]
 TIME_WORDS = "such as 2026-01-31, 2026-01-31T12:30, 10m (ago), or Unix time in ms"
 
 NO_GROUPS = "no groups; the first consumer with a group makes one, or `rmqkit group create`"

@@ -13,7 +13,7 @@ from rmqkit.cli.complete import topics
 from rmqkit.cli.finding import Json, Namesrv
 from rmqkit.errors import NoRoute
 
-app = group("What goes in and out.")
+app = group("stats")
 
 RATES: output.Columns = {
     "topic": "topic",
@@ -24,11 +24,6 @@ RATES: output.Columns = {
     "in 24 h": "in_24h",
     "out 24 h": "out_24h",
 }
-
-
-@app.callback()
-def stats_group() -> None:
-    """What goes in and out of topics, and how far groups are behind."""
 
 
 @app.command(name="all")

@@ -9,21 +9,14 @@ import typer
 from rmqkit.cli import output
 from rmqkit.cli.asking import admin_of, check_brokers, is_system_topic, known_topic, node_named, queue_fields, system_topics
 from rmqkit.cli.commands import group
-from rmqkit.cli.complete import topics
-from rmqkit.cli.finding import Json, Namesrv
+from rmqkit.cli.finding import Json, Namesrv, Topic
 from rmqkit.cli.usage import UsageError
 
-app = group("Topics.")
+app = group("topic")
 
-Topic = Annotated[str, typer.Argument(metavar="TOPIC", autocompletion=topics)]
 Broker = Annotated[str | None, typer.Option("--broker", help="At this broker only: its name, name:id or address.")]
 ClusterName = Annotated[str | None, typer.Option("--cluster", help="At this cluster's brokers only.")]
 PERMISSIONS = {"r": 4, "w": 2, "rw": 6, "wr": 6}
-
-
-@app.callback()
-def topic_group() -> None:
-    """Topics: list, create, change, delete; where their queues are."""
 
 
 @app.command(name="list")

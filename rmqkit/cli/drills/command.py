@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from rmqkit.drill.real.runner import Done
 
 fail_master_app = typer.Typer(add_completion=False, rich_markup_mode=None)
-app = group("Drills: break a cluster on purpose and prove which messages survive.")
+app = group("drill")
 
 FaultName = Annotated[
     str, typer.Option("--fault", help="How the node is broken: kill, pause, isolate …; `rmqkit drill list` has all faults.")
@@ -108,11 +108,6 @@ def fail_master(
     where = "" if cluster == "default" else f" --cluster {cluster}"
     command = f"rmqkit fail-master {plan.group}{where} --fault {fault} --seed {seed}{_lasting(plan)}"
     _end([done], [command], report, json)
-
-
-@app.callback()
-def drill_group() -> None:
-    """Drills: break a cluster on purpose and prove which messages survive."""
 
 
 @app.command(name="list")

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rmqkit.cli import output
-from rmqkit.cli.commands import Group
+from rmqkit.cli.commands import group
 from rmqkit.cli.complete import cluster_names, clusters_and_selectors, preset_names, setting_keys
 from rmqkit.cli.finding import Json
 from rmqkit.cli.usage import Failed, UsageError
@@ -27,9 +27,7 @@ if TYPE_CHECKING:
 
 DEFAULT = "default"
 
-app = typer.Typer(
-    cls=Group, no_args_is_help=True, add_completion=False, rich_markup_mode=None, help="Whole clusters on this machine."
-)
+app = group("cluster")
 
 Name = Annotated[
     str | None,

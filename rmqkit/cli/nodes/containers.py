@@ -33,7 +33,7 @@ COLUMNS: output.Columns = {
     "configuration": "config",
 }
 
-app = group("Several brokers in one process: list, add, remove.")
+app = group("container")
 
 At = Annotated[
     str | None,
@@ -45,11 +45,6 @@ At = Annotated[
         show_default=False,
     ),
 ]
-
-
-@app.callback()
-def container_group() -> None:
-    """Several brokers in one process."""
 
 
 @app.command(name="list")

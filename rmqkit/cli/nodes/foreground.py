@@ -28,18 +28,8 @@ Settings = Annotated[
 LogFormat = Annotated[str, typer.Option("--log-format", metavar="text|json", help="How log lines look.")]
 LogFile = Annotated[str | None, typer.Option("--log-file", metavar="FILE", help="Where they go; stderr otherwise.")]
 
-nameserver_app = group("Name servers.")
-broker_app = group("Brokers.")
-
-
-@nameserver_app.callback()
-def nameserver_group() -> None:
-    """Name servers."""
-
-
-@broker_app.callback()
-def broker_group() -> None:
-    """Brokers."""
+nameserver_app = group("nameserver")
+broker_app = group("broker")
 
 
 @nameserver_app.command("run")

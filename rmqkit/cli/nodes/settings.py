@@ -21,7 +21,7 @@ from rmqkit.settings.keys import KIND_NAMES, KINDS, every_key, find
 from rmqkit.settings.table import Kind, Row, Status, allowed_text, show
 from rmqkit.suggestions import suggest
 
-app = group("Settings of nodes.")
+app = group("config")
 
 Node = Annotated[
     str | None,
@@ -29,11 +29,6 @@ Node = Annotated[
 ]
 #: a key that only our nodes list
 OWN_KEY = "plugins"
-
-
-@app.callback()
-def config_group() -> None:
-    """Read and change the settings of running nodes; explain a key."""
 
 
 @app.command()

@@ -9,12 +9,10 @@ from typing import Annotated
 import typer
 
 from rmqkit.cli.asking import admin_of, check_brokers, known_topic
-from rmqkit.cli.complete import topics as complete_topics
 from rmqkit.cli.finding import find_namesrv
 from rmqkit.cli.times import parse_time
 from rmqkit.cli.usage import UsageError
 
-Topic = Annotated[str, typer.Argument(metavar="TOPIC", autocompletion=complete_topics)]
 Since = Annotated[
     str | None, typer.Option("--since", metavar="TIME", help="Only what was stored then or later.", show_default=False)
 ]

@@ -10,18 +10,16 @@ from typing import Annotated
 
 import typer
 
-from rmqkit.cli import output
+from rmqkit.cli import output, pipeline_figures
 from rmqkit.cli.commands import group
 from rmqkit.cli.complete import topics as complete_topics
-from rmqkit.cli.finding import Json, Namesrv
-from rmqkit.cli.pipeline import figures
-from rmqkit.cli.pipeline.arguments import (
+from rmqkit.cli.finding import Json, Namesrv, Topic
+from rmqkit.cli.pipeline_given import (
     Conf,
     Master,
     Options,
     ProgressJson,
     Since,
-    Topic,
     Until,
     bounds,
     known,
@@ -29,10 +27,10 @@ from rmqkit.cli.pipeline.arguments import (
     package_settings,
     pairs,
 )
-from rmqkit.cli.pipeline.session_run import Ending, Shown, builtins, count_text, running, size
+from rmqkit.cli.pipeline_run import Ending, Shown, builtins, count_text, running, size
 from rmqkit.cli.usage import UsageError
 
-app = group("Spark jobs: topics to files and back, figures, audits of drills.")
+app = group("pipeline")
 
 Lake = Annotated[str, typer.Argument(metavar="PATH", help="The lake: a folder, or a URI that Spark knows.")]
 Rate = Annotated[
@@ -41,11 +39,6 @@ Rate = Annotated[
 Order = Annotated[
     str, typer.Option("--order", help="What stays in order: queue (each queue) or key (each sharding key, or key).")
 ]
-
-
-@app.callback()
-def pipeline_group() -> None:
-    """Spark jobs: topics to files and back, figures, audits of drills."""
 
 
 @app.command()
@@ -251,5 +244,5 @@ def copy(
     ending.check(endless=follow)
 
 
-app.command()(figures.stats)
-app.command()(figures.audit)
+app.command()(pipeline_figures.stats)
+app.command()(pipeline_figures.audit)
