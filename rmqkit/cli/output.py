@@ -163,53 +163,50 @@ def column_widths(columns: Sequence[str], rows: Sequence[Sequence[object]], room
     return widths
 
 
-class Waiting:
-    """The line that says what a command waits for, on a terminal, once that has taken `after_s`."""
+class Transient:
+    """A line on a terminal's stderr that the next text replaces; nothing elsewhere."""
 
-    AFTER_S = 1.0
-
-    def __init__(self, after_s: float = AFTER_S) -> None:
+    def __init__(self, after_s: float) -> None:
         self._live = sys.stderr.isatty()
-        self._show_s = time.monotonic() + after_s
+        self._next_s = time.monotonic() + after_s
         self._drawn = False
 
-    def tell(self, text: str) -> None:
-        if self._live and time.monotonic() >= self._show_s:
-            width = os.get_terminal_size(2).columns - 1
-            sys.stderr.write(f"\r\x1b[K{text[:width]}")
-            sys.stderr.flush()
-            self._drawn = True
+    @property
+    def is_due(self) -> bool:
+        return self._live and time.monotonic() >= self._next_s
+
+    def draw(self, text: str) -> None:
+        sys.stderr.write(f"\r\x1b[K{text}")
+        sys.stderr.flush()
+        self._drawn = bool(text)
 
     def clear(self) -> None:
         if self._drawn:
-            sys.stderr.write("\r\x1b[K")
-            sys.stderr.flush()
-            self._drawn = False
+            self.draw("")
 
 
-class Progress:
-    """A counting line on a terminal's stderr; silent elsewhere. Drawn at most ten times a second."""
+class Waiting(Transient):
+    """What a command waits for, once that has taken `after_s`."""
+
+    def __init__(self, after_s: float = 1.0) -> None:
+        super().__init__(after_s)
+
+    def tell(self, text: str) -> None:
+        if self.is_due:
+            self.draw(text[: os.get_terminal_size(2).columns - 1])
+
+
+class Progress(Transient):
+    """How many of something are done, drawn at most ten times a second."""
 
     EVERY_S = 0.1
 
     def __init__(self, what: str, total: int | None = None) -> None:
+        super().__init__(0.0)
         self._what = what
-        self._total = total
-        self._live = sys.stderr.isatty()
-        self._next_s = 0.0
-        self._drawn = False
+        self._of = f" of {total}" if total else ""
 
     def show(self, count: int) -> None:
-        now_s = time.monotonic()
-        if self._live and now_s >= self._next_s:
-            self._next_s = now_s + self.EVERY_S
-            of = f" of {self._total}" if self._total else ""
-            sys.stderr.write(f"\r\x1b[K{self._what} {count}{of}")
-            sys.stderr.flush()
-            self._drawn = True
-
-    def clear(self) -> None:
-        if self._drawn:
-            sys.stderr.write("\r\x1b[K")
-            sys.stderr.flush()
-            self._drawn = False
+        if self.is_due:
+            self._next_s = time.monotonic() + self.EVERY_S
+            self.draw(f"{self._what} {count}{self._of}")

@@ -14,8 +14,9 @@ Source: `client/.../consumer/store/{RemoteBrokerOffsetStore,LocalFileOffsetStore
 """
 
 import posixpath
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from typing import ClassVar, Protocol
+from typing import ClassVar
 
 from msgspec import field
 
@@ -42,38 +43,42 @@ PERSIST_TIMEOUT_MS = 5000
 _Commit = tuple[MessageQueue, tuple[Address, int], Promise[Reply]]
 
 
-class OffsetStore(Protocol):
-    def update(self, queue: MessageQueue, offset: int, *, increase_only: bool = True) -> None: ...
-    def get(self, queue: MessageQueue) -> int | None:
-        """What `update` said last."""
-
-    async def read(self, queue: MessageQueue) -> int | None:
-        """The stored offset, None when this group never consumed the queue. Raises ClientError when nobody can tell."""
-
-    async def persist(self, queues: Iterable[MessageQueue]) -> list[ClientError]:
-        """Store what has changed; what could not be stored is tried again next time."""
-
-    def forget(self, queue: MessageQueue) -> None: ...
-
-
-class RemoteOffsets:
-    """With the brokers: codes 14 and 15."""
-
-    def __init__(self, client: Client, group: str) -> None:
-        self._client = client
-        self._group = group
+class OffsetStore(ABC):
+    def __init__(self) -> None:
         self._offsets: dict[MessageQueue, int] = {}
-        #: with the broker that has it
-        self._stored: dict[MessageQueue, tuple[Address, int]] = {}
-        #: topics and brokers that have an offset of this group
-        self._begun: set[tuple[str, Address]] = set()
 
     def update(self, queue: MessageQueue, offset: int, *, increase_only: bool = True) -> None:
         if not increase_only or offset > self._offsets.get(queue, -1):
             self._offsets[queue] = offset
 
     def get(self, queue: MessageQueue) -> int | None:
+        """What `update` said last."""
         return self._offsets.get(queue)
+
+    def forget(self, queue: MessageQueue) -> None:
+        """Forget what `update` said; a file keeps its offset, as the queue may come back."""
+        self._offsets.pop(queue, None)
+
+    @abstractmethod
+    async def read(self, queue: MessageQueue) -> int | None:
+        """The stored offset, None when this group never consumed the queue. Raises ClientError when nobody can tell."""
+
+    @abstractmethod
+    async def persist(self, queues: Iterable[MessageQueue]) -> list[ClientError]:
+        """Store what has changed; what could not be stored is tried again next time."""
+
+
+class RemoteOffsets(OffsetStore):
+    """With the brokers: codes 14 and 15."""
+
+    def __init__(self, client: Client, group: str) -> None:
+        super().__init__()
+        self._client = client
+        self._group = group
+        #: with the broker that has it
+        self._stored: dict[MessageQueue, tuple[Address, int]] = {}
+        #: topics and brokers that have an offset of this group
+        self._begun: set[tuple[str, Address]] = set()
 
     async def read(self, queue: MessageQueue) -> int | None:
         reader = self._client.routes.reader(queue.broker_name)
@@ -126,7 +131,7 @@ class RemoteOffsets:
                     self._client.routes.refresh_soon(queue.topic)
 
     def forget(self, queue: MessageQueue) -> None:
-        self._offsets.pop(queue, None)
+        super().forget(queue)
         self._stored.pop(queue, None)
 
 
@@ -138,20 +143,13 @@ class LocalOffsetTable(Body, kw_only=True):
     offset_table: dict[MessageQueue, Int64] = field(default_factory=dict)
 
 
-class LocalOffsets:
+class LocalOffsets(OffsetStore):
     """In a file of this member. Raises KeptFileDamaged when the file and its predecessor are both beyond reading."""
 
     def __init__(self, disk: Disk, folder: str, client_id: str, group: str) -> None:
+        super().__init__()
         self._file = KeptFile(disk, posixpath.join(folder, client_id, group, "offsets.json"))
         self._stored = self._file.load(LocalOffsetTable.decode) or LocalOffsetTable()
-        self._offsets: dict[MessageQueue, int] = {}
-
-    def update(self, queue: MessageQueue, offset: int, *, increase_only: bool = True) -> None:
-        if not increase_only or offset > self._offsets.get(queue, -1):
-            self._offsets[queue] = offset
-
-    def get(self, queue: MessageQueue) -> int | None:
-        return self._offsets.get(queue)
 
     async def read(self, queue: MessageQueue) -> int | None:
         return self._stored.offset_table.get(queue)
@@ -168,10 +166,6 @@ class LocalOffsets:
         if self._file.error is not None:
             return [ClientError(f"offsets cannot be written to {self._file.path}: {self._file.error}")]
         return []
-
-    def forget(self, queue: MessageQueue) -> None:
-        """What the file says stays: the queue may come back."""
-        self._offsets.pop(queue, None)
 
 
 def _no_broker(queue: MessageQueue) -> PeerUnreachable:
