@@ -8,10 +8,25 @@
 from __future__ import annotations
 
 import re
+import time
 from datetime import datetime
+
+from rmqkit.cli.usage import UsageError
 
 UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 AGO = re.compile(r"-?(\d+(?:\.\d+)?)(ms|s|m|h|d)")
+
+
+#: what a time may be, for help texts and errors
+TIME_WORDS = "such as 2026-01-31, 2026-01-31T12:30, 10m (ago), or Unix time in ms"
+
+
+def time_of(option: str, text: str, expected: str = "a time") -> int:
+    """Return the time that an option has. Raises UsageError."""
+    found = parse_time(text, time.time_ns() // 1_000_000)
+    if found is None:
+        raise UsageError(f"{option} {text}: must be {expected}, {TIME_WORDS}")
+    return found
 
 
 def parse_time(text: str, now_ms: int) -> int | None:

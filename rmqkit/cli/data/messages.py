@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import sys
-import time
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -13,9 +12,9 @@ from rmqkit.cli import output
 from rmqkit.cli.asking import admin_of, check_brokers, check_group, choose_queue, known_topic
 from rmqkit.cli.commands import group
 from rmqkit.cli.complete import groups, topics
+from rmqkit.cli.data.trace import trace
 from rmqkit.cli.finding import Json, Namesrv, Topic
-from rmqkit.cli.times import parse_time, show_time
-from rmqkit.cli.trace import trace
+from rmqkit.cli.times import show_time, time_of
 from rmqkit.cli.usage import Failed, UsageError
 
 if TYPE_CHECKING:
@@ -50,7 +49,7 @@ def show(
         sys.stdout.flush()
         sys.stdout.buffer.write(message.body)
         return
-    from rmqkit.cli.shown import fields_of
+    from rmqkit.cli.data.message_output import fields_of
 
     fields = fields_of(message)
     tracked = [{"group": each.group, "state": each.state, "online": each.online} for each in tracks]
@@ -80,7 +79,7 @@ def the_message(admin: Admin, msg_id: str, topic: str | None) -> MessageExt:
 
 
 def print_message(message: MessageExt, fields: dict[str, Any]) -> None:
-    from rmqkit.cli.shown import visible
+    from rmqkit.cli.data.message_output import visible
 
     place = f"{message.broker_name}:{message.queue_id} offset {message.queue_offset}"
     own = {"KEYS", "TAGS", "UNIQ_KEY", "WAIT"}
@@ -121,18 +120,17 @@ def query(
     """Messages of a topic by key, by unique id, or by place; oldest first."""
     if sum(each is not None for each in (key, unique, place)) != 1:
         raise UsageError("say what to look for: one of --key, --id and --offset")
-    from rmqkit.cli.shown import fields_of, printer, tolerant
+    from rmqkit.cli.data.message_output import fields_of, printer, tolerant
 
     show_one = tolerant(printer(format))
-    times = [_time("--begin", begin, 0), _time("--end", end, 2**63 - 1)]
+    begin_ms = 0 if begin is None else time_of("--begin", begin)
+    end_ms = 2**63 - 1 if end is None else time_of("--end", end)
     with admin_of(namesrv) as admin, known_topic(admin, topic):
         if place is not None:
             found = at_place(admin, topic, place)
         else:
             word = key if key is not None else unique or ""
-            found = admin.query_messages(
-                topic, word, unique=key is None, count_max=most, begin_ms=times[0], end_ms=times[1]
-            )
+            found = admin.query_messages(topic, word, unique=key is None, count_max=most, begin_ms=begin_ms, end_ms=end_ms)
     if json:
         output.document([fields_of(message) for message in found])
         return
@@ -144,15 +142,6 @@ def query(
 
 
 app.command(name="trace")(trace)
-
-
-def _time(option: str, text: str | None, default: int) -> int:
-    if text is None:
-        return default
-    found = parse_time(text, time.time_ns() // 1_000_000)
-    if found is None:
-        raise UsageError(f"{option} {text}: must be a time, such as {TIMES}")
-    return found
 
 
 def at_place(admin: Admin, topic: str, text: str) -> list[MessageExt]:

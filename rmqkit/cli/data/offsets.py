@@ -10,10 +10,10 @@ from rmqkit.cli import output
 from rmqkit.cli.asking import admin_of, check_group, choose_queue, known_topic, queue_fields
 from rmqkit.cli.commands import group
 from rmqkit.cli.complete import topics
+from rmqkit.cli.data.groups import PROGRESS, progress_of
+from rmqkit.cli.data.progress import MOVED, Group, reset
 from rmqkit.cli.finding import Json, Namesrv, Topic
-from rmqkit.cli.groups import PROGRESS, progress_of
-from rmqkit.cli.progress import MOVED, TIME_WORDS, Group, reset, time_of
-from rmqkit.cli.times import show_time
+from rmqkit.cli.times import TIME_WORDS, show_time, time_of
 from rmqkit.cli.usage import UsageError
 
 app = group("offset")
@@ -70,7 +70,7 @@ def by_time(
     json: Json = False,
 ) -> None:
     """The first message of each queue that was stored at a time or later."""
-    timestamp_ms = time_of(when, "TIME", "a time")
+    timestamp_ms = time_of("TIME", when)
     with admin_of(namesrv) as admin, known_topic(admin, topic):
         found = {queue: admin.offset_for_time(queue, timestamp_ms) for queue in admin.queues(topic)}
     rows = [{**queue_fields(queue), "offset": offset} for queue, offset in found.items()]

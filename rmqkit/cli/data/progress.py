@@ -6,7 +6,6 @@ pulled to, and when the last committed message was stored.
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -15,8 +14,8 @@ from rmqkit.cli import output
 from rmqkit.cli.asking import admin_of, check_brokers, check_group, known_topic, queue_fields
 from rmqkit.cli.complete import groups, topics
 from rmqkit.cli.finding import Json, Namesrv, Topic
-from rmqkit.cli.times import parse_time
-from rmqkit.cli.usage import Failed, UsageError
+from rmqkit.cli.times import TIME_WORDS, time_of
+from rmqkit.cli.usage import Failed
 from rmqkit.errors import BrokerError
 
 if TYPE_CHECKING:
@@ -26,7 +25,6 @@ Group = Annotated[str, typer.Argument(metavar="GROUP", autocompletion=groups)]
 GroupOrAll = Annotated[
     str | None, typer.Argument(metavar="[GROUP]", help="All groups otherwise.", autocompletion=groups, show_default=False)
 ]
-TIME_WORDS = "such as 2026-01-31, 2026-01-31T12:30, 10m (ago), or Unix time in ms"
 
 NO_GROUPS = "no groups; the first consumer with a group makes one, or `rmqkit group create`"
 GROUPS: output.Columns = {
@@ -165,7 +163,7 @@ def reset(
     """
     place = {"earliest": "first", "latest": "last"}.get(to)
     offset = int(to) if to.isdigit() and len(to) < 13 else None
-    timestamp_ms = None if place or offset is not None else time_of(to, "--to", "earliest, latest, an offset, or a time")
+    timestamp_ms = None if place or offset is not None else time_of("--to", to, "earliest, latest, an offset, or a time")
     with admin_of(namesrv) as admin, known_topic(admin, topic):
         check_group(admin, name)
         online = admin.consumer_connections(name)
@@ -176,14 +174,6 @@ def reset(
     if not json:
         for way in dict.fromkeys(row["way"] for row in rows):
             output.note(WAYS[way, members > 0])
-
-
-def time_of(text: str, what: str, expected: str) -> int:
-    """Raises UsageError."""
-    found = parse_time(text, time.time_ns() // 1_000_000)
-    if found is None:
-        raise UsageError(f"{what} {text}: must be {expected} ({TIME_WORDS})")
-    return found
 
 
 def clone(

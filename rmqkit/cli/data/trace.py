@@ -7,7 +7,6 @@ client that wrote the record.
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -16,8 +15,8 @@ from rmqkit.cli import output
 from rmqkit.cli.asking import admin_of, known_topic
 from rmqkit.cli.complete import topics
 from rmqkit.cli.finding import Json, Namesrv
-from rmqkit.cli.times import parse_time
-from rmqkit.cli.usage import Failed, UsageError
+from rmqkit.cli.times import time_of
+from rmqkit.cli.usage import Failed
 from rmqkit.wire.trace import TRACE_TOPIC, ConsumeCode, MessageType, TraceRecord, TraceType, decode
 
 if TYPE_CHECKING:
@@ -37,12 +36,7 @@ def trace(
     json: Json = False,
 ) -> None:
     """Who sent a message and who consumed it, when, and how long it took, as clients traced it."""
-    begin_ms = 0
-    if begin is not None:
-        parsed = parse_time(begin, time.time_ns() // 1_000_000)
-        if parsed is None:
-            raise UsageError(f"--begin {begin}: must be a time, such as 2026-01-31T12:30 or 10m (ago)")
-        begin_ms = parsed
+    begin_ms = 0 if begin is None else time_of("--begin", begin)
     with admin_of(namesrv) as admin, known_topic(admin, trace_topic):
         found = admin.query_messages(trace_topic, msg_id, count_max=TRACES_MAX, begin_ms=begin_ms)
     rows = rows_of(msg_id, found)

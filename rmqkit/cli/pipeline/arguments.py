@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from typing import Annotated
 
@@ -10,7 +9,7 @@ import typer
 
 from rmqkit.cli.asking import admin_of, check_brokers, known_topic
 from rmqkit.cli.finding import find_namesrv
-from rmqkit.cli.times import parse_time
+from rmqkit.cli.times import time_of
 from rmqkit.cli.usage import UsageError
 
 Since = Annotated[
@@ -39,8 +38,6 @@ Options = Annotated[
 ProgressJson = Annotated[
     bool, typer.Option("--json", help="Print JSON: an object a line as Spark goes on, the last one says what was done.")
 ]
-
-TIME_WORDS = "such as 2026-01-31, 2026-01-31T12:30, 10m (ago), or Unix time in ms"
 
 
 def pairs(given: Sequence[str] | None, flag: str) -> dict[str, str]:
@@ -74,16 +71,9 @@ def package_settings(packages: str | None) -> dict[str, str]:
     return formats.conf(packages)
 
 
-def moment(text: str, flag: str) -> int:
-    found = parse_time(text, round(time.time() * 1000))
-    if found is None:
-        raise UsageError(f"{flag} {text}: must be a time, {TIME_WORDS}")
-    return found
-
-
 def bounds(since: str | None, until: str | None) -> tuple[int | None, int | None]:
-    begin = None if since is None else moment(since, "--since")
-    end = None if until is None else moment(until, "--until")
+    begin = None if since is None else time_of("--since", since)
+    end = None if until is None else time_of("--until", until)
     if begin is not None and end is not None and begin >= end:
         raise UsageError(f"--since {since} is not before --until {until}")
     return begin, end

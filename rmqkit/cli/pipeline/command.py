@@ -10,11 +10,12 @@ from typing import Annotated
 
 import typer
 
-from rmqkit.cli import output, pipeline_figures
+from rmqkit.cli import output
 from rmqkit.cli.commands import group
 from rmqkit.cli.complete import topics as complete_topics
 from rmqkit.cli.finding import Json, Namesrv, Topic
-from rmqkit.cli.pipeline_given import (
+from rmqkit.cli.pipeline import figures
+from rmqkit.cli.pipeline.arguments import (
     Conf,
     Master,
     Options,
@@ -23,11 +24,11 @@ from rmqkit.cli.pipeline_given import (
     Until,
     bounds,
     known,
-    moment,
     package_settings,
     pairs,
 )
-from rmqkit.cli.pipeline_run import Ending, Shown, builtins, count_text, running, size
+from rmqkit.cli.pipeline.session_run import Ending, Shown, builtins, count_text, running, size
+from rmqkit.cli.times import time_of
 from rmqkit.cli.usage import UsageError
 
 app = group("pipeline")
@@ -73,7 +74,7 @@ def ingest(
     """
     given = pairs(options, "--option")
     if since is not None:
-        given["startingTimestamp"] = str(moment(since, "--since"))
+        given["startingTimestamp"] = str(time_of("--since", since))
     addresses = known(topics, namesrv)
     more = package_settings(packages)
     from rmqkit.spark.pipelines.ingest import ingest as run
@@ -122,7 +123,7 @@ def compact(
     if before is not None:
         from rmqkit.spark.pipelines.lake import hour_name
 
-        before_hour = hour_name(moment(before, "--before"))
+        before_hour = hour_name(time_of("--before", before))
     with running("rmqkit compact", master, conf) as spark:
         from rmqkit.spark.pipelines.compact import compact as run
 
@@ -244,5 +245,5 @@ def copy(
     ending.check(endless=follow)
 
 
-app.command()(pipeline_figures.stats)
-app.command()(pipeline_figures.audit)
+app.command()(figures.stats)
+app.command()(figures.audit)
