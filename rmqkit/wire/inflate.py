@@ -86,11 +86,6 @@ def inflate_body(body: bytes, sys_flag: int, size_max: int = BODY_SIZE_MAX) -> b
     return inflate(body, size_max)
 
 
-def deflate_body(body: bytes, level: int = 5) -> bytes:
-    """zlib, which every client reads; goes with the sysFlag bits COMPRESSED | COMPRESSION_ZLIB."""
-    return zlib.compress(body, level)
-
-
 def _check_size(out: bytes | bytearray, size_max: int) -> None:
     if len(out) > size_max:
         raise RemoteProtocolError(f"inflates to more than {size_max} bytes")

@@ -70,17 +70,6 @@ def decode_unique_id(text: str) -> UniqueId:
     return UniqueId(ip, pid, salt, since_month_ms, counter)
 
 
-def unique_id_time_ms(text: str, *, month_start_ms: int, month_before_start_ms: int, now_ms: int) -> int:
-    """When a unique id was made, judged from now: this month, or the last one if that would be in the future.
-
-    The starts of the months are those of the client's time zone, which the id does not tell. A time equal to now belongs
-    to this month (`MessageClientIDSetter.getNearlyTimeFromID` puts it a month back).
-    """
-    since_month_ms = decode_unique_id(text).since_month_ms
-    made_ms = month_start_ms + since_month_ms
-    return made_ms if made_ms <= now_ms else month_before_start_ms + since_month_ms
-
-
 def ip_bytes(ip: str) -> bytes:
     """4 or 16 raw bytes of an address. Raises ValueError for a name."""
     return pack_host(ip, 0)[:-4]

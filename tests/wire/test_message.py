@@ -5,14 +5,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmqkit.errors import RemoteProtocolError
+from rmqkit.client.message import MessageExt
+from rmqkit.errors import CorruptRecord, RemoteProtocolError
 from rmqkit.wire import inflate
-from rmqkit.wire.batch import BatchMessage, encode_batch
 from rmqkit.wire.codes import MessageSysFlag
 from rmqkit.wire.hosts import pack_host
 from rmqkit.wire.inflate import CompressionMissing, inflate_body
-from rmqkit.wire.message import decode_messages
-from rmqkit.wire.record import encode_blank, encode_record
+from rmqkit.wire.record import encode_record, iter_records
 from tests.wire.apache_bytes import LOG, RECORD_V4
 
 V4 = bytes.fromhex(RECORD_V4)
@@ -42,78 +41,69 @@ def record(**changes: Any) -> bytes:
     return encode_record(**fields | changes)
 
 
+def messages(data: bytes, *, check_crc: bool = True) -> list[MessageExt]:
+    return [MessageExt(each, "broker-a") for each in iter_records(data, check_crc=check_crc)]
+
+
 def test_messages_of_a_pull_answer() -> None:
-    first, second = decode_messages(V4 + record(properties=b"UNIQ_KEY\x01U1\x02"))
+    first, second = messages(V4 + record(properties=b"UNIQ_KEY\x01U1\x02"))
     assert first.topic == "TopicTest"
     assert (first.queue_id, first.queue_offset, first.flag, first.reconsume_times) == (3, 42, 7, 2)
     assert (first.body, first.properties) == (b"hello", {"KEYS": "k1 k2", "TAGS": "TagA"})
-    assert (first.tags, first.keys) == ("TagA", ["k1", "k2"])
+    assert (first.tags, first.keys) == ("TagA", "k1 k2")
     assert first.offset_msg_id == first.msg_id == "C0A8010200002A9F0000011F71FB04CB"
-    assert first.born_host == ("127.0.0.1", 50000)
-    assert first.store_host == ("192.168.1.2", 10911)
-    assert (first.born_ms, first.store_ms) == (1700000000001, 1700000000002)
-    assert (second.msg_id, second.tags, second.keys) == ("U1", None, [])
+    assert first.born_host == "127.0.0.1:50000"
+    assert first.store_host == "192.168.1.2:10911"
+    assert (first.born_timestamp_ms, first.store_timestamp_ms) == (1700000000001, 1700000000002)
+    assert (second.msg_id, second.tags, second.keys) == ("U1", None, None)
     assert second.offset_msg_id == "0A0000020000000200000000000003E8"
-    assert "T/1@5 U1" in repr(second)
-    assert [m.body for m in decode_messages(b"".join(map(bytes.fromhex, LOG)))] == [
+    assert "id U1" in repr(second)
+    assert [m.body for m in messages(b"".join(map(bytes.fromhex, LOG)))] == [
         b"body-0",
         b"body-1",
         b"body-2",
         b"one",
         b"two",
     ]
-    assert decode_messages(b"") == []
-
-
-def test_an_inner_batch_becomes_its_messages() -> None:
-    """MessageDecoder.decodeMessage: queue offsets count up, flags and properties are the inner ones."""
-    body = encode_batch([BatchMessage(3, b"a", b"TAGS\x01x\x02"), BatchMessage(4, b"b", b"")])
-    flags = MessageSysFlag.INNER_BATCH | MessageSysFlag.NEED_UNWRAP
-    for sys_flag, stored in ((flags, body), (flags | MessageSysFlag.COMPRESSED, zlib.compress(body))):
-        messages = decode_messages(record(body=stored, sys_flag=sys_flag, properties=b"INNER_NUM\x012\x02"))
-        assert [(m.queue_offset, m.flag, m.body, m.properties) for m in messages] == [
-            (5, 3, b"a", {"TAGS": "x"}),
-            (6, 4, b"b", {}),
-        ]
-    with pytest.raises(RemoteProtocolError):
-        decode_messages(record(body=body[:-1], sys_flag=flags))
+    assert messages(b"") == []
 
 
 @pytest.mark.parametrize("kind", [0, MessageSysFlag.COMPRESSION_ZLIB])
 def test_zlib_bodies_are_inflated(kind: int) -> None:
     """CompressionType.findByValue: 0 is the old way to say zlib."""
     stored = record(body=zlib.compress(b"x" * 5000), sys_flag=MessageSysFlag.COMPRESSED | kind)
-    assert decode_messages(stored)[0].body == b"x" * 5000
+    assert messages(stored)[0].body == b"x" * 5000
 
 
-def test_our_own_compression_and_javas_read_back() -> None:
+def test_what_java_has_compressed_is_inflated() -> None:
     assert inflate_body(ZLIB_HELLO, MessageSysFlag.COMPRESSION_ZLIB) == b"hello"
-    assert inflate_body(inflate.deflate_body(b"x" * 5000), MessageSysFlag.COMPRESSION_ZLIB) == b"x" * 5000
+
+
+@pytest.mark.parametrize("data", [V4[:-1], V4 + b"x", V4[:90] + b"x" + V4[91:]])
+def test_a_damaged_record_is_reported(data: bytes) -> None:
+    with pytest.raises(CorruptRecord):
+        messages(data)
 
 
 @pytest.mark.parametrize(
-    "data",
+    ("body", "kind"),
     [
-        V4[:-1],
-        V4 + b"x",
-        V4[:90] + b"x" + V4[91:],
-        encode_blank(100),
-        record(body=b"not zlib", sys_flag=MessageSysFlag.COMPRESSED),
-        record(body=zlib.compress(b"x" * 100)[:-1], sys_flag=MessageSysFlag.COMPRESSED),
-        record(body=b"x", sys_flag=MessageSysFlag.COMPRESSED | 0x400),
-        record(body=zlib.compress(bytes(1_000_001)), sys_flag=MessageSysFlag.COMPRESSED),
+        (b"not zlib", 0),
+        (zlib.compress(b"x" * 100)[:-1], 0),
+        (b"x", 0x400),
+        (zlib.compress(bytes(1_000_001)), 0),
     ],
 )
-def test_what_cannot_be_read_is_the_remote_error(data: bytes) -> None:
+def test_a_body_that_cannot_be_inflated_is_the_remote_error(body: bytes, kind: int) -> None:
     with pytest.raises(RemoteProtocolError):
-        decode_messages(data, body_size_max=1_000_000)
+        inflate_body(body, MessageSysFlag.COMPRESSED | kind, 1_000_000)
 
 
 def test_limit_is_the_last_size_that_passes() -> None:
-    stored = record(body=zlib.compress(bytes(1000)), sys_flag=MessageSysFlag.COMPRESSED)
-    assert len(decode_messages(stored, body_size_max=1000)[0].body) == 1000
+    stored = zlib.compress(bytes(1000))
+    assert len(inflate_body(stored, MessageSysFlag.COMPRESSED, 1000)) == 1000
     with pytest.raises(RemoteProtocolError, match="more than 999 bytes"):
-        decode_messages(stored, body_size_max=999)
+        inflate_body(stored, MessageSysFlag.COMPRESSED, 999)
 
 
 @pytest.mark.parametrize("kind", [MessageSysFlag.COMPRESSION_LZ4, MessageSysFlag.COMPRESSION_ZSTD])
@@ -144,9 +134,10 @@ def test_lz4_and_zstd_bodies_are_inflated_within_the_limit(package: str, kind: i
 
 
 @given(st.binary(max_size=100), st.integers(0, 130))
-def test_random_bytes_give_messages_or_the_remote_error(noise: bytes, start: int) -> None:
+def test_random_bytes_give_messages_or_an_error_that_is_meant(noise: bytes, start: int) -> None:
     for data in (noise, V4[:start] + noise + V4[start + len(noise) :], record(body=noise, sys_flag=0xC1)):
         try:
-            decode_messages(data, check_crc=False)
-        except (RemoteProtocolError, CompressionMissing):
+            for message in messages(data, check_crc=False):
+                assert isinstance(message.body, bytes)
+        except (CorruptRecord, RemoteProtocolError, CompressionMissing):
             pass

@@ -10,7 +10,7 @@ from rmqkit.wire.hosts import pack_host, unpack_host
 OFFSET_V4 = "C0A8010200002A9F0000011F71FB04CB"
 OFFSET_V6 = "0000000000000000000000000000000100002A9F0000011F71FB04CB"
 UNIQUE_V6 = "FD000000000000000000000000000002394030946E096A2111540000"
-NOVEMBER_MS, OCTOBER_MS = 1793491200000, 1790812800000
+NOVEMBER_MS = 1793491200000
 MADE_MS = 1795271752020
 
 
@@ -31,13 +31,6 @@ def test_unique_id_is_that_of_message_client_id_setter_create_uniq_id() -> None:
 def test_prefix_and_tail_make_the_unique_id() -> None:
     ip = msgid.ip_bytes("10.0.0.1")
     assert msgid.unique_id_prefix(ip, 7, 8) + msgid.unique_id_tail(2**40 + 5, 9) == msgid.unique_id(ip, 7, 8, 5, 9)
-
-
-def test_time_of_a_unique_id_is_in_this_month_or_the_last() -> None:
-    months = {"month_start_ms": NOVEMBER_MS, "month_before_start_ms": OCTOBER_MS}
-    assert msgid.unique_id_time_ms(UNIQUE_V6, **months, now_ms=MADE_MS + 5) == MADE_MS
-    assert msgid.unique_id_time_ms(UNIQUE_V6, **months, now_ms=MADE_MS) == MADE_MS
-    assert msgid.unique_id_time_ms(UNIQUE_V6, **months, now_ms=MADE_MS - 1) == MADE_MS - (NOVEMBER_MS - OCTOBER_MS)
 
 
 @pytest.mark.parametrize("bad", ["", "C0A8", OFFSET_V4[:-1] + "G", OFFSET_V4 + "00", " " * 32, "é" * 32, "+1" * 16])
