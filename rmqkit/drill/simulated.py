@@ -27,6 +27,7 @@ from rmqkit.drill.history import History, Row
 from rmqkit.drill.plan import Plan
 from rmqkit.drill.promises import PROMISES
 from rmqkit.drill.promises.contract import Judgement
+from rmqkit.drill.report.verdict_words import notes, plain
 from rmqkit.drill.sim import acting_plans as acting
 from rmqkit.drill.sim import plans
 from rmqkit.drill.sim.acting import ActingDriver
@@ -150,9 +151,9 @@ def _story(run: Run) -> str:
     """The time line, and what is broken with the story of its message."""
     assert run.outcome is not None
     history = run.driver.history
-    lines = [f"    {row.invoke_ms:6} ms  {row.key} {row.value}".rstrip() for row in history.events]
+    lines = [f"    {row.invoke_ms:6} ms  {plain(row.key)} {row.value}".rstrip() for row in history.events]
     for checked in run.outcome.verdict.broken:
-        lines.append(f"  {checked.name}: {checked.text}: {dict(checked.finding.counts)}")
+        lines += [f"  {checked.name}: {checked.text}", f"    {notes(checked)}"]
         for broken in checked.finding.broken[:TOLD_FACTS]:
             lines.append(f"    {broken.key or '-'}: {broken.what}")
             lines += [f"      {_row(row)}" for row in _of_message(history, broken.key)]
@@ -200,8 +201,8 @@ def find(defect: str, seeds: Iterable[int], mode: str = "", family: str = "") ->
     return count, None
 
 
-def tell(done: Simulated, out: Tell, *, verbose: bool = False, defect: str = "") -> None:
-    """A seed that is not as it should be, or every one."""
+def tell(done: Simulated, out: Tell, *, verbose: bool = False, defect: str = "", mode: str = "") -> None:
+    """Print a seed that is not valid, or every seed. `defect` and `mode` are those that were asked for."""
     if done.judgement is Judgement.VALID and not verbose:
         return
     what = ", ".join(done.broken) or done.why
@@ -211,23 +212,23 @@ def tell(done: Simulated, out: Tell, *, verbose: bool = False, defect: str = "")
         out(done.story)
     if done.judgement is not Judgement.VALID:
         family = "" if done.family == REPLICAS else f" --family {done.family}"
-        breaks = f" --break {defect}" if defect else ""
-        out(f"  again: rmqkit drill simulate{family} --from {done.seed} --seeds 1{breaks}")
+        asked = (f" --mode {mode}" if mode else "") + (f" --break {defect}" if defect else "")
+        out(f"  repeat: rmqkit drill simulate{family} --from {done.seed} --seeds 1{asked}")
 
 
 def summary(ends: Sequence[Simulated]) -> str:
-    """One line over all."""
+    """The drills in one line."""
     counts = Counter(str(each.judgement) for each in ends)
     cpu_ms = sorted(each.cpu_ms for each in ends) or [0]
     words = ", ".join(f"{count} {name}" for name, count in sorted(counts.items()))
     return (
-        f"{len(ends)} seeds: {words}; {sum(each.sends for each in ends)} sends, "
-        f"{sum(each.virtual_ms for each in ends) / 3_600_000:.1f} virtual hours; CPU a seed: "
-        f"{sum(cpu_ms) / len(cpu_ms):.0f} ms, longest {cpu_ms[-1]} ms"
+        f"{len(ends)} {'seed' if len(ends) == 1 else 'seeds'}: {words}; {sum(each.sends for each in ends):,} sends, "
+        f"{sum(each.virtual_ms for each in ends) / 3_600_000:.1f} virtual hours; "
+        f"CPU per seed: mean {sum(cpu_ms) / len(cpu_ms):.0f} ms, longest {cpu_ms[-1]} ms"
     )
 
 
 def exit_code(ends: Iterable[Simulated]) -> int:
-    """Broken before inconclusive before kept."""
+    """1 if a seed is broken, else 4 if one is inconclusive, else 0."""
     codes = {EXIT_CODES[each.judgement] for each in ends}
     return 1 if 1 in codes else max(codes, default=0)

@@ -84,7 +84,10 @@ def _stages(history: History, rows: Sequence[Row]) -> None:
         names.ROUTE_CHANGED, begin_ms, changed, lambda row: f"now names {row.key or 'no broker'} as master{_read_only(row)}"
     )
     found(names.ACTS, begin_ms, (row for row in others if row.key == "acting"), _who)
-    locks = (row for row in rows if row.kind == "lock" and row.outcome == OK and row.extra.get("node") != node)
+    # While a slave is broken, its master grants the locks as ever: nobody has taken them over.
+    hits_master = hit.extra.get("role", "master") == "master"
+    asked = (row for row in rows if row.kind == "lock" and row.outcome == OK and hits_master)
+    locks = (row for row in asked if row.extra.get("node") != node)
     found(names.LOCK_GRANTED, begin_ms, locks, lambda row: f"queue {row.queue}, by {row.extra.get('node', '')}")
     dues = (row for row in rows if row.kind == "due" and row.extra.get("escaped_by"))
     found(

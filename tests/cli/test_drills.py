@@ -120,7 +120,7 @@ def test_what_makes_no_sense_is_one_line(kept, words, code, error):
 
 
 def test_simulated_drills_are_told_and_found(kept):
-    assert "1 seeds: 1 valid" in kept.run("drill", "simulate", "--from", "2", "--seeds", "1").stdout
+    assert "1 seed: 1 valid" in kept.run("drill", "simulate", "--from", "2", "--seeds", "1").stdout
     found = kept.json("drill", "simulate", "--break", "skip-delivery", "--seeds", "1")
     assert "everything-delivered" in found["found"]["broken"]
     missed = kept.run("drill", "simulate", "--break", "no-comeback", "--from", "2", "--seeds", "1", code=1).stdout

@@ -6,6 +6,7 @@ from rmqkit.cli.drills import drill_output
 from rmqkit.drill import history as names
 from rmqkit.drill.engine import Outcome
 from rmqkit.drill.promises import PROMISES
+from rmqkit.drill.promises.locks import gap_ms
 from rmqkit.drill.real.runner import Done
 from rmqkit.drill.report import verdict_words
 from rmqkit.drill.report.comparison import compare, median_of, number
@@ -46,6 +47,17 @@ def test_stages_are_found_in_the_rows():
         (RETURN, "first send acknowledged"): 505,
         (RETURN, "everything as before"): 900,
     }
+
+
+def test_a_lock_of_the_master_is_no_takeover_while_its_slave_is_broken():
+    hand = Hand().fault(node=SLAVE).lock("locker-0", 1_200)
+    derive(hand.history)
+    assert hand.history.event_ms(names.LOCK_GRANTED) is None
+    assert gap_ms(hand.history) is None
+    hand = Hand().fault().lock("locker-0", 1_200, node=SLAVE)
+    derive(hand.history)
+    assert hand.history.event_ms(names.LOCK_GRANTED) == 1_202
+    assert gap_ms(hand.history) == 202
 
 
 def test_known_in_the_group_says_who_is_left():

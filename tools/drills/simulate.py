@@ -1,5 +1,7 @@
 """Simulated drills of every family (`make simulate`); `rmqkit drill simulate` does those of one.
 
+The last line is the verdict of all seeds. Exit codes: 0 valid, 1 a promise is broken, 4 inconclusive.
+
 python -m tools.drills.simulate --seeds 2000                      # of each family; of 3 x 3 one in twenty
 python -m tools.drills.simulate --family acting --from 4711 --seeds 1
 python -m tools.drills.simulate --break all                       # plant each defect until its promise finds it
@@ -12,7 +14,9 @@ import sys
 from collections.abc import Sequence
 
 from rmqkit.drill.defects import table
-from rmqkit.drill.simulated import FAMILIES, WORKERS, exit_code, find, many, summary, tell
+from rmqkit.drill.promises.contract import Judgement
+from rmqkit.drill.simulated import FAMILIES, WORKERS, Simulated, exit_code, find, many, summary, tell
+from rmqkit.drill.verdict import EXIT_CODES
 
 #: seeds in which a planted defect must be found
 FIND_WITHIN = 200
@@ -39,10 +43,21 @@ def main(argv: Sequence[str] | None = None) -> int:
         those = []
         for done in many(range(given.first, given.first + count), given.mode, workers=given.workers, family=family):
             those.append(done)
-            tell(done, lambda line: print(line, flush=True), verbose=given.verbose)
+            tell(done, lambda line: print(line, flush=True), verbose=given.verbose, mode=given.mode)
         print(f"{family}: {summary(those)}", flush=True)
         ends += those
+    print("\n".join(verdict(ends)), flush=True)
     return exit_code(ends)
+
+
+def verdict(ends: Sequence[Simulated]) -> list[str]:
+    """The seeds that are not valid, one a line, and the verdict of all as the last line."""
+    bad = [done for done in ends if done.judgement is not Judgement.VALID]
+    lines = [f"  {done.family} seed {done.seed}: {done.judgement} {', '.join(done.broken) or done.why}" for done in bad]
+    code = exit_code(ends)
+    judgement = next(each for each, meant in EXIT_CODES.items() if meant == code)
+    heading = ["not valid:"] if bad else []
+    return [*heading, *lines, f"{len(ends)} seeds, {len(ends) - len(bad)} of them valid: {judgement}, exit {code}"]
 
 
 def _find_all(defect: str, seeds: Sequence[int], mode: str) -> int:

@@ -278,7 +278,7 @@ def simulate(
         if json:
             output.document({"defect": defect, "seeds": count, "found": found._asdict() if found else None})
         elif found is not None:
-            simulated.tell(found, typer.echo, defect=defect)
+            simulated.tell(found, typer.echo, defect=defect, mode=mode)
             typer.echo(f"{defect} was found after {count} seeds")
         else:
             typer.echo(f"{defect} was not found in {count} seeds")
@@ -287,7 +287,7 @@ def simulate(
     for done in simulated.many(numbers, mode, family=family or simulated.REPLICAS):
         ends.append(done)
         if not json:
-            simulated.tell(done, typer.echo, verbose=verbose)
+            simulated.tell(done, typer.echo, verbose=verbose, mode=mode)
     if json:
         bad = [done._asdict() for done in ends if done.judgement != "valid"]
         output.document({"seeds": len(ends), "summary": simulated.summary(ends), "not_valid": bad})

@@ -18,6 +18,7 @@ from typing import NamedTuple
 from rmqkit.drill.history import FAIL, FAULT_BEGINS, OK, History, Row
 from rmqkit.drill.plan import Plan
 from rmqkit.drill.promises.contract import Broken, Finding, judged
+from rmqkit.drill.promises.facts import MASTER
 
 
 class Lease(NamedTuple):
@@ -104,9 +105,9 @@ def _overlaps(found: list[Lease]) -> tuple[list[Broken], int]:
 
 
 def gap_ms(history: History) -> int | None:
-    """From the fault to the first lock that another node granted; None without one."""
+    """From a fault of the master to the first lock that another broker granted; None without one."""
     fault = next((row for row in history.events if row.key == FAULT_BEGINS), None)
-    if fault is None:
+    if fault is None or fault.extra.get("role", MASTER) != MASTER:
         return None
     first = first_elsewhere(history.by_kind["lock"], str(fault.extra.get("node", "")), fault.invoke_ms)
     return None if first is None else first.complete_ms - fault.invoke_ms

@@ -108,7 +108,34 @@ def test_what_many_seeds_came_to(capsys):
     assert simulate.main(["--family", "replicas", "--seeds", "1", "--from", "2", "--verbose"]) == 0
     told = capsys.readouterr().out
     assert "seed 2: valid" in told
-    assert "1 seeds: 1 valid" in told
+    assert "1 seed: 1 valid" in told
+    assert told.splitlines()[-1] == "1 seeds, 1 of them valid: valid, exit 0"
+
+
+def test_the_last_line_of_many_seeds_is_the_verdict_of_all():
+    def end(seed, judgement, **more):
+        found = dict.fromkeys(simulated.Simulated._fields, "") | {"seed": seed, "family": "acting", "judgement": judgement}
+        return simulated.Simulated(**{**found, **more})
+
+    valid, broken = end(1, Judgement.VALID), end(2, Judgement.BROKEN, broken=("one-master",))
+    unclear = end(3, Judgement.INCONCLUSIVE, why="no steady state")
+    assert simulate.verdict([valid]) == ["1 seeds, 1 of them valid: valid, exit 0"]
+    assert simulate.verdict([valid, unclear])[-1] == "2 seeds, 1 of them valid: inconclusive, exit 4"
+    assert simulate.verdict([valid, broken, unclear]) == [
+        "not valid:",
+        "  acting seed 2: broken one-master",
+        "  acting seed 3: inconclusive no steady state",
+        "3 seeds, 1 of them valid: broken, exit 1",
+    ]
+
+
+def test_a_seed_that_is_not_valid_names_the_command_that_repeats_it():
+    done = simulated.simulate(2)._replace(judgement=Judgement.BROKEN, family="acting")
+    told = []
+    simulated.tell(done, told.append, mode="async+pool", defect="no-comeback")
+    assert told[-1].strip() == (
+        "repeat: rmqkit drill simulate --family acting --from 2 --seeds 1 --mode async+pool --break no-comeback"
+    )
 
 
 def test_a_defect_that_no_seed_meets_is_not_found():
