@@ -1,4 +1,4 @@
-"""The driver of simulated drills of clusters whose slaves act for their masters: `sim_driver.py`, and roles.
+"""The driver of simulated drills of clusters whose slaves act for their masters: `driver.py`, and roles.
 
 All looks at roles are made where a broker changes them, and every `LOOK_MS`, so that no state is too short to be seen.
 """
