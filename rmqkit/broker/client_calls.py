@@ -8,10 +8,11 @@ Source: `broker/.../client/net/Broker2Client.java` (`callClient`), `AdminBrokerP
 """
 
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from rmqkit.broker.tables.clients import Member
-from rmqkit.runtime.calls import LATER, Call, CallFailed, Outcome, Refused, Response, Then
+from rmqkit.runtime.calls import Answer, Call, CallFailed, Outcome, Refused, Response, Then
 from rmqkit.runtime.connection import Connection
 from rmqkit.wire.codes import ResponseCode, Version
 from rmqkit.wire.schema import Ext
@@ -74,18 +75,17 @@ class ClientCalls:
             return call.error(ResponseCode.SYSTEM_ERROR, remark)
         self.check_room(size=len(body))
 
-        def answered(outcome: Outcome) -> None:
+        def answered(answer: Answer, outcome: Outcome) -> None:
             if isinstance(outcome, CallFailed):
                 late = outcome.kind == "timeout"
                 code = ResponseCode.CONSUME_MSG_TIMEOUT if late else ResponseCode.SYSTEM_ERROR
                 what = f"consumer {who} Timeout" if late else f"invoke consumer {who} Exception"
-                call.finish(call.error(code, f"{what}: {outcome.text}"))
+                answer(call.error(code, f"{what}: {outcome.text}"))
             else:
                 ext = {name: str(value) for name, value in outcome.ext.items()}
-                call.finish(Response(outcome.code, ext, outcome.body, outcome.remark or None))
+                answer(Response(outcome.code, ext, outcome.body, outcome.remark or None))
 
-        self.call(member.conn, call.code, call.args, body, answered)
-        return LATER
+        return call.later(lambda answer: self.call(member.conn, call.code, call.args, body, partial(answered, answer)))
 
 
 def is_older(member: Member, version: Version) -> bool:

@@ -12,12 +12,13 @@ Anything else, transaction checks (39) among them, is answered with code 3 by re
 Source: `client/.../impl/ClientRemotingProcessor.java`.
 """
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from rmqkit.client.flow import start
 from rmqkit.client.message import MessageExt
 from rmqkit.errors import CorruptRecord
-from rmqkit.runtime.calls import LATER, Call, Handlers, Refused, Response
+from rmqkit.runtime.calls import Answer, Call, Handlers, Refused, Response
 from rmqkit.runtime.connection import Address
 from rmqkit.wire import properties as props
 from rmqkit.wire.bodies import ConsumeMessageDirectlyResult, ConsumerStatus, ResetOffsetBody
@@ -87,17 +88,17 @@ def consume_directly(client: "Client", call: Call[ConsumeMessageDirectlyRequest]
         raise Refused(ResponseCode.SYSTEM_ERROR, "the message cannot be read") from None
     began_ms = client.clock.mono_ms
 
-    def answer(ok: bool, error: str) -> None:
+    def ended(answer: Answer, ok: bool, error: str) -> None:
         result = ConsumeMessageDirectlyResult(
             consume_result="CR_SUCCESS" if ok else "CR_THROW_EXCEPTION" if error else "CR_LATER",
             order=bool(getattr(getattr(consumer, "settings", None), "orderly", False)),
             remark=error or None,
             spent_time_mills=client.clock.mono_ms - began_ms,
         )
-        call.finish(call.ok(body=result.encode()))
+        answer(call.ok(body=result.encode()))
 
-    deliver(MessageExt(record, call.args.broker_name or ""), answer)
-    return LATER
+    message = MessageExt(record, call.args.broker_name or "")
+    return call.later(lambda answer: deliver(message, partial(ended, answer)))
 
 
 @PEER_CALLS.handles(RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, ReplyMessageRequest)

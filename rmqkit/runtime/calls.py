@@ -1,7 +1,9 @@
 """Requests and answers as values: what a handler gets, what it returns, and the table that leads from code to handler.
 
-A handler is a function `(node, call) -> Response | LATER`. It returns a `Response`, or parks the call somewhere and
-returns `LATER`; a parked call ends exactly once, by `call.finish`. Finishing after the connection is gone does nothing.
+A handler is a function `(node, call) -> Response | LATER`. It returns a `Response`, or parks the call
+somewhere and returns `LATER`; it never does both. A parked call ends exactly once, by `call.finish`;
+finishing after the connection is gone does nothing. `call.later` is for a handler whose answer comes by
+a callback that may be called at once.
 
     rows = Handlers()
 
@@ -31,12 +33,17 @@ E = TypeVar("E", bound=Ext)
 
 
 class Response(NamedTuple):
-    """An answer. `body` is one buffer, or several that are sent one after the other."""
+    """An answer. `body` is one buffer, or several that are sent one after the other.
+
+    `head` is the frame up to the body where the handler has built it (the hot path of pulls); `ext` and
+    `remark` are in it then, and `body` is a sequence.
+    """
 
     code: int
     ext: Ext | Mapping[str, str] | None = None
     body: Buffer | Sequence[Buffer] = b""
     remark: str | None = None
+    head: Buffer | None = None
 
 
 #: What a peer on another machine is told that wants to change settings.
@@ -54,6 +61,9 @@ class Refused(RmqkitError):
     def __init__(self, code: int, remark: str) -> None:
         super().__init__(remark)
         self.code = code
+
+
+Answer = Callable[[Response], None]
 
 
 class Call(Generic[E]):
@@ -120,12 +130,18 @@ class Call(Generic[E]):
         """From here on state changes: an exception is not the peer's fault any more."""
         self.changed = True
 
+    def later(self, begin: Callable[[Answer], object]) -> Response:
+        """Let `begin` answer by the function that it gets, at once or later; what the handler returns then."""
+        at_once: list[Response] = []
+        answer: Answer = at_once.append
+        begin(lambda response: answer(response))
+        if at_once:
+            return at_once[0]
+        answer = self.finish
+        return LATER
+
     def finish(self, response: Response) -> None:
         self._remoting.answer(self, response)
-
-    def finish_with(self, code: int, head: Buffer, buffers: Sequence[Buffer]) -> None:
-        """Answer with a frame whose beginning the caller built (the hot path of pulls); `buffers` are its body."""
-        self._remoting.answer_with(self, code, head, buffers)
 
     def finish_frame(self, code: int, frame: Buffer) -> None:
         """Answer with a whole frame of response `code` that the caller built (the hot path of sends).

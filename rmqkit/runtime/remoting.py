@@ -277,6 +277,8 @@ class Remoting:
             response = Response(ResponseCode.SYSTEM_ERROR, remark=f"{name} failed: {type(error).__name__}: {error}")
         if response is not LATER:
             self.answer(call, response)
+        else:
+            assert not call.finished, f"{code_name(call.code)}: the handler has answered the call that it parks"
 
     def answer(self, call: Call[Any], response: Response) -> None:
         assert not call.finished, f"call {call.opaque} of {call.conn} is answered twice"
@@ -286,26 +288,14 @@ class Remoting:
         if not call.flag & FLAG_ONEWAY and not call.conn.closing:
             self._send(call.conn, call.opaque, call.codec, response)
 
-    def answer_with(self, call: Call[Any], code: int, head: Buffer, buffers: Sequence[Buffer]) -> None:
-        """`answer` with a frame whose beginning the caller built; `buffers` are its body."""
-        assert not call.finished, f"call {call.opaque} of {call.conn} is answered twice"
-        call.finished = True
-        if self._answered is not None:
-            self._answered(call, code, self.clock.mono_ms)
-        conn = call.conn
-        if not call.flag & FLAG_ONEWAY and not conn.closing:
-            self.outbox.send(conn, head, *buffers)
-            if conn.out_size > self.unread_bytes_max:
-                self._drop_unread(conn)
-
     def _send(self, conn: Connection, opaque: int, codec: int, response: Response) -> None:
-        body = response.body
+        code, ext, body, remark, head = response
         if isinstance(body, bytes | bytearray | memoryview):
             buffers: Sequence[Buffer] = (body,) if len(body) else ()
         else:
             buffers = body
-        size = sum(map(len, buffers))
-        head = encode_answer(response.code, opaque, _flat(response.ext), response.remark, size, codec)
+        if head is None:
+            head = encode_answer(code, opaque, _flat(ext), remark, sum(map(len, buffers)), codec)
         self.outbox.send(conn, head, *buffers)
         if conn.out_size > self.unread_bytes_max:
             self._drop_unread(conn)

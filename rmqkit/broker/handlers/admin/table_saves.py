@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from rmqkit.config import NodeConfig
 from rmqkit.errors import RemoteProtocolError
-from rmqkit.runtime.calls import LATER, Call, Handler, Refused, Response
+from rmqkit.runtime.calls import LATER, Answer, Call, Handler, Refused, Response
 from rmqkit.wire.bodies import DataVersion
 from rmqkit.wire.codes import ResponseCode
 
@@ -22,15 +22,14 @@ class Kept(Protocol):
 def answer_when_kept(call: Call[Any], table: Kept, when_kept: Callable[[Callable[[], None]], None], what: str) -> Response:
     """Success when `when_kept` has called back and the file has the change; an error when it could not be written."""
 
-    def kept() -> None:
+    def kept(answer: Answer) -> None:
         error = table.save_error
         if error is None:
-            call.finish(call.ok())
+            answer(call.ok())
         else:
-            call.finish(call.error(ResponseCode.SYSTEM_ERROR, f"done, but {what} could not be written: {error}"))
+            answer(call.error(ResponseCode.SYSTEM_ERROR, f"done, but {what} could not be written: {error}"))
 
-    when_kept(kept)
-    return LATER
+    return call.later(lambda answer: when_kept(lambda: kept(answer)))
 
 
 def check_may_change(broker: "Broker") -> None:

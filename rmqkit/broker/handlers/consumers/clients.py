@@ -9,7 +9,7 @@ from rmqkit.broker.filters.contract import FilterError
 from rmqkit.broker.handlers.messages.pull import check_filters_allowed
 from rmqkit.broker.names import group_fault, retry_topic
 from rmqkit.broker.tables.clients import CLIENTS_MAX, Member
-from rmqkit.runtime.calls import LATER, Call, Handlers, Refused, Response
+from rmqkit.runtime.calls import Call, Handlers, Refused, Response
 from rmqkit.wire.bodies import (
     CheckClientBody,
     Connection,
@@ -71,8 +71,7 @@ def heartbeat(broker: "Broker", call: Call[NoFields]) -> Response:
     # Java's clients look at these two; the version of the header tells them that SQL92 may be asked for.
     answer = call.ok({"IS_SUPPORT_HEART_BEAT_V2": "true", "IS_SUB_CHANGE": "true" if changed else "false"})
     # The consumer asks for the route of its retry topic next.
-    broker.registration.when_told(lambda: call.finish(answer))
-    return LATER
+    return call.later(lambda finish: broker.registration.when_told(lambda: finish(answer)))
 
 
 @rows.handles(RequestCode.UNREGISTER_CLIENT, UnregisterClientRequest)

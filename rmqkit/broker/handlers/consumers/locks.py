@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from rmqkit.broker.locks.contract import NOTHING_MORE, More
 from rmqkit.broker.names import RETRY_TOPIC_SIZE_MAX, group_fault
 from rmqkit.broker.roles import Duty
-from rmqkit.runtime.calls import LATER, Call, Handlers, Refused, Response
+from rmqkit.runtime.calls import Answer, Call, Handlers, Refused, Response
 from rmqkit.wire.bodies import LockBatchAnswer, LockBatchBody
 from rmqkit.wire.codes import RequestCode, ResponseCode
 from rmqkit.wire.fastjson import MessageQueue
@@ -34,23 +34,25 @@ def lock(broker: "Broker", call: Call[NoFields]) -> Response:
     asked = _asked(broker, call)
     call.changing()
 
-    def then(outcome: Sequence[MessageQueue] | str, more: More = NOTHING_MORE) -> None:
-        if isinstance(outcome, str):
-            call.finish(call.error(ResponseCode.SYSTEM_BUSY, outcome))
-        else:
-            answer = LockBatchAnswer(lock_ok_mq_set=list(outcome), rmqkit=dict(more) or None)
-            call.finish(call.ok(body=answer.encode()))
+    def begin(answer: Answer) -> None:
+        def then(outcome: Sequence[MessageQueue] | str, more: More = NOTHING_MORE) -> None:
+            if isinstance(outcome, str):
+                answer(call.error(ResponseCode.SYSTEM_BUSY, outcome))
+            else:
+                locked = LockBatchAnswer(lock_ok_mq_set=list(outcome), rmqkit=dict(more) or None)
+                answer(call.ok(body=locked.encode()))
 
-    broker.locks.lock(
-        asked.consumer_group,
-        asked.client_id,
-        asked.mq_set,
-        only_this_broker=asked.only_this_broker,
-        now_ms=broker.clock.mono_ms,
-        then=then,
-        more=asked.rmqkit or NOTHING_MORE,
-    )
-    return LATER
+        broker.locks.lock(
+            asked.consumer_group,
+            asked.client_id,
+            asked.mq_set,
+            only_this_broker=asked.only_this_broker,
+            now_ms=broker.clock.mono_ms,
+            then=then,
+            more=asked.rmqkit or NOTHING_MORE,
+        )
+
+    return call.later(begin)
 
 
 @rows.handles(RequestCode.UNLOCK_BATCH_MQ, NoFields)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from rmqkit.broker.client_calls import is_older
 from rmqkit.broker.tables.clients import ConsumerGroup, Member
 from rmqkit.errors import RemoteProtocolError
-from rmqkit.runtime.calls import LATER, Call, CallFailed, Handlers, Outcome, Refused, Response
+from rmqkit.runtime.calls import Answer, Call, CallFailed, Handlers, Outcome, Refused, Response
 from rmqkit.wire.bodies import ConsumerStatus, MessageQueue, ResetOffsetBody
 from rmqkit.wire.codes import Language, RequestCode, ResponseCode, Version
 from rmqkit.wire.msgid import decode_offset_id
@@ -71,7 +71,7 @@ def consumer_status(broker: "Broker", call: Call[GetConsumerStatusRequest]) -> R
     found: dict[str, dict[MessageQueue, int]] = {}
     waiting = dict.fromkeys(members)
 
-    def gather(client_id: str, outcome: Outcome) -> None:
+    def gather(answer: Answer, client_id: str, outcome: Outcome) -> None:
         del waiting[client_id]
         if not isinstance(outcome, CallFailed) and outcome.is_ok and outcome.body:
             try:
@@ -79,25 +79,25 @@ def consumer_status(broker: "Broker", call: Call[GetConsumerStatusRequest]) -> R
             except RemoteProtocolError as error:
                 broker.log.warning("consumer-status-unreadable", group=args.group, client=client_id, error=str(error))
         if not waiting:
-            end()
+            answer(gathered())
 
-    def end() -> None:
+    def gathered() -> Response:
         table = {client_id: found[client_id] for client_id in members if client_id in found}
-        call.finish(call.ok(body=ConsumerStatus(consumer_table=table).encode()))
+        return call.ok(body=ConsumerStatus(consumer_table=table).encode())
 
-    asked = GetConsumerStatusRequest(topic=args.topic, group=args.group)
-    for client_id, member in members.items():
-        broker.client_calls.call(
-            member.conn,
-            RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT,
-            asked,
-            b"",
-            partial(gather, client_id),
-            timeout_ms=STATUS_TIMEOUT_MS,
-        )
-    if not members:
-        end()
-    return LATER
+    def begin(answer: Answer) -> None:
+        asked = GetConsumerStatusRequest(topic=args.topic, group=args.group)
+        for client_id, member in members.items():
+            broker.client_calls.call(
+                member.conn,
+                RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT,
+                asked,
+                b"",
+                partial(gather, answer, client_id),
+                timeout_ms=STATUS_TIMEOUT_MS,
+            )
+
+    return call.later(begin) if members else gathered()
 
 
 def reset_by_clients(

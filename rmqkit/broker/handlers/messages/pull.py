@@ -77,8 +77,7 @@ def pull(broker: "Broker", call: Call[PullMessageRequest]) -> Response:
     may_wait = args.sys_flag & PullSysFlag.SUSPEND and is_at_end
     if may_wait and _park(broker, call, wanted):
         return LATER
-    _answer(broker, call, read)
-    return LATER
+    return _answer(broker, call, read)
 
 
 def _checked(broker: "Broker", args: PullMessageRequest) -> SubscriptionGroupConfig:
@@ -218,14 +217,15 @@ def _code(read: Read, args: PullMessageRequest) -> ResponseCode:
     return _CODES[read.status]
 
 
-def _answer(broker: "Broker", call: Call[PullMessageRequest], read: Read) -> None:
+def _answer(broker: "Broker", call: Call[PullMessageRequest], read: Read) -> Response:
     args = call.args
     queue_id, offset = args.queue_id, args.queue_offset
     broker.statistics.got(args.topic, args.consumer_group, queue_id, offset, read.message_count, read.size)
     code, suggested = _code(read, args), 0
     if broker.config.replication.slave_read_enable:
         code, suggested = _suggestion(broker, read, args, code)
-    call.finish_with(code, pull_head(call.codec, call.opaque, code, read, suggested), read.buffers)
+    head = pull_head(call.codec, call.opaque, code, read, suggested)
+    return Response(code, None, read.buffers, None, head)
 
 
 def _suggestion(broker: "Broker", read: Read, args: PullMessageRequest, code: ResponseCode) -> tuple[ResponseCode, int]:
@@ -286,7 +286,7 @@ def _again(broker: "Broker", call: Call[PullMessageRequest], wanted: Wanted) -> 
     except Refused as refused:
         call.finish(call.error(refused.code, str(refused)))
         return
-    _answer(broker, call, _read(broker, call.args, wanted))
+    call.finish(_answer(broker, call, _read(broker, call.args, wanted)))
 
 
 def hold_scan(broker: "Broker", now_ms: int) -> int | None:

@@ -9,11 +9,12 @@ became of the push, and a reply that was pushed is answered when it is as durabl
 Source: `broker/.../processor/ReplyMessageProcessor.java`.
 """
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from rmqkit.broker.handlers.messages.send import check_blocked
 from rmqkit.broker.names import topic_fault
-from rmqkit.runtime.calls import LATER, Call, CallFailed, Handlers, Outcome, Refused, Response
+from rmqkit.runtime.calls import LATER, Answer, Call, CallFailed, Handlers, Outcome, Refused, Response
 from rmqkit.store.contract import Put, PutStatus
 from rmqkit.wire import properties as props
 from rmqkit.wire.codes import MessageSysFlag, PermName, RequestCode, ResponseCode
@@ -63,7 +64,7 @@ def reply(broker: "Broker", call: Call[SendRequest]) -> Response:
         return _ended(broker, call, queue_id, properties, why)
     broker.client_calls.check_room(size=len(call.body))
 
-    def pushed(outcome: Outcome) -> None:
+    def pushed(answer: Answer, outcome: Outcome) -> None:
         ok = not isinstance(outcome, CallFailed) and outcome.is_ok
         if not ok:
             text = outcome.text if isinstance(outcome, CallFailed) else outcome.remark
@@ -71,11 +72,10 @@ def reply(broker: "Broker", call: Call[SendRequest]) -> Response:
         why = "" if ok else f"push reply message to {asker} fail."
         response = _ended(broker, call, queue_id, properties, why)
         if response is not LATER:
-            call.finish(response)
+            answer(response)
 
-    request = _push(broker, call, properties)
-    broker.client_calls.call(conn, RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, request, call.body, pushed)
-    return LATER
+    request, code = _push(broker, call, properties), RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT
+    return call.later(lambda answer: broker.client_calls.call(conn, code, request, call.body, partial(pushed, answer)))
 
 
 def _checked_topic(broker: "Broker", call: Call[SendRequest]) -> "TopicConfig":

@@ -13,12 +13,13 @@ it has to wait for there. One attempt is made, since the consumer waits; when it
 Source: `broker/.../processor/AbstractSendMessageProcessor.java` (`consumerSendMsgBack`).
 """
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from rmqkit.broker.handlers.admin.table_saves import handled_when_saved
 from rmqkit.broker.names import dlq_topic, retry_topic, topic_fault
 from rmqkit.errors import CorruptRecord
-from rmqkit.runtime.calls import LATER, Call, Handlers, Refused, Response
+from rmqkit.runtime.calls import Answer, Call, Handlers, Refused, Response
 from rmqkit.store.contract import Put, PutResult, PutStatus
 from rmqkit.wire import properties as props
 from rmqkit.wire.codes import PermName, RequestCode, ResponseCode, Version
@@ -76,18 +77,18 @@ def send_back(broker: "Broker", call: Call[ConsumerSendMsgBackRequest]) -> Respo
     put = _copy(broker, record, config.topic_name, queue_id, level)
     result: PutResult = broker.schedule.append(put, level) if level > 0 else broker.store.append(put)
 
-    def ended(status: PutStatus) -> None:
+    def ended(answer: Answer, status: PutStatus) -> None:
         if status is PutStatus.PUT_OK:
             broker.statistics.came_back(_first_topic(record), args.group)
-            call.finish(call.ok())
+            answer(call.ok())
         elif status is PutStatus.SERVICE_NOT_AVAILABLE:
-            call.finish(broker.puts.refusal(status))
+            answer(broker.puts.refusal(status))
         else:
-            call.finish(call.error(ResponseCode.SYSTEM_ERROR, status.name))
+            answer(call.error(ResponseCode.SYSTEM_ERROR, status.name))
 
     # As a delayed send: it is counted in its own topic when it is delivered.
-    broker.puts.await_own(SCHEDULE_TOPIC if level > 0 else put.topic, result, ended, copies=True)
-    return LATER
+    counted_in = SCHEDULE_TOPIC if level > 0 else put.topic
+    return call.later(lambda answer: broker.puts.await_own(counted_in, result, partial(ended, answer), copies=True))
 
 
 def _escape(
@@ -105,16 +106,16 @@ def _escape(
     put = _copy(broker, record, dlq_topic(name) if is_dead else retry_topic(name), queue_id, level)
     call.changing()
 
-    def ended(status: PutStatus) -> None:
+    def ended(answer: Answer, status: PutStatus) -> None:
         if status is PutStatus.PUT_OK:
             broker.statistics.came_back(_first_topic(record), name)
-            call.finish(call.ok())
+            answer(call.ok())
         else:
             why = broker.escape.why or status.name
-            call.finish(call.error(ResponseCode.SERVICE_NOT_AVAILABLE, f"service not available now: {why}"))
+            answer(call.error(ResponseCode.SERVICE_NOT_AVAILABLE, f"service not available now: {why}"))
 
-    broker.escape.put(put, f"BACK:{record.phy_offset}", ended, level=level)
-    return LATER
+    origin = f"BACK:{record.phy_offset}"
+    return call.later(lambda answer: broker.escape.put(put, origin, partial(ended, answer), level=level))
 
 
 def _first_topic(record: Record) -> str:
