@@ -23,8 +23,6 @@ demo: $(STAMP)
 # One worker per processor (tests/helpers/workers.py).
 PYTEST := $(BIN)/python -m pytest -q -n logical --maxprocesses 4 --dist loadgroup --no-loadscope-reorder
 
-# Compiled modules are kept whatever the environment says: the tests start hundreds of interpreters.
-test test-long: export PYTHONDONTWRITEBYTECODE =
 test: $(SPARK_STAMP)
 	$(PYTEST)
 

@@ -6,11 +6,17 @@ Several workers share the tests out as `tests/helpers/workers.py` says.
 import gc
 import os
 import signal
+import sys
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.helpers import workers
+
+# Keep compiled modules whatever the environment says: the tests start hundreds of interpreters, each of them twice as long
+# without.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 # Collecting imports 900 modules and makes an object for each test. All of it stays, so a collector finds nothing there.
 gc.disable()
@@ -55,3 +61,11 @@ def heeds_ctrl_c():
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_clusters_of_the_user(tmp_path_factory):
+    """Commands that run inside this process find no cluster which runs on this machine already."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RMQKIT_HOME", str(tmp_path_factory.mktemp("home") / "none"))
+        yield

@@ -13,7 +13,6 @@ from rmqkit.cli.asking import node_named
 from rmqkit.cli.data.bench_runs import Pace, percentiles
 from rmqkit.cli.data.delays import DEFAULT_LEVELS, choose_level, parse_delay
 from rmqkit.cli.usage import UsageError
-from rmqkit.cluster.layout.description import Description
 from tests.api.until import until
 
 _numbers = iter(range(1_000_000))
@@ -243,9 +242,11 @@ def test_what_is_no_longer_used_is_cleaned(up):
     assert list(up.json("topic", "clean", "--expired-queues")) == ["expired_queues"]
 
 
-def test_one_of_several_name_servers_is_not_silently_all_of_them(monkeypatch):
+def test_one_of_several_name_servers_is_not_silently_all_of_them(tmp_path, monkeypatch):
     namesrv = "127.0.0.1:1;127.0.0.1:2"
-    monkeypatch.setattr("rmqkit.cluster.Cluster.description", Description(nameservers=2))
+    (tmp_path / "default").mkdir()
+    (tmp_path / "default" / "cluster.toml").write_text("nameservers = 2\n")
+    monkeypatch.setenv("RMQKIT_HOME", str(tmp_path))
     monkeypatch.setattr("rmqkit.cluster.Cluster.namesrv", namesrv)
     with pytest.raises(UsageError, match=f"`nameserver` means all of {namesrv}"):
         node_named("ns-1", namesrv)
