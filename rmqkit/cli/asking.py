@@ -165,6 +165,9 @@ def node_named(name: str | None, namesrv: str | None) -> str | None:
                     f"{name} is one of several name servers: `{NAMESERVER}` means all of {cluster.namesrv}, "
                     "and with `--namesrv HOST:PORT` the one there"
                 )
+        if name.startswith("ns-"):
+            nameservers = ", ".join(plan.node for plan in plans if not plan.is_broker)
+            raise UsageError(f"cluster {cluster.name} has no {name}; its name servers are {nameservers}")
     return name
 
 

@@ -99,10 +99,19 @@ class RootGroup(Group):
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         name = args[0] if args else ""
         if name not in TABLE:
+            if name in _cluster_commands() and self.get_command(ctx, name) is None:
+                raise UsageError(f"no such command: {name}; did you mean `{ctx.command_path} cluster {name}`?")
             return super().resolve_command(ctx, args)
         command = get_command(getattr(import_module(TABLE[name].module), TABLE[name].app))
         command.name = name
         return name, command, args[1:]
+
+
+def _cluster_commands() -> Mapping[str, Any]:
+    """Those that people look for at the top: up, status, kill, ..."""
+    cluster = TABLE["cluster"]
+    found: Mapping[str, Any] = getattr(get_command(getattr(import_module(cluster.module), cluster.app)), "commands", {})
+    return found
 
 
 @cache

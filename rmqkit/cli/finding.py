@@ -38,7 +38,13 @@ def find_namesrv(given: str | None) -> str:
     from rmqkit.cluster import Cluster, meant_cluster, running_clusters
 
     cluster = Cluster(meant_cluster())
-    if cluster.is_running:
+    if cluster.exists and (there := cluster.running()):
+        nameservers = [plan.node for plan in cluster.description.nodes() if not plan.is_broker]
+        if not there.keys() & nameservers:
+            raise Unreachable(
+                f"{', '.join(nameservers)} of cluster {cluster.name} does not run, and nobody else knows its brokers;"
+                f" `rmqkit cluster start {cluster.name}`"
+            )
         return cluster.namesrv
     if running := running_clusters():
         raise Unreachable(

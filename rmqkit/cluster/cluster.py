@@ -28,6 +28,7 @@ from rmqkit.cluster.layout import home as homes
 from rmqkit.cluster.layout import nodefile, selectors, state
 from rmqkit.cluster.layout.description import Description, NodePlan
 from rmqkit.cluster.layout.names import DEFAULT, check_cluster_name
+from rmqkit.suggestions import suggest
 
 UP_TIMEOUT_S = 60.0
 GRACE_S = 10.0
@@ -71,11 +72,10 @@ class Cluster:
     def description(self) -> Description:
         """Raises NoSuchCluster."""
         if not self.exists:
-            others = ", ".join(homes.cluster_names(self.home))
-            there = f"there are {others}, or " if others else ""
-            raise NoSuchCluster(
-                f"there is no cluster {self.name}; {there}start one with `rmqkit cluster up{self._name_word}`"
-            )
+            others = homes.cluster_names(self.home)
+            hint = suggest(self.name, others, "there are {known}") if others else ""
+            start = f"start one with `rmqkit cluster up{self._name_word}`"
+            raise NoSuchCluster(f"there is no cluster {self.name}{hint}{' Or ' if hint.endswith('?') else '; '}{start}")
         return descriptions.read(self.folder / homes.DESCRIPTION)
 
     @property

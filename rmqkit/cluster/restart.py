@@ -5,6 +5,7 @@ A node that would not start again must not be stopped. `check_start` looks at wh
     settings    `node.toml` and `cluster.toml` as they are now, put together as the start will do it
     plug-ins    a process of `rmqkit.process --check` loads those of all brokers, and ends
     ports       free, or taken by nodes that the restart stops
+    disk        the state of the cluster can be written
 
 Not known before the start: whether the store can be read, and who takes a port in the meantime.
 
@@ -23,12 +24,12 @@ from pathlib import Path
 
 import psutil
 
+from rmqkit.cluster import processes
 from rmqkit.cluster.errors import ClusterError, UsageProblem
 from rmqkit.cluster.launch import node_folder, processes_of, targets
-from rmqkit.cluster.layout import nodefile, ports
+from rmqkit.cluster.layout import nodefile, ports, state
 from rmqkit.cluster.layout.description import METRICS_PORT_KEY, Description, NodePlan
 from rmqkit.cluster.layout.home import NODE_FILE
-from rmqkit.cluster.processes import node_environment
 
 CHECK_TIMEOUT_S = 30.0
 
@@ -42,7 +43,11 @@ def batches(plans: Sequence[NodePlan]) -> list[list[NodePlan]]:
 def check_start(
     folder: Path, description: Description, plans: Sequence[NodePlan], running: Mapping[str, psutil.Process]
 ) -> None:
-    """Raises ClusterError, naming each node that would not start again and why. `running` are those to be stopped."""
+    """Raises ClusterError, naming each node that would not start again and why. `running` are those to be stopped.
+
+    Also raised if the disk is full.
+    """
+    state.save(folder, processes.known(folder))
     lacks = _check_ports(folder, description, plans, {process.pid for process in running.values()})
     lacks |= _check_settings(folder, description, plans)
     if lacks:
@@ -104,7 +109,7 @@ def _check_plugins(files: Mapping[str, str]) -> dict[str, str]:
     try:
         done = subprocess.run(
             words,
-            env=node_environment(),
+            env=processes.node_environment(),
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,

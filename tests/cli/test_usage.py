@@ -48,7 +48,11 @@ def test_a_node_with_wrong_settings_does_not_start(shell, words, says):
         ("cluster up --file absent.toml", "absent.toml"),
         ("cluster up --base-port 99", "between 1024 and 65535"),
         ("cluster kill a b c", "too many words"),
-        ("cluster wait --for lunch", "--for lunch: must be ready or in-sync"),
+        ("cluster wait --for lunch", "--for lunch; must be ready, in-sync, acting, master-back"),
+        ("cluster wait --for in-snyc", "did you mean in-sync?"),
+        ("up", "did you mean `rmqkit cluster up`?"),
+        ("status default", "did you mean `rmqkit cluster status`?"),
+        ("explain TOPIC_NOT_EXIT", "did you mean TOPIC_NOT_EXIST?"),
         ("send", "TOPIC"),
         ("send t", "nothing to send"),
         ("send t x --size 3", "exclude each other"),
@@ -118,6 +122,12 @@ def test_nobody_at_the_address_is_exit_code_3(shell, words):
 def test_help_lists_what_there_is(shell, words):
     text = shell.run(*words.split(), "--help").stdout
     assert text.startswith(f"Usage: rmqkit {words}".rstrip())
+
+
+def test_usage_has_each_argument_in_one_pair_of_brackets(shell):
+    for words, arguments in (("send", "TOPIC [BODY]"), ("cluster status", "[NAME]"), ("broker status", "[BROKER]")):
+        usage = shell.run(*words.split(), "--help").stdout.splitlines()[0]
+        assert usage.replace("{", "").replace("}", "") == f"Usage: rmqkit {words} [OPTIONS] {arguments}"
 
 
 def test_help_names_no_command_of_later_versions(shell):

@@ -26,7 +26,7 @@ FORGET_TRIES = 10
 FORGET_PAUSE_S = 0.02
 
 Topic = Annotated[
-    str, typer.Argument(metavar="[TOPIC]", help="Made when it is not there; its messages stay.", autocompletion=topics)
+    str, typer.Argument(metavar="TOPIC", help="Made when it is not there; its messages stay.", autocompletion=topics)
 ]
 Size = Annotated[int, typer.Option("--size", min=1, max=1_000_000, help="Bytes of a body.")]
 Count = Annotated[int | None, typer.Option("--count", min=1, max=COUNT_MAX, help="End after so many messages.")]

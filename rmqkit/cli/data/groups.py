@@ -185,7 +185,7 @@ def show(name: Group, namesrv: Namesrv = None, json: Json = False) -> None:
 @app.command()
 def running(
     name: Group,
-    client: Annotated[str | None, typer.Argument(metavar="[CLIENT]", help="The member; all otherwise.")] = None,
+    client: Annotated[str | None, typer.Argument(metavar="CLIENT", help="The member; all otherwise.")] = None,
     stack: Annotated[bool, typer.Option("--stack", help="With the stacks of its threads.")] = False,
     namesrv: Namesrv = None,
     json: Json = False,

@@ -157,7 +157,7 @@ def direct(
     msg_id: MsgId,
     name: Annotated[str, typer.Argument(metavar="GROUP", autocompletion=groups)],
     client: Annotated[
-        str | None, typer.Argument(metavar="[CLIENT]", help="The member; the first one that is online otherwise.")
+        str | None, typer.Argument(metavar="CLIENT", help="The member; the first one that is online otherwise.")
     ] = None,
     topic: InTopic = None,
     namesrv: Namesrv = None,

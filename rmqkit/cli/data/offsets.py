@@ -22,7 +22,7 @@ app = group("offset")
 @app.command()
 def show(
     name: Group,
-    topic: Annotated[str | None, typer.Argument(metavar="[TOPIC]", autocompletion=topics)] = None,
+    topic: Annotated[str | None, typer.Argument(metavar="TOPIC", autocompletion=topics)] = None,
     namesrv: Namesrv = None,
     json: Json = False,
 ) -> None:

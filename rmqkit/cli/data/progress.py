@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 Group = Annotated[str, typer.Argument(metavar="GROUP", autocompletion=groups)]
 GroupOrAll = Annotated[
-    str | None, typer.Argument(metavar="[GROUP]", help="All groups otherwise.", autocompletion=groups, show_default=False)
+    str | None, typer.Argument(metavar="GROUP", help="All groups otherwise.", autocompletion=groups, show_default=False)
 ]
 
 NO_GROUPS = "no groups; the first consumer with a group makes one, or `rmqkit group create`"
@@ -180,7 +180,7 @@ def clone(
     source: Annotated[str, typer.Argument(metavar="FROM", help="The group to be like.", autocompletion=groups)],
     target: Annotated[str, typer.Argument(metavar="TO", help="The group to be moved.", autocompletion=groups)],
     topic: Annotated[
-        str | None, typer.Argument(metavar="[TOPIC]", help="All topics of FROM otherwise.", autocompletion=topics)
+        str | None, typer.Argument(metavar="TOPIC", help="All topics of FROM otherwise.", autocompletion=topics)
     ] = None,
     online: Annotated[
         bool, typer.Option("--online", help="Leave out topics that FROM's online members no longer read.")

@@ -39,7 +39,7 @@ Topic = Annotated[
     ),
 ]
 Body = Annotated[
-    str | None, typer.Argument(metavar="[BODY]", help="The message; - sends each line of stdin.", show_default=False)
+    str | None, typer.Argument(metavar="BODY", help="The message; - sends each line of stdin.", show_default=False)
 ]
 File = Annotated[str | None, typer.Option("--file", "-f", help="Send each line of a file.")]
 Keys = Annotated[list[str] | None, typer.Option("--key", help="A key to find the message by; may be repeated.")]

@@ -146,7 +146,7 @@ def stats(topic: Topic, namesrv: Namesrv = None, json: Json = False) -> None:
 @app.command()
 def perm(
     topic: Topic,
-    may: Annotated[str | None, typer.Argument(metavar="[rw|r|w|-]", help="What may be done from now on.")] = None,
+    may: Annotated[str | None, typer.Argument(metavar="rw|r|w|-", help="What may be done from now on.")] = None,
     broker: Broker = None,
     namesrv: Namesrv = None,
     json: Json = False,

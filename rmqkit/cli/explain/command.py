@@ -16,8 +16,8 @@ import typer
 from rmqkit.cli import output
 from rmqkit.cli.complete import nodes
 from rmqkit.cli.explain.codes import requests, responses
-from rmqkit.cli.finding import Json, Namesrv, local_cluster
-from rmqkit.cli.usage import Failed, UsageError
+from rmqkit.cli.finding import Json, Namesrv, find_namesrv, local_cluster
+from rmqkit.cli.usage import Failed, Unreachable, UsageError
 from rmqkit.errors import ClientError
 from rmqkit.suggestions import suggest
 from rmqkit.wire.codes import RequestCode, ResponseCode
@@ -270,7 +270,13 @@ def explain_node(word: str, namesrv: str | None) -> dict[str, Any]:
     from rmqkit.cli.asking import NAMESERVERS, admin_of
     from rmqkit.client.admin.admin import find_broker
 
-    with admin_of(namesrv) as admin:
+    try:
+        addresses = find_namesrv(namesrv)
+    except Unreachable:
+        if hint := _near(word):
+            raise UsageError(f"{word} is no code, and no text that is known here{hint}") from None
+        raise
+    with admin_of(addresses) as admin:
         if word in NAMESERVERS or (local is not None and local["kind"] == "nameserver"):
             return name_server(admin, local["address"] if local else None)
         if local is not None:
@@ -286,9 +292,8 @@ def explain_node(word: str, namesrv: str | None) -> dict[str, Any]:
             if find_broker(word, groups):
                 raise Failed(str(error)) from None
             known = ", ".join(sorted(groups)) or "none"
-            raise UsageError(
-                f"{word} is no code, no text that is known here, and no node{_near(word)}; brokers: {known}"
-            ) from None
+            hint = suggest(word, groups) or _near(word) or f"; brokers: {known}"
+            raise UsageError(f"{word} is no code, no text that is known here, and no node{hint}") from None
         return {**broker(admin, word, address), "instead": instead}
 
 
@@ -301,6 +306,7 @@ def local_node(word: str, namesrv: str | None) -> dict[str, Any] | None:
 
     A group's name means its first node that is up; `instead` says why that is not the master.
     """
+    from rmqkit.cli.asking import NAMESERVERS
     from rmqkit.cluster import ClusterError
     from rmqkit.cluster.health.status import document
 
@@ -309,6 +315,9 @@ def local_node(word: str, namesrv: str | None) -> dict[str, Any] | None:
         rows = document(cluster)["nodes"] if cluster is not None else []
     except ClusterError:
         return None
+    nameservers = [row for row in rows if row["kind"] == "nameserver"]
+    if word in NAMESERVERS and len(nameservers) == 1:
+        word = nameservers[0]["node"]
     group = [row for row in rows if row.get("broker_name") == word]
     instead = ""
     if group:

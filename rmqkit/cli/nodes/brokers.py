@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 Node = Annotated[
     str | None,
-    typer.Argument(metavar="[BROKER]", help="Its name, name:id or address; every broker otherwise.", autocompletion=nodes),
+    typer.Argument(metavar="BROKER", help="Its name, name:id or address; every broker otherwise.", autocompletion=nodes),
 ]
 Broker = Annotated[str, typer.Argument(metavar="BROKER", help="Its name.", autocompletion=nodes)]
 

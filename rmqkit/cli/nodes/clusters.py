@@ -32,14 +32,14 @@ app = group("cluster")
 Name = Annotated[
     str | None,
     typer.Argument(
-        metavar="[NAME]",
+        metavar="NAME",
         help="The cluster: the one that runs here, `default` of several.",
         autocompletion=cluster_names,
         show_default=False,
     ),
 ]
 UpName = Annotated[
-    str | None, typer.Argument(metavar="[NAME]", help="The cluster: default, or that of --file.", show_default=False)
+    str | None, typer.Argument(metavar="NAME", help="The cluster: default, or that of --file.", show_default=False)
 ]
 ClusterOption = Annotated[
     str | None,
@@ -373,7 +373,7 @@ def wait(
     from rmqkit.cluster.health.status import document
 
     if until not in WAITED_FOR:
-        raise UsageError(f"--for {until}: must be {' or '.join(WAITED_FOR)}")
+        raise UsageError(f"--for {until}{suggest(until, WAITED_FOR, 'must be {known}')}")
     name = cluster_name(name, cluster_option)
     with patient(name) as cluster:
         cluster.wait(until, timeout)

@@ -152,7 +152,7 @@ def _ask(address: Address, code: int, ext: Ext | None = None) -> Answer:
         with Caller(address.host, address.port, time.monotonic() + ASK_S) as container:
             return container.call(code, ext)
     except NoAnswer as error:
-        raise Unreachable(f"no container answers at {address}: {error}") from None
+        raise Unreachable(f"no container answers at {address}: {error}; `rmqkit cluster up --container` has one") from None
 
 
 def _address(at: str | None) -> Address:

@@ -74,7 +74,7 @@ def node_and_key(words: list[str], node: str | None) -> tuple[str | None, str | 
 
 @app.command(name="list")
 def list_settings(
-    node: Annotated[str | None, typer.Argument(metavar="[NODE]", help="A broker's name or address, or nameserver.")] = None,
+    node: Annotated[str | None, typer.Argument(metavar="NODE", help="A broker's name or address, or nameserver.")] = None,
     changed: Annotated[bool, typer.Option("--changed", help="Only what differs from Apache's default.")] = False,
     namesrv: Namesrv = None,
     json: Json = False,

@@ -11,7 +11,7 @@ import urllib.request
 import psutil
 import pytest
 
-from rmqkit.cluster import launch, processes
+from rmqkit.cluster import ClusterError, launch, processes
 from rmqkit.cluster.layout import ports
 from tests.cli.conftest import free_base, make_shell, purge
 
@@ -92,7 +92,7 @@ def test_list_env_logs_and_wait(up):
     assert {line["node"] for line in up.lines("cluster", "logs")} == {"ns-0", "broker-a-0", "broker-a-1"}
     assert up.run("cluster", "wait", "--for", "ready").stdout == "cluster default is ready\n"
     assert up.run("cluster", "wait", "--for", "in-sync").stdout == "cluster default is in sync\n"
-    assert "ready or in-sync" in up.error("cluster", "wait", "--for", "lunch", code=2)
+    assert "ready, in-sync" in up.error("cluster", "wait", "--for", "lunch", code=2)
     up.error("cluster", "logs", "broker-b", code=2)
 
 
@@ -151,6 +151,40 @@ def test_a_setting_that_did_not_reach_every_broker_is_reported(own):
         assert (said["nodes"], list(said["failed"])) == (["broker-a"], ["broker-b"])
     finally:
         own.run("cluster", "start")
+
+
+def test_without_a_name_server_commands_say_how_to_start_it(own):
+    own.run("cluster", "stop", "ns")
+    try:
+        for words in ("send t x", "topic list", "config get brokerName"):
+            told = own.error(*words.split(), code=3)
+            assert "ns-0 of cluster default does not run" in told
+            assert told.endswith("`rmqkit cluster start default`")
+        for name in ("ns-0", "nameserver", "ns"):
+            assert "it is down: `rmqkit cluster start`" in own.run("explain", name).stdout
+    finally:
+        own.run("cluster", "start")
+        own.run("cluster", "wait")
+
+
+def test_names_that_are_nearly_right(own):
+    assert "did you mean default? Or start one with `rmqkit cluster up defalt`" in own.error(
+        "cluster", "status", "defalt", code=3
+    )
+    assert "did you mean broker-a?" in own.error("explain", "brokera", code=2)
+    assert "cluster default has no ns-1; its name servers are ns-0" in own.error("config", "list", "ns-1", code=2)
+    assert "rmqkit cluster up --container" in own.error("container", "list", "--at", "127.0.0.1:1", code=3)
+
+
+def test_a_restart_on_a_full_disk_stops_nothing(own, monkeypatch):
+    def full(folder, state):
+        raise ClusterError("cannot write state.json: No space left on device")
+
+    before = own.json("cluster", "status")["nodes"]
+    with monkeypatch.context() as patched:
+        patched.setattr("rmqkit.cluster.layout.state.save", full)
+        assert "No space left" in own.error("cluster", "restart", code=1)
+    assert [node["pid"] for node in own.json("cluster", "status")["nodes"]] == [node["pid"] for node in before]
 
 
 def test_a_paused_node_stays_and_says_nothing(own):
