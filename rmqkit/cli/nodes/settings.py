@@ -7,6 +7,7 @@ as `cluster status` calls it.
 
 from __future__ import annotations
 
+from operator import itemgetter
 from typing import Annotated, Any
 
 import typer
@@ -177,7 +178,9 @@ def diff(
         columns = ["value", "default"]
         rows = [row for name, values in found.items() for row in against_defaults(kind, name, values)]
     first = ["key"] if len(nodes) == 2 or len(found) == 1 else ["node", "key"]
-    output.report(rows, {name: name for name in (*first, *columns, "note")}, as_json=json, none="no difference")
+    # A node's name may have a colon, which begins a format in the name of a column.
+    cells = {name: itemgetter(name) for name in (*first, *columns, "note")}
+    output.report(rows, cells, as_json=json, none="no difference")
 
 
 def kind_of(node: str | None) -> Kind:

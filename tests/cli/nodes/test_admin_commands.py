@@ -273,6 +273,10 @@ def test_settings_by_node_and_their_differences(up):
     assert up.json("config", "diff", "broker-a", "broker-a") == []
     assert "no difference" in up.run("config", "diff", "broker-a", "broker-a").stderr
     assert "brokerRole" in up.run("config", "diff").stdout
+    roles = [
+        line for line in up.run("config", "diff", "broker-a-0", "broker-a-1").stdout.splitlines() if "brokerRole" in line
+    ]
+    assert [line.split() for line in roles] == [["brokerRole", "SYNC_MASTER", "SLAVE"]]
     up.error("config", "diff", "broker-a", "nameserver", code=2)
     up.error("config", "get", "a-b", "c", "d", code=2)
 
