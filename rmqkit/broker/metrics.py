@@ -300,7 +300,7 @@ FAMILIES: tuple[Family, ...] = (
     Family("rmqkit_broker_role", "gauge", "1 for what the broker is in its group and how far it is online, 0 for all else",
            ("role", "online"), lambda broker: runtime_info.samples(broker.roles), switch="stats"),
     Family("rmqkit_role_changes_total", "counter", "Changes of role, and of being online or not", (),
-           _one(lambda broker: broker.roles.change_count), switch="stats"),
+           _one(lambda broker: broker.role.change_count), switch="stats"),
     Family("rmqkit_escape_waiting_messages", "gauge",
            "Messages of an acting master that are due and on no other master yet; those kept in a spool count too", (),
            _one(lambda broker: broker.escape.waiting()), switch="message_store"),

@@ -22,6 +22,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from rmqkit.broker.client_calls import ClientCalls
+from rmqkit.broker.context import BrokerContext
 from rmqkit.broker.escape import Escape, EscapeStrategy
 from rmqkit.broker.filters.compiled import Filters
 from rmqkit.broker.filters.pull_filter import Arrived
@@ -39,6 +40,7 @@ from rmqkit.broker.registration import Registration
 from rmqkit.broker.replication import Replication
 from rmqkit.broker.replication.ha_client import TAG as HA_MASTER
 from rmqkit.broker.roles import CLIENT_CODES, Roles
+from rmqkit.broker.roles.role import RoleState
 from rmqkit.broker.special.delay import Schedule
 from rmqkit.broker.statistics import Statistics
 from rmqkit.broker.tables.clients import Clients
@@ -48,7 +50,7 @@ from rmqkit.broker.tables.offsets import OffsetTable
 from rmqkit.broker.tables.topics import TopicTable
 from rmqkit.config import NodeConfig
 from rmqkit.runtime.calls import Handlers
-from rmqkit.runtime.connection import Address, Connection
+from rmqkit.runtime.connection import Connection
 from rmqkit.runtime.duties import Run
 from rmqkit.runtime.node import BaseNode
 from rmqkit.runtime.ports import Completion, Ports
@@ -122,13 +124,16 @@ class Broker(BaseNode):
         super().__init__(name, ports)
         self.live_settings = LiveSettings(ports.disk, ports.clock, CONFIG_FOLDER)
         config = self.live_settings.load(config, ports.log)
-        self.config = config
         self.log = ports.log
         self.entropy = ports.entropy
-        network = config.network
-        self.address = Address(network.broker_ip1, network.listen_port)
-        self.address_text = str(self.address)
-        self.ha_address_text = str(Address(network.broker_ip2, network.ha_listen_port))
+        self.remoting = self._remoting(config, Handlers(HANDLERS, *parts.handlers))
+        self.remoting.unavailable = "the broker is starting"
+        context = self.context = BrokerContext(ports, self.duties, self.outbox, config, self.remoting)
+        self.address, self.address_text, self.ha_address_text = (
+            context.address,
+            context.address_text,
+            context.ha_address_text,
+        )
         disk, clock = ports.disk, ports.clock
         self.hosts = Hosts(self.address)
         self.topics = TopicTable(disk, clock, config, CONFIG_FOLDER)
@@ -146,10 +151,10 @@ class Broker(BaseNode):
         self.store: StorageEngine = parts.engine(EngineParts(ports, self.duties, config, ports.memory_size, self._bit_map))
         self.arrived = Arrived(self.store)
         self.schedule = Schedule(self, CONFIG_FOLDER)
-        self.roles = Roles(self, CONFIG_FOLDER)
+        #: role and online state; only `roles` changes it
+        self.role = RoleState(config, clock.wall_ms, has_nameservers=bool(self.registration.nameservers))
+        self.roles = Roles(self, self.role, CONFIG_FOLDER)
         self.liveness = self.roles.liveness
-        self.remoting = self._remoting(Handlers(HANDLERS, *parts.handlers))
-        self.remoting.unavailable = "the broker is starting"
         self.metrics: MetricsEndpoint | None = None
         if config.metrics.exporter_type == "PROM":
             # Imported by those alone who want it: its libraries cost start-up time and memory.
@@ -174,19 +179,24 @@ class Broker(BaseNode):
         self.own_properties = b""
         self._unique_ids = UniqueIds(self.hosts.store_host[:-4], pid=0, salt=self.entropy.getrandbits(31))
 
-    def _remoting(self, table: Handlers) -> Remoting:
+    @property
+    def config(self) -> NodeConfig:
+        """The settings as they are now."""
+        return self.context.config
+
+    def _remoting(self, config: NodeConfig, table: Handlers) -> Remoting:
         self._served_isolated = frozenset(table.rows) - CLIENT_CODES
         return Remoting(
             self,
             outbox=self.outbox,
             clock=self.clock,
             duties=self.duties,
-            log=self.log,
+            log=self.ports.log,
             tables={"remoting": table, "vip": table.without(NOT_ON_VIP)},
-            frame_size_max=self.config.limits.frame_size_max,
-            frame_complete_ms=self.config.limits.frame_complete_ms,
-            partial_bytes_max=self.config.limits.partial_bytes_max,
-            unread_bytes_max=self.config.limits.outbox_max,
+            frame_size_max=config.limits.frame_size_max,
+            frame_complete_ms=config.limits.frame_complete_ms,
+            partial_bytes_max=config.limits.partial_bytes_max,
+            unread_bytes_max=config.limits.outbox_max,
             on_closed=self._connection_closed,
         )
 
@@ -365,7 +375,7 @@ class Broker(BaseNode):
     def apply_config(self, config: NodeConfig) -> None:
         """Live settings have changed."""
         permission_before = self.config.topics.broker_permission
-        self.config = config
+        self.context.config = config
         self.store.configure(config)
         self.topics.configure(config)
         self.groups.configure(config)
@@ -403,7 +413,7 @@ class Broker(BaseNode):
 
     def derive_blocked(self) -> None:
         """Why sends are refused, and with which code; while the broker is not online, clients altogether."""
-        refusal = self.roles.refusal
+        refusal = self.role.refusal
         if self.serving and not self.stopping:
             self.remoting.unavailable = refusal
             self.remoting.served = self._served_isolated if refusal else frozenset()

@@ -54,7 +54,7 @@ class EscapeContract:
 
         def prepared(broker: Broker) -> None:
             if broker.name == ACTING:
-                broker.roles.role = Role.ACTING
+                broker.roles.state.role = Role.ACTING
                 broker.escape.strategy = make(broker)
 
         self.world = World(1)

@@ -133,7 +133,7 @@ def test_hook_escape_strategies(install):
     )
     broker = SimBroker("escapeStrategy=box")
     broker.send("T", b"late", properties={"DELAY": "1"})
-    broker.node.roles.role = Role.ACTING
+    broker.node.roles.state.role = Role.ACTING
     broker.advance(5_000)
     (message,) = broker.node.escape.strategy.messages
     assert (message.put.topic, message.put.body, message.origin) == ("T", b"late", "broker-a:SCHEDULE:1:0")

@@ -51,7 +51,7 @@ class Escape:
     @property
     def is_open(self) -> bool:
         """Whether this broker acts for its master and has a way out."""
-        return self._broker.roles.is_acting and self.name != NONE
+        return self._broker.role.is_acting and self.name != NONE
 
     def put(self, put: Put, origin: str, then: Then, *, level: int = 0) -> None:
         """Try once; `then` is called once, perhaps before this returns. `origin` is its place in this group: what comes
@@ -69,7 +69,7 @@ class Escape:
     def waiting(self) -> int:
         """Messages that are due and have not escaped, and those that the strategy keeps."""
         broker = self._broker
-        return (broker.schedule.due_count() if broker.roles.is_acting else 0) + self.strategy.waiting()
+        return (broker.schedule.due_count() if broker.role.is_acting else 0) + self.strategy.waiting()
 
     @property
     def why(self) -> str:

@@ -80,7 +80,7 @@ class Local:
 def refusal(neighbour: "Broker", broker: "Broker", topic: str) -> str:
     """Why `neighbour` cannot take a message of that topic from `broker`; "" when it can."""
     name = neighbour.name
-    if neighbour.config.identity.broker_name == broker.config.identity.broker_name or not neighbour.roles.is_master:
+    if neighbour.config.identity.broker_name == broker.config.identity.broker_name or not neighbour.roles.state.is_master:
         return f"{name} in this process is no master of another group"
     if not neighbour.serving or neighbour.stopping:
         return f"{name} in this process does not serve"

@@ -124,7 +124,7 @@ class Metadata:
         self._running = True
         self._broker.offsets.untold = {}
         self._broker.replication.follow.on_following = self.again
-        self._broker.roles.on_change.append(self._look)
+        self._broker.role.on_change.append(self._look)
         self._look()
 
     def _look(self) -> None:
@@ -199,7 +199,7 @@ class Metadata:
             self._summoned_ms = -1
         source = self.source
         if source is None:
-            if self._broker.roles.is_acting:
+            if self._broker.role.is_acting:
                 self.failure = ""  # what it has is what there is
             return now_ms + RETRY_MS
         if source != self._master:

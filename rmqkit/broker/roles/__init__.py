@@ -21,7 +21,7 @@ Without `enableSlaveActingMaster`, or without a name server, a broker is online 
 Source: `broker/.../BrokerController.java`, RIP-32.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from rmqkit.broker.roles import runtime_info
@@ -32,35 +32,22 @@ from rmqkit.broker.roles.members import Members
 from rmqkit.broker.roles.nameservers import Nameservers
 from rmqkit.broker.roles.pre_online import PreOnline
 from rmqkit.broker.roles.reverse_sync import GiveWay
-from rmqkit.broker.roles.role import CLIENT_CODES, MASTER_ID, Duty, Online, Role, does
-from rmqkit.config import BrokerRole
+from rmqkit.broker.roles.role import CLIENT_CODES, MASTER_ID, Duty, Online, Role, RoleState
 from rmqkit.runtime.connection import Address
 
 if TYPE_CHECKING:
     from rmqkit.broker.node import Broker
 
-__all__ = ["CLIENT_CODES", "Duty", "Online", "Role", "Roles"]
-
-WHY_STARTED = "it has started, and does not know who else of its group is alive"
+__all__ = ["CLIENT_CODES", "Duty", "Online", "Role", "RoleState", "Roles"]
 
 
 class Roles:
-    def __init__(self, broker: "Broker", folder: str) -> None:
+    def __init__(self, broker: "Broker", state: RoleState, folder: str) -> None:
         config = broker.config
         self.broker = broker
+        self.state = state
+        self.is_enabled = state.is_enabled
         self.broker_id = config.identity.broker_id
-        #: whether roles can change at all
-        self.is_enabled = config.acting.enable and bool(broker.registration.nameservers)
-        self.role = Role.SLAVE if config.identity.broker_role is BrokerRole.SLAVE else Role.MASTER
-        starts_isolated = self.is_enabled and config.replication.total_replicas > 1 and not config.acting.skip_pre_online
-        self.online = Online.ISOLATED if starts_isolated else Online.ONLINE
-        #: wall time of the last change, and why it is so, for people
-        self.since_ms = broker.clock.wall_ms
-        self.why = WHY_STARTED if starts_isolated else "as configured"
-        #: changes of role or online in this life
-        self.change_count = 0
-        #: called after each change of role, online or head
-        self.on_change: list[Callable[[], None]] = []
         self.is_running = False
         #: members that answered themselves while no name server lists anybody
         self.known_before: dict[int, Address] = {}
@@ -71,7 +58,7 @@ class Roles:
         self.nameservers = Nameservers(self)
         self.pre_online = PreOnline(broker)
         #: an acting master whose master comes back delivers no more
-        self.give_way = GiveWay(broker, self._apply)
+        self.give_way = GiveWay(broker, self._give_way_changed)
         self.remembered = Remembered(broker, folder)
         self._members = Members(broker, self._members_changed, self.isolate)
         self._known: tuple[Mapping[int, Address], tuple[int, Address] | None] = ({}, None)
@@ -81,18 +68,16 @@ class Roles:
     # --- asked by others ----------------------------------------------------------------------------------------------
 
     @property
-    def is_master(self) -> bool:
-        """Whether it may append to its log on its own account."""
-        return self.does(Duty.PUT)
+    def role(self) -> Role:
+        return self.state.role
+
+    @property
+    def online(self) -> Online:
+        return self.state.online
 
     @property
     def is_acting(self) -> bool:
-        return self.role is Role.ACTING
-
-    def does(self, duty: Duty) -> bool:
-        if duty is Duty.DELIVER_DELAYED and self.give_way.is_on:
-            return False
-        return does(duty, self.role, self.online)
+        return self.state.is_acting
 
     @property
     def members(self) -> Mapping[int, Address]:
@@ -135,11 +120,6 @@ class Roles:
     def stage(self) -> str:
         """What is done on the way to being online."""
         return "asking who else is alive" if self.online is Online.ISOLATED else self.pre_online.stage
-
-    @property
-    def refusal(self) -> str:
-        """Why clients are refused, "" while they are not."""
-        return "" if self.online is Online.ONLINE else f"the broker is {self.online}: {self.why}"
 
     def knows_heartbeats(self, nameserver: Address) -> bool:
         return not (self._members.views[nameserver].is_old and self.broker.config.acting.old_nameservers)
@@ -190,7 +170,7 @@ class Roles:
         if not self.is_running or not self.is_enabled:
             return
         self.pre_online.stop()
-        self._change(Role.SLAVE if self.role is Role.ACTING else self.role, Online.ISOLATED, why)
+        self._change(Role.SLAVE if self.role is Role.ACTING else self.state.role, Online.ISOLATED, why)
         self._seek()
 
     def set_acting(self, acts: bool, why: str) -> None:
@@ -222,7 +202,7 @@ class Roles:
         elif self.broker.config.acting.skip_pre_online:
             self._is_online("skipPreOnline")
         else:
-            self._change(self.role, Online.PRE_ONLINE, self.why)
+            self._change(self.state.role, Online.PRE_ONLINE, self.state.why)
             round_started = self._round
 
             def ended(how: str) -> None:
@@ -233,7 +213,7 @@ class Roles:
 
     def _is_online(self, how: str) -> None:
         self.known_before = {}
-        self._change(self.role, Online.ONLINE, how)
+        self._change(self.state.role, Online.ONLINE, how)
 
     def _members_changed(self) -> None:
         """Members, or what is known of this broker's own place among them."""
@@ -248,15 +228,16 @@ class Roles:
                 self.broker.registration.hurry()
         self.acting.look()
         if self.head != head_before:
-            self._tell()
+            self.state.changed()
 
     def _change(self, role: Role, online: Online, why: str) -> None:
-        before = (self.role, self.online)
-        self.role, self.online, self.why = role, online, why
+        state = self.state
+        before = (state.role, state.online)
+        state.role, state.online, state.why = role, online, why
         if (role, online) == before:
             return
-        self.change_count += 1
-        self.since_ms = self.broker.clock.wall_ms
+        state.change_count += 1
+        state.since_ms = self.broker.clock.wall_ms
         self.broker.log.info("role", role=role, online=online, why=why, members=list(self.members))
         self._apply()
         if online is Online.ONLINE and self.is_enabled:
@@ -269,20 +250,20 @@ class Roles:
         broker = self.broker
         broker.derive_blocked()
         schedule = broker.schedule
-        if self.does(Duty.DELIVER_DELAYED) != schedule.is_on:
+        if self.state.does(Duty.DELIVER_DELAYED) != schedule.is_on:
             if schedule.is_on:
                 schedule.stop()
                 schedule.offsets.save()
             else:
                 schedule.start()
-        if self.does(Duty.REGISTER):
+        if self.state.does(Duty.REGISTER):
             broker.registration.start()
         else:
             broker.registration.leave()
         self.nameservers.changed()
-        self._tell()
+        self.state.changed()
         broker.release_pulls()
 
-    def _tell(self) -> None:
-        for changed in list(self.on_change):
-            changed()
+    def _give_way_changed(self) -> None:
+        self.state.suspended = frozenset((Duty.DELIVER_DELAYED,)) if self.give_way.is_on else frozenset()
+        self._apply()

@@ -47,7 +47,7 @@ class Liveness:
         if self.stalled_at_ms == NEVER_MS:
             return None
         self._beat(now_ms)
-        if self._roles.does(Duty.HEARTBEAT):
+        if self._roles.state.does(Duty.HEARTBEAT):
             self._send()
         return now_ms + self._broker.config.acting.heartbeat_ms
 

@@ -239,7 +239,7 @@ class Members:
             self._look_for_conflict(listed.get(own_id, own), now_ms)
         listed.pop(own_id, None)
         is_ripe = registered_ms is not None and registered_ms + self._ripe_ms() <= view.asked_ms
-        if is_ripe or not broker.roles.does(Duty.REGISTER):
+        if is_ripe or not broker.roles.state.does(Duty.REGISTER):
             view.listed.clear()
         view.told_ms = now_ms
         view.listed.update({broker_id: (found, now_ms) for broker_id, found in listed.items()})

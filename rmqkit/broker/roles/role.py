@@ -11,9 +11,10 @@
 Source: `broker/.../BrokerController.java` (`isIsolated`, `changeSpecialServiceStatus`), RIP-32.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import StrEnum
 
+from rmqkit.config import BrokerRole, NodeConfig
 from rmqkit.wire.codes import RequestCode
 
 MASTER_ID = 0
@@ -93,3 +94,51 @@ def does(duty: Duty, role: Role, online: Online) -> bool:
     """Whether a broker of that role has the duty now."""
     roles, states = DUTIES[duty]
     return role in roles and online in states
+
+
+WHY_STARTED = "it has started, and does not know who else of its group is alive"
+
+
+class RoleState:
+    """What this broker is now: its role and how far online it is. `Roles` alone changes it; every other part reads it.
+
+    It imports no other part of the broker, so any part may take it.
+    """
+
+    def __init__(self, config: NodeConfig, wall_ms: int, *, has_nameservers: bool) -> None:
+        #: whether the role can change at all
+        self.is_enabled = config.acting.enable and has_nameservers
+        self.role = Role.SLAVE if config.identity.broker_role is BrokerRole.SLAVE else Role.MASTER
+        starts_isolated = self.is_enabled and config.replication.total_replicas > 1 and not config.acting.skip_pre_online
+        self.online = Online.ISOLATED if starts_isolated else Online.ONLINE
+        #: the reason of the last change, for people, and its wall time
+        self.why = WHY_STARTED if starts_isolated else "as configured"
+        self.since_ms = wall_ms
+        #: changes of role or online state in this life
+        self.change_count = 0
+        #: duties that are off although the role has them: an acting master stops delivering before its master is back
+        self.suspended: frozenset[Duty] = frozenset()
+        #: called after each change of role, online state or head of the group
+        self.on_change: list[Callable[[], None]] = []
+
+    @property
+    def is_master(self) -> bool:
+        """Whether the broker may append messages to its log on its own account."""
+        return self.does(Duty.PUT)
+
+    @property
+    def is_acting(self) -> bool:
+        return self.role is Role.ACTING
+
+    @property
+    def refusal(self) -> str:
+        """Why clients are refused, "" while they are not."""
+        return "" if self.online is Online.ONLINE else f"the broker is {self.online}: {self.why}"
+
+    def does(self, duty: Duty) -> bool:
+        return duty not in self.suspended and does(duty, self.role, self.online)
+
+    def changed(self) -> None:
+        """Call everything in `on_change`."""
+        for then in list(self.on_change):
+            then()

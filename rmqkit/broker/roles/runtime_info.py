@@ -17,7 +17,7 @@ def facts(roles: "Roles") -> dict[str, str]:
     return {
         "role": roles.role,
         "roleOnline": roles.online,
-        "roleSince": str(roles.since_ms),
+        "roleSince": str(roles.state.since_ms),
         "roleWhy": _why(roles),
         "roleMembers": msgspec.json.encode(members).decode(),
         "roleHead": "" if roles.head is None else str(roles.head[0]),
@@ -26,7 +26,7 @@ def facts(roles: "Roles") -> dict[str, str]:
 
 
 def _why(roles: "Roles") -> str:
-    found = [roles.why]
+    found = [roles.state.why]
     if roles.conflict:
         found.append(f"{roles.conflict} is registered with its brokerId {roles.broker_id}, too")
     if roles.is_cut_off:

@@ -56,7 +56,7 @@ class ActingDriver(SimDriver):
 
     def _prepared(self, broker: Broker) -> None:
         super()._prepared(broker)
-        broker.roles.on_change.append(partial(self._role_changed, broker.name))
+        broker.roles.state.on_change.append(partial(self._role_changed, broker.name))
         broker.locks.table.live_ms = self.acting.lease_ms  # type: ignore[attr-defined]  # of the loose mode only
 
     # --- the course
@@ -78,9 +78,9 @@ class ActingDriver(SimDriver):
         for name in self.cluster.brokers:
             roles = self.cluster.broker(name).roles
             if roles.online is not Online.ONLINE:
-                return f"{name} is {roles.online}: {roles.why}"
+                return f"{name} is {roles.online}: {roles.state.why}"
             if roles.is_acting:
-                return f"{name} acts for its master: {roles.why}"
+                return f"{name} acts for its master: {roles.state.why}"
             if len(roles.members) != self.plan.replicas:
                 return f"{name} knows of {sorted(roles.members)} in its group"
         since_ms = self.now_ms() - 1_500
@@ -128,6 +128,6 @@ class ActingDriver(SimDriver):
             online=str(roles.online),
             members=roles.members,
             invoke_ms=self.now_ms(),
-            why=roles.why,
+            why=roles.state.why,
             boot=str(process.incarnation),
         )

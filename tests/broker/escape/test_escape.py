@@ -136,7 +136,7 @@ def test_takeover_and_return():
     lab.until(lambda: lab.bodies() == [b"meanwhile"])
     assert lab.acting.roles.is_acting
     lab.world.restart(A0)
-    lab.until(lambda: lab.node(A0).roles.is_master)
+    lab.until(lambda: lab.node(A0).roles.state.is_master)
     lab.until(lambda: lab.bodies(name=A0) == [b"soon", b"later"], 60_000)
     lab.world.run_for(10_000)
     assert not lab.acting.roles.is_acting
@@ -394,7 +394,7 @@ class Held:
     def __init__(self, broker):
         self.asked = []
         broker.node.escape.strategy = self
-        broker.node.roles.role = Role.ACTING
+        broker.node.roles.state.role = Role.ACTING
 
     def put(self, message, then):
         self.asked.append((message, then))

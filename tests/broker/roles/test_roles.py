@@ -204,7 +204,7 @@ def test_a_send_that_waited_for_its_topic_is_not_stored_by_a_master_that_stood_s
 
 def test_fifty_stalls_shorter_than_the_timeout_make_nobody_act():
     group = acting_group()
-    changes = {name: group.node(name).roles.change_count for name in group.hosts}
+    changes = {name: group.node(name).roles.state.change_count for name in group.hosts}
     longest_ms = NOT_ACTIVE_MS - HEARTBEAT_MS - 50
     for number in range(50):
         node = "broker-0" if number % 3 else "ns"
@@ -212,7 +212,7 @@ def test_fifty_stalls_shorter_than_the_timeout_make_nobody_act():
         group.world.run_for(longest_ms - 30 * number)
         group.world.resume(node)
         group.world.run_for(700)
-    assert {name: group.node(name).roles.change_count for name in group.hosts} == changes
+    assert {name: group.node(name).roles.state.change_count for name in group.hosts} == changes
 
 
 def test_a_master_that_was_cut_off_from_everybody_isolates_itself_when_it_hears_them_again():
@@ -231,12 +231,12 @@ def test_a_master_that_was_cut_off_from_everybody_isolates_itself_when_it_hears_
 
 def test_clocks_that_are_set_change_nothing():
     group = acting_group()
-    changes = {name: group.node(name).roles.change_count for name in group.hosts}
+    changes = {name: group.node(name).roles.state.change_count for name in group.hosts}
     for delta_ms in (3_600_000, -7_200_000, 86_400_000):
         for name in ("ns", *group.hosts):
             group.world.jump_wall(name, delta_ms)
         group.world.run_for(2500)
-    assert {name: group.node(name).roles.change_count for name in group.hosts} == changes
+    assert {name: group.node(name).roles.state.change_count for name in group.hosts} == changes
 
 
 def test_a_master_that_is_killed_again_and_again():
@@ -327,14 +327,14 @@ def test_name_servers_that_disagree():
 
 def test_a_name_server_that_is_started_anew_makes_nobody_act():
     group = acting_group(slaves=2)
-    changes = {name: group.node(name).roles.change_count for name in group.hosts}
+    changes = {name: group.node(name).roles.state.change_count for name in group.hosts}
     for away_ms in (0, 300, 900):
         group.world.kill("ns")
         group.world.run_for(away_ms)
         group.world.restart("ns")
         group.world.run_for(5000)
         assert len(group.slave.roles.members) == 3
-    assert {name: group.node(name).roles.change_count for name in group.hosts} == changes
+    assert {name: group.node(name).roles.state.change_count for name in group.hosts} == changes
 
 
 def test_brokers_that_were_there_before_any_name_server():
@@ -359,7 +359,7 @@ def test_a_name_server_that_takes_the_master_out_while_it_is_alive():
     routes = group.world.node("ns").routes
     group.world.call("ns", lambda ns: routes.unregister_address("DefaultCluster", "broker-a", "10.0.1.1:10911"))
     group.until(lambda: role_of(group, "broker-0")[1] is not Online.ONLINE, 1000)
-    assert "has taken it out" in group.master.roles.why
+    assert "has taken it out" in group.master.roles.state.why
     group.until(lambda: is_whole(group), 10_000)
 
 

@@ -74,9 +74,10 @@ def _asked(broker: "Broker", call: Call[NoFields]) -> LockBatchBody:
     """The request. What a client sends to who does not lock any more may have been on its way for long: it may have locked
     the queue again elsewhere, and an unlock would free that."""
     asked = _read(call)
-    if not asked.only_this_broker and not broker.roles.does(Duty.LOCK):
-        roles = broker.roles
-        why = roles.refusal or f"the broker is a {roles.role} and locks no queues: its master does, or who acts for it"
+    if not asked.only_this_broker and not broker.role.does(Duty.LOCK):
+        role = broker.role
+        slave = f"the broker is a {role.role} and locks no queues: its master does, or who acts for it"
+        why = role.refusal or slave
         raise Refused(ResponseCode.SERVICE_NOT_AVAILABLE, why)
     return asked
 

@@ -41,7 +41,7 @@ def query(broker: "Broker", call: Call[QueryConsumerOffsetRequest]) -> Response:
     def answer() -> None:
         if not call.is_alive:
             return
-        refusal = broker.roles.refusal
+        refusal = broker.role.refusal
         if refusal:  # it has stood still meanwhile
             call.finish(call.error(ResponseCode.SERVICE_NOT_AVAILABLE, f"service not available now: {refusal}"))
         else:

@@ -86,7 +86,7 @@ def _checked(broker: "Broker", args: PullMessageRequest) -> SubscriptionGroupCon
     if not broker.config.topics.broker_permission & PermName.PERM_READ:
         ip = broker.config.network.broker_ip1
         raise Refused(ResponseCode.NO_PERMISSION, f"the broker[{ip}] pulling message is forbidden")
-    is_slave = broker.replication.is_slave and not broker.roles.is_acting
+    is_slave = broker.replication.is_slave and not broker.role.is_acting
     if is_slave and not broker.config.replication.slave_read_enable:
         raise Refused(
             ResponseCode.SYSTEM_BUSY,

@@ -197,7 +197,7 @@ class Schedule:
         # What a failed write has taken back never comes; nothing is lined up any more then.
         is_written = level.awaited <= offset_max or store.offset_written == store.offset_max
         is_visible = is_written and (confirmed is None or confirmed >= store.offset_written)
-        return None if is_visible and not broker.roles.is_acting else now_ms + INVISIBLE_MS, size
+        return None if is_visible and not broker.role.is_acting else now_ms + INVISIBLE_MS, size
 
     def _corrected(self, level: Level) -> int:
         """Bring a level back into its queue's range; the queue's end."""
@@ -220,7 +220,7 @@ class Schedule:
         return wall_ms if due_ms > wall_ms + level.delay_ms else due_ms
 
     def _under_way_max(self, level: Level) -> int:
-        if not self._broker.roles.is_acting:
+        if not self._broker.role.is_acting:
             return self._broker.config.delay.pending_max
         return 1 if level.failures else ESCAPES_MAX
 
@@ -228,7 +228,7 @@ class Schedule:
         """False when it has to wait for one that is under way to the same queue."""
         put = self._source(entry)
         queue = (put.topic, put.queue_id) if isinstance(put, Put) else None
-        if self._broker.roles.is_acting and level.has_one_for(queue):
+        if self._broker.role.is_acting and level.has_one_for(queue):
             return False
         level.next = entry.queue_offset + 1
         delivery = Delivery(entry.queue_offset, queue)
@@ -243,7 +243,7 @@ class Schedule:
             self._ended(level, delivery, PutStatus.PUT_OK)
             return
         ended = partial(self._ended, level, delivery)
-        if self._broker.roles.is_acting:
+        if self._broker.role.is_acting:
             self.escape(put, f"SCHEDULE:{level.number}:{delivery.offset}", ended)
         else:
             self.put(put, ended)
@@ -251,7 +251,7 @@ class Schedule:
     def _put_again(self, level: Level) -> bool:
         """Those that failed, in order; whether more of the level can follow."""
         again, level.again = level.again, deque()
-        if self._broker.roles.is_acting:
+        if self._broker.role.is_acting:
             # One alone: what is stored and not known to be would be stored again by each of them.
             if level.in_flight_count > len(again):
                 level.again = again
@@ -295,7 +295,7 @@ class Schedule:
         if done:
             level.failures = 0
             self._count(level, done)
-        is_acting = self._broker.roles.is_acting
+        is_acting = self._broker.role.is_acting
         goes_on = level.is_full and (done or is_acting)
         if is_acting and level.again and level.in_flight_count == len(level.again):
             level.retry_ms = self._broker.clock.mono_ms
@@ -311,13 +311,13 @@ class Schedule:
             return  # a late answer: who delivers now has told that it is further
         self.offsets.update(level.number, level.offset, count)
         save_ms = broker.config.delay.flush_delay_offset_interval_ms
-        if broker.roles.is_acting:
+        if broker.role.is_acting:
             save_ms = min(save_ms, ESCAPE_SAVE_MS)
         broker.duties.wake(SAVE, broker.clock.mono_ms + save_ms)
 
     def _failed(self, level: Level, delivery: Delivery, status: PutStatus) -> None:
         now_ms = self._broker.clock.mono_ms
-        is_acting = self._broker.roles.is_acting
+        is_acting = self._broker.role.is_acting
         if not level.again or (is_acting and level.retry_ms <= now_ms):
             level.failures += 1
             retry_max_ms = ESCAPE_RETRY_MAX_MS if is_acting else RETRY_MAX_MS

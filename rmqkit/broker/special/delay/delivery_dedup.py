@@ -46,7 +46,7 @@ class Delivered:
 
     def begin(self) -> None:
         """Deliveries begin here now. A master goes by its own progress alone."""
-        self._until_ms = self._broker.clock.wall_ms + SKEW_MS if self._broker.roles.is_acting else -1
+        self._until_ms = self._broker.clock.wall_ms + SKEW_MS if self._broker.role.is_acting else -1
         self._found.clear()
 
     def end(self) -> None:
