@@ -207,7 +207,7 @@ class Roles:
 
             def ended(how: str) -> None:
                 if self._round == round_started and self.online is Online.PRE_ONLINE and self.is_running:
-                    self._is_online(how or "it has taken over what the others of its group knew better")
+                    self._is_online(how or "it has copied the newer metadata of its group")
 
             self.pre_online.start(ended)
 

@@ -36,13 +36,13 @@ def _ask(folder: Path, request: Mapping[str, Any]) -> Mapping[str, Any]:
     try:
         told = ask(folder, request)
     except FileNotFoundError:
-        raise DrillError(f"{folder.name} cannot be cut off: it was started without drillFaultsEnable=true") from None
+        raise DrillError(f"{folder.name} cannot be isolated: it was started without drillFaultsEnable=true") from None
     except OSError as error:
-        raise DrillError(f"{folder.name} cannot be cut off: {find(str(folder))}: {error.strerror or error}") from None
+        raise DrillError(f"{folder.name} cannot be isolated: {find(str(folder))}: {error.strerror or error}") from None
     except ValueError:
         raise DrillError(f"{folder.name} gave no answer on {find(str(folder))}") from None
     if not told.get("ok"):
-        raise DrillError(f"{folder.name} is not cut off: {told.get('error', 'no reason told')}")
+        raise DrillError(f"{folder.name} was not isolated: {told.get('error', 'no reason given')}")
     return told
 
 
