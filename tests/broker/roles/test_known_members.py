@@ -77,7 +77,7 @@ def test_a_master_that_starts_while_no_name_server_answers_asks_whom_it_knew(gro
     assert events(group, M, "members-asked") == [{"there": {1: "10.0.1.2:10911", 2: "10.0.1.3:10911"}, "silent": []}]
     group.world.restart("ns")
     group.in_sync(3)
-    assert "taken over" in group.facts(M)["roleWhy"]
+    assert "copied the newer metadata" in group.facts(M)["roleWhy"]
 
 
 def test_and_one_that_starts_while_a_new_name_server_lists_nobody(group):

@@ -87,7 +87,7 @@ def test_a_master_has_the_greatest_of_all_members_when_it_goes_online(group):
     taken_over(group).world.restart(M)
     assert online(group) < 200
     assert (offset(group, M), offset(group, M, "NewThere")) == (9, 4)
-    assert "taken over" in group.facts(M)["roleWhy"]
+    assert "copied the newer metadata" in group.facts(M)["roleWhy"]
     assert group.master.replication.in_sync_count() == 3, "all follow before the first client comes"
     group.until(lambda: group.node(S1).roles.role is Role.SLAVE)
     messages(group, 3)
