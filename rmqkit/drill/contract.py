@@ -1,14 +1,15 @@
-"""The seams of a drill: what a fault is, and what drives a drill (real processes, or a simulated cluster).
+"""The seams of a drill: the fault, and the driver of a drill (real processes, or a simulated
+cluster).
 
-The engine and the faults know nothing but a `Driver`, so the same plan, faults and promises run on both. A driver passes
-time, runs the workload, writes what happens into its history, and does to nodes what faults ask for. A fault is begun,
-*shows that it bit*, and is taken back:
+The engine and the faults use only a `Driver`, so the same plan, faults and promises run on both. A
+driver passes time, runs the workload, writes the history, and breaks nodes as the fault demands. A
+fault has three steps:
 
-    begin(driver, node)    breaks; raises DrillError when it cannot
-    proof(driver, node)    one line that shows the harm as seen from outside, "" while nothing shows
-    end(driver, node)      takes it back, so that the cluster can be as it was; harmless when nothing is broken
+    begin(driver, node)    break the node; raises DrillError when that is impossible
+    proof(driver, node)    one line with the effect as seen from outside, "" while there is none
+    end(driver, node)      repair the node; harmless when nothing is broken
 
-A fault without proof makes the drill inconclusive: a promise that nobody tried to break was not kept.
+A fault without proof makes the drill inconclusive, because it has not put any promise to the test.
 """
 
 from __future__ import annotations
@@ -25,13 +26,13 @@ if TYPE_CHECKING:
 
 
 class DrillError(RmqkitError):
-    """The drill cannot be done: inconclusive, whatever else was seen."""
+    """The drill cannot continue: it is inconclusive, whatever the history shows."""
 
     exit_code = 4
 
 
 class DrillNode(NamedTuple):
-    """A node of the cluster, as selectors know it."""
+    """A node of the cluster, under the names that selectors use."""
 
     name: str
     #: "" for a name server
@@ -53,34 +54,37 @@ class Driver(Protocol):
         """Milliseconds since the drill began."""
 
     def wait(self, most_ms: int, until: Callable[[], bool] | None = None) -> bool:
-        """Let time pass: until `until` holds (True), or for `most_ms` (then whether it holds; without one, True)."""
+        """Let time pass: until `until` holds (True), or for `most_ms` (then whether it holds;
+        without one, True)."""
 
     # --- the course of a drill, in this order
 
     def nodes(self, selector: str) -> Sequence[DrillNode]:
-        """The nodes a selector means. Raises DrillError."""
+        """The nodes that a selector names. Raises DrillError."""
 
     def facts(self) -> Mapping[str, Any]:
-        """The cluster as it is, for the record."""
+        """The present state of the cluster, for the record."""
 
     def begin_load(self) -> None:
-        """Make topics, groups and clients, and begin. Raises DrillError."""
+        """Create topics, groups and clients, and start the load. Raises DrillError."""
 
     def lacking(self) -> str:
-        """What is missing for a steady state: routes, replicas in sync, sends, deliveries; "" when all is there."""
+        """What is missing for a steady state: routes, replicas in sync, sends, deliveries; "" for
+        nothing."""
 
     def stop_sending(self) -> None: ...
 
     def caught_up(self) -> bool:
-        """Whether every group was given all that the masters have."""
+        """Whether every group has received all messages of the masters."""
 
     def read_all(self) -> None:
-        """The last reading: every queue from every replica, offsets of the groups, checksums of the logs."""
+        """The last reading: every queue from every replica, offsets of the groups, checksums of the
+        logs."""
 
     def close(self) -> None:
-        """End the clients, and remove what the drill has made. Safe at any time."""
+        """Close the clients and delete what the drill created. Safe at any time."""
 
-    # --- what faults do to a node; each returns once it is done
+    # --- what faults do to a node; each call returns when it is done
 
     def kill(self, node: DrillNode) -> None: ...
     def start(self, node: DrillNode) -> None:
@@ -90,11 +94,14 @@ class Driver(Protocol):
     def resume(self, node: DrillNode) -> None: ...
 
     def isolate(self, node: DrillNode, rules: Sequence[Mapping[str, Any]]) -> None:
-        """Have its transport stop reading, writing or accepting, by rules; () ends it. Raises DrillError."""
+        """Have its transport stop reading, writing or accepting, by rules; () ends it.
+
+        Raises DrillError.
+        """
 
     def seen(self, node: DrillNode) -> Mapping[str, Any]:
-        """What shows from outside: `alive`, `paused`, `answers` (within half a second), `pid`, and what its transport
-        counts while it is isolated."""
+        """What shows from outside: `alive`, `paused`, `answers` (within half a second), `pid`, and
+        what its transport counts while it is isolated."""
 
 
 class Fault(Protocol):

@@ -1,11 +1,11 @@
 """The engine: a plan, a driver and a fault become a history and a verdict.
 
-    steady state proven → fault → proof that it bit → fault taken back → everything works again → settled
+    steady state → fault → proof of the fault → end of the fault → recovery → settled
     → load ends, groups catch up → last reading → promises checked
 
-Each arrow that does not come makes the drill inconclusive with the reason, except the way back: a cluster that does not
-recover is read as it is, and the promises say what is wrong with it. Whatever happens, the fault is taken back and the
-driver closed: the cluster is left as it was.
+A step that fails makes the drill inconclusive, with the reason. The recovery is the exception: the
+drill reads a cluster that did not recover as it is, and the promises say what is wrong. Whatever
+happens, the engine ends the fault and closes the driver, so the cluster is as before.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from rmqkit.drill.promises.contract import Promise
 from rmqkit.drill.timeline import derive, taken_over
 from rmqkit.drill.verdict import Checked, Verdict, verdict_of
 
-#: until all that was answered can be read, with transientStorePoolEnable (twice commitIntervalCommitLog and more)
+#: until all that was answered can be read, with transientStorePoolEnable (twice
+#: commitIntervalCommitLog and more)
 POOL_MS = 600
 
 Tell = Callable[[str], None]
@@ -31,7 +32,7 @@ Tell = Callable[[str], None]
 
 @dataclass
 class Outcome:
-    """What a drill leaves behind, beside its history."""
+    """The result of a drill, without its history."""
 
     verdict: Verdict
     facts_before: dict[str, Any] = field(default_factory=dict)
@@ -39,7 +40,7 @@ class Outcome:
 
 
 class Engine:
-    """One drill. `tell` is given a line for people at each step."""
+    """One drill. `tell` receives a line of text at each step."""
 
     def __init__(self, driver: Driver, fault: Fault, promises: Sequence[Promise], tell: Tell = lambda text: None) -> None:
         self._driver = driver
@@ -52,7 +53,7 @@ class Engine:
         self._began = False
 
     def run(self) -> Outcome:
-        """Raises nothing of a drill that fails: it is inconclusive then."""
+        """A drill that cannot continue is inconclusive: DrillError is never raised."""
         driver = self._driver
         before: dict[str, Any] = {}
         after: dict[str, Any] = {}
@@ -71,7 +72,7 @@ class Engine:
             self._tell("interrupted: the cluster is restored")
             raise
         finally:
-            with suppress(DrillError):  # said already, or less than the reason that is on its way
+            with suppress(DrillError):  # already reported, or less important than the error being raised
                 self._put_back()
             driver.close()
         derive(driver.history)
@@ -155,7 +156,7 @@ class Engine:
         driver.stop_sending()
         self._tell("load ended: consumer groups catch up, then every replica is read")
         if plan.mode.flush is Flush.POOL:
-            driver.wait(POOL_MS)  # what was answered last cannot be read yet
+            driver.wait(POOL_MS)  # messages that were answered last cannot be read yet
         driver.wait(plan.drain_max_ms, driver.caught_up)
         self._event(names.LOAD_ENDS)
         driver.read_all()
@@ -172,7 +173,7 @@ class Engine:
     def _put_back(self) -> None:
         if self._began:
             self._fault.end(self._driver, self._node)
-            self._began = False  # an end that failed is tried once more
+            self._began = False  # an end that failed is tried again
 
     def _event(self, key: str, value: str = "", broker: str = "", **extra: Any) -> None:
         self._driver.history.add("event", key=key, value=value, broker=broker, invoke_ms=self._driver.now_ms(), **extra)

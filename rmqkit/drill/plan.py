@@ -1,10 +1,13 @@
-"""A plan: all that a drill is told. The same plan runs on real processes and in the simulator, and is kept as `plan.json`.
+"""A plan: everything that defines a drill. It runs on real processes and in the simulator.
 
-A **mode** is what an acknowledgement means: who else has to have a message (`Replication`) and whether it has to be on disk
-(`Flush`). It follows from the settings of a master (`Mode.of`), and a word such as `quorum` or `sync+sync-flush` chooses
-the settings (`Mode.parse`, `Mode.settings`).
+A **mode** is the meaning of an acknowledgement: which replicas have the message (`Replication`),
+and whether it is on disk (`Flush`). The mode follows from the settings of a master (`Mode.of`). A
+word such as `quorum` or `sync+sync-flush` chooses the settings (`Mode.parse`, `Mode.settings`).
 
-Chance comes from the seed alone: what is sent when, by whom, to which queue (`workload.script`), and what a fault draws.
+All randomness comes from the seed: what each writer sends when, and to which queue
+(`workload.script`), and what a fault draws. A run keeps its plan as `plan.json`; a replay runs it
+again. So a recorded plan also has what the master reported of its settings (`Plan.seen`), and all
+that a replay needs to start the same cluster.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ from rmqkit.errors import RmqkitError
 
 
 class PlanError(RmqkitError):
-    """A plan that makes no sense. One line."""
+    """A plan that cannot run. The message is one line."""
 
     exit_code = 2
 
@@ -50,7 +53,10 @@ class Mode:
 
     @classmethod
     def parse(cls, text: str) -> Mode:
-        """`quorum`, `async`, `sync`, each also with `+async-flush`, `+sync-flush` or `+pool`. Raises PlanError."""
+        """`quorum`, `async`, `sync`, each also with `+async-flush`, `+sync-flush` or `+pool`.
+
+        Raises PlanError.
+        """
         replication, _, flush = text.partition("+")
         try:
             return cls(Replication(replication), Flush(flush or Flush.ASYNC))
@@ -60,7 +66,8 @@ class Mode:
 
     @classmethod
     def of(cls, settings: Mapping[str, str]) -> Mode:
-        """The mode of a master with these settings (RocketMQ's names, values as text; absent ones: Apache's defaults)."""
+        """The mode of a master with these settings (RocketMQ's names, values as text; absent ones:
+        Apache's defaults)."""
         if settings.get("brokerRole", "ASYNC_MASTER") != "SYNC_MASTER":
             replication = Replication.ASYNC
         elif int(settings.get("totalReplicas", "1")) > 1 or _true(settings, "enableSlaveActingMaster"):
@@ -72,7 +79,7 @@ class Mode:
         return cls(replication, Flush.POOL if _true(settings, "transientStorePoolEnable") else Flush.ASYNC)
 
     def settings(self, replicas: int) -> dict[str, str]:
-        """What brokers of a group of so many are to be given."""
+        """The settings of the brokers of a group with so many replicas."""
         copies = str(min(2, replicas))
         pool = "true" if self.flush is Flush.POOL else "false"
         chosen = {
@@ -87,7 +94,7 @@ class Mode:
         return {**chosen, "brokerRole": "SYNC_MASTER", "inSyncReplicas": copies, "totalReplicas": str(replicas)}
 
 
-#: settings of a master that say what its answers mean, and how long it may take to give them
+#: settings of a master that define what its answers mean, and how long an answer may take
 SEEN = (
     "brokerRole",
     "flushDiskType",
@@ -112,7 +119,7 @@ SEEN = (
     "messageDelayLevel",
     "flushDelayOffsetInterval",
 )
-#: Apache's defaults of what checkers have to know
+#: Apache's defaults that checkers need
 DEFAULT_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 NOT_ACTIVE_MS = 10_000
 MEMBER_SYNC_MS = 1_000
@@ -140,9 +147,9 @@ class Plan:
     nameservers: int = 1
     #: which brokers share a process (`rmqkit.cluster.layout.description.LAYOUTS`)
     layout: str = "apart"
-    #: settings of the brokers that differ from those of the mode and of `cluster up`
+    #: settings of the nodes beyond those of the mode and of `cluster up`
     settings: Mapping[str, str] = field(default_factory=dict)
-    #: settings that the running master told (`SEEN`); checkers know limits from them
+    #: what the running master reported of its settings (`SEEN`); checkers take limits from them
     seen: Mapping[str, str] = field(default_factory=dict)
     #: defects to plant on purpose (`rmqkit.drill.defects.table`): the drill has to find them
     breaks: tuple[str, ...] = ()
@@ -155,17 +162,18 @@ class Plan:
     queues: int = 4
     body_size: int = 200
     send_timeout_ms: int = 3000
-    #: delayed messages a second, where an acting master has them to release
+    #: delayed messages per second, where slaves act for their masters
     delay_rate: int = 20
 
-    #: how long the steady state may take to come, and is watched before the fault
+    #: how long the steady state may take, and how long it is observed before the fault
     steady_max_ms: int = 15_000
     before_ms: int = 2_000
-    #: how long a fault may take to show, and how long it lasts (0: `LASTS_MS`, or until a slave has acted for a while)
+    #: how long a fault may take until its proof, and how long it lasts (0: `LASTS_MS`, or until a
+    #: slave has acted)
     bite_max_ms: int = 5_000
     fault_ms: int = 6_000
-    #: how much longer it lasts, at most, where who acts has not granted a lock and released a delayed message by then: a
-    #: machine that is busy with other things takes its time
+    #: how much longer the fault lasts at most, until the acting slave has granted a lock and
+    #: released a delayed message: a busy machine may need the time
     hold_ms: int = 0
     #: how long after its end everything must work again
     recover_max_ms: int = 30_000
@@ -183,11 +191,11 @@ class Plan:
         return self
 
     def changed(self, **given: Any) -> Plan:
-        """With the values that are not None put in."""
+        """A copy with the values that are not None."""
         return replace(self, **{key: value for key, value in given.items() if value is not None}).checked()
 
     def setting(self, key: str, default: int) -> int:
-        """A number among the settings: as the master told it, else as asked for."""
+        """A number among the settings: as the master reported it, else as asked for."""
         text = str(self.seen.get(key, self.settings.get(key, default)))
         return int(text) if text.lstrip("-").isdigit() else default
 
@@ -197,12 +205,15 @@ class Plan:
 
     @property
     def acting(self) -> bool:
-        """Whether a slave acts for a master that is gone."""
+        """Whether a slave acts for its master when that is gone."""
         return self.replicas > 1 and self.word("enableSlaveActingMaster").lower() == "true"
 
     @property
     def strict_locks(self) -> bool:
-        """Whether a quorum of the group grants queue locks. Of plug-ins it is known of the one that stands beside this."""
+        """Whether a quorum of the group grants queue locks.
+
+        Of plug-ins, only `fencing` is known to do so.
+        """
         named = self.word("lockMode")
         return "strict" in named or named == "fencing" or self.word("lockInStrictMode").lower() == "true"
 
@@ -216,12 +227,12 @@ class Plan:
 
     @property
     def not_active_ms(self) -> int:
-        """After so long without a heartbeat a name server takes a broker for gone."""
+        """After so long without a heartbeat a name server removes a broker."""
         return self.setting("brokerNotActiveTimeoutMillis", NOT_ACTIVE_MS)
 
     @property
     def member_sync_ms(self) -> int:
-        """How often a broker asks who is alive in its group."""
+        """How often a broker asks which members of its group are alive."""
         return self.setting("syncBrokerMemberGroupPeriod", MEMBER_SYNC_MS)
 
     def as_json(self) -> dict[str, Any]:
@@ -229,7 +240,7 @@ class Plan:
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> Plan:
-        """Raises PlanError for what no plan has."""
+        """Raises PlanError for an unknown key or a wrong value."""
         known = {item.name for item in fields(cls)}
         strange = [key for key in content if key not in known]
         if strange:

@@ -1,5 +1,5 @@
-"""What both loads, of real and of simulated clusters, write into the history of their sends and deliveries, and what they
-remember of them for the engine."""
+"""The part of the load that real and simulated clusters share: it writes the history of sends,
+deliveries and locks, and remembers what the engine waits for."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ESCAPED = ("ESCAPED_FROM", "ESCAPED_BY")
 
 
 class RecordedLoad:
-    """`broker` is the group that is broken, `name` the topic and what groups begin with."""
+    """`broker` is the broken group; `name` is the topic, and the prefix of all groups."""
 
     def __init__(self, plan: Plan, history: History, now_ms: Callable[[], int], *, name: str, broker: str) -> None:
         self.plan = plan
@@ -25,14 +25,16 @@ class RecordedLoad:
         self.now_ms = now_ms
         self.name = name
         self.broker = broker
-        #: by writer, when its last acknowledged send began; by group, when it was last given something
+        #: by writer, when its last acknowledged send began; by group, when it last received a
+        #: message
         self.acked_ms: dict[str, int] = {}
         self.given_ms: dict[str, int] = {}
-        #: by group, the (broker, queue) → next offset to be given
+        #: by group, the (broker, queue) → next offset to be delivered
         self.given: dict[str, dict[tuple[str, int], int]] = {workload.PULL: {}, workload.PUSH: {}}
         #: keys of delayed messages that are acknowledged and not delivered yet → when they are due
         self.waiting: dict[str, int] = {}
-        #: keys of delayed messages that are delivered: a message may be delivered before its send is answered
+        #: keys of delayed messages that are delivered: a message may be delivered before its send
+        #: is answered
         self._delayed_delivered: set[str] = set()
 
     def group(self, kind: str) -> str:
@@ -43,7 +45,7 @@ class RecordedLoad:
         return f"{self.name}-{workload.DELAYED}"
 
     def sent(self, writer: str, order: workload.Order, invoke_ms: int, outcome: SendResult | ClientError | None) -> None:
-        """A send has ended; None when nothing is known of it."""
+        """Record the end of a send; `outcome` is None if nothing is known of it."""
         known: dict[str, Any] = {
             "client": writer,
             "key": order.key,
@@ -63,7 +65,10 @@ class RecordedLoad:
             self.acked_ms[writer] = invoke_ms
 
     def delivered(self, kind: str, client: str, message: MessageExt, *, any_order: bool = False) -> None:
-        """A member of the group `kind` was given a message. `any_order`: those that failed before come later."""
+        """Record a delivery to the group `kind`.
+
+        `any_order`: a message that failed before comes again later.
+        """
         now_ms = self.now_ms()
         more: dict[str, Any] = {"any_order": True} if any_order else {}
         self.history.add(
@@ -89,7 +94,7 @@ class RecordedLoad:
     def delay_sent(
         self, order: workload.Order, delay_ms: int, invoke_ms: int, outcome: SendResult | ClientError | None
     ) -> None:
-        """A delayed message was sent; None when nothing is known of it."""
+        """Record the send of a delayed message; `outcome` is None if nothing is known of it."""
         known: dict[str, Any] = {
             "client": workload.DELAYER,
             "key": order.key,
@@ -103,8 +108,8 @@ class RecordedLoad:
         }
         if isinstance(outcome, SendResult):
             self.history.add("delay", status=str(outcome.status), **known)
-            # First into one table, then out by the other, and `due` the other way round: whichever
-            # thread comes second finds what the first one wrote.
+            # Two threads, no lock: each first writes its own table, then reads the other one. So
+            # the second of them always sees what the first has written.
             self.waiting[order.key] = invoke_ms + delay_ms
             if order.key in self._delayed_delivered:
                 self.waiting.pop(order.key, None)
@@ -114,7 +119,8 @@ class RecordedLoad:
         self.history.add("delay", outcome=failed, error=str(outcome), **known)
 
     def due(self, client: str, message: MessageExt, stored_ms: int) -> None:
-        """The group of delayed messages was given one; `stored_ms` is its store time on the drill's clock."""
+        """Record the delivery of a delayed message; `stored_ms` is its store time on the drill's
+        clock."""
         key = message.keys or ""
         escaped: dict[str, Any] = {name.lower(): message.properties[name] for name in ESCAPED if name in message.properties}
         self.history.add(
@@ -138,7 +144,8 @@ class RecordedLoad:
     def locks_asked(
         self, locker: str, node: str, queues: Iterable[int], granted: Iterable[int] | None, invoke_ms: int, error: str = ""
     ) -> None:
-        """A locker asked `node` for the locks of these queues; `granted` is None when there was no answer, or an error."""
+        """Record that a locker asked `node` for locks; `granted` is None without an answer, or
+        after an error."""
         got = None if granted is None else set(granted)
         for queue in queues:
             extra: dict[str, Any] = {"node": node}

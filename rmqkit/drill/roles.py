@@ -1,11 +1,13 @@
-"""Rows about roles: what each node says of its own, at the first and the last look at each state it was in.
+"""Rows about roles: what each node reports of its own role, at the first and last poll of each
+state.
 
-    told     a look at a node that answered
-    silent   a look that was not answered
+    told     a poll that the node answered
+    silent   a poll without an answer
 
-Looks are many and states few. So a row is written when a state is seen first, and, once another one is seen, one more for
-the last look at the state before: between these two a node certainly was what it said. `flush` writes the last looks
-that are still open.
+Polls are many and states are few. So a row is written for the first poll that shows a state. Once a
+poll shows another state, a second row is written for the last poll of the state before. Between
+these two rows the node certainly was in that state. `flush` writes the last polls that are still
+open.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from typing import Any, NamedTuple
 
 from rmqkit.drill.history import FAIL, OK, History
 
-#: the names under which a broker tells of its role (code 28)
+#: the names under which a broker reports its role (code 28)
 ROLE, ONLINE, MEMBERS, WHY, SINCE, STAGE = (
     "role",
     "roleOnline",
@@ -39,7 +41,10 @@ class _Look(NamedTuple):
 
 
 class RoleRows:
-    """One watcher a node; any number of nodes. `now_ms` of two looks at one node never goes back."""
+    """Any number of nodes, with one watcher each.
+
+    The times of the polls of one node never decrease.
+    """
 
     def __init__(self, history: History) -> None:
         self._history = history
@@ -60,8 +65,11 @@ class RoleRows:
         boot: str = "",
         since_ms: int | None = None,
     ) -> None:
-        """`members` are the ids that the node takes for alive, `since_ms` when its role last changed: so a change and back
-        between two looks is seen, too."""
+        """Record an answer.
+
+        `members` are the broker ids that the node sees alive. `since_ms` is when its role last
+        changed: it shows a change and its reversal between two polls.
+        """
         extra = {"members": sorted(members), "broker_id": broker_id, "why": why, "boot": boot, "since": since_ms}
         done_ms = invoke_ms if complete_ms is None else complete_ms
         self._add(node, broker, _Look(invoke_ms, done_ms, OK, f"{role}/{online}", extra))
@@ -71,12 +79,12 @@ class RoleRows:
         self._add(node, broker, _Look(invoke_ms, done_ms, FAIL, "", {}))
 
     def state(self, node: str) -> str:
-        """ "acting/online"; "" when the node does not answer, or was not looked at."""
+        """ "acting/online"; "" when the node does not answer, or was not polled yet."""
         known = self._last.get(node)
         return known[1].value if known else ""
 
     def members(self, node: str) -> list[int]:
-        """What it took for alive at the last look."""
+        """The broker ids that the node saw alive at the last poll."""
         known = self._last.get(node)
         return list(known[1].extra.get("members", ())) if known else []
 

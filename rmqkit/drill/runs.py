@@ -1,12 +1,12 @@
-"""Runs: the folder that a drill leaves behind, and how it is found again.
+"""Runs: the folder that a drill leaves behind, and how it is found.
 
     <home>/<cluster>/drills/<run>/     of a drill on a running cluster
-    <home>/drills/<run>/               of a drill that brought its own
+    <home>/drills/<run>/               of a drill that started its own cluster
 
     plan.json  verdict.json  facts.json (before, after)  history.jsonl  history.parquet  logs/<node>.log  report.html
 
-A run is called `<stamp>-<fault>-<seed>`, with a number behind it when there is one of that name. It has a plan from its
-beginning and the rest at its end: one without a verdict runs, or was ended before its end.
+A run is called `<stamp>-<fault>-<seed>`, with a number if that name exists. It has a plan from its
+start, and the rest at its end. A run without a verdict still runs, or was interrupted.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ PLAN, VERDICT, FACTS, LINES, PARQUET, LOGS, REPORT = (
     "logs",
     "report.html",
 )
-#: of each node's log, the end
+#: lines kept of each node's log, from its end
 LOG_LINES = 400
 
 
 def new_run(parent: Path, plan: Plan) -> Path:
-    """Make the folder of a new run under `parent` (a cluster's folder, or the home)."""
+    """Create the folder of a new run under `parent` (a cluster's folder, or the home)."""
     stamp = time.strftime("%Y%m%d-%H%M%S")
     drills = parent / DRILLS
     drills.mkdir(parents=True, exist_ok=True)
@@ -59,7 +59,10 @@ def new_run(parent: Path, plan: Plan) -> Path:
 
 @contextlib.contextmanager
 def alone(folder: Path) -> Iterator[None]:
-    """Hold the drills of the cluster in `folder`: of two at once each would see the other's fault. Raises DrillError."""
+    """Hold the lock of the cluster in `folder`: two drills would see each other's fault.
+
+    Raises DrillError.
+    """
     import fcntl
 
     (folder / DRILLS).mkdir(parents=True, exist_ok=True)

@@ -1,7 +1,8 @@
-"""The stages of a takeover and of a return: when each was reached, since the fault began or since it ended.
+"""The stages of a takeover and of a return: when each was reached, since the fault began or since
+it ended.
 
-A stage is an event of the time line (`timeline.derive` finds most of them in the rows). Looks from outside are 30 ms apart
-while anything changes (`real_watch.QUICK_S`), so a stage is as exact as that.
+A stage is an event of the timeline (`timeline.derive` finds most of them in the rows). Polls from
+outside are 30 ms apart while anything changes, so stage times are accurate to 30 ms.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from rmqkit.drill.verdict import Verdict
 TAKEOVER = "takeover"
 RETURN = "return"
 
-#: event → words, in the order in which stages mostly come
+#: event → name of the stage, in the usual order
 STAGES: Mapping[str, Mapping[str, str]] = {
     TAKEOVER: {
         names.FIRST_FAILED_SEND: "first failed send",
@@ -44,13 +45,16 @@ SINCE = {TAKEOVER: names.FAULT_BEGINS, RETURN: names.FAULT_ENDS}
 class Stage(NamedTuple):
     part: str
     name: str
-    #: since the fault began (takeover) or ended (return); a look may see it just before
+    #: since the fault began (takeover) or ended (return); negative if a poll sees it just before
     after_ms: int
     more: str
 
 
 def stages(history: History) -> list[Stage]:
-    """Those that were reached, in the order of time. A node may be back before the end of its fault is written down."""
+    """The stages that were reached, in order of time.
+
+    A node may answer before the end of its fault is recorded.
+    """
     found = []
     for part, table in STAGES.items():
         since_ms = history.event_ms(SINCE[part])
@@ -63,7 +67,7 @@ def stages(history: History) -> list[Stage]:
 
 
 def measured(history: History, verdict: Verdict) -> dict[str, float]:
-    """What drills are compared by: seconds of the stages, and counts of what came again."""
+    """The figures that compare drills: seconds of the stages, and counts of redeliveries."""
     found: dict[str, float] = {}
     for stage in stages(history):
         whence = "fault" if stage.part == TAKEOVER else "fault's end"
@@ -72,7 +76,7 @@ def measured(history: History, verdict: Verdict) -> dict[str, float]:
     return found
 
 
-#: promise → its counts that say what came more than once, or overlapped
+#: promise → its counts of redeliveries and overlaps, and the names of the figures
 AGAIN: Mapping[str, Mapping[str, str]] = {
     "progress-forward": {
         "given again at takeover": "messages given again at takeover",

@@ -1,8 +1,7 @@
-"""The time line of a drill: what is known at the moment is an event of the engine; the rest is found in the rows
-afterwards.
+"""The timeline of a drill. The engine records the events that it knows at their time.
 
-`derive` adds the moments that only the rows show: the first send that failed, the first one that was acknowledged
-again, the first read that a slave served while its master was gone.
+`derive` adds the events that only the rows show: the first failed send, the first send that was
+acknowledged again, the first read that a slave served while its master was gone.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ def derive(history: History) -> None:
     if failed is not None:
         value = f"{failed.client}: {failed.extra.get('error', failed.outcome)}"
         history.add("event", key=names.FIRST_FAILED_SEND, invoke_ms=failed.complete_ms, value=value)
-        # A send to a group that is whole says nothing about the one that was broken.
+        # A send to another group says nothing about the broken one.
         broken = next((row.broker for row in rows if row.kind == "event" and row.key == names.FAULT_BEGINS), "")
         again = _earliest(
             row
@@ -52,7 +51,8 @@ def derive(history: History) -> None:
 
 
 def taken_over(history: History, node: DrillNode) -> bool:
-    """Whether another broker has done a master's work since the fault began: granted a lock, released a delayed message."""
+    """Whether another broker has done a master's work since the fault began: granted a lock,
+    released a delayed message."""
     rows = list(history.rows)
     begin_ms = _first(rows, names.FAULT_BEGINS)
     since = [row for row in rows if begin_ms is not None and row.complete_ms >= begin_ms and row.outcome == OK]
@@ -84,7 +84,7 @@ def _stages(history: History, rows: Sequence[Row]) -> None:
         names.ROUTE_CHANGED, begin_ms, changed, lambda row: f"now names {row.key or 'no broker'} as master{_read_only(row)}"
     )
     found(names.ACTS, begin_ms, (row for row in others if row.key == "acting"), _who)
-    # While a slave is broken, its master grants the locks as ever: nobody has taken them over.
+    # While a slave is broken, its master grants the locks as always: no broker has taken over.
     hits_master = hit.extra.get("role", "master") == "master"
     asked = (row for row in rows if row.kind == "lock" and row.outcome == OK and hits_master)
     locks = (row for row in asked if row.extra.get("node") != node)
@@ -108,7 +108,8 @@ def _after(row: Row, at_ms: int | None) -> bool:
 
 
 def _is_new(row: Row, own: Sequence[Row], begin_ms: int) -> bool:
-    """Whether a node that is online has become so since the fault began: it says when, or was seen to be something else."""
+    """Whether a node went online after the fault began: it reports when, or a poll saw it in
+    another state."""
     since = row.extra.get("since")
     if since is not None:
         return int(since) > begin_ms

@@ -1,7 +1,8 @@
-"""The verdict of a drill: what each promise came to, and what a reader has to know to believe it.
+"""The verdict of a drill: the finding of each promise, and the evidence.
 
-A drill is *broken* when a promise is, *inconclusive* when one could not be judged (or the drill itself did not work: no
-steady state, a fault that did not bite), else *valid*. Exit codes: 1, 4, 0.
+A drill is *broken* when a promise is broken. It is *inconclusive* when a promise could not be
+judged, or the drill itself failed (no steady state, no proof of the fault). Otherwise it is
+*valid*. Exit codes: 1, 4, 0.
 """
 
 from __future__ import annotations
@@ -37,12 +38,13 @@ class Verdict:
     judgement: Judgement
     #: why it is inconclusive; "" otherwise
     why: str
-    #: which node was hit, and what showed that it was
+    #: the broken node, and the proof of the fault
     node: str
     proof: str
     promises: Sequence[Checked]
     timeline: Sequence[Event]
-    #: which column of the table of promises the fault belongs to, "" when it never began; and what the node was
+    #: the column of the table of promises for the fault ("" if it did not begin), and the role of
+    #: the node
     harm: str = ""
     role: str = "master"
     counts: Mapping[str, int] = field(default_factory=dict)
@@ -60,7 +62,7 @@ class Verdict:
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> Verdict:
-        """Raises KeyError, TypeError or ValueError for what is no verdict."""
+        """Raises KeyError, TypeError or ValueError if the content is not a verdict."""
         promises = []
         for each in content["promises"]:
             found = dict(each["finding"])
@@ -77,7 +79,7 @@ class Verdict:
 
 
 def verdict_of(history: History, promises: Sequence[Checked], *, node: str, proof: str, why: str) -> Verdict:
-    """Put together; `why` is what kept the drill from being one, "" when nothing did."""
+    """The verdict; `why` is the reason why the drill could not finish, "" if it did."""
     judgements = {each.finding.judgement for each in promises}
     if Judgement.BROKEN in judgements:
         judgement = Judgement.BROKEN
@@ -102,7 +104,7 @@ def verdict_of(history: History, promises: Sequence[Checked], *, node: str, proo
 
 
 def count(history: History) -> dict[str, int]:
-    """What was done and seen, in numbers."""
+    """The numbers of sends, answers, deliveries and readings."""
     outcomes = {OK: 0, FAIL: 0, UNKNOWN: 0}
     statuses: dict[str, int] = {}
     for row in history.sends:

@@ -1,21 +1,26 @@
-"""The workload: what is sent, by whom, how often and to which queue. Pure: it follows from the plan's seed alone.
+"""The workload: what each client sends when, and to which queue. It follows from the seed of the
+plan.
 
-Writers are independent and synchronous: each waits for an answer before its next message. Writers with an even number
-choose a queue of the broken group for each message, which is tried once; the others let the client choose and try
-again, as programs do. Bodies are a message's key and noise; histories hold their checksums.
+Writers are independent and synchronous: each waits for an answer before its next message. Writers
+with an even number choose a queue of the broken group for each message and try once. The others let
+the client choose and retry, as programs do. A body is the key of the message and noise; histories
+hold checksums.
 
-Two groups read from the begin: `pull` (one member, a PullConsumer) and `push` (two members in order, PushConsumers). A
-third, `late` (a PullConsumer), comes when the fault has bitten and reads from the first message on: from a slave, if it
-can. Times between two sends vary around the plan's rate, so that writers do not march in step.
+Two groups read from the start: `pull` (one PullConsumer) and `push` (two ordered PushConsumers). A
+third, `late` (a PullConsumer), joins after the proof of the fault and reads from the first message
+on: from a slave, if it can. The time between two sends varies around the plan's rate, so writers do
+not run in step.
 
-Where a slave may act for its master (`Plan.acting`) there is more to take over:
+Where a slave may act for its master (`Plan.acting`), there is more to take over:
 
-- one writer more (`delayer`) sends delayed messages to queues of the broken group, in a topic of their own (`-delayed`), of
-  levels up to `LEVEL_MAX_MS`; the group `delayed` (one PullConsumer) is given them.
-- a group `ordered` (one PushConsumer) comes with the proof of the fault as `late` does, and consumes in order from the
-  first message on: from who acts, with the locks of who acts.
-- two lockers compete for the locks of the broken group's queues, as two members of a group of their own would: each asks
-  for all queues that it has not, keeps what it got for a while, renews it, and gives it back (`lock_script`).
+- One more writer (`delayer`) sends delayed messages to queues of the broken group, in a topic of
+  their own (`-delayed`), with levels of up to `LEVEL_MAX_MS`. The group `delayed` (one
+  PullConsumer) reads them.
+- A group `ordered` (one PushConsumer) joins as `late` does, and consumes in order from the first
+  message on: from the acting slave, with its locks.
+- Two lockers compete for the locks of the broken group's queues, as two members of a group of their
+  own. Each asks for all queues that it does not hold, keeps the granted ones for a while, renews
+  them, and returns them (`lock_script`).
 """
 
 from __future__ import annotations
@@ -29,7 +34,7 @@ from rmqkit.drill.plan import DEFAULT_LEVELS, Plan
 from rmqkit.settings.broker_sections import delays_ms
 
 PULL, PUSH, LATE, ORDERED = "pull", "push", "late", "ordered"
-#: groups that come when the fault has bitten
+#: groups that join after the proof of the fault
 LATECOMERS = (LATE, ORDERED)
 #: those whose members hold locks
 IN_ORDER = (PUSH, ORDERED)
@@ -46,7 +51,7 @@ LEASE_MS = 60_000
 
 
 class Order(NamedTuple):
-    """One message to be sent. `queue` is -1 when the client chooses; `pause_ms` comes before it."""
+    """One message to send, after `pause_ms`. `queue` is -1 when the client chooses."""
 
     key: str
     body: bytes
@@ -57,7 +62,8 @@ class Order(NamedTuple):
 
 
 class LockOrder(NamedTuple):
-    """One step of a locker: after `pause_ms` ask for the locks of `queues`, and keep what is granted for `hold_ms`."""
+    """One step of a locker: after `pause_ms`, ask for the locks of `queues`; keep the granted ones
+    for `hold_ms`."""
 
     pause_ms: int
     queues: tuple[int, ...]
@@ -65,14 +71,14 @@ class LockOrder(NamedTuple):
 
 
 def levels_ms(plan: Plan) -> dict[int, int]:
-    """The delay levels that are used, level → ms: none that outlasts the fault, unless every one does."""
+    """The delay levels in use, level → ms: none that outlasts the fault, unless all do."""
     every = dict(enumerate(delays_ms(plan.word("messageDelayLevel", DEFAULT_LEVELS)), 1))
     most_ms = min(LEVEL_MAX_MS, max(plan.fault_ms, min(every.values())))
     return {level: delay_ms for level, delay_ms in every.items() if delay_ms <= most_ms}
 
 
 def delay_script(plan: Plan) -> Iterator[Order]:
-    """What the delayer sends, without end; nothing when every level takes too long."""
+    """The messages of the delayer, without end; none if every level takes too long."""
     levels = sorted(levels_ms(plan))
     chance = random.Random(f"{plan.seed}/delayer")
     mean_ms = 1000 / plan.delay_rate
@@ -85,7 +91,7 @@ def delay_script(plan: Plan) -> Iterator[Order]:
 
 
 def lock_script(plan: Plan, number: int) -> Iterator[LockOrder]:
-    """What locker `number` does, without end."""
+    """The steps of locker `number`, without end."""
     chance = random.Random(f"{plan.seed}/locker/{number}")
     every = tuple(range(plan.queues))
     while True:
@@ -101,7 +107,7 @@ def writer_name(number: int) -> str:
 
 
 def script(plan: Plan, number: int) -> Iterator[Order]:
-    """What writer `number` sends, without end. The same for the same plan."""
+    """The messages of writer `number`, without end: the same for the same plan."""
     chance = random.Random(f"{plan.seed}/writer/{number}")
     mean_ms = 1000 / plan.rate
     count = 0
@@ -115,5 +121,5 @@ def script(plan: Plan, number: int) -> Iterator[Order]:
 
 
 def checksum(body: bytes) -> str:
-    """What stands for a body in histories."""
+    """The checksum that stands for a body in histories."""
     return f"{crc32(body):08x}"
