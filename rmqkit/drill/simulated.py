@@ -5,7 +5,7 @@
     rmqkit drill simulate --family acting --seeds 2000                # slaves act for their masters
 
 A seed draws mode, faults and settings and everything that happens then; the same seed gives the same `hash`. Which plans
-there are says the family (`FAMILIES`): `replicas` (`sim_plans.py`), `acting` and `acting-3x3` (`sim_acting_plans.py`).
+there are says the family (`FAMILIES`): `replicas` (`sim/plans.py`), `acting` and `acting-3x3` (`sim/acting_plans.py`).
 A seed ends as its verdict says; an exception that leaves a node is a broken promise, too. Seeds run in two processes. Exit
 codes as those of drills: 0 every promise kept, 1 one is broken, 4 inconclusive.
 """

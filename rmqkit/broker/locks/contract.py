@@ -5,7 +5,7 @@ UNLOCK_BATCH_MQ come here. The built-in ones:
 
 - `loose`: the broker grants on its own. Two members can hold one queue for a moment when a slave takes over from its
   master, since the locks are not replicated.
-- `strict`: a quorum of the broker's group grants (`locking/strict.py`).
+- `strict`: a quorum of the broker's group grants (`locks/strict.py`).
 
 A mode may ask others before it answers (`then` may be called in a later turn). What a mode granted holds for
 `LOCK_LIVE_MS` and is asked for again before; no mode has to keep anything beyond that.

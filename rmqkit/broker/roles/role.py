@@ -72,7 +72,7 @@ DUTIES: Mapping[Duty, tuple[frozenset[Role], frozenset[Online]]] = {
 }
 
 #: what clients ask for that only a broker that is online answers; members of the group and people are answered always.
-#: LOCK_BATCH_MQ tells itself who asks (`handlers/locks.py`): a member that is not online still votes
+#: LOCK_BATCH_MQ tells itself who asks (`handlers/consumers/locks.py`): a member that is not online still votes
 CLIENT_CODES = frozenset(
     (
         RequestCode.SEND_MESSAGE,

@@ -1,4 +1,4 @@
-"""`rmqkit pipeline stats` and `audit`: Spark jobs whose answer is a table (registered by `pipeline.py`)."""
+"""`rmqkit pipeline stats` and `audit`: Spark jobs whose answer is a table (registered by `command.py`)."""
 
 from __future__ import annotations
 

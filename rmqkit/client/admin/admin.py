@@ -5,7 +5,7 @@ Tasks that change something go to every place that must know: a topic is created
 cluster and deleted at all its brokers and at every name server. Errors are BrokerError,
 PeerUnreachable, NoRoute; a task of several calls stops at the first.
 
-Groups, offsets and messages are in `admin_groups.py`.
+Groups, offsets and messages are in `groups.py`.
 
 Source: `tools/.../admin/DefaultMQAdminExtImpl.java`, `client/.../impl/MQAdminImpl.java`.
 """

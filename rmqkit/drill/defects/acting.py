@@ -1,4 +1,4 @@
-"""Defects of groups whose slaves act for their masters; see `defects.py`.
+"""Defects of groups whose slaves act for their masters; see `table.py`.
 
 Most are what Apache's brokers did: the numbers are issues of apache/rocketmq.
 """

@@ -9,7 +9,7 @@ planted defects says so in its log, and tells `drillDefects` among its runtime f
 `DEFECTS` has all of them: `promise` is the checker that has to find it, `issues` the rows of Apache's tracker, `needs` what
 a drill must do for it to bite, and `plan` the fields of a plan (`rmqkit.drill.plan.Plan`) by which a drill on real
 processes does; None where only a simulated cluster can: power cuts, lost disks, strangers. `family` is the kind of
-simulated drills that has to find it; the defects of acting masters are in `defects_acting.py`.
+simulated drills that has to find it; the defects of acting masters are in `acting.py`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Real processes: the driver of drills on a cluster of this machine.
 
-Time is the machine's. The workload runs in threads of this process (`real_load.py`), brokers are watched from it
-(`real_watch.py`); nodes are killed, paused and started through `rmqkit.cluster`. Topic and groups are the drill's own,
+Time is the machine's. The workload runs in threads of this process (`load.py`), brokers are watched from it
+(`watch.py`); nodes are killed, paused and started through `rmqkit.cluster`. Topic and groups are the drill's own,
 and are deleted at its end.
 """
 

@@ -7,7 +7,7 @@ faults of other nodes strewn in, or it is drawn step by step. Beside the faults 
     stop           the process is asked to end, and does
     isolate-names  no byte passes between a node and the name servers, or one of them
     clock-jump     somebody sets the clock of the machine
-    isolate-peer, power-cut    as in `sim_faults.py`
+    isolate-peer, power-cut    as in `faults.py`
 
 Name servers are killed, paused and cut off as well. One machine alone loses its power, and a master only with SYNC_FLUSH;
 then the masters of other groups are left alone, as what is escaped to a master is not waited for until it is on its disk.

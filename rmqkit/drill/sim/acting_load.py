@@ -1,6 +1,6 @@
 """The workload of clusters whose slaves act for their masters, on a simulated cluster: see `workload.py`.
 
-Beside what `sim_load.py` has: delayed messages and the group that is given them, a group in order that comes with the proof
+Beside what `load.py` has: delayed messages and the group that is given them, a group in order that comes with the proof
 of the fault, and lockers, who ask for queue locks as members of a group would. Everything has short times: a fault lasts
 seconds, and who stood still for half a minute would see nothing of it.
 

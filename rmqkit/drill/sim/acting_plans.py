@@ -1,7 +1,7 @@
 """Plans of the family `acting` from seeds: groups whose slaves act for their masters, and what is broken there.
 
 Several groups of two or three with short timers, one name server or two, delayed messages that are escaped to another
-group, ordered consumers with locks (loose or strict). The faults are series (`sim_acting_faults.py`). A master loses its
+group, ordered consumers with locks (loose or strict). The faults are series (`acting_faults.py`). A master loses its
 power only with SYNC_FLUSH, where it comes back with all that was answered: what a group promises whose master comes back
 with less is what the family `replicas` is for.
 """

@@ -1,6 +1,6 @@
 """The workload on a simulated cluster: nodes with the cores of Producer, PullConsumer and PushConsumer, writing rows.
 
-As `real_load.py`, without threads: each writer and each reader is a client on a machine of its own, whose work is a flow
+As `real/load.py`, without threads: each writer and each reader is a client on a machine of its own, whose work is a flow
 (`rmqkit.client.flow`). Commits are quicker than in real drills, because everything is shorter here.
 """
 

@@ -1,4 +1,4 @@
-"""Streams: `planning.py` behind Spark's interface.
+"""Streams: `query_plan.py` behind Spark's interface.
 
 One object lives in Spark's streaming process on the driver and has the client; copies of it go to the workers and read. So
 it connects when it is first asked for offsets, and a pickled copy has no connection. Spark never calls `stop` when a query

@@ -8,7 +8,7 @@ unit never lies across two files: the rest of a file is left behind a size of -1
 
 As upstream says, this is weakly reliable: a unit that cannot be read means that the message may be wanted, and the record
 decides. But a wrong unit would hide a message. So units are written before the entries that point to them and are synced in
-the same rounds (`queue_flush.py`), and after a start or a cut units go on behind the last one that an entry points to, in
+the same rounds (`flush.py`), and after a start or a cut units go on behind the last one that an entry points to, in
 a new file when that one is gone.
 
 Source: `store/.../ConsumeQueueExt.java`.

@@ -1,4 +1,4 @@
-"""Queues with extensions: what `QueueTable` and `ConsumeQueue` do, and a unit for each entry (`queue_ext.py`).
+"""Queues with extensions: what `QueueTable` and `ConsumeQueue` do, and a unit for each entry (`extension.py`).
 
 Entries of the schedule topic keep their tags code, which is a due time and has to be found whatever happens.
 

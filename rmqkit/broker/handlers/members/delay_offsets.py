@@ -19,7 +19,7 @@ rows = Handlers(metadata.rows)
 
 @rows.handles(RequestCode.GET_ALL_DELAY_OFFSET, NoFields)
 def all_delay_offsets(broker: "Broker", call: Call[NoFields]) -> Response:
-    """An acting master whose master comes back answers when what it has sent out is answered (`roles/reverse.py`)."""
+    """An acting master whose master comes back answers when what it has sent out is answered (`roles/reverse_sync.py`)."""
 
     def answer() -> Response:
         return call.ok(body=broker.schedule.offsets.snapshot().encode())

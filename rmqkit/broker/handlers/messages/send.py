@@ -2,7 +2,7 @@
 
 The hot path of the product. A plain send costs a few dictionary look-ups, one pass over the properties for anything
 special, and `store.append`; nothing is decoded that is not needed. The answer waits in `broker.puts` until the turn's
-one write is done (`puts.py`). A message with a delay level takes a way of its own to the log (`broker/schedule`).
+one write is done (`puts.py`). A message with a delay level takes a way of its own to the log (`broker/special/delay`).
 
 What is refused, and how: a feature that is not there yet (timer, transaction) is answered with what upstream says when
 that feature is off, since a message stored as a plain one would be delivered at the wrong time or for nothing. So is a
