@@ -11,7 +11,6 @@ from rmqkit.wire.hosts import HOST_V4_SIZE, pack_host
 
 class Hosts:
     def __init__(self, store: Address) -> None:
-        self.store_address = store
         self.store_host = pack_host(store.host, store.port)
         self._store_flag = MessageSysFlag.STORE_HOST_V6 if len(self.store_host) > HOST_V4_SIZE else 0
         self._by_connection: dict[int, tuple[bytes, int]] = {}

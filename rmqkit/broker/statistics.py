@@ -115,10 +115,6 @@ class Statistics:
     def get_count(self) -> int:
         return self.gets.messages
 
-    @property
-    def get_bytes(self) -> int:
-        return self.gets.size
-
     def sample(self, now_ms: int) -> int:
         """The samples that rates and counters are made of; when to come again."""
         self._rates.append((now_ms, self.put_count, self.get_count, self.gets.times, self.missed))

@@ -17,16 +17,6 @@ from typing import Any, NamedTuple
 
 from rmqkit.drill.history import FAIL, OK, History
 
-#: the names under which a broker reports its role (code 28)
-ROLE, ONLINE, MEMBERS, WHY, SINCE, STAGE = (
-    "role",
-    "roleOnline",
-    "roleMembers",
-    "roleWhy",
-    "roleSince",
-    "roleStage",
-)
-
 
 class _Look(NamedTuple):
     invoke_ms: int

@@ -180,9 +180,6 @@ class NodeLog:
         self.node = node
         self.last: deque[str] = deque(maxlen=STORY_LINES)
 
-    def debug(self, event: str, **fields: Any) -> None:
-        self.last.append(self.sink.write("DEBUG", self.node, event, fields))
-
     def info(self, event: str, **fields: Any) -> None:
         self.last.append(self.sink.write("INFO", self.node, event, fields))
 

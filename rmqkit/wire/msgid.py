@@ -17,21 +17,12 @@ from rmqkit.errors import RemoteProtocolError
 from rmqkit.wire.hosts import pack_host, unpack_host
 
 _OFFSET = Struct(">q")
-_UNIQUE_END = Struct(">HIIH")
 
 
 class OffsetId(NamedTuple):
     host: str
     port: int
     phy_offset: int
-
-
-class UniqueId(NamedTuple):
-    ip: str
-    pid: int
-    salt: int
-    since_month_ms: int
-    counter: int
 
 
 def offset_id(store_host: bytes, phy_offset: int) -> str:
@@ -46,28 +37,17 @@ def decode_offset_id(text: str) -> OffsetId:
     return OffsetId(host, port, _OFFSET.unpack_from(data, len(data) - 8)[0])
 
 
-def unique_id(ip: bytes, pid: int, salt: int, since_month_ms: int, counter: int) -> str:
-    """A unique id from its parts; numbers are cut to their widths. `ip` is 4 or 16 raw bytes (`ip_bytes`)."""
-    end = _UNIQUE_END.pack(pid & 0xFFFF, salt & 0xFFFFFFFF, since_month_ms & 0xFFFFFFFF, counter & 0xFFFF)
-    return (ip + end).hex().upper()
-
-
 def unique_id_prefix(ip: bytes, pid: int, salt: int) -> str:
-    """The part of `unique_id` that stays the same for a client; `unique_id_tail` is the rest."""
-    return (ip + _UNIQUE_END.pack(pid & 0xFFFF, salt & 0xFFFFFFFF, 0, 0)[:6]).hex().upper()
+    """The part of a unique id that stays the same for a client. `ip` is 4 or 16 raw bytes (`ip_bytes`).
+
+    Numbers are cut to their widths.
+    """
+    return f"{ip.hex().upper()}{pid & 0xFFFF:04X}{salt & 0xFFFFFFFF:08X}"
 
 
 def unique_id_tail(since_month_ms: int, counter: int) -> str:
+    """The rest of a unique id."""
     return f"{since_month_ms & 0xFFFFFFFF:08X}{counter & 0xFFFF:04X}"
-
-
-def decode_unique_id(text: str) -> UniqueId:
-    """Raises RemoteProtocolError for anything that is not 32 or 56 hex characters."""
-    data = _bytes(text)
-    ip_size = len(data) - 12
-    pid, salt, since_month_ms, counter = _UNIQUE_END.unpack_from(data, ip_size)
-    ip, _ = unpack_host(data[:ip_size] + b"\0\0\0\0")
-    return UniqueId(ip, pid, salt, since_month_ms, counter)
 
 
 def ip_bytes(ip: str) -> bytes:

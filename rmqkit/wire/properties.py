@@ -11,7 +11,6 @@ Source: `common/.../message/MessageDecoder.java` (`messageProperties2String`, `s
 
 from collections.abc import Mapping
 
-NAME_VALUE_SEPARATOR = "\x01"
 PROPERTY_SEPARATOR = "\x02"
 PROPERTIES_SIZE_MAX = 32767
 

@@ -72,15 +72,6 @@ class Acks:
             if needed - 2 < len(acked):
                 waiting.reached(acked[needed - 2])
 
-    @property
-    def offset_safe(self) -> int:
-        """What as many copies have as puts need; the end of the log when they need none."""
-        written = self._broker.store.offset_written
-        if self.needed == OWN:
-            return written
-        acked = sorted((link.acked for link in self._broker.replication.members.counted()), reverse=True)
-        return min(written, acked[self.needed - 2]) if self.needed - 2 < len(acked) else 0
-
     def park(self, offset: int, finish: Callable[[bool], None]) -> None:
         """`finish(True)` when `needed` copies are there, `finish(False)` at the deadline. One that needs none ends now."""
         if self.needed == OWN:

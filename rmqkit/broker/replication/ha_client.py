@@ -78,7 +78,6 @@ class Following:
         #: a connection is closed because the master comes back: the next one is made at once
         self._is_summoned = False
         self.read_ms = self.written_ms = 0
-        self.bytes_received = 0
         #: told when the slave has begun to follow another master than before, or the same one anew
         self.on_following: Callable[[], None] = lambda: None
         broker.duties.add("ha-follow", self._run, None)
@@ -363,7 +362,6 @@ class Following:
         if conn is not self._conn or conn.closing or self.state != FOLLOWING:
             return
         self.read_ms = self._broker.clock.mono_ms
-        self.bytes_received += len(data)
         try:
             transfers = self._transfers.feed(data)
         except RemoteProtocolError as error:

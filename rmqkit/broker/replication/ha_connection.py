@@ -37,7 +37,6 @@ class ReplicaLink:
         "binding",
         "bytes_sent",
         "conn",
-        "opened_ms",
         "read_ms",
         "reports",
         "sent",
@@ -57,7 +56,7 @@ class ReplicaLink:
         #: where it began
         self.started_at = -1
         self.bytes_sent = 0
-        self.opened_ms = self.read_ms = self.written_ms = now_ms
+        self.read_ms = self.written_ms = now_ms
         self.why = ""
 
     @property

@@ -1,7 +1,8 @@
 """RegisterBrokerBody (103): plain JSON, or deflated in a form of its own.
 
-Deflated: i32 size + DataVersion JSON · i32 count, of each topic i32 size + `TopicConfig.to_text` · i32 size + JSON list
-of filter servers · from V5_0_0 on i32 count, of each mapping i32 size + JSON. Big-endian.
+Deflated: i32 size + DataVersion JSON · i32 count, of each topic i32 size + its text
+(`TopicConfig.from_text`) · i32 size + JSON list of filter servers · from V5_0_0 on i32 count, of each
+mapping i32 size + JSON. Big-endian.
 
 A 5.x broker with `compressedRegister` sends the deflated form with `compressed` false in the header, so the first byte
 decides as well: JSON starts with `{`, zlib with 0x78.
@@ -9,7 +10,6 @@ decides as well: JSON starts with `{`, zlib with 0x78.
 Source: `remoting/.../protocol/body/RegisterBrokerBody.java`, `remoting/.../protocol/DataVersion.java`.
 """
 
-import zlib
 from struct import Struct
 from typing import Any
 
@@ -31,17 +31,6 @@ _I32 = Struct(">i")
 class RegisterBrokerBody(Body, kw_only=True):
     filter_server_list: list[str] = field(default_factory=list)
     topic_config_serialize_wrapper: TopicConfigAndMappingTable = field(default_factory=TopicConfigAndMappingTable)
-
-    def encode_deflated(self) -> bytes:
-        """The form for a header with `compressed` true."""
-        table = self.topic_config_serialize_wrapper
-        parts = [_sized(table.data_version.encode()), _I32.pack(len(table.topic_config_table))]
-        parts += [_sized(config.to_text().encode()) for config in table.topic_config_table.values()]
-        parts.append(_sized(fastjson.dumps(self.filter_server_list)))
-        mappings = table.topic_queue_mapping_info_map
-        parts.append(_I32.pack(len(mappings)))
-        parts += [_sized(fastjson.dumps(mapping)) for mapping in mappings.values()]
-        return zlib.compress(b"".join(parts), 9)
 
     @classmethod
     def decode_either(
@@ -107,7 +96,3 @@ def _inflated(data: bytes, broker_version: int, size_max: int) -> RegisterBroker
         data_version=version, topic_config_table=topics, topic_queue_mapping_info_map=mappings
     )
     return RegisterBrokerBody(filter_server_list=filter_servers, topic_config_serialize_wrapper=table)
-
-
-def _sized(data: bytes) -> bytes:
-    return _I32.pack(len(data)) + data

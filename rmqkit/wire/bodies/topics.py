@@ -25,17 +25,12 @@ class TopicConfig(Body, kw_only=True):
     topic_sys_flag: Int32 = 0
     write_queue_nums: Int32 = 16
 
-    def to_text(self) -> str:
-        """The form inside a compressed registration; `order` and `topic_sys_flag` are lost (`TopicConfig.encode`)."""
-        attributes = fastjson.dumps(self.attributes).decode()
-        return (
-            f"{self.topic_name} {self.read_queue_nums} {self.write_queue_nums} {self.perm} "
-            f"{self.topic_filter_type} {attributes}"
-        )
-
     @classmethod
     def from_text(cls, text: str) -> "TopicConfig":
-        """Raises RemoteProtocolError; attributes that cannot be read count as none (`TopicConfig.decode`)."""
+        """Read the form inside a compressed registration (`TopicConfig.encode`), which lacks `order` and `topic_sys_flag`.
+
+        Raises RemoteProtocolError; attributes that cannot be read count as none (`TopicConfig.decode`).
+        """
         parts = text.split(" ", 5)
         try:
             config = cls(
