@@ -8,10 +8,12 @@ from rmqkit.drill import runs
 from rmqkit.drill.engine import Outcome
 from rmqkit.drill.history import History
 from rmqkit.drill.promises import PROMISES
+from rmqkit.drill.promises.contract import Finding, Judgement
 from rmqkit.drill.report import verdict_words
 from rmqkit.drill.report.html import line, page
 from rmqkit.drill.verdict import Checked, Verdict, verdict_of
 from tests.drill.hand import PLAN, whole
+from tests.tidy.tree import ROOT
 
 
 def run_of(hand, tmp_path):
@@ -73,7 +75,23 @@ def test_the_report_is_one_file_that_says_it_all(broken):
     assert "is never counted as lost" in text
     assert "<pre>rmqkit drill replay it</pre>" in text
     for event in verdict.timeline:
-        assert event.what in text
+        assert verdict_words.plain(event.what) in text
+
+
+def test_names_in_documents_stay_and_people_read_plain_words(broken):
+    _, verdict = broken
+    progress = next(each for each in verdict.as_json()["promises"] if each["name"] == "progress-forward")
+    assert "given again at takeover" in progress["finding"]["counts"]
+    seen = Finding(Judgement.VALID, 1, {"given again at takeover": 3, "acting ms": 1_200, "sends": 9})
+    assert verdict_words.notes(Checked("progress-forward", "", seen)) == (
+        "messages redelivered at takeover: 3; slave acting, ms: 1,200; sends: 9"
+    )
+    # What has plain words is a name that the drills use: of an event, a count or a figure.
+    texts = (path.read_text() for path in (ROOT / "rmqkit/drill").rglob("*.py"))
+    sources = "\n".join(text.rpartition("def plain(")[2] for text in texts)
+    composed = {f"{what} {at}" for what in ("given back", "given again") for at in ("at takeover", "at return")}
+    composed |= {"lost prefix", "lost middle", "lost postfix"}
+    assert [name for name in verdict_words.PLAIN if f'"{name}"' not in sources and name not in composed] == []
 
 
 def test_a_story_is_told_in_words(broken):
