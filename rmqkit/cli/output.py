@@ -36,6 +36,21 @@ def note(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
+def count_text(count: int, what: str) -> str:
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"
+
+
+def size_text(count: float) -> str:
+    """Return a number of bytes in the largest unit that leaves at least 1 of it."""
+    if count < 1024:
+        return f"{count:.0f} bytes"
+    for unit in ("KiB", "MiB", "GiB"):
+        count /= 1024
+        if count < 1024:
+            return f"{count:.1f} {unit}"
+    return f"{count / 1024:.1f} TiB"
+
+
 def on_terminal() -> bool:
     return sys.stdout.isatty()
 

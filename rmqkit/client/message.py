@@ -13,7 +13,7 @@ from rmqkit.errors import InvalidMessage
 from rmqkit.wire import properties as props
 from rmqkit.wire.codes import MessageSysFlag
 from rmqkit.wire.fastjson import MessageQueue
-from rmqkit.wire.hosts import unpack_host
+from rmqkit.wire.hosts import host_text
 from rmqkit.wire.inflate import inflate_body
 from rmqkit.wire.msgid import offset_id
 from rmqkit.wire.record import Record
@@ -157,11 +157,11 @@ class MessageExt:
 
     @property
     def born_host(self) -> str:
-        return _host_text(self.record.born_host)
+        return host_text(self.record.born_host)
 
     @property
     def store_host(self) -> str:
-        return _host_text(self.record.store_host)
+        return host_text(self.record.store_host)
 
     @property
     def wants_reply(self) -> bool:
@@ -221,8 +221,3 @@ class SendResult:
     @property
     def is_ok(self) -> bool:
         return self.status is SendStatus.SEND_OK
-
-
-def _host_text(packed: bytes) -> str:
-    host, port = unpack_host(packed)
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

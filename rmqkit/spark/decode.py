@@ -26,7 +26,7 @@ from rmqkit.spark.columns import COLUMNS, TEXT_MAP, TIME, arrow_schema
 from rmqkit.spark.source.slices import Bytes, Ints, Properties, gather, properties, slices
 from rmqkit.wire import properties as props
 from rmqkit.wire.codes import MessageSysFlag
-from rmqkit.wire.hosts import HOST_V4_SIZE, HOST_V6_SIZE, unpack_host
+from rmqkit.wire.hosts import HOST_V4_SIZE, HOST_V6_SIZE, host_text
 from rmqkit.wire.inflate import inflate_body
 from rmqkit.wire.msgid import offset_id
 from rmqkit.wire.record import (
@@ -200,9 +200,9 @@ class Records:
         if not self.has_v6 and self.count:
             packed = self._at(begins, _U64)
             if (packed == packed[0]).all():
-                return _repeated(_host_text(packed[:1].tobytes()), self.count)
+                return _repeated(host_text(packed[:1].tobytes()), self.count)
         encoded = slices(self.data, begins, ends, pa.binary()).dictionary_encode()
-        texts = pa.array([_host_text(packed.as_py()) for packed in encoded.dictionary], pa.string())
+        texts = pa.array([host_text(packed.as_py()) for packed in encoded.dictionary], pa.string())
         return texts.take(encoded.indices)
 
     # --- body, topic, properties
@@ -314,11 +314,6 @@ def _times(times_ms: Ints) -> pa.Array:
 
 def _repeated(text: str, count: int) -> pa.Array:
     return pa.repeat(pa.scalar(text, pa.string()), count)
-
-
-def _host_text(packed: bytes) -> str:
-    host, port = unpack_host(packed)
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 _MAKERS: dict[str, Callable[[Records], pa.Array]] = {

@@ -30,3 +30,9 @@ def unpack_host(packed: bytes) -> tuple[str, int]:
     if len(packed) not in (HOST_V4_SIZE, HOST_V6_SIZE):
         raise RemoteProtocolError(f"a host is 8 or 20 bytes, not {len(packed)}")
     return str(ip_address(packed[:-4])), _PORT.unpack_from(packed, len(packed) - 4)[0]
+
+
+def host_text(packed: bytes) -> str:
+    """`ADDRESS:PORT` of 8 or 20 bytes, an IPv6 address in brackets. Raises RemoteProtocolError."""
+    host, port = unpack_host(packed)
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -138,7 +138,7 @@ def consume(
         with admin_of(addresses) as admin, known_topic(admin, topic):
             raise
     if sys.stderr.isatty():
-        output.note(f"{sink.count} message{'' if sink.count == 1 else 's'}")
+        output.note(f"{output.count_text(sink.count, 'message')}")
     if sink.unreadable:
         raise Failed(f"{sink.unreadable} messages could not be read")
 

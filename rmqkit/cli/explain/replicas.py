@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from rmqkit.cli.nodes.brokers import bytes_text
+from rmqkit.cli.output import size_text
 from rmqkit.cluster.health.replicas import Replication
 
 
@@ -69,7 +69,7 @@ def sentences(said: Replication) -> list[Said]:
 def _slave(said: Replication) -> list[Said]:
     if said.follows:
         gap = said.gap or 0
-        behind = f", {bytes_text(str(gap))} behind" if gap > 0 else " and has all of its log"
+        behind = f", {size_text(gap)} behind" if gap > 0 else " and has all of its log"
         found = [Said(f"It follows its master{behind}.")]
         if said.why:
             found.append(Said(f"{said.why}.", "What is missing can only be copied by hand, from a broker that has it."))

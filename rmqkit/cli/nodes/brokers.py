@@ -120,7 +120,10 @@ def readable(facts: Facts) -> list[tuple[str, str]]:
         ("in, today", _today(facts, "msgPutTotal")),
         ("out, today", _today(facts, "msgGetTotal")),
         ("commit log", _log(facts)),
-        ("consume queues", f"{bytes_text(facts['dispatchBehindBytes'])} behind" if "dispatchBehindBytes" in facts else ""),
+        (
+            "consume queues",
+            f"{output.size_text(_number(facts['dispatchBehindBytes']))} behind" if "dispatchBehindBytes" in facts else "",
+        ),
         ("oldest message", show_time(_number(facts.get("earliestMessageTimeStamp", "0")))),
         ("disk", _disk(facts)),
         ("clients", _clients(facts)),
@@ -163,7 +166,7 @@ def _log(facts: Facts) -> str:
     low, high = facts.get("commitLogMinOffset"), facts.get("commitLogMaxOffset")
     if low is None or high is None or not high.lstrip("-").isdigit():
         return ""
-    return f"{low} to {high} ({bytes_text(str(int(high) - max(0, _number(low))))})"
+    return f"{low} to {high} ({output.size_text(int(high) - max(0, _number(low)))})"
 
 
 def _disk(facts: Facts) -> str:
@@ -199,15 +202,6 @@ def delay_text(facts: Facts) -> str:
             if delivered.lstrip("-").isdigit() and end.isdigit() and int(end) > int(delivered):
                 behind[int(key.rpartition("_")[2])] = int(end) - int(delivered)
     return ", ".join(f"level {level}: {count} waiting" for level, count in sorted(behind.items()))
-
-
-def bytes_text(number: str) -> str:
-    size = float(_number(number))
-    for unit in ("bytes", "KiB", "MiB", "GiB"):
-        if size < 1024:
-            return f"{size:.0f} {unit}" if unit == "bytes" else f"{size:.1f} {unit}"
-        size /= 1024
-    return f"{size:.1f} TiB"
 
 
 def _number(text: str) -> int:

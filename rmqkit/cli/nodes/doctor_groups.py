@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from rmqkit.cli.output import count_text
 from rmqkit.cluster import Cluster, ClusterError, clusters
 from rmqkit.cluster.health.caller import Caller, NoAnswer
 from rmqkit.cluster.health.readiness import Target, look
@@ -62,7 +63,7 @@ def findings() -> Iterator[Found]:
     """Of all clusters that can be asked; one that is well has one line."""
     for seen in _seen():
         found = [each for check in CHECKS for each in check(seen)]
-        yield from found or [("ok", f"{seen.name}: settings of {_count(len(seen.groups()), 'group')} go together", "")]
+        yield from found or [("ok", f"{seen.name}: settings of {count_text(len(seen.groups()), 'group')} go together", "")]
 
 
 # --- checks
@@ -73,7 +74,7 @@ def strict_locks(seen: Seen) -> Iterator[Found]:
         settings = brokers[0][1]
         replicas = _number(settings, "totalReplicas", 1)
         if (_is_on(settings, "lockInStrictMode") or settings.get("lockMode") == "strict") and replicas < QUORUM_MIN:
-            text = f"{name} locks queues by a quorum of {_count(replicas, 'broker')}"
+            text = f"{name} locks queues by a quorum of {count_text(replicas, 'broker')}"
             advice = (
                 f"give it {QUORUM_MIN} replicas: of two, both have to live, and consumers in order stop when one is away; "
                 "or lockMode=loose"
@@ -221,7 +222,3 @@ def _is_on(settings: Mapping[str, str], key: str) -> bool:
 def _number(settings: Mapping[str, str], key: str, default: int) -> int:
     text = settings.get(key, "")
     return int(text) if text.isdigit() else default
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"

@@ -43,7 +43,6 @@ def status_rows(status: dict[str, Any]) -> list[tuple[object, ...]]:
 
 def notes(status: dict[str, Any]) -> list[str]:
     """Lines below the table: who is cut off, acts or is not online, is not in sync and why, or is how far behind."""
-    from rmqkit.cli.nodes.brokers import bytes_text
 
     lacking = reasons(status["nodes"])
     name = "" if status["name"] == DEFAULT else f" {status['name']}"
@@ -57,7 +56,7 @@ def notes(status: dict[str, Any]) -> list[str]:
     for node in status["nodes"]:
         said = node.get("replication")
         if said and node["broker_id"] and (said["gap"] or 0) > 0 and node["node"] not in lacking:
-            lines.append(f"{node['node']}  {bytes_text(str(said['gap']))} behind")
+            lines.append(f"{node['node']}  {output.size_text(said['gap'])} behind")
     return lines
 
 

@@ -14,6 +14,7 @@ from rmqkit.cli import output
 from rmqkit.cli.commands import group
 from rmqkit.cli.complete import topics as complete_topics
 from rmqkit.cli.finding import Json, Namesrv, Topic
+from rmqkit.cli.output import count_text, size_text
 from rmqkit.cli.pipeline import figures
 from rmqkit.cli.pipeline.arguments import (
     Conf,
@@ -27,7 +28,7 @@ from rmqkit.cli.pipeline.arguments import (
     package_settings,
     pairs,
 )
-from rmqkit.cli.pipeline.session_run import Ending, Shown, builtins, count_text, running, size
+from rmqkit.cli.pipeline.session_run import Ending, Shown, builtins, running
 from rmqkit.cli.times import time_of
 from rmqkit.cli.usage import UsageError
 
@@ -97,7 +98,7 @@ def ingest(
     if json:
         output.line({"done": builtins(done)})
     else:
-        files = f" in {count_text(done.files, 'file')}, {size(done.bytes)}" if done.files else ""
+        files = f" in {count_text(done.files, 'file')}, {size_text(done.bytes)}" if done.files else ""
         print(f"{count_text(done.rows, 'message')}{files} → {done.path}")
     ending.check(endless=follow)
 
@@ -131,8 +132,8 @@ def compact(
     if json:
         output.document(builtins(done))
     elif done.hours:
-        files = f"{count_text(done.files_before, 'file')} ({size(done.bytes_before)})"
-        print(f"{count_text(done.hours, 'hour')}: {files} are now {done.files_after} ({size(done.bytes_after)})")
+        files = f"{count_text(done.files_before, 'file')} ({size_text(done.bytes_before)})"
+        print(f"{count_text(done.hours, 'hour')}: {files} are now {done.files_after} ({size_text(done.bytes_after)})")
     else:
         print("nothing to do: every closed hour has as few files as it can")
 

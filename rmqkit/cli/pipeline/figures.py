@@ -10,15 +10,16 @@ import typer
 from rmqkit.cli import output
 from rmqkit.cli.complete import topics as complete_topics
 from rmqkit.cli.finding import Json, Namesrv
+from rmqkit.cli.output import count_text, size_text
 from rmqkit.cli.pipeline.arguments import Conf, Master, Options, Since, Until, bounds, known, pairs
-from rmqkit.cli.pipeline.session_run import Shown, builtins, count_text, running, size
+from rmqkit.cli.pipeline.session_run import Shown, builtins, running
 from rmqkit.cli.usage import UsageError
 
 HOURS: output.Columns = {
     "topic": "topic",
     "hour": "hour",
     "messages": "messages",
-    "bytes": lambda row: size(row["bytes"]),
+    "bytes": lambda row: size_text(row["bytes"]),
     "a second": "per_s:.1f",
     "peak": "peak_per_s",
     "size p50": lambda row: f"{row['size']['p50']:.0f}",

@@ -19,6 +19,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from rmqkit.cli import output
+from rmqkit.cli.output import count_text
 from rmqkit.cli.pipeline.arguments import pairs
 from rmqkit.cli.usage import Failed, Interrupted, exit_code_of
 
@@ -195,13 +196,3 @@ def builtins(value: Any) -> Any:
     import msgspec
 
     return msgspec.to_builtins(value)
-
-
-def count_text(count: int, what: str) -> str:
-    return f"{count} {what}" if count == 1 else f"{count} {what}s"
-
-
-def size(count: int) -> str:
-    from rmqkit.cli.nodes.brokers import bytes_text
-
-    return bytes_text(str(count))
