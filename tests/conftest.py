@@ -7,11 +7,12 @@ import gc
 import os
 import signal
 import sys
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.helpers import workers
+from tests.helpers import flows, workers
 
 # Keep compiled modules whatever the environment says: the tests start hundreds of interpreters, each of them twice as long
 # without.
@@ -50,6 +51,11 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     """The tests are a large heap. Frozen, it costs nothing in the collections that follow."""
     gc.freeze()
     gc.enable()
+
+
+@pytest.fixture(autouse=True)
+def valid_flows(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    yield from flows.validated(monkeypatch)
 
 
 @pytest.fixture

@@ -63,7 +63,7 @@ from rmqkit.wire.schemas.calls import NotifyConsumerIdsChangedRequest
 from rmqkit.wire.uniqueids import UniqueIds
 
 if TYPE_CHECKING:
-    from rmqkit.broker.replication.ha_client import Following
+    from rmqkit.broker.replication.ha_client import HaClient
     from rmqkit.broker.replication.ha_server import Accept
     from rmqkit.metrics.endpoint import MetricsEndpoint
 
@@ -302,7 +302,7 @@ class Broker(BaseNode):
             self.roles.stalled()
         self.duties.run_due(self.clock.mono_ms)
 
-    def _protocol(self, conn: Connection) -> "Remoting | MetricsEndpoint | Accept | Following":
+    def _protocol(self, conn: Connection) -> "Remoting | MetricsEndpoint | Accept | HaClient":
         """Who speaks on a connection: its tag says it."""
         if conn.tag == "ha":
             return self.replication.accept

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from rmqkit.broker.replication.ha_client import CONNECTING, NO_MASTER
+from rmqkit.broker.replication.ha_state import CONNECTING, NO_MASTER
 from rmqkit.errors import RemoteProtocolError
 from rmqkit.runtime.calls import CallFailed, Outcome, Reply
 from rmqkit.runtime.connection import Address

@@ -18,9 +18,10 @@ from zlib import crc32
 import msgspec
 
 from rmqkit.broker.replication.acks import Acks
-from rmqkit.broker.replication.ha_client import FOLLOWING, Following
+from rmqkit.broker.replication.ha_client import HaClient
 from rmqkit.broker.replication.ha_connection import Binding
 from rmqkit.broker.replication.ha_server import Accept
+from rmqkit.broker.replication.ha_state import FOLLOWING
 from rmqkit.broker.replication.members import Members
 from rmqkit.broker.replication.metadata import Metadata
 from rmqkit.config import BrokerRole
@@ -43,7 +44,7 @@ class Replication:
         self.members = Members(broker)
         self.acks = Acks(broker)
         self.accept = Accept(broker)
-        self.follow = Following(broker, folder)
+        self.follow = HaClient(broker, folder)
         self.metadata = Metadata(broker, folder)
         #: end of this log when it was ready, and a name for this start
         self.start_end = 0

@@ -24,6 +24,7 @@ from zlib import crc32
 
 import msgspec
 
+from rmqkit.broker.replication.ha_state import AHEAD, FOREIGN, REFUSED, HaState
 from rmqkit.broker.replication.tail_probe import Shown
 from rmqkit.runtime.kept import KeptFile
 from rmqkit.store.steps import Steps, Work
@@ -53,16 +54,16 @@ class _Known(msgspec.Struct, rename="camel"):
 
 
 class Verdict(NamedTuple):
-    """`state` is "" when the slave may follow; `cut_to` is where a cut would help, -1 where none does."""
+    """`state` is None if the slave may follow; `cut_to` is where a cut would help, -1 where none does."""
 
-    state: str = ""
+    state: HaState | None = None
     why: str = ""
     cut_to: int = -1
 
 
 def _foreign(end: int, said: ExchangeHAInfoResponse) -> Verdict:
     return Verdict(
-        "foreign",
+        FOREIGN,
         f"the last bytes of this log, which ends at {end}, are not what {said.master_address} has there: it is the log of "
         "another group, or has gone its own way; nothing was cut. Move this store folder away to copy the master anew",
     )
@@ -70,7 +71,7 @@ def _foreign(end: int, said: ExchangeHAInfoResponse) -> Verdict:
 
 def _too_old(end: int, said: ExchangeHAInfoResponse) -> Verdict:
     return Verdict(
-        "refused",
+        REFUSED,
         f"the log of the master {said.master_address} begins at {said.master_log_begin}, this log ends at {end}: what is "
         "between them was removed there. Move this store folder away to copy the master anew",
     )
@@ -145,7 +146,7 @@ class Ahead:
     def _ahead(self, end: int, master_end: int, start_end: int | None) -> Verdict:
         cut_to = master_end if start_end is None else min(master_end, start_end)
         return Verdict(
-            "ahead",
+            AHEAD,
             f"this log ends at {end}, and the master's ended at {cut_to} when it started: {end - cut_to} bytes here that "
             "it never had; nothing was cut. haTruncateAhead=true keeps a copy of them and cuts them off",
             cut_to,

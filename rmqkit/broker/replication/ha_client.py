@@ -1,8 +1,8 @@
 """The slave's side: finds its master, says who it is, checks that its own log belongs to the master's, and follows.
 
-    no-master ──address known──► connecting ──HA connection open──► binding (906) ──fits──► following
-                                     ▲                                  │
-                                     └── lost, refused: again after RETRY_MS    └──► ahead | foreign: stopped, nothing cut
+The states are in `ha_state.py`. On each HA connection it asks the master's main port (906) whether the
+two logs fit, and follows if they do. A connection that is lost or refused is made again after
+`RETRY_MS`.
 
 Following: what arrives must continue the own log byte for byte; it is appended, and once it is written (end of the turn)
 the end of the own log is reported. A report therefore means: in the page cache here, not on the disk.
@@ -18,10 +18,22 @@ from typing import TYPE_CHECKING
 
 from rmqkit.broker.replication import tail_probe
 from rmqkit.broker.replication.divergence import Ahead, Verdict
+from rmqkit.broker.replication.ha_state import (
+    AHEAD,
+    CONNECTING,
+    FOLLOWING,
+    FOREIGN,
+    MOVES,
+    NO_MASTER,
+    REFUSED,
+    STOPPED,
+    HaState,
+)
 from rmqkit.broker.replication.tail_probe import Shown
 from rmqkit.errors import RemoteProtocolError, RmqkitError
 from rmqkit.runtime.calls import CallFailed, Outcome
 from rmqkit.runtime.connection import Address, Connection
+from rmqkit.runtime.states import StateMachine
 from rmqkit.wire.bodies import DelayOffsetTable
 from rmqkit.wire.codes import RequestCode, ResponseCode
 from rmqkit.wire.ha import Transfers, encode_report
@@ -39,22 +51,15 @@ BIND_TIMEOUT_MS = 3000
 TOLD_MS = 3000
 TAG = "ha-master"
 
-NO_MASTER = "no-master"
-CONNECTING = "connecting"
-FOLLOWING = "following"
-AHEAD = "ahead"
-#: said in that state while it is on its way out of it
+#: part of the reason in the state `ahead` while the log is being cut back
 CUTTING = "they are copied and cut off now"
-FOREIGN = "foreign"
-REFUSED = "refused"
-STOPPED = "stopped"
 
 
-class Following:
+class HaClient(StateMachine[HaState]):
     def __init__(self, broker: "Broker", folder: str) -> None:
+        super().__init__(MOVES)
         self._broker = broker
         self.ahead = Ahead(broker, folder)
-        self.state = STOPPED
         self.why = "not started"
         #: the master's main port, and its port for replication
         self.master: Address | None = None
@@ -106,6 +111,16 @@ class Following:
         self._set(STOPPED, "the broker is stopping")
         if self._conn is not None:
             self._broker.outbox.close(self._conn, "the broker is stopping")
+
+    def validate(self) -> None:
+        assert not self._report_due, "what was written in the last turn was not reported"
+        if self.state is FOLLOWING:
+            assert self._conn is not None
+        elif self.state is NO_MASTER:
+            assert self._conn is None
+        elif self.state is CONNECTING:
+            assert self.master_ha is not None
+        assert self._conn is None or not self.ahead.is_cutting or self._conn.closing
 
     def learned(self, master: Address | None, master_ha: Address | None) -> None:
         """What a registration's answer says. An explicit haMasterAddress wins over the learned one."""
@@ -275,7 +290,7 @@ class Following:
 
     def _judge(self, conn: Connection, said: ExchangeHAInfoResponse, found: Shown | None) -> None:
         verdict = self.ahead.judge(said, found)
-        if verdict.state:
+        if verdict.state is not None:
             may_cut = verdict.cut_to >= 0 and self._broker.config.replication.truncate_ahead
             failed = f"; {self._cut_failed}" if may_cut and self._cut_failed else ""
             self._broker.outbox.abort(conn, verdict.why)
@@ -343,11 +358,13 @@ class Following:
         self._broker.remoting.call(self.master, code, None, timeout_ms=BIND_TIMEOUT_MS, then=answered)
 
     def _cut(self, error: OSError | None) -> None:
+        if not self._running:
+            return
         if error is not None:
             # Not tried again and again: each try leaves one more copy, on a disk that may be full.
             self._cut_failed = f"cutting has failed, and is tried again after a restart: {error.strerror or error}"
             self._set(AHEAD, f"{self.why}; {self._cut_failed}")
-        elif self._running:
+        else:
             self._set(CONNECTING, "cut back to the master's log")
         self._broker.duties.wake("ha-follow", self._broker.clock.mono_ms)
 
@@ -419,10 +436,12 @@ class Following:
         """Bytes behind the master as far as known; -1 before anything is."""
         return max(0, self.master_end - self._broker.store.offset_written) if self.master_end >= 0 else -1
 
-    def _set(self, state: str, why: str) -> None:
+    def _set(self, state: HaState, why: str) -> None:
         if (state, why) == (self.state, self.why):
             return
         log = self._broker.log.warning if state in (AHEAD, FOREIGN, REFUSED) else self._broker.log.info
         if state != self.state or state in (AHEAD, FOREIGN, REFUSED, CONNECTING):
             log("replication", state=state, why=why)
-        self.state, self.why = state, why
+        if state is not self.state:
+            self.move(state)
+        self.why = why

@@ -16,7 +16,7 @@ It ends as soon as a smaller id is alive, when it is not online any more, and wh
 
 from typing import TYPE_CHECKING
 
-from rmqkit.broker.replication.ha_client import FOLLOWING
+from rmqkit.broker.replication.ha_state import FOLLOWING
 from rmqkit.broker.roles.pre_online import why_no_copy
 from rmqkit.broker.roles.role import MASTER_ID, Online, Role
 

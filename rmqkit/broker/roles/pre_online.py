@@ -24,7 +24,7 @@ Source: `broker/.../BrokerPreOnlineService.java`.
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from rmqkit.broker.replication.ha_client import AHEAD, FOLLOWING, FOREIGN, REFUSED
+from rmqkit.broker.replication.ha_state import AHEAD, FOLLOWING, FOREIGN, REFUSED
 from rmqkit.broker.roles.reverse_sync import LOOK_MS, Reverse
 from rmqkit.broker.roles.role import MASTER_ID
 from rmqkit.errors import RemoteProtocolError

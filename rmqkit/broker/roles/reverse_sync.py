@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 from zlib import crc32
 
 from rmqkit.broker.replication import TAIL_SIZE_MAX
-from rmqkit.broker.replication.ha_client import FOLLOWING
+from rmqkit.broker.replication.ha_state import FOLLOWING
 from rmqkit.broker.tables.offsets import SEPARATOR
 from rmqkit.errors import RemoteProtocolError
 from rmqkit.runtime.calls import CallFailed, Outcome, Reply
