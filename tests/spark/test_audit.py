@@ -124,6 +124,7 @@ def test_a_violation_names_the_rows_that_show_it(spark):
         assert violation.key in {rows[op].key for op in violation.ops}
 
 
+@pytest.mark.long
 def test_what_is_no_run_says_so_in_a_line(spark, tmp_path):
     from rmqkit.spark import audit
 

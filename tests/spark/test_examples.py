@@ -8,6 +8,7 @@ import pytest
 EXAMPLES = sorted((Path(__file__).resolve().parents[2] / "examples").glob("spark_*.py"))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("script", EXAMPLES, ids=lambda path: path.name)
 def test_example(spark, pair, script, tmp_path, monkeypatch):
     pair.put_right()
