@@ -32,7 +32,7 @@ def requests() -> dict[RequestCode, str]:
 
 def load(name: str) -> dict[str, Any]:
     """Return a table of the folder `explain`. Its texts may have line breaks, which count as spaces."""
-    text = files("rmqkit.cli").joinpath("explain", name).read_text(encoding="utf-8")
+    text = files("rmqkit.cli.explain").joinpath(name).read_text(encoding="utf-8")
     return {key: _unwrapped(value) for key, value in tomllib.loads(text).items()}
 
 
