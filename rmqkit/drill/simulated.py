@@ -37,7 +37,7 @@ from rmqkit.drill.verdict import EXIT_CODES, Verdict
 WORKERS = 2
 #: seeds handed to a process at once
 CHUNK = 5
-#: broken facts of a seed that are told, and events of the story of each
+#: violations that are printed of a seed, each with its story
 TOLD_FACTS = 3
 CRASHED = "a node ended"
 
@@ -45,13 +45,13 @@ Tell = Callable[[str], None]
 
 
 class Family(NamedTuple):
-    """Plans of a kind, and who drives them."""
+    """A kind of plans, with their faults and their driver."""
 
     plan_of_seed: Callable[..., Plan]
     fault_of_plan: Callable[[Plan], tuple[Plan, Fault]]
     told: Callable[[Plan], Mapping[str, Any]]
     driver: Callable[..., SimDriver]
-    #: promises of which a seed may have nothing to tell: nobody took over from anybody
+    #: promises that a seed may leave inconclusive: no broker took over
     may_lack: tuple[str, ...] = ()
     #: one seed in so many, where every family is drilled
     costs: int = 1

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 from typer.testing import CliRunner
 
-from rmqkit.cli.drills import command
+from rmqkit.cli.drills import command, drill_output
 from rmqkit.drill.engine import Outcome
 from rmqkit.drill.plan import Mode, Plan
 from rmqkit.drill.real.runner import Done
@@ -64,6 +64,15 @@ def test_the_folder_of_every_run_is_printed_with_its_side(drill, words):
     assert len(printed) == len(done.folders) == 2 * (2 if words else 1)
     assert sum(line.startswith("no settings ") for line in printed) == len(printed) / 2
     assert sum(line.startswith("slaveTimeout=500 ") for line in printed) == len(printed) / 2
+
+
+def test_a_figure_that_some_runs_lack_says_how_many_have_it():
+    ends = iter(({}, {"x": 1.0}, {"x": 2.0}, {"x": 5.0}))
+    sides = [[SimpleNamespace(outcome=SimpleNamespace(verdict=SimpleNamespace(judgement="valid")))] * 2] * 2
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(drill_output, "_measured", lambda side: [next(ends) for _ in side])
+        rows = drill_output.compared(sides)
+    assert rows[1:] == [("x", "1 (1 of 2 runs)", "3.5 [2 – 5]", "4 (1 of 2 runs)")]
 
 
 def test_two_equal_sides_are_both_in_the_document(drill):

@@ -13,6 +13,7 @@ from rmqkit.cli.usage import UsageError
 if TYPE_CHECKING:
     from rmqkit.drill.plan import Plan
     from rmqkit.drill.real.runner import Done
+    from rmqkit.drill.report.comparison import Median
     from rmqkit.drill.verdict import Verdict
 
 REPORT_WANTS = ("jinja2", "matplotlib")
@@ -176,10 +177,8 @@ def compared(sides: Sequence[Sequence[Done]]) -> list[tuple[str, ...]]:
     if len(sides[0]) > 1:
         rows: list[tuple[str, ...]] = [("verdict", *(_verdicts(side) for side in sides), "")]
         for each in compare(*(_measured(side) for side in sides)):
-            cells = [str(median) if median is not None else "-" for median in each.sides]
-            rows.append(
-                (verdict_words.plain(each.name), *cells, str(each.difference) if each.difference is not None else "-")
-            )
+            cells = [_median(found, len(sides[0])) for found in (*each.sides, each.difference)]
+            rows.append((verdict_words.plain(each.name), *cells))
         return rows
     done = [side[0] for side in sides]
     figures = [verdict_words.figures(each.history, each.outcome.verdict) for each in done]
@@ -189,6 +188,13 @@ def compared(sides: Sequence[Sequence[Done]]) -> list[tuple[str, ...]]:
     for name in dict.fromkeys(each.name for one in done for each in one.outcome.verdict.promises):
         rows.append((name, *(_judgement(one, name) for one in done)))
     return rows
+
+
+def _median(found: Median | None, runs: int) -> str:
+    """A median as text, with the number of its runs if some runs do not have the figure."""
+    if found is None:
+        return "-"
+    return str(found) if found.runs == runs else f"{found} ({found.runs} of {runs} runs)"
 
 
 def side_names(sides: Sequence[str], without: str) -> list[str]:

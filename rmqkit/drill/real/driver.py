@@ -1,8 +1,8 @@
 """Real processes: the driver of drills on a cluster of this machine.
 
-Time is the machine's. The workload runs in threads of this process (`load.py`), brokers are watched from it
-(`watch.py`); nodes are killed, paused and started through `rmqkit.cluster`. Topic and groups are the drill's own,
-and are deleted at its end.
+Time is the machine's. The workload runs in threads of this process (`load.py`), which also watches
+the brokers (`watch.py`). Nodes are killed, paused and started through `rmqkit.cluster`. The drill
+creates its own topic and groups and deletes them at its end.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from rmqkit.errors import ClientError, RmqkitError
 
 POLL_S = 0.05
 ANSWER_S = 0.5
-#: how new a send, a delivery and a look must be for a state to be steady
+#: in a steady state, sends, deliveries and polls are not older than this
 FRESH_MS = 1_500
-#: a broker votes on locks a lease after its start at the latest
+#: a broker votes on locks one lease after its start at the latest
 VOTES_MAX_MS = 70_000
-#: how long a slave is to act, at least
+#: how long a slave acts at least
 ACTS_MS = 4_000
-#: such a fault waits so much longer for who takes over (`Plan.hold_ms`)
+#: how much longer a fault waits for the takeover (`Plan.hold_ms`)
 HOLD_MS = 10_000
 
 
@@ -127,7 +127,8 @@ class RealDriver:
         self._watch.start()
 
     def _votes(self) -> bool:
-        """Whether every member of the group may vote on locks: one that was just started may not know its votes yet."""
+        """Whether every member of the group votes on locks: after a start it first has to learn its
+        votes."""
         for target in self.targets():
             if target.plan.broker_name == self._broker:
                 try:
@@ -173,7 +174,7 @@ class RealDriver:
         return self._roles_lacking(load, watch, since_ms) if self.plan.acting else ""
 
     def _roles_lacking(self, load: RealLoad, watch: Watch, since_ms: int) -> str:
-        """Of a group whose slaves may act."""
+        """What is missing in a group whose slaves may act."""
         for target in self.targets():
             plan = target.plan
             role, state = "master" if plan.broker_id == 0 else "slave", watch.roles.state(plan.node)
@@ -290,16 +291,20 @@ class RealDriver:
 
 
 def remove_left(cluster: Cluster, names: Sequence[str]) -> None:
-    """What drills before could not remove: they were killed, or found no master at their end. Raises nothing."""
+    """Delete what earlier drills could not: they were killed, or found no master.
+
+    Raises nothing.
+    """
     if names:
         with suppress(RmqkitError):
             remove(cluster.namesrv, names)
 
 
 def remove(namesrv: str, names: Sequence[str]) -> None:
-    """Delete the topics and groups whose names begin so. Raises ClientError.
+    """Delete the topics and groups with these prefixes. Raises ClientError.
 
-    Topics first: a pull that still waits at a broker ends with its topic, and would bring its group back.
+    Topics first: a pull that still waits at a broker ends with its topic, and would bring its group
+    back.
     """
     prefixes = tuple(names)
     with Admin(namesrv) as admin:
@@ -313,7 +318,10 @@ def remove(namesrv: str, names: Sequence[str]) -> None:
 
 
 def settings_seen(cluster: Cluster, group: str = "") -> dict[str, str]:
-    """What the master of a group (the first one's by default) says of its settings. Raises DrillError."""
+    """What the master of a group (by default the first) reports of its settings.
+
+    Raises DrillError.
+    """
     for target in cluster.targets():
         if target.plan.is_broker and target.plan.broker_id == 0 and group in ("", target.plan.broker_name):
             try:
@@ -340,6 +348,6 @@ def plan_as_recorded(plan: Plan, seen: Mapping[str, str]) -> Plan:
     if is_noticed_at_once:
         return plan.changed(fault_ms=LASTS_MS)
     fault_ms = plan.not_active_ms + ACTS_MS
-    # With strict locks and two replicas, nobody can grant a lock while one of them is away.
+    # With strict locks and two replicas, no lock can be granted while one of them is away.
     can_lock = plan.replicas > 2 or not plan.strict_locks
     return plan.changed(fault_ms=fault_ms, hold_ms=HOLD_MS if plan.escapes and can_lock else 0)

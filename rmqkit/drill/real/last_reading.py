@@ -1,8 +1,9 @@
-"""The last reading of a real cluster: every queue from every replica by its own address, offsets of the groups, and the
-bytes of the commit logs.
+"""The last reading of a real cluster: every queue from every replica by its own address, offsets of
+the groups, and the bytes of the commit logs.
 
-Logs are compared file by file, in pieces of `PIECE_SIZE`, up to the end that all replicas of a group have: the nodes are
-quiet, and what they wrote is in the page cache, where another process reads it as well as they do.
+Logs are compared file by file, in pieces of `PIECE_SIZE`, up to the end that all replicas of a
+group have: the nodes are quiet, and what they wrote is in the page cache, where another process
+reads it as well as they do.
 """
 
 from __future__ import annotations
@@ -67,7 +68,8 @@ def read_queues(history: History, now_ms: Now, targets: Sequence[Target], topic:
 
 
 def read_offsets(watch: Watch, targets: Sequence[Target]) -> None:
-    """The last look at each broker, once replicas hold the same offsets or had `AGREE_S` to come to it."""
+    """The last look at each broker, once replicas hold the same offsets or had `AGREE_S` to come to
+    it."""
     until_s = time.monotonic() + AGREE_S
     while time.monotonic() < until_s and not _agree(watch, targets):
         time.sleep(AGREE_PAUSE_S)
@@ -104,7 +106,10 @@ def _agree(watch: Watch, targets: Sequence[Target]) -> bool:
 
 
 def read_logs(history: History, now_ms: Now, stores: Sequence[tuple[Target, Path]], ends: dict[str, int]) -> None:
-    """A `log` row for each piece of each replica's log. `ends`: how far each node says its log goes."""
+    """A `log` row for each piece of each replica's log.
+
+    `ends`: how far each node says its log goes.
+    """
     for broker in dict.fromkeys(target.plan.broker_name for target, _ in stores):
         members = [(target, store) for target, store in stores if target.plan.broker_name == broker]
         if len(members) < 2:

@@ -1,7 +1,8 @@
-"""The workload on real processes: threads with `rmqkit.Producer`, `PullConsumer` and `PushConsumer`, writing rows.
+"""The workload on real processes: threads with `rmqkit.Producer`, `PullConsumer` and
+`PushConsumer`, writing rows.
 
-Each writer and each reader is a thread of its own. A send that fails is a row as well, and the writer goes on at its pace.
-Readers that meet an error (no broker reachable) try again; what they were given before stays given.
+Each writer and each reader is its own thread. A failed send is a row as well, and the writer
+continues at its pace. A reader that meets an error (no broker reachable) tries again.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ class RealLoad(RecordedLoad):
         """`nodes` names the brokers by their addresses."""
         super().__init__(plan, history, now_ms, name=name, broker=broker)
         self.namesrv = namesrv
-        #: what is to be taken over, where somebody may take over
+        #: the load for takeovers, where a slave may act
         self.takeover: TakeoverLoad | None = None
         if plan.acting:
             self.takeover = TakeoverLoad(self, nameserver=Address.parse(namesrv.partition(";")[0]), nodes=nodes)
@@ -70,7 +71,7 @@ class RealLoad(RecordedLoad):
             self.takeover.start()
 
     def seen(self, row: Row) -> None:
-        """Latecomers come with the proof of the fault."""
+        """The late groups join after the proof of the fault."""
         if row.kind == "event" and row.key == FAULT_BITES:
             self.given[workload.LATE] = {}
             self._threads.append(self._thread("late", partial(self._pull, workload.LATE)))
@@ -155,7 +156,8 @@ class RealLoad(RecordedLoad):
         self.read(kind, self.name, self._reading, lambda message: self.delivered(kind, f"{kind}-0", message))
 
     def read(self, kind: str, topic: str, going: threading.Event, given: Callable[[MessageExt], None]) -> None:
-        """A group of one member that pulls a topic while `going` is set; `given` is told of each message."""
+        """Consume a topic as the only member of a group while `going` is set; `given` receives each
+        message."""
         consumer = PullConsumer(
             self.group(kind),
             namesrv=self.namesrv,
@@ -179,7 +181,10 @@ class RealLoad(RecordedLoad):
             consumer.close()
 
     def subscribed(self, consumer: PullConsumer, topic: str, reading: threading.Event) -> None:
-        """Tried until it works: a master that stands still answers nobody. Raises the last error once reading has ended."""
+        """Subscribe, again and again: a paused master does not answer.
+
+        Raises the last error after the end of reading.
+        """
         while True:
             try:
                 consumer.subscribe(topic)

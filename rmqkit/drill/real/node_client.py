@@ -1,4 +1,5 @@
-"""Asking nodes directly: one connection to one node, whatever routes say. For watching replicas and for the last reading.
+"""Asking nodes directly: one connection to one node, whatever routes say. For watching replicas and
+for the last reading.
 
 A connection is to one process: what is asked over it belongs to one run of the node (`boot`).
 """
@@ -41,7 +42,10 @@ SILENT = (NoAnswer, RemoteProtocolError, CorruptRecord)
 
 
 class Asked:
-    """A connection to one node. Every call raises one of `SILENT` when there is no good answer in time."""
+    """A connection to one node.
+
+    Every call raises one of `SILENT` when there is no good answer in time.
+    """
 
     def __init__(self, host: str, port: int, timeout_s: float) -> None:
         self._caller = Caller(host, port, time.monotonic() + timeout_s)
@@ -73,8 +77,8 @@ class Asked:
         return {each.broker_name: {int(key): text for key, text in each.broker_addrs.items()} for each in datas}
 
     def shown(self, topic: str, broker: str) -> tuple[str, bool]:
-        """Of a name server: the address that clients are shown as id 0 of a broker group ("" none), and whether they may
-        write there."""
+        """Of a name server: the address that clients are shown as id 0 of a broker group ("" none),
+        and whether they may write there."""
         answer = self._caller.call(RequestCode.GET_ROUTEINFO_BY_TOPIC, GetRouteInfoRequest(topic=topic))
         if answer.head.code == ResponseCode.TOPIC_NOT_EXIST:
             return "", False
@@ -144,7 +148,10 @@ class Asked:
         return list(iter_records(answer.body)), fields.next_begin_offset
 
     def read(self, topic: str, queue: int, offset: int, end: int) -> Iterator[Record]:
-        """All records of [offset, end). What an answer passes over is asked for again: only then is it missing."""
+        """All records of [offset, end).
+
+        What an answer passes over is asked for again: only then is it missing.
+        """
         while offset < end:
             records, following = self.pull(topic, queue, offset)
             if following <= offset:

@@ -1,7 +1,8 @@
-"""Doing a drill on real processes, from a plan to a run folder: on a running cluster, or on one brought up for it.
+"""Runs a drill on real processes, from a plan to a run folder: on a running cluster, or on a new
+one.
 
-A cluster of its own lives in a temporary home on any free ports and hangs on a lifeline: its nodes end with this process,
-however that ends.
+A new cluster lives in a temporary home on free ports and holds a lifeline: its nodes end with this
+process, however it ends.
 """
 
 from __future__ import annotations
@@ -29,12 +30,12 @@ from rmqkit.settings.table import show
 
 Tell = Callable[[str], None]
 
-#: where clusters of drills begin to look for free ports: below the ports that systems give to outgoing connections
+#: where new clusters look for free ports: below the ports that systems use for outgoing connections
 FIRST_PORT, PORT_STRIDE, STRIDES = 12_000, 200, 100
 
 
 class Done(NamedTuple):
-    """A drill that was done, and where it is written down."""
+    """A finished drill, and the folder of its run."""
 
     plan: Plan
     outcome: Outcome
@@ -43,7 +44,10 @@ class Done(NamedTuple):
 
 
 def on_cluster(cluster: Cluster, plan: Plan, parent: Path, tell: Tell) -> Done:
-    """Drill a running cluster, and leave it as it was. Raises DrillError for one that does not answer, PlanError."""
+    """Drill a running cluster and restore it.
+
+    Raises DrillError if it does not answer, and PlanError.
+    """
     loaded = plugins.load()
     if plan.fault not in loaded.faults:
         raise PlanError(f"there is no fault {plan.fault!r}; there are {', '.join(loaded.faults)}")
@@ -71,7 +75,7 @@ def topic_of(run: Path) -> str:
 
 @contextmanager
 def own_cluster(plan: Plan, tell: Tell) -> Iterator[Cluster]:
-    """A cluster as a plan wants it, gone afterwards. Raises ClusterError."""
+    """A new cluster as the plan demands, removed afterwards. Raises ClusterError."""
     home = Path(tempfile.mkdtemp(prefix="rmqkit-drill-"))
     reading, writing = os.pipe()
     try:
@@ -94,7 +98,8 @@ def own_cluster(plan: Plan, tell: Tell) -> Iterator[Cluster]:
 
 
 def plan_for(description: Description, plan: Plan) -> Plan:
-    """The plan of a drill on a running cluster, with what a replay needs to bring up the same cluster."""
+    """The plan of a drill on a running cluster, with what a replay needs to bring up the same
+    cluster."""
     return plan.changed(
         groups=description.groups,
         replicas=description.replicas,
@@ -118,7 +123,8 @@ def shape_of(plan: Plan) -> dict[str, Any]:
 def settings_of(plan: Plan) -> dict[str, str]:
     """The settings for a cluster of the plan's own: those of its mode, its own, and its defects.
 
-    A recorded plan also has what its master reported (`Plan.seen`), which held during that drill and so wins.
+    A recorded plan also has what its master reported (`Plan.seen`), which held during that drill
+    and so wins.
     """
     settings = {**plan.mode.settings(plan.replicas), "drillFaultsEnable": "true", **plan.settings, **plan.seen}
     if plan.seen:
@@ -129,6 +135,6 @@ def settings_of(plan: Plan) -> dict[str, str]:
 
 
 def with_own_cluster(plan: Plan, parent: Path, tell: Tell) -> Done:
-    """Bring a cluster up, drill it, take it down. Raises ClusterError, DrillError, PlanError."""
+    """Start a cluster, drill it, remove it. Raises ClusterError, DrillError, PlanError."""
     with own_cluster(plan, tell) as cluster:
         return on_cluster(cluster, plan, parent, tell)

@@ -1,8 +1,8 @@
-"""What a takeover has to take over, on real processes: delayed messages that wait, locks that are held, a group that
-begins to consume in order while the master is gone.
+"""What a takeover has to take over, on real processes: delayed messages that wait, locks that are
+held, a group that begins to consume in order while the master is gone.
 
-Part of `RealLoad`, started where a slave may act for its master. Lockers ask by the route of the moment, as a client would
-that has just learned it; each keeps its connections until they break.
+Part of `RealLoad`, started where a slave may act for its master. Lockers ask by the route of the
+moment, as a client would that has just learned it; each keeps its connections until they break.
 """
 
 from __future__ import annotations

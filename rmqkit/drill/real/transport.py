@@ -1,4 +1,5 @@
-"""Asking a node's transport to cut it off: the drill's side of the drill socket (`rmqkit.shell.faults.drill_socket`).
+"""Asking a node's transport to cut it off: the drill's side of the drill socket
+(`rmqkit.shell.faults.drill_socket`).
 
     counts = isolate(folder, [{"tag": "ha"}])      # the node's folder, with its node.toml
     counts = heal(folder)                          # what was held back all in all

@@ -1,10 +1,11 @@
-"""Watching a real cluster during a drill: what each broker says of itself and of the groups' offsets, what a name server
-tells of the broken group, and a new client's read.
+"""Watching a real cluster during a drill: the state of each broker, the offsets of the groups, the
+route of the broken group, and a read of a new client.
 
-One thread a broker, on a connection of its own that is made again when it breaks (a new run of the node has a new `boot`);
-one thread that asks the name server; one that reads as a client would that has just learned the routes. A node that does
-not answer in `ASK_S` is a row with outcome fail. From the fault until all is as before looks are quick (`QUICK_S`): that is
-how closely the stages of a takeover are timed. Offsets of groups are looked at each `EVERY_S` all the time.
+One thread polls each broker on its own connection, and reconnects when that breaks (a new run of
+the node has a new `boot`). One thread polls the name server. One thread reads as a client that has
+just learned the routes. A node that does not answer within `ASK_S` is a row with outcome fail. From
+the fault until the recovery, polls are `QUICK_S` apart, which is the accuracy of the stages of a
+takeover. The offsets of groups are polled every `EVERY_S`.
 """
 
 from __future__ import annotations
@@ -26,13 +27,14 @@ from rmqkit.runtime.connection import Address
 EVERY_S = 0.25
 QUICK_S = 0.03
 ASK_S = 0.5
-#: a read that is not served so soon by somebody who is perhaps gone is tried anew, by the routes of then
+#: a read that takes longer is repeated by the routes of that moment: the broker may be gone
 QUICK_ASK_S = 0.15
 JOIN_S = 3.0
 
 
 class Watch:
-    """`groups` are those whose offsets are looked at, `queues` how many the topic has on each broker."""
+    """`groups` are those whose offsets are polled; `queues` is the number of queues on each
+    broker."""
 
     def __init__(
         self,
@@ -47,7 +49,7 @@ class Watch:
         broker: str,
         cluster: str,
     ) -> None:
-        """`broker` is the group that is broken, `cluster` the name that brokers have registered under."""
+        """`broker` is the broken group, `cluster` the name under which brokers register."""
         self.history = history
         self.now_ms = now_ms
         self.topic = topic
@@ -58,18 +60,19 @@ class Watch:
         self._wall_ms = time.time() * 1000 - now_ms()
         self._cluster = cluster
         self._quick = threading.Event()
-        #: of the name server: the node that clients are shown as id 0, who is listed, and whether it may be written to
+        #: from the name server: the node that the route shows as id 0, the listed ids, whether it
+        #: is writable
         self.shown: tuple[str, list[int], bool] = ("", [], False)
         self._nodes = {target.address: target for target in targets}
         self._targets = targets
         self._nameserver = nameserver
         self._stop = threading.Event()
         self._threads: list[threading.Thread] = []
-        #: the newest look at each broker
+        #: the newest poll of each broker
         self.last: dict[str, Row] = {}
         #: broker name → broker id → address, as the name server has it now
         self.route: dict[str, dict[int, str]] = {}
-        #: (node, group, queue) that had an offset; from then on one that is gone is told as well
+        #: (node, group, queue) that had an offset; a missing one is recorded from then on
         self.held: set[tuple[str, str, int]] = set()
 
     def start(self) -> None:
@@ -79,14 +82,14 @@ class Watch:
         self._thread(self._probe)
 
     def seen(self, row: Row) -> None:
-        """Be quick from the fault until all is as before."""
+        """Poll quickly from the fault until the recovery."""
         if row.kind == "event" and row.key == FAULT_BEGINS:
             self._quick.set()
         elif row.kind == "event" and row.key in (IN_SYNC_AGAIN, LOAD_ENDS):
             self._quick.clear()
 
     def _pause(self) -> None:
-        """Who waits for the next slow look is woken by the fault."""
+        """Wait for the next poll; the fault ends a slow wait."""
         if self._quick.is_set():
             self._stop.wait(QUICK_S)
         else:
@@ -230,7 +233,8 @@ class Watch:
             asked.close()
 
     def _read_from(self, address: str, asked: Asked | None) -> Asked | None:
-        """Read the last message of a queue, by an open connection if there is one; the connection, while it is good."""
+        """Read the last message of a queue, by an open connection if there is one; the connection,
+        while it is good."""
         begun_ms = self.now_ms()
         ask_s = QUICK_ASK_S if self._quick.is_set() else ASK_S
         target = self._nodes.get(address)
@@ -255,8 +259,8 @@ class Watch:
 
 
 def look(watch: Watch, asked: Asked, target: Target, *, whole: bool = True, **more: Any) -> None:
-    """One look at one broker: its role; with `whole` also its other facts, and what it holds of the groups' offsets. Raises
-    one of `SILENT`."""
+    """One look at one broker: its role; with `whole` also its other facts, and what it holds of the
+    groups' offsets. Raises one of `SILENT`."""
     begun_ms = watch.now_ms()
     facts = asked.runtime()
     watch.add_role(target, begun_ms, facts)

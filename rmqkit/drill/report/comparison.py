@@ -1,9 +1,11 @@
-"""Comparing two sets of settings by drills: medians with their intervals, and the difference of the pairs.
+"""Comparing two sets of settings by drills: medians with intervals, and the difference of the
+pairs.
 
-Runs are done in pairs, one of each side with the same seed, and who begins takes turns; so what the machine does besides
-hits both alike. An interval is that of the order statistics around a median: they hold it with at least 95 % whatever the
-values are spread like (for fewer than six runs it is from the smallest to the largest, and says so by `level`). What one
-side's run has not (a stage that was never reached) is left out and counted.
+Runs come in pairs, one of each side with the same seed, and the sides take turns in going first. So
+other work on the machine affects both sides alike. An interval consists of the order statistics
+around a median: it holds the median with at least 95 %, whatever the distribution. For fewer than
+six runs it is the range, and `level` says how certain that is. A run without a figure (a stage that
+it never reached) is left out of that figure; `runs` counts the others.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ class Median(NamedTuple):
     low: float
     high: float
     runs: int
-    #: with which probability the interval holds the median of all drills there could be
+    #: the probability that the interval holds the true median
     level: float
 
     def __str__(self) -> str:
@@ -31,7 +33,8 @@ class Median(NamedTuple):
 
 
 class Compared(NamedTuple):
-    """One figure. `difference` is the second side less the first, pair by pair; None without a pair that has both."""
+    """One figure. `difference` is second side minus first, pair by pair; None without such a
+    pair."""
 
     name: str
     sides: tuple[Median | None, ...]
@@ -51,7 +54,7 @@ def median_of(values: Sequence[float], level: float = LEVEL) -> Median | None:
 
 
 def compare(first: Sequence[Mapping[str, float]], second: Sequence[Mapping[str, float]]) -> list[Compared]:
-    """`first` and `second` are what each run of a side has measured, pair by pair."""
+    """`first` and `second` have the figures of each run of a side, pair by pair."""
     names = dict.fromkeys(name for each in (*first, *second) for name in each)
     found = []
     for name in names:
