@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from rmqkit.cli import output
 from rmqkit.cli.finding import find_namesrv, local_cluster
 from rmqkit.cli.usage import Failed, Unreachable, UsageError
-from rmqkit.errors import BrokerError, ClientError, NoRoute
+from rmqkit.errors import BrokerError, ClientError, NoRoute, PeerUnreachable
 from rmqkit.suggestions import suggest
 from rmqkit.wire.codes import RequestCode, ResponseCode
 from rmqkit.wire.topic_names import DLQ_PREFIX, RETRY_PREFIX, SYSTEM_PREFIX
@@ -142,14 +143,12 @@ def wire_broker(plan: NodePlan) -> str:
 
 
 def node_named(name: str | None, namesrv: str | None) -> str | None:
-    """A node by its name in `cluster status`, as requests name it: broker-a-0 is broker-a. Anything else stays.
+    """A broker by its name in `cluster status`, as requests name it: broker-a-0 is broker-a. Anything else stays.
 
-    Raises UsageError for one of several name servers: whatever is asked of them goes to all.
+    Raises UsageError for a name server that the local cluster does not have.
     """
     from rmqkit.cluster import ClusterError
 
-    if name in NAMESERVERS:
-        return NAMESERVER
     with contextlib.suppress(ClusterError):
         cluster = local_cluster(namesrv)
         if name is None or cluster is None:
@@ -158,17 +157,25 @@ def node_named(name: str | None, namesrv: str | None) -> str | None:
         for plan in plans:
             if plan.node == name and plan.is_broker:
                 return wire_broker(plan)
-            if plan.node == name and sum(not each.is_broker for each in plans) == 1:
-                return NAMESERVER
-            if plan.node == name:
-                raise UsageError(
-                    f"{name} is one of several name servers: `{NAMESERVER}` means all of {cluster.namesrv}, "
-                    "and with `--namesrv HOST:PORT` the one there"
-                )
         if name.startswith("ns-"):
             nameservers = ", ".join(plan.node for plan in plans if not plan.is_broker)
-            raise UsageError(f"cluster {cluster.name} has no {name}; its name servers are {nameservers}")
+            raise UsageError(f"{name} is no broker; the name servers of cluster {cluster.name} are {nameservers}")
     return name
+
+
+def name_servers_named(name: str | None, namesrv: str | None) -> list[str]:
+    """The addresses of the name servers that a node's name means; [] if it means no name server."""
+    from rmqkit.cluster import ClusterError
+
+    addresses = find_namesrv(namesrv).split(";")
+    if name in NAMESERVERS:
+        return addresses
+    with contextlib.suppress(ClusterError):
+        cluster = local_cluster(namesrv)
+        for target in cluster.targets() if cluster is not None else ():
+            if target.plan.node == name and not target.plan.is_broker:
+                return [target.address]
+    return [name] if name in addresses else []
 
 
 def check_brokers(admin: Any) -> None:
@@ -219,6 +226,21 @@ def ask_each(nodes: Iterable[str], ask: Callable[[str], T]) -> tuple[dict[str, T
         except ClientError as error:
             errors[node] = error
     return answers, errors
+
+
+def end_with(answers: Mapping[str, Any], errors: Mapping[str, ClientError], what: str) -> None:
+    """Report the nodes with an error: `what` was not done there.
+
+    Raises the error of a single node, Unreachable if none of several could be reached, Failed for the rest.
+    """
+    if len(errors) == 1 and not answers:
+        raise next(iter(errors.values()))
+    for node, error in errors.items():
+        output.note(f"{node}: {what}: {error}")
+    if errors and not answers and all(isinstance(error, PeerUnreachable) for error in errors.values()):
+        raise Unreachable(f"{what} at {', '.join(errors)}")
+    if errors:
+        raise Failed(f"{what} at {', '.join(errors)}")
 
 
 def choose_queue(queues: list[Any], text: str) -> Any:

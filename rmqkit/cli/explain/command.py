@@ -267,7 +267,7 @@ def explain_node(word: str, namesrv: str | None) -> dict[str, Any]:
     local = local_node(word, namesrv)
     if local is not None and local["state"] != "up":
         return {"node": word, "kind": local["kind"], "state": local["state"], "refuses": [_down(local)]}
-    from rmqkit.cli.asking import NAMESERVERS, admin_of
+    from rmqkit.cli.asking import NAMESERVERS, admin_of, name_servers_named
     from rmqkit.client.admin.admin import find_broker
 
     try:
@@ -276,9 +276,10 @@ def explain_node(word: str, namesrv: str | None) -> dict[str, Any]:
         if hint := _near(word):
             raise UsageError(f"{word} is no code, and no text that is known here{hint}") from None
         raise
-    with admin_of(addresses) as admin:
-        if word in NAMESERVERS or (local is not None and local["kind"] == "nameserver"):
-            return name_server(admin, local["address"] if local else None)
+    servers = name_servers_named(word, addresses)
+    with admin_of(";".join(servers) or addresses) as admin:
+        if servers:
+            return name_server(admin, "nameserver" if word in NAMESERVERS else servers[0])
         if local is not None:
             return {**broker(admin, word, local["address"]), "instead": local["instead"]}
         groups = admin.cluster_info().broker_addr_table
@@ -384,10 +385,9 @@ def _route_perm(admin: Admin, name: str) -> int | None:
     return found[0] if found else None
 
 
-def name_server(admin: Admin, address: str | None) -> dict[str, Any]:
-    config = admin.nameserver_config()
-    if address is not None and address not in config:
-        raise Failed(f"{address} is none of the name servers asked: {', '.join(config)}")
+def name_server(admin: Admin, name: str) -> dict[str, Any]:
+    """Raises PeerUnreachable if one of those that are asked does not answer."""
+    addresses = list(admin.nameserver_config())
     info = admin.cluster_info()
     count = sum(len(group.broker_addrs) for group in info.broker_addr_table.values())
     facts = {
@@ -397,10 +397,10 @@ def name_server(admin: Admin, address: str | None) -> dict[str, Any]:
     }
     refuses = [] if count else [{"what": "every route", "code": int(A.TOPIC_NOT_EXIST), "why": "no broker has registered"}]
     return {
-        "node": address or "nameserver",
+        "node": name,
         "kind": "nameserver",
         "state": "up",
-        "address": address or ", ".join(config),
+        "address": ", ".join(addresses),
         "facts": facts,
         "refuses": refuses,
     }

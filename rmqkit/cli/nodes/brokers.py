@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rmqkit.cli import output
-from rmqkit.cli.asking import admin_of, ask_each, brokers_of, check_brokers, node_named
+from rmqkit.cli.asking import admin_of, ask_each, brokers_of, check_brokers, end_with, node_named
 from rmqkit.cli.complete import nodes
 from rmqkit.cli.finding import Json, Namesrv
 from rmqkit.cli.times import show_time
@@ -51,10 +51,7 @@ def status(
             width = max((len(key) for key, _value in lines), default=0)
             for key, value in lines:
                 print(f"{key:{width}}  {value}")
-        for name, error in failed.items():
-            output.note(f"{name}: {error}")
-    if failed:
-        raise Failed("")
+    end_with(found, failed, "no answer")
 
 
 def ha(node: Node = None, namesrv: Namesrv = None, json: Json = False) -> None:

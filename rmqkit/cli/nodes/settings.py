@@ -13,11 +13,21 @@ from typing import Annotated, Any
 import typer
 
 from rmqkit.cli import output
-from rmqkit.cli.asking import NAMESERVER, NAMESERVERS, absent_brokers, admin_of, ask_each, brokers_of, node_named
+from rmqkit.cli.asking import (
+    NAMESERVERS,
+    absent_brokers,
+    admin_of,
+    ask_each,
+    brokers_of,
+    end_with,
+    name_servers_named,
+    node_named,
+)
 from rmqkit.cli.commands import group
 from rmqkit.cli.complete import bare_setting_keys, nodes, nodes_and_setting_keys, nodes_and_settings
-from rmqkit.cli.finding import Json, Namesrv, find_namesrv
+from rmqkit.cli.finding import Json, Namesrv
 from rmqkit.cli.usage import Failed, UsageError
+from rmqkit.errors import ClientError
 from rmqkit.settings.keys import KIND_NAMES, KINDS, every_key, find
 from rmqkit.settings.table import Kind, Row, Status, allowed_text, show
 from rmqkit.suggestions import suggest
@@ -46,9 +56,8 @@ def get(
     if key is None:
         show_all(node, False, namesrv, json)
         return
-    node = node_named(node, namesrv)
-    with admin_of(namesrv) as admin:
-        found = {name: values.get(key) for name, values in settings_of(admin, node).items()}
+    _kind, answers, failed = settings_of(node, namesrv)
+    found = {name: values.get(key) for name, values in answers.items()}
     if all(value is None for value in found.values()):
         raise Failed(f"{key} has no value at {', '.join(found)}")
     if json:
@@ -57,6 +66,7 @@ def get(
         print(next(iter(found.values())))
     else:
         output.report([{"node": name, "value": value} for name, value in found.items()], {"node": "node", "value": "value"})
+    end_with(found, failed, "no answer")
 
 
 def node_and_key(words: list[str], node: str | None) -> tuple[str | None, str | None]:
@@ -85,20 +95,18 @@ def list_settings(
 
 
 def show_all(node: str | None, changed: bool, namesrv: str | None, json: bool) -> None:
-    node = node_named(node, namesrv)
-    with admin_of(namesrv) as admin:
-        found = settings_of(admin, node)
+    kind, found, failed = settings_of(node, namesrv)
     if changed:
-        kind = kind_of(node)
         found = {name: {k: v for k, v in values.items() if differs(kind, k, v)} for name, values in found.items()}
     if json:
         output.document(found)
-        return
-    for name, values in found.items():
-        if len(found) > 1:
-            print(f"# {name}")
-        for key, value in sorted(values.items()):
-            print(f"{key}={value}")
+    else:
+        for name, values in found.items():
+            if len(found) > 1:
+                print(f"# {name}")
+            for key, value in sorted(values.items()):
+                print(f"{key}={value}")
+    end_with(found, failed, "no answer")
 
 
 @app.command(name="set")
@@ -121,28 +129,23 @@ def set_settings(
             raise UsageError(f"{pair}: must be KEY=VALUE")
         check_key(key)
         changes[key] = value
-    node = node_named(node, namesrv)
     with admin_of(namesrv) as admin:
-        if node == NAMESERVER:
-            done, failed = ask_each(find_namesrv(namesrv).split(";"), lambda each: change_name_server(each, changes))
+        servers = name_servers_named(node, namesrv)
+        if servers:
+            done, failed = ask_each(servers, lambda each: change_name_server(each, changes))
         else:
-            names = brokers_of(admin, node)
+            names = brokers_of(admin, node_named(node, namesrv))
             done, failed = ask_each(names, lambda each: admin.update_broker_config(each, changes))
             failed |= {} if node else absent_brokers(namesrv, names)
-    if failed and len(done) + len(failed) == 1:
-        raise next(iter(failed.values()))
-    if json:
+    if json and (done or len(failed) > 1):
         errors = {name: str(error) for name, error in failed.items()}
         output.document({"changed": changes, "nodes": list(done), "failed": errors})
-    else:
+    if not json:
         for name in done:
             print(f"{name}: changed {', '.join(changes)}")
-        for name, error in failed.items():
-            output.note(f"{name}: not changed: {error}")
     if done:
         output.note("kept by the node until its configuration says something else")
-    if failed:
-        raise Failed(f"not changed at {', '.join(failed)}")
+    end_with(done, failed, "not changed")
 
 
 def change_name_server(address: str, changes: dict[str, str]) -> None:
@@ -162,16 +165,13 @@ def diff(
     """What is set other than Apache's default, or differs between two nodes, and what has no effect here."""
     if len(nodes or []) > 2:
         raise UsageError(f"too many words: {' '.join(nodes or [])}; give [NODE] [NODE]")
-    nodes = [node_named(each, namesrv) or each for each in nodes or []]
-    with admin_of(namesrv) as admin:
-        if len(nodes) == 2:
-            if (nodes[0] == NAMESERVER) != (nodes[1] == NAMESERVER):
-                raise UsageError("a name server and a broker have no settings in common to compare")
-            found = {name: values for each in nodes for name, values in settings_of(admin, each).items()}
-        else:
-            found = settings_of(admin, nodes[0] if nodes else None)
-    kind = kind_of(nodes[0] if nodes else None)
+    nodes = nodes or []
+    kind, found, failed = settings_of(nodes[0] if nodes else None, namesrv)
     if len(nodes) == 2:
+        other_kind, others, other_failed = settings_of(nodes[1], namesrv)
+        if other_kind != kind:
+            raise UsageError("a name server and a broker have no settings in common to compare")
+        found, failed = {**found, **others}, {**failed, **other_failed}
         columns = list(found)
         rows = between(kind, found)
     else:
@@ -181,10 +181,7 @@ def diff(
     # A node's name may have a colon, which begins a format in the name of a column.
     cells = {name: itemgetter(name) for name in (*first, *columns, "note")}
     output.report(rows, cells, as_json=json, none="no difference")
-
-
-def kind_of(node: str | None) -> Kind:
-    return "nameserver" if node == NAMESERVER else "broker"
+    end_with(found, failed, "no answer")
 
 
 def between(kind: Kind, found: dict[str, dict[str, str]]) -> list[dict[str, Any]]:
@@ -255,8 +252,22 @@ def differs(kind: Kind, key: str, value: str) -> bool:
     return row is None or row.default is None or show(row.default) != value
 
 
-def settings_of(admin: Any, node: str | None) -> dict[str, dict[str, str]]:
-    if node == NAMESERVER:
-        answers: dict[str, dict[str, str]] = admin.nameserver_config()
-        return answers
-    return {name: admin.broker_config(name) for name in brokers_of(admin, node)}
+def settings_of(node: str | None, namesrv: str | None) -> tuple[Kind, dict[str, dict[str, str]], dict[str, ClientError]]:
+    """The kind of the nodes that are meant, the settings of each, and the errors of those that gave none.
+
+    Raises the error of a single node.
+    """
+    with admin_of(namesrv) as admin:
+        servers = name_servers_named(node, namesrv)
+        if servers:
+            found, failed = ask_each(servers, name_server_settings)
+        else:
+            found, failed = ask_each(brokers_of(admin, node_named(node, namesrv)), admin.broker_config)
+    if not found:
+        end_with(found, failed, "no answer")
+    return "nameserver" if servers else "broker", found, failed
+
+
+def name_server_settings(address: str) -> dict[str, str]:
+    with admin_of(address) as admin:
+        return next(iter(admin.nameserver_config().values()))

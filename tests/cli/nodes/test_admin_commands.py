@@ -9,11 +9,12 @@ import pytest
 
 from rmqkit import Message, Producer, PushConsumer
 from rmqkit.cli import main
-from rmqkit.cli.asking import node_named
+from rmqkit.cli.asking import name_servers_named, node_named
 from rmqkit.cli.data.bench_runs import Pace, percentiles
 from rmqkit.cli.data.delays import DEFAULT_LEVELS, choose_level, parse_delay
 from rmqkit.cli.usage import UsageError
 from tests.api.until import until
+from tests.cli.conftest import free_base
 
 _numbers = iter(range(1_000_000))
 
@@ -242,16 +243,43 @@ def test_what_is_no_longer_used_is_cleaned(up):
     assert list(up.json("topic", "clean", "--expired-queues")) == ["expired_queues"]
 
 
-def test_one_of_several_name_servers_is_not_silently_all_of_them(tmp_path, monkeypatch):
+def test_names_of_name_servers(tmp_path, monkeypatch):
     namesrv = "127.0.0.1:1;127.0.0.1:2"
-    (tmp_path / "default").mkdir()
+    for number, port in enumerate((1, 2)):
+        folder = tmp_path / "default" / "nodes" / f"ns-{number}"
+        folder.mkdir(parents=True)
+        (folder / "node.toml").write_text(f"listenPort = {port}\n")
     (tmp_path / "default" / "cluster.toml").write_text("nameservers = 2\n")
     monkeypatch.setenv("RMQKIT_HOME", str(tmp_path))
-    monkeypatch.setattr("rmqkit.cluster.Cluster.namesrv", namesrv)
-    with pytest.raises(UsageError, match=f"`nameserver` means all of {namesrv}"):
-        node_named("ns-1", namesrv)
-    assert node_named("nameserver", namesrv) == "nameserver"
+    for name, addresses in (
+        ("nameserver", ["127.0.0.1:1", "127.0.0.1:2"]),
+        ("ns", ["127.0.0.1:1", "127.0.0.1:2"]),
+        ("ns-1", ["127.0.0.1:2"]),
+        ("127.0.0.1:2", ["127.0.0.1:2"]),
+        ("broker-a", []),
+        (None, []),
+    ):
+        assert name_servers_named(name, namesrv) == addresses
     assert node_named("broker-a-1", namesrv) == "broker-a:1"
+    with pytest.raises(UsageError, match="the name servers of cluster default are ns-0, ns-1"):
+        node_named("ns-2", namesrv)
+
+
+def test_settings_of_one_name_server_and_of_all(shell):
+    shell.run("cluster", "up", "--any-port", "--base-port", free_base(), "--nameservers", "2", "--replicas", "1")
+    first, second = shell.json("cluster", "status")["namesrv"].split(";")
+    key = "scanNotActiveBrokerInterval"
+    assert shell.run("config", "set", "ns-1", f"{key}=4000").stdout == f"{second}: changed {key}\n"
+    assert shell.json("config", "get", "ns", key)["nodes"] == {first: "5000", second: "4000"}
+    assert {"listenPort", key} <= {row["key"] for row in shell.json("config", "diff", "ns-0", "ns-1")}
+    shell.run("cluster", "stop", "ns-0")
+    assert shell.run("config", "get", "ns-1", key).stdout == "4000\n"
+    assert shell.json("explain", "ns-1")["node"]["address"] == second
+    for words in (("get", "ns", key), ("list", "ns"), ("set", "ns", f"{key}=4500")):
+        done = shell.run("config", *words, code=1)
+        assert second in done.stdout or "4000" in done.stdout
+        assert done.stderr.splitlines()[-1].endswith(f" at {first}")
+    shell.error("config", "get", "ns-0", key, code=3)
 
 
 def test_settings_by_node_and_their_differences(up):

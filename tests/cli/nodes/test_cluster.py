@@ -172,7 +172,7 @@ def test_names_that_are_nearly_right(own):
         "cluster", "status", "defalt", code=3
     )
     assert "did you mean broker-a?" in own.error("explain", "brokera", code=2)
-    assert "cluster default has no ns-1; its name servers are ns-0" in own.error("config", "list", "ns-1", code=2)
+    assert "ns-1 is no broker; the name servers of cluster default are ns-0" in own.error("config", "list", "ns-1", code=2)
     assert "rmqkit cluster up --container" in own.error("container", "list", "--at", "127.0.0.1:1", code=3)
 
 
