@@ -2,6 +2,7 @@
 
     python -m tests.bench.inprocess send batch pull hold [--rounds 10]       µs a message
     python -m tests.bench.inprocess --profile send                           where they go, by function
+    python -m tests.bench.inprocess --against FOLDER [--pairs 7]             ratio to another checkout (`alternating.py`)
 
 The loads put whole frames into the broker as a Java client writes them and take its answers out of the outbox; a turn is
 what the shell's would be. What is missing is the network: about 5 µs of the kernel's for each read or send of a socket.
@@ -29,6 +30,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple
 
@@ -40,6 +42,7 @@ from rmqkit.shell.disk import OsDisk
 from rmqkit.shell.log import stderr_log
 from rmqkit.wire.batch import BatchMessage, encode_batch
 from rmqkit.wire.codes import RequestCode
+from tests.bench import alternating
 
 TOPIC = "BenchmarkTest"
 QUEUES = 8
@@ -278,7 +281,15 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--profile", action="store_true")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
+    parser.add_argument("--against", type=Path, metavar="FOLDER", help="compare with the checkout in this folder")
+    parser.add_argument("--pairs", type=int, default=7, help="measurements of each checkout")
+    parser.add_argument("--limit", type=float, default=3, help="percent a load may be slower with --against")
     chosen = parser.parse_args(arguments)
+    if chosen.against is not None:
+        options = ["--rounds", str(chosen.rounds), *(part for each in chosen.set for part in ("--set", each))]
+        measure = alternating.measure_with(options)
+        loads = chosen.loads or list(LOADS)
+        return alternating.run(chosen.against.resolve(), loads, chosen.pairs, chosen.limit, measure)
     for name in chosen.loads or LOADS:
         load = LOADS[name]
         with InProcess(f"messageIndexEnable={'true' if name == INDEX else 'false'}", *chosen.set) as server:
