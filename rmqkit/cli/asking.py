@@ -80,10 +80,11 @@ def known_topic(admin: Admin, topic: str, advice: str = "") -> Iterator[None]:
 
 
 def create_on_every_group(namesrv: str, topic: str) -> list[str]:
-    """Create an unknown topic on every broker group that creates topics by a send; the names of the groups.
+    """Create an unknown topic on every broker group that creates topics by a send.
 
-    Apache's client sends to one of these groups, and only that one creates the topic: when its master dies, the topic
-    has no queue to write to. Nothing is done with fewer than two groups, or if anything fails: the send reports it.
+    Return the names of the groups. Apache's client sends to one of them, and only that one creates
+    the topic: when its master dies, the topic has no queue to write to. Nothing is done with fewer
+    than two groups, or if anything fails: the send reports it.
     """
     from rmqkit.client.routes import DEFAULT_TOPIC
     from rmqkit.wire.codes import PermName
@@ -143,8 +144,9 @@ def wire_broker(plan: NodePlan) -> str:
 
 
 def node_named(name: str | None, namesrv: str | None) -> str | None:
-    """A broker by its name in `cluster status`, as requests name it: broker-a-0 is broker-a. Anything else stays.
+    """Return a broker's name in `cluster status` as requests have it: broker-a for broker-a-0.
 
+    Any other text is returned as it is.
     Raises UsageError for a name server that the local cluster does not have.
     """
     from rmqkit.cluster import ClusterError
@@ -231,7 +233,7 @@ def ask_each(nodes: Iterable[str], ask: Callable[[str], T]) -> tuple[dict[str, T
 def end_with(answers: Mapping[str, Any], errors: Mapping[str, ClientError], what: str) -> None:
     """Report the nodes with an error: `what` was not done there.
 
-    Raises the error of a single node, Unreachable if none of several could be reached, Failed for the rest.
+    Raises the error of a single node, Unreachable if none of several could be reached, else Failed.
     """
     if len(errors) == 1 and not answers:
         raise next(iter(errors.values()))

@@ -1,5 +1,5 @@
-"""Which cluster a command talks to: `--namesrv`, else NAMESRV_ADDR, else the running cluster of this machine: `default`, or
-the only one that runs."""
+"""Which cluster a command talks to: `--namesrv`, else NAMESRV_ADDR, else the running cluster of this
+machine: `default`, or the only one that runs."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def find_namesrv(given: str | None) -> str:
         nameservers = [plan.node for plan in cluster.description.nodes() if not plan.is_broker]
         if not there.keys() & nameservers:
             raise Unreachable(
-                f"{', '.join(nameservers)} of cluster {cluster.name} does not run, and nobody else knows its brokers;"
+                f"{', '.join(nameservers)} of cluster {cluster.name} does not run, so its brokers cannot be found;"
                 f" `rmqkit cluster start {cluster.name}`"
             )
         return cluster.namesrv

@@ -242,10 +242,11 @@ class Cluster:
         timeout_s: float = UP_TIMEOUT_S,
         rolling: bool = False,
     ) -> list[str]:
-        """Stop those that run and start all of them; their names. Nothing is stopped if one would not start again.
+        """Stop the nodes that run, start all of them, and return their names.
 
-        With `rolling` one process after the other, each after the slaves of all groups are in sync: `timeout_s` is for
-        each step. Raises ClusterError; the nodes that were not reached still run then.
+        Nothing is stopped if a node would not start again. With `rolling` the processes are restarted
+        one after the other, each once the slaves of all groups are in sync; `timeout_s` is for each
+        step. Raises ClusterError; the nodes that were not reached still run then.
         """
         plans = self.together(self.select(selector))
         with homes.locked(self.folder, self.note):

@@ -1,6 +1,7 @@
 """What a restart does before it stops a node, and the order of a rolling one.
 
-A node that would not start again must not be stopped. `check_start` looks at what can be known while the old nodes run:
+A node that would not start again must not be stopped. `check_start` looks at what can be known
+while the old nodes run:
 
     settings    `node.toml` and `cluster.toml` as they are now, put together as the start will do it
     plug-ins    a process of `rmqkit.process --check` loads those of all brokers, and ends
@@ -9,9 +10,9 @@ A node that would not start again must not be stopped. `check_start` looks at wh
 
 Not known before the start: whether the store can be read, and who takes a port in the meantime.
 
-A rolling restart takes one process at a time (`batches`): name servers first, then group after group, the
-slaves before the master. The caller waits between them until all slaves are in sync, so that the next
-process always leaves a complete copy of its group behind.
+A rolling restart takes one process at a time (`batches`): name servers first, then group after
+group, the slaves before the master. The caller waits between them until all slaves are in sync, so
+that the next process always leaves a complete copy of its group behind.
 """
 
 from __future__ import annotations
@@ -43,9 +44,9 @@ def batches(plans: Sequence[NodePlan]) -> list[list[NodePlan]]:
 def check_start(
     folder: Path, description: Description, plans: Sequence[NodePlan], running: Mapping[str, psutil.Process]
 ) -> None:
-    """Raises ClusterError, naming each node that would not start again and why. `running` are those to be stopped.
+    """Check that the nodes would start again. `running` are the processes to be stopped.
 
-    Also raised if the disk is full.
+    Raises ClusterError with the reason of each node that would not, or if the disk is full.
     """
     state.save(folder, processes.known(folder))
     lacks = _check_ports(folder, description, plans, {process.pid for process in running.values()})
@@ -72,7 +73,7 @@ def _check_ports(folder: Path, description: Description, plans: Sequence[NodePla
 
 
 def _check_settings(folder: Path, description: Description, plans: Sequence[NodePlan]) -> dict[str, str]:
-    """Why nodes would refuse the files that the start will write; these are put into a folder of their own."""
+    """Why nodes would refuse the files that the start will write; they are written elsewhere here."""
     nameservers = [each.address for each in targets(folder, description, description.nodes()) if not each.plan.is_broker]
     lacks = {}
     with tempfile.TemporaryDirectory(prefix="rmqkit-check-") as checked:
@@ -102,7 +103,7 @@ def _check_settings(folder: Path, description: Description, plans: Sequence[Node
 
 
 def _check_plugins(files: Mapping[str, str]) -> dict[str, str]:
-    """Why brokers would not start with these files, by node: what a node's own process says of them."""
+    """Why brokers would not start with these files, by node: what a node's process says of them."""
     if not files:
         return {}
     words = [sys.executable, "-m", "rmqkit.process", "--check", *(word for file in files.values() for word in ("-c", file))]

@@ -10,8 +10,9 @@ for, so that what a closed pipe or Ctrl-C cut off is delivered again.
 `--filter` is one of tags when it could be (`A || B`), else an expression over properties, which the broker filters by; a
 single word is a tag.
 
-Queues that cannot be read end the command with exit code 3 and the reason (`Patience`), after `--timeout` without any
-progress. With `--follow` silence is no failure: only errors count, and only if `--timeout` is given.
+Queues that cannot be read end the command with exit code 3 and the reason (`Patience`), after
+`--timeout` without any progress. With `--follow` silence is no failure: only errors count, and only
+if `--timeout` is given.
 """
 
 from __future__ import annotations
@@ -186,7 +187,7 @@ class Sink:
 
 
 class Patience:
-    """Ends a command whose queues cannot be read: without any progress, or with `follow` under errors alone."""
+    """Ends a command whose queues cannot be read: no progress, or with `follow` nothing but errors."""
 
     def __init__(self, consumer: PullConsumer, follow: bool, timeout_s: float | None) -> None:
         self._consumer = consumer
