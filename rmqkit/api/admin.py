@@ -11,14 +11,14 @@ import os
 from collections.abc import Callable, Coroutine, Sequence
 from functools import wraps
 from inspect import signature
-from types import MethodType, TracebackType
-from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
+from types import MethodType
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
-from rmqkit.api.io_thread import acquire, release
+from rmqkit.api.io_thread import User, acquire, release
 from rmqkit.client.admin import messages, stats
 from rmqkit.client.admin.groups import Admin as Core
 from rmqkit.client.flow import Promise, start
-from rmqkit.errors import ClientClosed, RmqkitError
+from rmqkit.errors import ClientClosed
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -124,7 +124,7 @@ class AdminFlows:
     consume_directly = Flow(messages.consume_directly)
 
 
-class Admin(Waiting, AdminFlows):
+class Admin(User, Waiting, AdminFlows):
     def __init__(self, namesrv: str | Sequence[str] | None = None, *, instance_name: str | None = None) -> None:
         """`namesrv`: `host:port;host:port` or a list; by default NAMESRV_ADDR, else 127.0.0.1:9876."""
         self._closed = False
@@ -145,12 +145,3 @@ class Admin(Waiting, AdminFlows):
             self._closed = True
             if self.io.pid == os.getpid():
                 release(self, self.io)
-
-    def lost(self, error: RmqkitError) -> None:
-        """The I/O thread has ended; what waited was told by it."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        self.close()

@@ -22,7 +22,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
-from typing import Any, Protocol, TypeVar
+from types import TracebackType
+from typing import Any, Self, TypeVar
 
 from rmqkit.api.identity import local_month_bounds, name_servers, new_instance_name, own_ip
 from rmqkit.api.log import StdlibLog, logger
@@ -47,11 +48,20 @@ EXIT_GRACE_S = 2.0
 STACKS_SIZE_MAX = 1_000_000
 
 
-class User(Protocol):
-    """A public object that uses an I/O thread."""
+class User:
+    """A public object that uses an I/O thread, and is closed at the end of a `with` block."""
+
+    def close(self) -> None:
+        """Leave the thread. Safe to call twice."""
 
     def lost(self, error: RmqkitError) -> None:
-        """The thread has ended without being asked to; called in it."""
+        """The thread has ended without being asked to; called in it. Calls that waited for it have failed."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.close()
 
 
 class IoThread:

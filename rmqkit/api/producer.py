@@ -19,11 +19,10 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
-from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 from rmqkit.api.choices import choose_fault_policy, choose_trace_topic, wall_ms
-from rmqkit.api.io_thread import IoThread, acquire, release
+from rmqkit.api.io_thread import IoThread, User, acquire, release
 from rmqkit.client.fault_policy import FaultPolicy
 from rmqkit.client.flow import Promise, start
 from rmqkit.client.message import Message, MessageExt, SendResult
@@ -50,7 +49,7 @@ class _Job(NamedTuple):
     options: Mapping[str, Any]
 
 
-class Producer:
+class Producer(User):
     def __init__(
         self,
         group: str = "rmqkit",
@@ -267,12 +266,6 @@ class Producer:
             except (RmqkitError, TimeoutError):
                 pass
         release(self, io)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        self.close()
 
     # --- inside
 

@@ -21,10 +21,10 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 from rmqkit.api.choices import choose_allocator, choose_begin, choose_begin_ms, choose_model, choose_offsets
-from rmqkit.api.io_thread import acquire, release
+from rmqkit.api.io_thread import User, acquire, release
 from rmqkit.client.admin.groups import TOOLS_GROUP, Admin
 from rmqkit.client.allocators import Allocator
 from rmqkit.client.consumers import pull_consumer as core
@@ -44,7 +44,7 @@ QueuesListener = Callable[[str, list[MessageQueue]], None]
 CLOSE_WAIT_S = 6.0
 
 
-class PullConsumer:
+class PullConsumer(User):
     def __init__(
         self,
         group: str | None = None,
@@ -355,14 +355,8 @@ class PullConsumer:
                 pass
         release(self, io, self.group if self._with_group else None)
 
-    def __enter__(self) -> Self:
-        return self
-
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self._close(done=kind is None)
-
-    def lost(self, error: RmqkitError) -> None:
-        """The I/O thread has ended; what waited was told by it."""
 
     def _wait(self, what: str, flow: Callable[[], Coroutine[Any, Any, T]]) -> T:
         self._check()

@@ -18,7 +18,6 @@ or, with `orderly`, after a pause and before anything behind them in their queue
 import os
 import threading
 from collections.abc import Callable, Sequence
-from types import TracebackType
 from typing import Any, Protocol, Self
 
 from rmqkit.api.choices import (
@@ -30,7 +29,7 @@ from rmqkit.api.choices import (
     choose_trace_topic,
     wall_ms,
 )
-from rmqkit.api.io_thread import acquire, release
+from rmqkit.api.io_thread import User, acquire, release
 from rmqkit.api.listener_pool import ListenerPool
 from rmqkit.api.log import logger
 from rmqkit.api.pull_consumer import CLOSE_WAIT_S
@@ -61,7 +60,7 @@ class Runner(Protocol):
     def close(self, wait_s: float) -> bool: ...
 
 
-class PushConsumer:
+class PushConsumer(User):
     """Nothing happens before `start`. Names and defaults are Apache's (`DefaultMQPushConsumer`) where it has them.
 
     `namesrv`: `host:port;host:port` or a list; by default NAMESRV_ADDR, else 127.0.0.1:9876. `model`: clustering
@@ -261,9 +260,6 @@ class PushConsumer:
         if self._listener is not None and not self._started:
             self.start()
         return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        self.close()
 
     def lost(self, error: RmqkitError) -> None:
         """The I/O thread has ended."""
