@@ -37,8 +37,8 @@ from rmqkit.broker.live_settings import LiveSettings
 from rmqkit.broker.locks.contract import CommitGuard, LockMode, lock_mode_of
 from rmqkit.broker.puts import Puts
 from rmqkit.broker.registration import Registration
-from rmqkit.broker.replication import Replication
 from rmqkit.broker.replication.ha_client import TAG as HA_MASTER
+from rmqkit.broker.replication.replication import Replication
 from rmqkit.broker.roles import CLIENT_CODES, Roles
 from rmqkit.broker.roles.role import RoleState
 from rmqkit.broker.special.delay import Schedule
@@ -64,7 +64,7 @@ from rmqkit.wire.uniqueids import UniqueIds
 
 if TYPE_CHECKING:
     from rmqkit.broker.replication.ha_client import HaClient
-    from rmqkit.broker.replication.ha_server import Accept
+    from rmqkit.broker.replication.ha_server import HaServer
     from rmqkit.metrics.endpoint import MetricsEndpoint
 
 HANDLERS = Handlers(
@@ -145,14 +145,16 @@ class Broker(BaseNode):
         self.client_calls = ClientCalls(self)
         self.arrivals = ArrivalWaiters(config.limits.waiters_max)
         self.registration = Registration(self)
-        self.replication = Replication(self, CONFIG_FOLDER)
-        self.puts = Puts(self)
-        self.statistics = Statistics(clock)
-        self.store: StorageEngine = parts.engine(EngineParts(ports, self.duties, config, ports.memory_size, self._bit_map))
-        self.arrived = Arrived(self.store)
-        self.schedule = Schedule(self, CONFIG_FOLDER)
         #: role and online state; only `roles` changes it
         self.role = RoleState(config, clock.wall_ms, has_nameservers=bool(self.registration.nameservers))
+        self.statistics = Statistics(clock)
+        self.store: StorageEngine = parts.engine(EngineParts(ports, self.duties, config, ports.memory_size, self._bit_map))
+        self.replication = Replication(self, context, self.store, self.role, self.registration, CONFIG_FOLDER)
+        self.replication.members.alive = lambda: self.roles.members
+        self.replication.acks.on_blocked = self.derive_blocked
+        self.puts = Puts(context, self.store, self.hosts, self.statistics, self.replication.acks)
+        self.arrived = Arrived(self.store)
+        self.schedule = Schedule(self, CONFIG_FOLDER)
         self.roles = Roles(self, self.role, CONFIG_FOLDER)
         self.liveness = self.roles.liveness
         self.metrics: MetricsEndpoint | None = None
@@ -302,7 +304,7 @@ class Broker(BaseNode):
             self.roles.stalled()
         self.duties.run_due(self.clock.mono_ms)
 
-    def _protocol(self, conn: Connection) -> "Remoting | MetricsEndpoint | Accept | HaClient":
+    def _protocol(self, conn: Connection) -> "Remoting | MetricsEndpoint | HaServer | HaClient":
         """Who speaks on a connection: its tag says it."""
         if conn.tag == "ha":
             return self.replication.accept

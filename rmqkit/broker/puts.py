@@ -21,19 +21,19 @@ Source: `store/.../CommitLog.handleDiskFlushAndHA`, `broker/.../SendMessageProce
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from rmqkit.broker.context import BrokerContext
+from rmqkit.broker.hosts import Hosts
 from rmqkit.broker.put_answers import STORED, PutAnswers
-from rmqkit.broker.replication.acks import OWN
+from rmqkit.broker.replication.acks import OWN, Acks
+from rmqkit.broker.statistics import Statistics
 from rmqkit.config import FlushDiskType
 from rmqkit.runtime.calls import Call, Response
 from rmqkit.runtime.waiters import OffsetWaiters
-from rmqkit.store.contract import Put, PutResult, PutStatus, StoreWriteError
+from rmqkit.store.contract import Put, PutResult, PutStatus, StorageEngine, StoreWriteError
 from rmqkit.wire.codes import ResponseCode
 from rmqkit.wire.remoting.frames import CODEC_ROCKETMQ
-
-if TYPE_CHECKING:
-    from rmqkit.broker.node import Broker
 
 #: upstream's answer to each status that is not PUT_OK: (code, remark)
 _ANSWERS = {
@@ -89,8 +89,14 @@ class _Wait:
 
 
 class Puts:
-    def __init__(self, broker: "Broker") -> None:
-        self._broker = broker
+    def __init__(
+        self, context: BrokerContext, store: StorageEngine, hosts: Hosts, statistics: Statistics, acks: Acks
+    ) -> None:
+        self._context = context
+        self._store = store
+        self._hosts = hosts
+        self._statistics = statistics
+        self._acks = acks
         self._turn: list[Parked] = []
         self._own: list[Own] = []
         #: messages of the broker's own that are not ended
@@ -102,16 +108,15 @@ class Puts:
         #: puts refused since writes began to fail; 0 while they succeed. Each such time is two log lines, not thousands.
         self.failing = 0
         self.configure()
-        broker.duties.add("put-deadlines", self._expire, None)
+        context.duties.add("put-deadlines", self._expire, None)
 
     def __len__(self) -> int:
         return len(self._turn) + self._waiting_count
 
     def configure(self) -> None:
         """Make what all answers have in common."""
-        broker = self._broker
-        identity = broker.config.identity
-        self._answers = PutAnswers(broker.hosts.store_host, identity.region_id, identity.trace_on)
+        identity = self._context.config.identity
+        self._answers = PutAnswers(self._hosts.store_host, identity.region_id, identity.trace_on)
 
     def park(self, call: Call[Any], queue_id: int, unique: bytes, result: PutResult, wait: bool) -> None:
         self._turn.append((call, queue_id, unique, result, wait))
@@ -120,7 +125,7 @@ class Puts:
         """Store a message that no client waits for by its send. `then` is called once, perhaps before this returns: PUT_OK
         when it is stored, and durable in SYNC_FLUSH; FLUSH_DISK_TIMEOUT when it never will be durable; else it is not
         stored."""
-        self.await_own(put.topic, self._broker.store.append(put), then)
+        self.await_own(put.topic, self._store.append(put), then)
 
     def await_own(self, topic: str, result: PutResult, then: Then, *, copies: bool = False) -> None:
         """As `put`, for a message that was appended already; with `copies` it waits for those too, as a send does."""
@@ -134,13 +139,13 @@ class Puts:
     @property
     def is_full(self) -> bool:
         """Too many puts wait for the disk or for copies: upstream's flow control answers SYSTEM_BUSY."""
-        return self._waiting_count >= self._broker.config.limits.waiters_max
+        return self._waiting_count >= self._context.config.limits.waiters_max
 
     def refusal(self, status: PutStatus) -> Response:
         """The answer to a put that was not stored."""
         self.failed_count += 1
         if status is PutStatus.SERVICE_NOT_AVAILABLE:
-            why = self._broker.store.failed or "the broker is not writeable"
+            why = self._store.failed or "the broker is not writeable"
             return Response(ResponseCode.SERVICE_NOT_AVAILABLE, remark=f"service not available now: {why}")
         code, remark = _ANSWERS[status]
         return Response(code, remark=remark)
@@ -154,10 +159,10 @@ class Puts:
             return
         self._turn = []
         if self.failing:
-            self._broker.log.info("write-works-again", refused_puts=self.failing)
+            self._context.log.info("write-works-again", refused_puts=self.failing)
             self.failing = 0
-        is_sync = self._broker.config.flush.flush_disk_type is FlushDiskType.SYNC_FLUSH
-        if is_sync or self._broker.replication.acks.needed != OWN:
+        is_sync = self._context.config.flush.flush_disk_type is FlushDiskType.SYNC_FLUSH
+        if is_sync or self._acks.needed != OWN:
             self._await(turn, is_sync)
             return
         for call, queue_id, unique, result, _ in turn:
@@ -180,25 +185,24 @@ class Puts:
 
     def _settle_own(self) -> None:
         own, self._own = self._own, []
-        statistics = self._broker.statistics
         for topic, result, _, _ in own:
-            statistics.put(topic, 1, result.phy_offset_next - result.phy_offset)
-        acks = self._broker.replication.acks
+            self._statistics.put(topic, 1, result.phy_offset_next - result.phy_offset)
+        acks = self._acks
         if acks.needed != OWN and any(copies for *_, copies in own):
             own = [self._with_copies(each) if each[3] else each for each in own]
-        if self._broker.config.flush.flush_disk_type is not FlushDiskType.SYNC_FLUSH:
+        if self._context.config.flush.flush_disk_type is not FlushDiskType.SYNC_FLUSH:
             self._end_own(own, PutStatus.PUT_OK)
             return
 
         def synced(durable: bool) -> None:
             self._end_own(own, PutStatus.PUT_OK if durable else PutStatus.FLUSH_DISK_TIMEOUT)
 
-        self._broker.store.sync(own[-1][1].phy_offset_next, synced)
+        self._store.sync(own[-1][1].phy_offset_next, synced)
 
     def _with_copies(self, own: Own) -> Own:
         """The same, ended only when the copies are there too, or never will be."""
         topic, result, then, _ = own
-        acks = self._broker.replication.acks
+        acks = self._acks
         if acks.no_slave:
             return topic, result, _worse(then, PutStatus.SLAVE_NOT_AVAILABLE), False
         wait = _Wait(then, 2, PutStatus.PUT_OK)
@@ -218,8 +222,7 @@ class Puts:
 
     def _await(self, turn: list[Parked], is_sync: bool) -> None:
         """Let the puts of a turn wait for the disk (`is_sync`) and for copies, together: they were written together."""
-        broker = self._broker
-        acks = broker.replication.acks
+        context, acks = self._context, self._acks
         wants_copies = acks.needed != OWN and not acks.no_slave
         status = PutStatus.SLAVE_NOT_AVAILABLE if acks.no_slave else PutStatus.PUT_OK
         waiting = []
@@ -239,10 +242,10 @@ class Puts:
         if wants_copies:
             acks.park(offset_next, wait.copies)
         if is_sync:
-            deadline_ms = broker.clock.mono_ms + broker.config.flush.sync_flush_timeout_ms
+            deadline_ms = context.clock.mono_ms + context.config.flush.sync_flush_timeout_ms
             self._syncing.park(offset_next, deadline_ms, wait.disk)
-            broker.store.sync(offset_next, self._synced)
-            broker.duties.wake("put-deadlines", deadline_ms)
+            self._store.sync(offset_next, self._synced)
+            context.duties.wake("put-deadlines", deadline_ms)
 
     def _answer_all(self, waiting: list[Parked], status: PutStatus) -> None:
         self._waiting_count -= len(waiting)
@@ -251,7 +254,7 @@ class Puts:
 
     def _synced(self, durable: bool) -> None:
         if durable:
-            self._syncing.reached(self._broker.store.offset_synced)
+            self._syncing.reached(self._store.offset_synced)
         else:
             self._syncing.fail_all()
 
@@ -260,7 +263,7 @@ class Puts:
 
     def _answer(self, call: Call[Any], queue_id: int, unique: bytes, result: PutResult, status: PutStatus) -> None:
         size = result.phy_offset_next - result.phy_offset
-        self._broker.statistics.put(call.args.topic, len(result.phy_offsets) or 1, size)
+        self._statistics.put(call.args.topic, len(result.phy_offsets) or 1, size)
         code = 0 if status is _PUT_OK else STORED[status]
         if call.flag & 2:
             call.finish_frame(code, b"")

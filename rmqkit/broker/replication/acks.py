@@ -15,36 +15,37 @@ Source: `store/.../CommitLog.{needHandleHA,calcNeedAckNums,handleHA}`, `store/..
 """
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
+from rmqkit.broker.context import BrokerContext
+from rmqkit.broker.replication.members import Members
 from rmqkit.config import BrokerRole
 from rmqkit.runtime.waiters import OffsetWaiters
-
-if TYPE_CHECKING:
-    from rmqkit.broker.node import Broker
 
 #: copies that a put waits for: its own alone
 OWN = 1
 
 
 class Acks:
-    def __init__(self, broker: "Broker") -> None:
-        self._broker = broker
+    def __init__(self, context: BrokerContext, members: Members) -> None:
+        self._context = context
+        self._members = members
+        #: called when puts begin to be refused, or are refused no more
+        self.on_blocked: Callable[[], None] = lambda: None
         self._waiting: dict[int, OffsetWaiters] = {}
         #: copies that puts of this turn need, and whether they are answered SLAVE_NOT_AVAILABLE instead of waiting
         self.needed = OWN
         self.no_slave = False
         #: why puts are refused, "" while they are not
         self.too_few = ""
-        broker.duties.add("ha-waits", self._expire, None)
+        context.duties.add("ha-waits", self._expire, None)
 
     def configure(self) -> None:
         """Settings, connections or gaps have changed: what puts need from now on."""
-        config = self._broker.config
+        config = self._context.config
         settings = config.replication
         self.needed, self.no_slave, too_few = OWN, False, ""
         if config.identity.broker_role is BrokerRole.SYNC_MASTER:
-            in_sync = 1 + len(self._broker.replication.members.in_sync())
+            in_sync = 1 + len(self._members.in_sync())
             wanted = settings.in_sync_replicas
             if settings.total_replicas > 1:
                 if settings.auto_in_sync:
@@ -56,18 +57,18 @@ class Acks:
             self.needed = wanted
         if too_few != self.too_few:
             if too_few:
-                self._broker.log.warning("too-few-in-sync", reason=too_few)
+                self._context.log.warning("too-few-in-sync", reason=too_few)
             else:
-                self._broker.log.info("enough-in-sync")
+                self._context.log.info("enough-in-sync")
             self.too_few = too_few
-            self._broker.derive_blocked()
+            self.on_blocked()
 
     def changed(self) -> None:
         """A slave has reported, come or gone."""
         self.configure()
         if not self._waiting:
             return
-        acked = sorted((link.acked for link in self._broker.replication.members.counted()), reverse=True)
+        acked = sorted((link.acked for link in self._members.counted()), reverse=True)
         for needed, waiting in self._waiting.items():
             if needed - 2 < len(acked):
                 waiting.reached(acked[needed - 2])
@@ -77,13 +78,13 @@ class Acks:
         if self.needed == OWN:
             finish(True)
             return
-        broker = self._broker
-        deadline_ms = broker.clock.mono_ms + broker.config.replication.slave_timeout_ms
+        context = self._context
+        deadline_ms = context.clock.mono_ms + context.config.replication.slave_timeout_ms
         waiting = self._waiting.get(self.needed)
         if waiting is None:
             waiting = self._waiting[self.needed] = OffsetWaiters()
         waiting.park(offset, deadline_ms, finish)
-        broker.duties.wake("ha-waits", deadline_ms)
+        context.duties.wake("ha-waits", deadline_ms)
 
     def fail_all(self) -> None:
         for waiting in self._waiting.values():

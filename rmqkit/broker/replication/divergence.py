@@ -20,11 +20,11 @@ what was delivered may have stood in the cut part alone. A start after a kill in
 import errno
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
-from zlib import crc32
 
 import msgspec
 
 from rmqkit.broker.replication.ha_state import AHEAD, FOREIGN, REFUSED, HaState
+from rmqkit.broker.replication.log_tail import LogTail, tail_of
 from rmqkit.broker.replication.tail_probe import Shown
 from rmqkit.runtime.kept import KeptFile
 from rmqkit.store.steps import Steps, Work
@@ -34,8 +34,6 @@ from rmqkit.wire.topic_names import SCHEDULE_TOPIC
 if TYPE_CHECKING:
     from rmqkit.broker.node import Broker
 
-#: bytes at the end of the slave's log that the master compares
-TAIL_SIZE = 65_536
 _COPY_SIZE = 1_048_576
 
 
@@ -88,14 +86,11 @@ class Ahead:
         """Raises KeptFileDamaged."""
         self._known = self._file.load(lambda data: msgspec.json.decode(data, type=_Known)) or _Known()
 
-    def tail(self, end: int | None = None) -> tuple[int, int, int]:
-        """(offset, size, CRC32) of the last bytes of this log, or of those in front of `end`; all of one file."""
+    def tail(self, end: int | None = None) -> LogTail:
+        """The last bytes of this log, or of those in front of `end`."""
         store = self._broker.store
-        end = store.offset_written if end is None else end
         file_size = self._broker.config.commit_log.mapped_file_size_commit_log
-        begin = max(store.offset_min, end - TAIL_SIZE, (end - 1) // file_size * file_size if end else 0)
-        data = store.read_log(begin, end - begin) if end > begin else b""
-        return begin, len(data), crc32(data)
+        return tail_of(store, file_size, store.offset_written if end is None else end)
 
     def judge(self, said: ExchangeHAInfoResponse, shown: Shown | None = None) -> Verdict:
         """`shown` is of an Apache master."""

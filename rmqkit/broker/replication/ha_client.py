@@ -286,7 +286,7 @@ class HaClient(StateMachine[HaState]):
                 self._judge(conn, said, found)
 
         assert self.master is not None
-        tail_probe.ask(self._broker, self.master, came)
+        tail_probe.ask(self._broker.remoting, self._broker.store, self.master, came)
 
     def _judge(self, conn: Connection, said: ExchangeHAInfoResponse, found: Shown | None) -> None:
         verdict = self.ahead.judge(said, found)

@@ -31,6 +31,16 @@ class Binding(NamedTuple):
     from_start: bool
 
 
+class HaConnections:
+    """The connections of slaves; `HaServer` opens and closes them, `Members` decides which of them count."""
+
+    def __init__(self) -> None:
+        #: by connection id
+        self.links: dict[int, ReplicaLink] = {}
+        #: hosts (port 0) whose last connection was refused, with the reason; the newest last
+        self.refused: dict[Address, str] = {}
+
+
 class ReplicaLink:
     __slots__ = (
         "acked",

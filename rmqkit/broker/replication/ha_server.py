@@ -7,49 +7,57 @@ connection is closed with a line in the log. So is one that asks for bytes that 
 Source: `store/.../ha/DefaultHAService.java`, `store/.../ha/DefaultHAConnection.java`.
 """
 
-from typing import TYPE_CHECKING
-
-from rmqkit.broker.replication.ha_connection import TURN_MAX, ReplicaLink
+from rmqkit.broker.context import BrokerContext
+from rmqkit.broker.replication.acks import Acks
+from rmqkit.broker.replication.ha_connection import TURN_MAX, HaConnections, ReplicaLink
+from rmqkit.broker.replication.members import Members
 from rmqkit.runtime.connection import Address, Connection
+from rmqkit.store.contract import StorageEngine
 from rmqkit.wire.ha import transfer_head
-
-if TYPE_CHECKING:
-    from rmqkit.broker.node import Broker
 
 SCAN_MS = 1000
 #: connections that may wait for their first report or be served
 LINKS_MAX = 64
 
 
-class Accept:
-    def __init__(self, broker: "Broker") -> None:
-        self._broker = broker
-        self.links: dict[int, ReplicaLink] = {}
-        #: hosts (port 0) whose last connection was sent away, with the reason; the newest last
-        self.refused: dict[Address, str] = {}
+class HaServer:
+    def __init__(
+        self, context: BrokerContext, store: StorageEngine, connections: HaConnections, members: Members, acks: Acks
+    ) -> None:
+        self._context = context
+        self._store = store
+        self._members = members
+        self._acks = acks
+        self.links = connections.links
+        self._refused = connections.refused
+        #: reports count from here on: the store is ready
+        self._is_started = False
         #: bytes that may still go out in the second that began at `_second_ms` (haFlowControlEnable)
         self._budget = 0
         self._second_ms = 0
-        broker.duties.add("ha-links", self._scan, None)
-        broker.duties.add("ha-flow", self._next_second, None)
+        context.duties.add("ha-links", self._scan, None)
+        context.duties.add("ha-flow", self._next_second, None)
+
+    def start(self) -> None:
+        self._is_started = True
 
     # --- connections ------------------------------------------------------------------------------------------------
 
     def opened(self, conn: Connection) -> None:
-        now_ms = self._broker.clock.mono_ms
+        now_ms = self._context.clock.mono_ms
         if len(self.links) >= LINKS_MAX:
             self._close(conn, f"{LINKS_MAX} connections of slaves are open already")
             return
         link = self.links[conn.id] = conn.state = ReplicaLink(conn, now_ms)
-        self._broker.replication.members.adopt(link)
-        self._broker.duties.wake("ha-links", now_ms + SCAN_MS)
-        self._broker.log.info("replica-connected", peer=str(conn.peer))
+        self._members.adopt(link)
+        self._context.duties.wake("ha-links", now_ms + SCAN_MS)
+        self._context.log.info("replica-connected", peer=str(conn.peer))
 
     def received(self, conn: Connection, data: bytes) -> None:
         link = self.links.get(conn.id)
         if link is None or conn.closing:
             return
-        link.read_ms = self._broker.clock.mono_ms
+        link.read_ms = self._context.clock.mono_ms
         reported = link.reports.feed(data)
         if reported is not None:
             self._reported(link, reported)
@@ -57,58 +65,57 @@ class Accept:
     def closed(self, conn: Connection, reason: str) -> None:
         link = self.links.pop(conn.id, None)
         if link is not None:
-            self._broker.log.info("replica-gone", **_who(link), acked=link.acked, reason=conn.closing or reason)
-            self._broker.replication.members.forget(link)
+            self._context.log.info("replica-gone", **_who(link), acked=link.acked, reason=conn.closing or reason)
+            self._members.forget(link)
 
     def close_all(self, reason: str) -> None:
         for link in self.links.values():
-            self._broker.outbox.close(link.conn, reason)
+            self._context.outbox.close(link.conn, reason)
 
     def _close(self, conn: Connection, reason: str) -> None:
-        self._broker.log.warning("replica-refused", peer=str(conn.peer), reason=reason)
+        self._context.log.warning("replica-refused", peer=str(conn.peer), reason=reason)
         host = Address(conn.peer.host, 0)
-        self.refused.pop(host, None)
-        self.refused[host] = reason
-        while len(self.refused) > LINKS_MAX:
-            del self.refused[next(iter(self.refused))]
-        self._broker.outbox.abort(conn, reason)
+        self._refused.pop(host, None)
+        self._refused[host] = reason
+        while len(self._refused) > LINKS_MAX:
+            del self._refused[next(iter(self._refused))]
+        self._context.outbox.abort(conn, reason)
 
     # --- reports and pieces -------------------------------------------------------------------------------------------
 
     def _reported(self, link: ReplicaLink, reported: int) -> None:
-        broker = self._broker
-        store = broker.store
-        if not broker.serving:
+        context, store = self._context, self._store
+        if not self._is_started:
             return
         if reported < 0 or reported > store.offset_written:
             self._close(link.conn, f"it reports {reported}, and this log ends at {store.offset_written}")
             return
         if link.sent < 0:
-            link.begin(reported, store, broker.config.commit_log.mapped_file_size_commit_log)
+            link.begin(reported, store, context.config.commit_log.mapped_file_size_commit_log)
             if link.sent < store.offset_min:
                 self._close(link.conn, f"it wants {reported}, and this log begins at {store.offset_min}")
                 return
-            self.refused.pop(Address(link.peer.host, 0), None)
-            broker.log.info("replica-begins", **_who(link), offset=link.sent)
+            self._refused.pop(Address(link.peer.host, 0), None)
+            context.log.info("replica-begins", **_who(link), offset=link.sent)
         elif reported < link.acked:
             self._close(link.conn, f"its reports went back from {link.acked} to {reported}")
             return
         link.acked = reported
-        broker.replication.acks.changed()
+        self._acks.changed()
         self.pump(link)
 
     def settle(self) -> None:
         """The log may have grown."""
-        end = self._broker.store.offset_written
+        end = self._store.offset_written
         for link in self.links.values():
             if 0 <= link.sent < end:
                 self.pump(link)
 
     def pump(self, link: ReplicaLink) -> None:
-        broker = self._broker
-        ha = broker.config.ha
-        if link.sent < broker.store.offset_min:
-            self._close(link.conn, f"it needs {link.sent}, and this log begins at {broker.store.offset_min}")
+        context, store = self._context, self._store
+        ha = context.config.ha
+        if link.sent < store.offset_min:
+            self._close(link.conn, f"it needs {link.sent}, and this log begins at {store.offset_min}")
             return
         room = TURN_MAX
         if ha.flow_control:
@@ -116,19 +123,19 @@ class Accept:
             if room <= 0:
                 return
         before = link.bytes_sent
-        pieces = link.pieces(broker.store, ha.batch_size, room)
+        pieces = link.pieces(store, ha.batch_size, room)
         if pieces:
-            link.written_ms = broker.clock.mono_ms
+            link.written_ms = context.clock.mono_ms
             self._budget -= link.bytes_sent - before
-            broker.outbox.send(link.conn, *pieces)
+            context.outbox.send(link.conn, *pieces)
 
     def _budget_now(self) -> int:
-        now_ms = self._broker.clock.mono_ms
+        now_ms = self._context.clock.mono_ms
         if now_ms >= self._second_ms + 1000:
             self._second_ms = now_ms
-            self._budget = self._broker.config.ha.bytes_per_second_max
+            self._budget = self._context.config.ha.bytes_per_second_max
         if self._budget <= 0:
-            self._broker.duties.wake("ha-flow", self._second_ms + 1000)
+            self._context.duties.wake("ha-flow", self._second_ms + 1000)
         return self._budget
 
     def _next_second(self, now_ms: int) -> None:
@@ -137,14 +144,14 @@ class Accept:
     # --- signs of life ------------------------------------------------------------------------------------------------
 
     def _scan(self, now_ms: int) -> int | None:
-        ha = self._broker.config.ha
+        ha = self._context.config.ha
         for link in list(self.links.values()):
             if now_ms - link.read_ms > ha.housekeeping_ms:
-                self._broker.outbox.abort(link.conn, f"nothing came for {now_ms - link.read_ms} ms")
+                self._context.outbox.abort(link.conn, f"nothing came for {now_ms - link.read_ms} ms")
             elif link.sent >= 0 and now_ms - link.written_ms >= ha.heartbeat_ms:
                 link.written_ms = now_ms
-                self._broker.outbox.send(link.conn, transfer_head(link.sent, 0))
-            if 0 <= link.sent < self._broker.store.offset_written:
+                self._context.outbox.send(link.conn, transfer_head(link.sent, 0))
+            if 0 <= link.sent < self._store.offset_written:
                 self.pump(link)
         return now_ms + min(SCAN_MS, ha.heartbeat_ms) if self.links else None
 

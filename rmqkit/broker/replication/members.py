@@ -9,19 +9,21 @@ slaves there that are not bound, the oldest first; where no name server is asked
 In sync is who lacks fewer than `haMaxGapNotInSync` bytes and has reported.
 """
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
-from rmqkit.broker.replication.ha_connection import Binding, ReplicaLink
+from rmqkit.broker.context import BrokerContext
+from rmqkit.broker.registration import Registration
+from rmqkit.broker.replication.ha_connection import Binding, HaConnections, ReplicaLink
+from rmqkit.broker.roles.role import RoleState
+from rmqkit.config import BrokerRole
 from rmqkit.errors import RemoteProtocolError
 from rmqkit.runtime.calls import CallFailed, Outcome
 from rmqkit.runtime.connection import Address
+from rmqkit.store.contract import StorageEngine
 from rmqkit.wire.bodies.route import MemberGroupBody
 from rmqkit.wire.codes import RequestCode
 from rmqkit.wire.schemas.nameserver import GetBrokerMemberGroupRequest
-
-if TYPE_CHECKING:
-    from rmqkit.broker.node import Broker
 
 ASK_MS = 1000
 #: bindings that came before their connections were seen
@@ -41,19 +43,41 @@ class Member(NamedTuple):
 
 
 class Members:
-    def __init__(self, broker: "Broker") -> None:
-        self._broker = broker
+    def __init__(
+        self,
+        context: BrokerContext,
+        store: StorageEngine,
+        role: RoleState,
+        registration: Registration,
+        connections: HaConnections,
+    ) -> None:
+        self._context = context
+        self._store = store
+        self._role = role
+        self._registration = registration
+        self._links = connections.links
+        self._refused = connections.refused
+        #: which members of the group are alive, by id, as roles know it
+        self.alive: Callable[[], Mapping[int, Address]] = dict
+        #: called when other links may count than before
+        self.on_change: Callable[[], None] = lambda: None
         #: links by the id they are bound to
         self.bound: dict[int, ReplicaLink] = {}
         #: slaves that the name servers know, by id; None while nobody was asked
         self.registered: dict[int, str] | None = None
         self._early: dict[Address, Binding] = {}
-        broker.duties.add("ha-members", self._ask, None)
+        context.duties.add("ha-members", self._ask, None)
 
     def start(self) -> None:
         """Begin to ask the name servers who belongs to the group: by the setting, or since a slave has come."""
-        if self._broker.registration.nameservers:
-            self._broker.duties.wake("ha-members", self._broker.clock.mono_ms + ASK_MS)
+        if self._registration.nameservers:
+            self._context.duties.wake("ha-members", self._context.clock.mono_ms + ASK_MS)
+
+    @property
+    def are_wanted(self) -> bool:
+        """Whether the settings say that there should be slaves."""
+        settings = self._context.config.replication
+        return max(settings.total_replicas, settings.in_sync_replicas) > 1
 
     # --- bindings -----------------------------------------------------------------------------------------------------
 
@@ -61,10 +85,10 @@ class Members:
         """Bind the HA connection that comes from `peer`, which may not have been seen yet; why not, or ""."""
         holder = self.bound.get(binding.broker_id)
         if holder is not None and holder.binding is not None and holder.binding.address != binding.address:
-            silent_ms = self._broker.clock.mono_ms - holder.read_ms
-            if not holder.conn.closing and silent_ms <= 2 * self._broker.config.ha.heartbeat_ms:
+            silent_ms = self._context.clock.mono_ms - holder.read_ms
+            if not holder.conn.closing and silent_ms <= 2 * self._context.config.ha.heartbeat_ms:
                 return f"id {binding.broker_id} belongs to {holder.binding.address}, which is connected"
-        for link in self._broker.replication.accept.links.values():
+        for link in self._links.values():
             if link.peer == peer and not link.conn.closing:
                 self._bind(link, binding)
                 return ""
@@ -88,13 +112,13 @@ class Members:
         link.binding = binding
         self._early = {early: other for early, other in self._early.items() if other.broker_id != binding.broker_id}
         self.bound[binding.broker_id] = link
-        self._broker.log.info("replica-bound", peer=str(link.peer), broker_id=binding.broker_id, address=binding.address)
+        self._context.log.info("replica-bound", peer=str(link.peer), broker_id=binding.broker_id, address=binding.address)
         if before is not None and before is not link:
-            self._broker.outbox.abort(before.conn, f"a newer connection of slave {binding.broker_id} came")
+            self._context.outbox.abort(before.conn, f"a newer connection of slave {binding.broker_id} came")
 
     def forget(self, link: ReplicaLink) -> None:
         self._unbind(link)
-        self._broker.replication.acks.changed()
+        self.on_change()
 
     def _unbind(self, link: ReplicaLink) -> None:
         bound = link.binding
@@ -106,7 +130,7 @@ class Members:
     def counted(self) -> list[ReplicaLink]:
         """The links whose reports are acknowledgements, one for each copy."""
         found = [link for link in self.bound.values() if not link.conn.closing]
-        if self._broker.config.replication.accept_anonymous:
+        if self._context.config.replication.accept_anonymous:
             found += self._anonymous()
         return found
 
@@ -118,7 +142,7 @@ class Members:
                     host = address.rpartition(":")[0].strip("[]")
                     room[host] = room.get(host, 0) + 1
         found = []
-        for link in self._broker.replication.accept.links.values():
+        for link in self._links.values():
             if link.binding is None and link.acked >= 0 and not link.conn.closing:
                 left = room.get(link.peer.host, 1 if self.registered is None else 0)
                 if left:
@@ -127,18 +151,18 @@ class Members:
         return found
 
     def in_sync(self) -> list[ReplicaLink]:
-        gap_max = self._broker.config.replication.ha_max_gap
-        end = self._broker.store.offset_written
+        gap_max = self._context.config.replication.ha_max_gap
+        end = self._store.offset_written
         return [link for link in self.counted() if link.acked >= 0 and end - link.acked < gap_max]
 
     def seen(self) -> list[Member]:
         """For status: every link, and every registered slave that has none."""
-        broker = self._broker
-        end = broker.store.offset_written if broker.serving else 0
+        # It is asked for before the store is ready, too.
+        end = self._store.offset_written if self._store.ready else 0
         counted = {link.conn.id for link in self.counted()}
         in_sync = {link.conn.id for link in self.in_sync()}
         found = []
-        for link in broker.replication.accept.links.values():
+        for link in self._links.values():
             bound = link.binding
             broker_id, address = (-1, str(link.peer)) if bound is None else (bound.broker_id, bound.address)
             gap = end - link.acked if link.acked >= 0 else -1
@@ -157,11 +181,11 @@ class Members:
         return any(member.broker_id < 0 and member.address.rpartition(":")[0] == host for member in found)
 
     def _why_not(self, link: ReplicaLink, gap: int, counted: set[int], in_sync: set[int]) -> str:
-        gap_max = self._broker.config.replication.ha_max_gap
+        gap_max = self._context.config.replication.ha_max_gap
         if link.acked < 0:
             return "has not reported yet"
         if link.conn.id not in counted:
-            if not self._broker.config.replication.accept_anonymous:
+            if not self._context.config.replication.accept_anonymous:
                 return "did not say who it is, and haAcceptAnonymous is false"
             return "did not say who it is, and the name servers know no slave there that it could be"
         if link.conn.id not in in_sync:
@@ -176,25 +200,25 @@ class Members:
                     "between translate addresses?)"
                 )
         host = address.rpartition(":")[0].strip("[]")
-        reason = self._broker.replication.accept.refused.get(Address(host, 0))
+        reason = self._refused.get(Address(host, 0))
         return f"no HA connection; the last one was closed: {reason}" if reason else "no HA connection"
 
     # --- asking the name servers --------------------------------------------------------------------------------------
 
     def _ask(self, now_ms: int) -> int | None:
-        broker = self._broker
-        if broker.roles.is_enabled:
-            self._know({broker_id: str(address) for broker_id, address in broker.roles.members.items()})
+        if self._role.is_enabled:
+            self._know({broker_id: str(address) for broker_id, address in self.alive().items()})
             return now_ms + ASK_MS
-        identity = broker.config.identity
-        address = next(iter(broker.registration.registered), None)
-        if address is not None and not broker.replication.is_slave:
+        identity = self._context.config.identity
+        address = next(iter(self._registration.registered), None)
+        if address is not None and identity.broker_role is not BrokerRole.SLAVE:
             request = GetBrokerMemberGroupRequest(
                 cluster_name=identity.broker_cluster_name, broker_name=identity.broker_name
             )
-            broker.remoting.call(address, RequestCode.GET_BROKER_MEMBER_GROUP, request, timeout_ms=ASK_MS, then=self._told)
-        wanted = broker.replication.wants_copies or broker.replication.accept.links
-        return now_ms + ASK_MS if wanted else None
+            self._context.remoting.call(
+                address, RequestCode.GET_BROKER_MEMBER_GROUP, request, timeout_ms=ASK_MS, then=self._told
+            )
+        return now_ms + ASK_MS if self.are_wanted or self._links else None
 
     def _told(self, outcome: Outcome) -> None:
         if isinstance(outcome, CallFailed) or not outcome.is_ok:
@@ -209,7 +233,7 @@ class Members:
         known = {broker_id: address for broker_id, address in addresses.items() if broker_id != 0}
         if known != self.registered:
             self.registered = known
-            self._broker.replication.acks.changed()
+            self.on_change()
 
 
 def _mib(size: int) -> str:

@@ -1,6 +1,6 @@
 """Metadata: a slave's copies of what is not in the log: topics, consumer offsets, delay offsets, groups, request modes.
 
-    a master of ours   one question after the other (43 with fields of ours, see `metadata_told`): the answer has the
+    a master of ours   one question after the other (43 with fields of ours, see `metadata_server`): the answer has the
                        changed offsets, the delay offsets and the versions of the tables; a table with a newer version is
                        fetched. A change is here within half a second and the way there
     Apache's master    knows nothing of these fields and answers with all offsets: then everything is asked for one after
@@ -431,7 +431,7 @@ class Metadata:
         master = self._master
         assert master is not None
         vip = Address(master.host, master.port - VIP_PORT_GAP)
-        Pages(self._broker, TOPICS, [master] if self._known else [vip, master], self._of_this_round(came)).fetch()
+        Pages(self._broker.remoting, TOPICS, [master] if self._known else [vip, master], self._of_this_round(came)).fetch()
 
     def _fetch_groups(self, then: Then) -> None:
         def came(table: SubscriptionGroupTable | None, why: str) -> None:
@@ -447,7 +447,7 @@ class Metadata:
             then()
 
         assert self._master is not None
-        Pages(self._broker, GROUPS, [self._master], self._of_this_round(came)).fetch()
+        Pages(self._broker.remoting, GROUPS, [self._master], self._of_this_round(came)).fetch()
 
     def _fetch_modes(self, then: Then) -> None:
         def came(reply: Reply) -> None:

@@ -8,19 +8,17 @@ Source: `broker/.../out/BrokerOuterAPI.{getAllTopicConfig,getAllSubscriptionGrou
 """
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from rmqkit.errors import RemoteProtocolError
 from rmqkit.runtime.calls import CallFailed, Outcome, Reply
 from rmqkit.runtime.connection import Address
+from rmqkit.runtime.remoting import Remoting
 from rmqkit.wire.bodies import SubscriptionGroupTable, TopicConfigTable
 from rmqkit.wire.codes import RequestCode
 from rmqkit.wire.schema import Ext
 from rmqkit.wire.schemas.groups import GetAllSubscriptionGroupRequest, GetAllSubscriptionGroupResponse
 from rmqkit.wire.schemas.topics import GetAllTopicConfigRequest, GetAllTopicConfigResponse
-
-if TYPE_CHECKING:
-    from rmqkit.broker.node import Broker
 
 PAGE_SIZE = 2000
 TIMEOUT_MS = 30_000
@@ -63,8 +61,8 @@ GROUPS = Kind(
 class Pages:
     """One table under way. `addresses` are tried in turn until one can be connected to."""
 
-    def __init__(self, broker: "Broker", kind: Kind, addresses: Sequence[Address], then: Fetched) -> None:
-        self._broker = broker
+    def __init__(self, remoting: Remoting, kind: Kind, addresses: Sequence[Address], then: Fetched) -> None:
+        self._remoting = remoting
         self._kind = kind
         self._addresses = list(addresses)
         self._then = then
@@ -79,7 +77,7 @@ class Pages:
 
     def fetch(self) -> None:
         request = self._kind.request(self._count, self._version)
-        self._broker.remoting.call(self._addresses[0], self._kind.code, request, timeout_ms=TIMEOUT_MS, then=self._came)
+        self._remoting.call(self._addresses[0], self._kind.code, request, timeout_ms=TIMEOUT_MS, then=self._came)
 
     def _came(self, outcome: Outcome) -> None:
         if isinstance(outcome, CallFailed):

@@ -10,17 +10,16 @@ Source: `broker/.../processor/QueryMessageProcessor.viewMessageById`, `AdminBrok
 """
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from rmqkit.errors import RemoteProtocolError
 from rmqkit.runtime.calls import CallFailed, Outcome
 from rmqkit.runtime.connection import Address, Buffer
+from rmqkit.runtime.remoting import Remoting
+from rmqkit.store.contract import StorageEngine
 from rmqkit.wire.bodies import KVTable
 from rmqkit.wire.codes import RequestCode
 from rmqkit.wire.schemas.messages import ViewMessageRequest
-
-if TYPE_CHECKING:
-    from rmqkit.broker.node import Broker
 
 TIMEOUT_MS = 3000
 
@@ -40,9 +39,9 @@ class Shown(NamedTuple):
 Then = Callable[[Shown | None, str], None]
 
 
-def ask(broker: "Broker", master: Address, then: Then) -> None:
+def ask(remoting: Remoting, store: StorageEngine, master: Address, then: Then) -> None:
     """`then` is called once, perhaps at once."""
-    begin, record = _last_record(broker)
+    begin, record = _last_record(store)
     if not record:
         then(None, "")
         return
@@ -54,13 +53,13 @@ def ask(broker: "Broker", master: Address, then: Then) -> None:
         elif outcome.is_ok:
             then(Shown(begin, end, bytes(outcome.body) == bytes(record)), "")
         else:
-            _ask_range(broker, master, Shown(begin, end, None), then)
+            _ask_range(remoting, master, Shown(begin, end, None), then)
 
     request = ViewMessageRequest(offset=begin)
-    broker.remoting.call(master, RequestCode.VIEW_MESSAGE_BY_ID, request, timeout_ms=TIMEOUT_MS, then=came)
+    remoting.call(master, RequestCode.VIEW_MESSAGE_BY_ID, request, timeout_ms=TIMEOUT_MS, then=came)
 
 
-def _ask_range(broker: "Broker", master: Address, shown: Shown, then: Then) -> None:
+def _ask_range(remoting: Remoting, master: Address, shown: Shown, then: Then) -> None:
     def came(outcome: Outcome) -> None:
         if isinstance(outcome, CallFailed) or not outcome.is_ok:
             # Just after its start it answers with an error.
@@ -74,12 +73,11 @@ def _ask_range(broker: "Broker", master: Address, shown: Shown, then: Then) -> N
             return
         then(shown._replace(log_begin=log_begin, log_end=log_end), "")
 
-    broker.remoting.call(master, RequestCode.GET_BROKER_RUNTIME_INFO, timeout_ms=TIMEOUT_MS, then=came)
+    remoting.call(master, RequestCode.GET_BROKER_RUNTIME_INFO, timeout_ms=TIMEOUT_MS, then=came)
 
 
-def _last_record(broker: "Broker") -> tuple[int, Buffer]:
+def _last_record(store: StorageEngine) -> tuple[int, Buffer]:
     """(offset, bytes) of the record that is last in the log among those in queues; without bytes when there is none."""
-    store = broker.store
     last = -1
     for queue in store.queues():
         for entry in store.entries(queue.topic, queue.queue_id, queue.offset_max - 1, 1):

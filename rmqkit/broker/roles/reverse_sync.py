@@ -21,10 +21,10 @@ Source: `broker/.../BrokerPreOnlineService.syncMetadataReverse`, which takes who
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
-from zlib import crc32
 
-from rmqkit.broker.replication import TAIL_SIZE_MAX
+from rmqkit.broker.replication import log_tail
 from rmqkit.broker.replication.ha_state import FOLLOWING
+from rmqkit.broker.replication.log_tail import LogTail
 from rmqkit.broker.tables.offsets import SEPARATOR
 from rmqkit.errors import RemoteProtocolError
 from rmqkit.runtime.calls import CallFailed, Outcome, Reply
@@ -172,24 +172,13 @@ class Reverse:
             return
         self.is_ours = True
         self.is_longer = said.log_end > self._broker.store.offset_written
-        self.is_same = self._is_same(said)
+        self.is_same = log_tail.is_same(self._broker.store, LogTail(said.tail_offset, said.tail_size, said.tail_crc))
         if self.is_same is False:
             self._end(f"its log, which ends at {said.log_end}, has other content than this one: nothing is taken from it")
             return
         self._broker.replication.metadata.told.wait_for(self.broker_id)
         # One that is longer does not follow, or cuts its log first.
         self._next("delays" if self.is_longer else "handshake")
-
-    def _is_same(self, said: ExchangeHAInfoResponse) -> bool | None:
-        """Whether the last bytes that both logs have are the same ones; None when there are none to compare."""
-        offset, size = said.tail_offset, said.tail_size
-        store = self._broker.store
-        if size is None or offset is None or not 0 < size <= TAIL_SIZE_MAX:
-            return None
-        if offset < store.offset_min or offset + size > store.offset_written:
-            return None
-        data = store.read_log(offset, size)
-        return len(data) == size and crc32(data) == said.tail_crc
 
     # --- handshake ----------------------------------------------------------------------------------------------------
 

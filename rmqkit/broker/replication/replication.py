@@ -1,0 +1,245 @@
+"""What a broker is in its group's replication, what it knows of its peers, and what it reports about both."""
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from rmqkit.broker.context import BrokerContext
+from rmqkit.broker.registration import Registration
+from rmqkit.broker.replication import log_tail
+from rmqkit.broker.replication.acks import Acks
+from rmqkit.broker.replication.ha_client import HaClient
+from rmqkit.broker.replication.ha_connection import Binding, HaConnections
+from rmqkit.broker.replication.ha_server import HaServer
+from rmqkit.broker.replication.ha_state import FOLLOWING
+from rmqkit.broker.replication.log_tail import LogTail
+from rmqkit.broker.replication.members import Members
+from rmqkit.broker.replication.metadata import Metadata
+from rmqkit.broker.roles.role import RoleState
+from rmqkit.config import BrokerRole
+from rmqkit.runtime.calls import Refused
+from rmqkit.runtime.connection import Address
+from rmqkit.store.contract import StorageEngine
+from rmqkit.wire.bodies.ha import HAClientRuntimeInfo, HAConnectionRuntimeInfo, HARuntimeInfo
+from rmqkit.wire.codes import ResponseCode
+from rmqkit.wire.schemas.admin import ExchangeHAInfoRequest, ExchangeHAInfoResponse
+
+if TYPE_CHECKING:
+    from rmqkit.broker.node import Broker
+
+
+class Replication:
+    def __init__(
+        self,
+        broker: "Broker",
+        context: BrokerContext,
+        store: StorageEngine,
+        role: RoleState,
+        registration: Registration,
+        folder: str,
+    ) -> None:
+        self._broker = broker
+        self._context = context
+        self._store = store
+        links = HaConnections()
+        self.members = Members(context, store, role, registration, links)
+        self.acks = Acks(context, self.members)
+        self.members.on_change = self.acks.changed
+        self.accept = HaServer(context, store, links, self.members, self.acks)
+        self.follow = HaClient(broker, folder)
+        self.metadata = Metadata(broker, folder)
+        #: end of this log when it was ready, and a name for this start
+        self.start_end = 0
+        self.start_id = f"{context.clock.wall_ms:x}-{context.entropy.getrandbits(32):08x}"
+
+    # --- who it is ------------------------------------------------------------------------------------------------------
+
+    @property
+    def is_slave(self) -> bool:
+        return self._context.config.identity.broker_role is BrokerRole.SLAVE
+
+    @property
+    def master_address(self) -> Address | None:
+        """A slave's master, None while unknown."""
+        return self.follow.master
+
+    @property
+    def state(self) -> str:
+        return self.follow.state if self.is_slave else "serving"
+
+    @property
+    def why(self) -> str:
+        """What people should know: "" when all is well."""
+        if self.is_slave:
+            return self.follow.why or self.follow.ahead.history_missing
+        if self.acks.too_few:
+            return self.acks.too_few
+        if self.acks.no_slave:
+            return "no slave is in sync: puts are stored and answered SLAVE_NOT_AVAILABLE"
+        missing = [member for member in self.members.seen() if member.why]
+        return "; ".join(f"slave {_name(member.broker_id, member.address)}: {member.why}" for member in missing)
+
+    def in_sync_count(self) -> int:
+        """Copies in sync, this master's own included."""
+        return 0 if self.is_slave else 1 + len(self.members.in_sync())
+
+    # --- life and turns -------------------------------------------------------------------------------------------------
+
+    def load(self) -> None:
+        """Raises RmqkitError: a kept file is damaged, haMasterAddress is none."""
+        self.follow.load()
+        self.metadata.load()
+
+    def start(self) -> None:
+        """The store is ready."""
+        self.start_end = self._store.offset_written
+        self.acks.configure()
+        self.accept.start()
+        if self.is_slave:
+            self.follow.start()
+            self.metadata.start()
+        elif self.members.are_wanted:
+            self.metadata.told.start()
+            self.members.start()
+
+    def stop(self) -> None:
+        self.metadata.stop()
+        self.acks.fail_all()
+        if self.is_slave:
+            self.follow.stop()
+        self.accept.close_all("the broker is stopping")
+
+    def settle(self) -> None:
+        """The turn's write is done."""
+        self.accept.settle()
+        if self.is_slave:
+            self.follow.settle()
+        elif self.accept.links:
+            self.acks.configure()
+
+    # --- binding --------------------------------------------------------------------------------------------------------
+
+    def bind(self, args: ExchangeHAInfoRequest) -> str:
+        """A slave says which HA connection is its own; why it is refused, or ""."""
+        name = self._context.config.identity.broker_name
+        if args.broker_name != name:
+            return f"this is {name}, not {args.broker_name}: a slave has its master's brokerName"
+        if self.is_slave:
+            return "this broker is a slave itself"
+        if args.broker_id is None or args.broker_id <= 0:
+            return f"a slave needs a brokerId above 0, not {args.broker_id}"
+        file_size = self._context.config.commit_log.mapped_file_size_commit_log
+        if args.file_size not in (None, file_size):
+            sizes = f"{file_size} bytes, this slave's of {args.file_size}"
+            return f"its log has files of {sizes}: mappedFileSizeCommitLog must agree"
+        if args.ha_local_address is None:
+            return ""
+        try:
+            peer = Address.parse(args.ha_local_address)
+        except ValueError as error:
+            return str(error)
+        binding = Binding(args.broker_id, args.broker_address or "", bool(args.from_start))
+        return self.members.bind(peer, binding)
+
+    def answer(self, args: ExchangeHAInfoRequest) -> ExchangeHAInfoResponse:
+        """What a slave learns: where this log began to be written in this life, and whether its own log belongs to it."""
+        broker = self._broker
+        return ExchangeHAInfoResponse(
+            master_ha_address=broker.ha_address_text,
+            master_flush_offset=self.start_end,
+            master_address=broker.address_text,
+            master_log_begin=broker.store.offset_min,
+            master_log_end=broker.store.offset_written,
+            master_start_id=self.start_id,
+            tail_matches=self._compare(args),
+        )
+
+    def _compare(self, args: ExchangeHAInfoRequest) -> str | None:
+        """ "true" or "false"; None where this log does not have those bytes."""
+        same = log_tail.is_same(self._store, LogTail(args.tail_offset, args.tail_size, args.tail_crc))
+        return None if same is None else str(same).lower()
+
+    # --- a master that comes back -------------------------------------------------------------------------------------
+
+    @property
+    def log_of(self) -> str:
+        """The start of the master whose log this is, "" while that is not known."""
+        return self.follow.log_of if self.is_slave else self.start_id
+
+    def summoned(self, args: ExchangeHAInfoRequest) -> ExchangeHAInfoResponse:
+        """This slave's master comes back: it is followed and asked from now on, before the name servers know it.
+
+        Raises Refused: it is no master of this broker, or has to ask again.
+        """
+        broker, name = self._broker, self._context.config.identity.broker_name
+        if args.broker_name not in (None, name):
+            raise Refused(ResponseCode.INVALID_PARAMETER, f"this is {name}, not {args.broker_name}")
+        if not self.is_slave:
+            raise Refused(ResponseCode.INVALID_PARAMETER, "this broker is a master itself")
+        try:
+            master, master_ha = Address.parse(args.master_address or ""), Address.parse(args.master_ha_address or "")
+        except ValueError as error:
+            raise Refused(ResponseCode.INVALID_PARAMETER, f"the master's addresses: {error}") from None
+        if self.follow.ahead.is_cutting:
+            raise Refused(ResponseCode.SYSTEM_BUSY, "this log is being cut back: ask again when its end is known")
+        broker.log.info("summoned", master=str(master), ha_address=str(master_ha))
+        self.follow.summoned(master, master_ha, args.master_start_id)
+        self.metadata.summoned()
+        broker.roles.give_way.begin()
+        end = broker.store.offset_written
+        tail_offset, tail_size, tail_crc = self.follow.ahead.tail(min(end, end if args.log_end is None else args.log_end))
+        return ExchangeHAInfoResponse(log_end=end, tail_offset=tail_offset, tail_size=tail_size, tail_crc=tail_crc)
+
+    # --- status ---------------------------------------------------------------------------------------------------------
+
+    def facts(self) -> dict[str, str]:
+        """What code 28 tells of it."""
+        members = [] if self.is_slave else self.members.seen()
+        gap = self.follow.gap if self.is_slave else max((member.gap for member in members), default=0)
+        return {
+            "replicationRole": "slave" if self.is_slave else "master",
+            "replicationState": self.state,
+            "replicationWhy": self.why,
+            "replicationInSync": str(self.in_sync_count()),
+            "replicationWanted": str(self.acks.needed),
+            "replicationGap": str(gap),
+            "replicationMembers": msgspec.json.encode([member._asdict() for member in members]).decode(),
+            **self.metadata.facts(),
+        }
+
+    def runtime_info(self) -> HARuntimeInfo:
+        """What code 907 tells. Source: `DefaultHAService.getRuntimeInfo`, `DefaultHAClient`."""
+        broker = self._broker
+        end = broker.store.offset_written
+        if self.is_slave:
+            follow = self.follow
+            offset_ms = broker.clock.wall_ms - broker.clock.mono_ms
+            client = HAClientRuntimeInfo(
+                last_read_timestamp=follow.read_ms + offset_ms if follow.read_ms else 0,
+                last_write_timestamp=follow.written_ms + offset_ms if follow.written_ms else 0,
+                master_addr=str(follow.master_ha) if follow.master_ha and follow.state == FOLLOWING else None,
+                master_flush_offset=max(follow.master_end, 0),
+                max_offset=end,
+            )
+            return HARuntimeInfo(ha_client_runtime_info=client)
+        in_sync = {link.conn.id for link in self.members.in_sync()}
+        connections = [
+            HAConnectionRuntimeInfo(
+                addr=str(link.peer),
+                diff=end - link.acked,
+                in_sync=link.conn.id in in_sync,
+                slave_ack_offset=link.acked,
+                transfer_from_where=link.sent,
+            )
+            for link in self.accept.links.values()
+        ]
+        return HARuntimeInfo(
+            ha_connection_info=connections,
+            in_sync_slave_nums=len(in_sync),
+            master=True,
+            master_commit_log_max_offset=end,
+        )
+
+
+def _name(broker_id: int, address: str) -> str:
+    return f"at {address}" if broker_id < 0 else f"{broker_id} ({address})"
