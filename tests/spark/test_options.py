@@ -48,7 +48,7 @@ def test_every_option_has_a_kind_a_place_and_a_default_that_can_be_read():
 
 
 def test_every_option_has_a_test():
-    said = "\n".join(path.read_text() for path in HERE.glob("test_*.py"))
+    said = "\n".join(path.read_text() for path in HERE.rglob("test_*.py"))
     for name in OPTIONS:
         assert re.search(rf"\b{name}\b", said), f"no test in {HERE} speaks of {name}"
 
