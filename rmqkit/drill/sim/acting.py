@@ -82,15 +82,15 @@ class ActingDriver(SimDriver):
             if roles.is_acting:
                 return f"{name} acts for its master: {roles.state.why}"
             if len(roles.members) != self.plan.replicas:
-                return f"{name} knows of {sorted(roles.members)} in its group"
+                return f"{name} sees only the broker ids {sorted(roles.members)} alive"
         since_ms = self.now_ms() - 1_500
         if workload.levels_ms(self.plan) and self._load.acked_ms.get(workload.DELAYER, -1_500) < since_ms:
-            return "no delayed message is acknowledged"
+            return "no delayed message was acknowledged"
         healed_ms = self._load.healed_ms
         for number in range(self.plan.writers):
             name = workload.writer_name(number)
             if healed_ms and self._load.acked_ms.get(name, 0) < healed_ms and self._takes_puts():
-                return f"{name} is not acknowledged since the fault has ended"
+                return f"no send of {name} was acknowledged after the fault"
         return ""
 
     def caught_up(self) -> bool:

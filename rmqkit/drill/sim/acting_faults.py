@@ -41,7 +41,7 @@ class Stop:
     """Not SIGKILL but SIGTERM."""
 
     name = "stop"
-    text = "SIGTERM: the process ends in good order"
+    text = "SIGTERM: the process stops cleanly"
     harm = Harm.KILL
 
     def begin(self, driver: Driver, node: DrillNode) -> None:

@@ -185,10 +185,10 @@ class SimDriver:
             for number in range(self.plan.writers):
                 name = workload.writer_name(number)
                 if self._load.acked_ms.get(name, -FRESH_MS) < since_ms:
-                    return f"{name} is not acknowledged"
+                    return f"no send of {name} was acknowledged"
             for kind in (workload.PULL, workload.PUSH):
                 if self._load.given_ms.get(kind, -FRESH_MS) < since_ms:
-                    return f"group {self._load.group(kind)} is given nothing"
+                    return f"group {self._load.group(kind)} received no message"
         for name in self.cluster.brokers:
             if not self.world.is_alive(name) or not self.cluster.broker(name).serving:
                 return f"{name} does not serve"
@@ -196,7 +196,7 @@ class SimDriver:
             wanted = self.plan.replicas - sum(slave in halted for slave in self.cluster.slaves_of(master))
             count = self.cluster.broker(master).replication.in_sync_count()
             if count < wanted:
-                return f"{master} has {count} of {wanted} in sync"
+                return f"{master} has {count} of {wanted} replicas in sync"
         return ""
 
     def _state(self, name: str) -> str:
