@@ -38,14 +38,17 @@ def rmqkit_fault_policies() -> Mapping[str, Factory]:
 
 @hookspec
 def rmqkit_lock_modes() -> Mapping[str, Factory]:
-    """Who grants the queue locks of ordered consumption, chosen by `lockMode`. Factory: `(broker: Broker) -> LockMode`."""
+    """How queue locks of ordered consumption are granted, chosen by `lockMode`.
+
+    Factory: `(broker: BrokerView) -> LockMode`.
+    """
 
 
 @hookspec
 def rmqkit_escape_strategies() -> Mapping[str, Factory]:
     """Where an acting master puts messages that are due, chosen by `escapeStrategy`.
 
-    Factory: `(broker: Broker) -> EscapeStrategy`.
+    Factory: `(broker: BrokerView) -> EscapeStrategy`.
     """
 
 
@@ -81,7 +84,7 @@ def rmqkit_handlers() -> Mapping[str, Factory]:
 def rmqkit_duties() -> Mapping[str, Factory]:
     """Background work of a broker, switched on by naming it in `plugins`.
 
-    Factory: `(broker: Broker, settings: Mapping[str, str]) -> Run`.
+    Factory: `(broker: BrokerView, settings: Mapping[str, str]) -> Run`.
     """
 
 

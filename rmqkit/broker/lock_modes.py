@@ -1,5 +1,6 @@
-"""The former path of `rmqkit.broker.locks.contract`, for plug-ins that import it."""
+"""The former path of `rmqkit.broker.locks`, for plug-ins that import it."""
 
-from rmqkit.broker.locks.contract import LOCK_MODES, NOTHING_MORE, Locked, LockMode, Loose, More
+from rmqkit.broker.locks import LOCK_MODES
+from rmqkit.broker.locks.contract import NOTHING_MORE, Locked, LockMode, Loose, More
 
 __all__ = ["LOCK_MODES", "NOTHING_MORE", "LockMode", "Locked", "Loose", "More"]

@@ -29,7 +29,8 @@ from rmqkit.wire.codes import Version
 from rmqkit.wire.topic_names import DLQ_PREFIX, RETRY_PREFIX
 
 if TYPE_CHECKING:
-    from rmqkit.broker.node import Broker
+    from rmqkit.broker.view import BrokerView
+    from rmqkit.runtime.connection import Outbox
 
 SYSTEM_GROUP_PREFIX = "cid_rmq_sys_"
 STORE = ("storage_type", "storage_medium")
@@ -39,7 +40,7 @@ CONSUME_MODES = {"CONSUME_ACTIVELY": "pull", "CONSUME_PASSIVELY": "push", "CONSU
 UNKNOWN = "unknown"
 
 
-def endpoint(broker: Broker) -> MetricsEndpoint:
+def endpoint(broker: BrokerView, outbox: Outbox) -> MetricsEndpoint:
     """The endpoint of a broker; begins to measure how long requests take when that is asked for."""
     settings = broker.config.metrics
     identity = broker.config.identity
@@ -62,7 +63,7 @@ def endpoint(broker: Broker) -> MetricsEndpoint:
         families,
         {"cluster": identity.broker_cluster_name, "node_type": "broker", "node_id": identity.broker_name},
         settings,
-        outbox=broker.outbox,
+        outbox=outbox,
         clock=broker.clock,
         duties=broker.duties,
         log=broker.log,
@@ -93,23 +94,23 @@ def is_system(topic: str, group: str = "") -> bool:
 # --- messages
 
 
-def message_type(broker: Broker, topic: str) -> str:
+def message_type(broker: BrokerView, topic: str) -> str:
     config = broker.topics.by_name.get(topic)
     attributes: Any = getattr(config, "attributes", None) or {}
     return str(attributes.get("message.type", "normal")).lower()
 
 
-def _in(broker: Broker, field: str) -> Iterator[Sample]:
+def _in(broker: BrokerView, field: str) -> Iterator[Sample]:
     for topic, count in list(broker.statistics.puts.table.items()):
         yield (topic, message_type(broker, topic), flag(is_system(topic))), getattr(count, field)
 
 
-def _out(broker: Broker, field: str) -> Iterator[Sample]:
+def _out(broker: BrokerView, field: str) -> Iterator[Sample]:
     for (topic, group), count in list(broker.statistics.gets.table.items()):
         yield (topic, group, flag(topic.startswith(RETRY_PREFIX)), flag(is_system(topic, group))), getattr(count, field)
 
 
-def _dead_letters(broker: Broker) -> Iterator[Sample]:
+def _dead_letters(broker: BrokerView) -> Iterator[Sample]:
     for topic, count in list(broker.statistics.puts.table.items()):
         if topic.startswith(DLQ_PREFIX):
             group = topic[len(DLQ_PREFIX) :]
@@ -129,7 +130,7 @@ class Behind(NamedTuple):
     ready_from_ms: int = 0
 
 
-def pairs(broker: Broker) -> list[tuple[str, str]]:
+def pairs(broker: BrokerView) -> list[tuple[str, str]]:
     """(group, topic) of all that is subscribed to, or was consumed from, and is there."""
     found: dict[tuple[str, str], None] = {}
     for group in broker.clients.consumers.values():
@@ -141,7 +142,7 @@ def pairs(broker: Broker) -> list[tuple[str, str]]:
     return [pair for pair in found if pair[1] in broker.topics.by_name]
 
 
-def behind(broker: Broker, group: str, topic: str) -> Behind:
+def behind(broker: BrokerView, group: str, topic: str) -> Behind:
     """Sums over the topic's queues; the earliest of the times."""
     config = broker.topics.by_name.get(topic)
     lag = inflight = ready = lag_from_ms = ready_from_ms = 0
@@ -169,8 +170,8 @@ def _earlier(one_ms: int, other_ms: int) -> int:
     return min(known, default=0)
 
 
-def _behind(value: Callable[[Behind, int], int]) -> Callable[[Broker], Iterator[Sample]]:
-    def samples(broker: Broker) -> Iterator[Sample]:
+def _behind(value: Callable[[Behind, int], int]) -> Callable[[BrokerView], Iterator[Sample]]:
+    def samples(broker: BrokerView) -> Iterator[Sample]:
         for group, topic in pairs(broker):
             labels = (group, topic, flag(topic.startswith(RETRY_PREFIX)), flag(is_system(topic, group)))
             yield labels, value(behind(broker, group, topic), broker.clock.wall_ms)
@@ -181,7 +182,7 @@ def _behind(value: Callable[[Behind, int], int]) -> Callable[[Broker], Iterator[
 # --- clients
 
 
-def _producers(broker: Broker) -> Iterator[Sample]:
+def _producers(broker: BrokerView) -> Iterator[Sample]:
     found = Counter(
         (*_client(member.language, member.version), "remoting")
         for members in broker.clients.producers.values()
@@ -190,7 +191,7 @@ def _producers(broker: Broker) -> Iterator[Sample]:
     yield from found.items()
 
 
-def _consumers(broker: Broker) -> Iterator[Sample]:
+def _consumers(broker: BrokerView) -> Iterator[Sample]:
     found = Counter(
         (
             group.name,
@@ -215,36 +216,36 @@ def _client(language: Any, version: int) -> tuple[str, str]:
 # --- the node itself
 
 
-def _one(value: Callable[[Any], float], *labels: str) -> Callable[[Broker], list[Sample]]:
+def _one(value: Callable[[Any], float], *labels: str) -> Callable[[BrokerView], list[Sample]]:
     return lambda broker: [(labels, value(broker))]
 
 
-def _waiting(broker: Broker) -> Iterator[Sample]:
+def _waiting(broker: BrokerView) -> Iterator[Sample]:
     yield ("send",), len(broker.puts)
     yield ("pull",), broker.arrivals.count
 
 
-def _fact(key: str) -> Callable[[Broker], list[Sample]]:
+def _fact(key: str) -> Callable[[BrokerView], list[Sample]]:
     """A number among the facts of the engine; one that it does not have is left out."""
 
-    def samples(broker: Broker) -> list[Sample]:
+    def samples(broker: BrokerView) -> list[Sample]:
         text = broker.store.facts().get(key, "")
         return [(("local", "disk"), int(text))] if text.isdigit() else []
 
     return samples
 
 
-def _storage_size(broker: Broker) -> list[Sample]:
+def _storage_size(broker: BrokerView) -> list[Sample]:
     usage = broker.ports.disk.usage("")
     return [(("local", "disk"), usage.total - usage.free)]
 
 
-def _reserve_time(broker: Broker) -> list[Sample]:
+def _reserve_time(broker: BrokerView) -> list[Sample]:
     earliest_ms = int(broker.store.facts().get("earliestMessageTimeStamp", -1))
     return [(("local", "disk"), max(0, broker.clock.wall_ms - earliest_ms))] if earliest_ms > 0 else []
 
 
-def _requests(broker: Broker) -> Iterator[Sample]:
+def _requests(broker: BrokerView) -> Iterator[Sample]:
     for code, count in list(broker.remoting.counts.items()):
         yield (code_name(code).lower(),), count
 

@@ -34,7 +34,7 @@ from rmqkit.broker.handlers.members import delay_offsets, replicas, roles
 from rmqkit.broker.handlers.messages import pull, reply, send, send_back
 from rmqkit.broker.hosts import Hosts
 from rmqkit.broker.live_settings import LiveSettings
-from rmqkit.broker.locks.contract import CommitGuard, LockMode, lock_mode_of
+from rmqkit.broker.locks.contract import LockMode, lock_mode_of
 from rmqkit.broker.puts import Puts
 from rmqkit.broker.registration import Registration
 from rmqkit.broker.replication.ha_client import TAG as HA_MASTER
@@ -48,6 +48,7 @@ from rmqkit.broker.tables.groups import GroupTable
 from rmqkit.broker.tables.offsets import DUTY as OFFSETS_DUTY
 from rmqkit.broker.tables.offsets import OffsetTable
 from rmqkit.broker.tables.topics import TopicTable
+from rmqkit.broker.view import BrokerView
 from rmqkit.config import NodeConfig
 from rmqkit.runtime.calls import Handlers
 from rmqkit.runtime.connection import Connection
@@ -98,11 +99,11 @@ class BrokerParts(Protocol):
     def engine(self) -> EngineFactory: ...
     @property
     def lock_mode(self) -> Callable[..., LockMode]:
-        """(broker)"""
+        """(view)"""
 
     @property
     def escape_strategy(self) -> Callable[..., EscapeStrategy]:
-        """(broker)"""
+        """(view)"""
 
     @property
     def filters(self) -> Mapping[str, Callable[..., Any]]: ...
@@ -110,7 +111,7 @@ class BrokerParts(Protocol):
     def handlers(self) -> Sequence[Handlers]: ...
     @property
     def duties(self) -> Sequence[tuple[str, Callable[..., Run], Mapping[str, str]]]:
-        """(name, factory of (broker, settings), settings)"""
+        """(name, factory of (view, settings), settings)"""
 
 
 class Broker(BaseNode):
@@ -122,8 +123,10 @@ class Broker(BaseNode):
         parts: BrokerParts,
     ) -> None:
         super().__init__(name, ports)
-        self.live_settings = LiveSettings(ports.disk, ports.clock, CONFIG_FOLDER)
-        config = self.live_settings.load(config, ports.log)
+        #: what handlers, lock modes, escape strategies and plug-ins get
+        self.view = view = BrokerView(name)
+        view.live_settings = LiveSettings(ports.disk, ports.clock, CONFIG_FOLDER)
+        config = view.config = view.live_settings.load(config, ports.log)
         self.log = ports.log
         self.entropy = ports.entropy
         self.remoting = self._remoting(config, Handlers(HANDLERS, *parts.handlers))
@@ -153,43 +156,56 @@ class Broker(BaseNode):
         self.replication.members.alive = lambda: self.roles.members
         self.replication.acks.on_blocked = self.derive_blocked
         self.puts = Puts(context, self.store, self.hosts, self.statistics, self.replication.acks)
-        self.arrived = Arrived(self.store)
         self.schedule = Schedule(self, CONFIG_FOLDER)
         self.roles = Roles(self, self.role, CONFIG_FOLDER)
         self.liveness = self.roles.liveness
+        self._fill(view)
         self.metrics: MetricsEndpoint | None = None
         if config.metrics.exporter_type == "PROM":
             # Imported by those alone who want it: its libraries cost start-up time and memory.
             from rmqkit.broker import metrics
 
-            self.metrics = metrics.endpoint(self)
-        #: the other brokers of this process, when a container holds several; kept up to date by it
-        self.neighbours: list[Broker] = []
-        #: what plug-ins keep of this broker, by their names: where a plug-in's handlers and its duty meet
-        self.plugins: dict[str, Any] = {}
-        #: asked before a consumer's offset is taken; a lock mode sets it that knows whose a queue is
-        self.commit_guard: CommitGuard | None = None
-        self.locks: LockMode = parts.lock_mode(self)
-        self.escape = Escape(self, parts.escape_strategy)
+            self.metrics = metrics.endpoint(view, self.outbox)
+        self.locks = view.locks = parts.lock_mode(view)
+        self.escape = view.escape = Escape(self, parts.escape_strategy)
         self._plugin_parts = parts.duties
         self._plugin_duties: dict[str, Run] = {}
-        self.guarded_topics = self.topics.guarded
-        self.send_blocked = ""
-        self.send_blocked_code = ResponseCode.NO_PERMISSION
-        self.serving = False
-        self.stopping = False
-        self.own_properties = b""
-        self._unique_ids = UniqueIds(self.hosts.store_host[:-4], pid=0, salt=self.entropy.getrandbits(31))
+
+    def _fill(self, view: BrokerView) -> None:
+        """Put the parts into the view. Lock mode and escape follow: they are made with it."""
+        context, ports = self.context, self.ports
+        view.ports, view.clock, view.duties, view.remoting = ports, ports.clock, self.duties, self.remoting
+        view.entropy, view.log = ports.entropy, ports.log
+        view.address, view.address_text, view.hosts = context.address, context.address_text, self.hosts
+        view.topics, view.groups, view.offsets, view.filters = self.topics, self.groups, self.offsets, self.filters
+        view.clients, view.client_calls, view.arrivals = self.clients, self.client_calls, self.arrivals
+        view.registration, view.role, view.statistics = self.registration, self.role, self.statistics
+        view.store, view.replication, view.puts = self.store, self.replication, self.puts
+        view.schedule, view.roles = self.schedule, self.roles
+        view.arrived = Arrived(self.store)
+        view.guarded_topics = self.topics.guarded
+        unique_ids = UniqueIds(self.hosts.store_host[:-4], pid=0, salt=ports.entropy.getrandbits(31))
+        view.unique_id = lambda: unique_ids.next(ports.clock.wall_ms)
+        view.facts, view.apply_config = self.facts, self.apply_config
+        view.delete_topic, view.notify_groups = self.delete_topic, self.notify_groups
 
     @property
     def config(self) -> NodeConfig:
         """The settings as they are now."""
         return self.context.config
 
+    @property
+    def serving(self) -> bool:
+        return self.view.serving
+
+    @property
+    def stopping(self) -> bool:
+        return self.view.stopping
+
     def _remoting(self, config: NodeConfig, table: Handlers) -> Remoting:
         self._served_isolated = frozenset(table.rows) - CLIENT_CODES
         return Remoting(
-            self,
+            self.view,
             outbox=self.outbox,
             clock=self.clock,
             duties=self.duties,
@@ -217,18 +233,18 @@ class Broker(BaseNode):
         self.replication.load()
         self.topics.on_change = self.registration.topics_changed
         for name, factory, settings in self._plugin_parts:
-            self._plugin_duties[f"plugin-{name}"] = factory(self, settings)
+            self._plugin_duties[f"plugin-{name}"] = factory(self.view, settings)
         self._derive()
         self.log.info("starting", address=self.address_text, store=self.config.paths.store_path_root_dir)
 
     def _serve(self) -> None:
-        self.serving = True
+        self.view.serving = True
         now_ms = self.clock.mono_ms
         self.duties.add(OFFSETS_DUTY, self._save_offsets, now_ms + self.config.offsets.flush_consumer_offset_interval_ms)
         self.duties.add("save-filters", self._save_filters, now_ms + FILTERS_SAVE_MS)
         self.duties.add("client-scan", self._scan_clients, now_ms + CLIENT_SCAN_MS)
         self.duties.add("pull-deadlines", self.arrivals.expire, None)
-        self.duties.add("pull-hold-scan", lambda now: pull.hold_scan(self, now), None)
+        self.duties.add("pull-hold-scan", lambda now: pull.hold_scan(self.view, now), None)
         self.duties.add("lock-sweep", self._sweep_locks, now_ms + LOCK_SWEEP_MS)
         self.duties.add("statistics", self.statistics.sample, now_ms)
         for name, run in self._plugin_duties.items():
@@ -241,7 +257,7 @@ class Broker(BaseNode):
     def stop(self) -> None:
         if self.stopping:
             return
-        self.stopping = True
+        self.view.stopping = True
         self.remoting.unavailable, self.remoting.served = "the broker is stopping", frozenset()
         if self.serving:
             self.roles.stop()
@@ -349,10 +365,6 @@ class Broker(BaseNode):
         wanted = self.config.filters.enable_calc_filter_bit_map
         return self.filters.bit_map(topic, properties) if wanted else b""
 
-    def unique_id(self) -> str:
-        """A message id for a client that sent none."""
-        return self._unique_ids.next(self.clock.wall_ms)
-
     def notify_groups(self) -> None:
         """Tell the members of changed groups to share their queues anew."""
         for group in self.clients.take_changed():
@@ -377,7 +389,7 @@ class Broker(BaseNode):
     def apply_config(self, config: NodeConfig) -> None:
         """Live settings have changed."""
         permission_before = self.config.topics.broker_permission
-        self.context.config = config
+        self.context.config = self.view.config = config
         self.store.configure(config)
         self.topics.configure(config)
         self.groups.configure(config)
@@ -403,7 +415,7 @@ class Broker(BaseNode):
     def _derive(self) -> None:
         """Values the hot path wants ready."""
         identity = self.config.identity
-        self.own_properties = props.encode(
+        self.view.own_properties = props.encode(
             {
                 "MSG_REGION": identity.region_id,
                 "TRACE_ON": "true" if identity.trace_on else "false",
@@ -415,23 +427,23 @@ class Broker(BaseNode):
 
     def derive_blocked(self) -> None:
         """Why sends are refused, and with which code; while the broker is not online, clients altogether."""
-        refusal = self.role.refusal
+        view, refusal = self.view, self.role.refusal
         if self.serving and not self.stopping:
             self.remoting.unavailable = refusal
             self.remoting.served = self._served_isolated if refusal else frozenset()
         ip = self.config.network.broker_ip1
         too_few = self.replication.acks.too_few
-        self.send_blocked, self.send_blocked_code = "", ResponseCode.NO_PERMISSION
+        view.send_blocked, view.send_blocked_code = "", ResponseCode.NO_PERMISSION
         if self.replication.is_slave:
-            self.send_blocked = f"the broker[{ip}] is a slave and takes no messages: its master does"
-            self.send_blocked_code = ResponseCode.SERVICE_NOT_AVAILABLE
+            view.send_blocked = f"the broker[{ip}] is a slave and takes no messages: its master does"
+            view.send_blocked_code = ResponseCode.SERVICE_NOT_AVAILABLE
         elif refusal:
             # Also for what came before and waits for a topic's file.
-            self.send_blocked, self.send_blocked_code = refusal, ResponseCode.SERVICE_NOT_AVAILABLE
+            view.send_blocked, view.send_blocked_code = refusal, ResponseCode.SERVICE_NOT_AVAILABLE
         elif not self.config.topics.broker_permission & PermName.PERM_WRITE:
-            self.send_blocked = f"the broker[{ip}] sending message is forbidden (brokerPermission)"
+            view.send_blocked = f"the broker[{ip}] sending message is forbidden (brokerPermission)"
         elif too_few:
-            self.send_blocked, self.send_blocked_code = too_few, ResponseCode.SYSTEM_ERROR
+            view.send_blocked, view.send_blocked_code = too_few, ResponseCode.SYSTEM_ERROR
 
     # --- duties -----------------------------------------------------------------------------------------------------------
 

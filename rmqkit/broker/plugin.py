@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from rmqkit.broker.escape.strategies import ESCAPE_STRATEGIES
 from rmqkit.broker.filters.built_in import FILTERS
-from rmqkit.broker.locks.contract import LOCK_MODES
+from rmqkit.broker.locks import LOCK_MODES
 from rmqkit.hookspecs import Factory, hookimpl
 
 

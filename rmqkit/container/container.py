@@ -38,9 +38,9 @@ class Container:
 
     def leave(self, broker: "Broker") -> None:
         self.brokers = {key: each for key, each in self.brokers.items() if each is not broker}
-        broker.neighbours = []
+        broker.view.neighbours = []
         self._tell()
 
     def _tell(self) -> None:
         for broker in self.brokers.values():
-            broker.neighbours = [each for each in self.brokers.values() if each is not broker]
+            broker.view.neighbours = [each.view for each in self.brokers.values() if each is not broker]

@@ -25,8 +25,10 @@ from typing import Any
 
 from rmqkit.broker.escape import ESCAPE_STRATEGIES, chosen
 from rmqkit.broker.filters.built_in import FILTERS
-from rmqkit.broker.locks.contract import LOCK_MODES, LockMode, lock_mode_of
+from rmqkit.broker.locks import LOCK_MODES
+from rmqkit.broker.locks.contract import LockMode, lock_mode_of
 from rmqkit.broker.node import Broker, BrokerParts
+from rmqkit.broker.view import BrokerView
 from rmqkit.client.client import Client, ClientSettings
 from rmqkit.client.consumers.offset_store import RemoteOffsets
 from rmqkit.client.consumers.pull_consumer import PullConsumer, PullConsumerSettings
@@ -74,7 +76,7 @@ Place = tuple[str, int, int]
 class SimParts:
     """`BrokerParts` without plug-ins: the engine that the settings name. A lock mode that is given wins over theirs."""
 
-    def __init__(self, engine: str, lock_mode: Callable[[Broker], LockMode] | None = None) -> None:
+    def __init__(self, engine: str, lock_mode: Callable[[BrokerView], LockMode] | None = None) -> None:
         self.engine = ENGINES[engine]
         self.lock_mode = lock_mode or (lambda broker: LOCK_MODES[lock_mode_of(broker.config)](broker))
         self.escape_strategy = lambda broker: ESCAPE_STRATEGIES[chosen(broker.config.acting)](broker)
@@ -102,7 +104,7 @@ class SimCluster:
         nameserver_settings: Mapping[str, Any] | None = None,
         client_settings: Mapping[str, int] | None = None,
         prepared: Callable[[Broker], None] | None = None,
-        lock_mode: Callable[[Broker], LockMode] | None = None,
+        lock_mode: Callable[[BrokerView], LockMode] | None = None,
     ) -> None:
         self.world = world
         self._lock_mode = lock_mode
@@ -161,10 +163,10 @@ class SimCluster:
         """A broker of a container is made: it and those that are there know each other."""
         there = set(self.world.names) - {name}
         mates = [self.broker(mate) for mate in self.together(name) if mate in there and self.world.is_alive(mate)]
-        broker.neighbours = mates
+        broker.view.neighbours = [mate.view for mate in mates]
         for mate in mates:
-            others = (each for each in mate.neighbours if each.name != name)
-            mate.neighbours = [*others, broker]
+            others = (each for each in mate.view.neighbours if each.name != name)
+            mate.view.neighbours = [*others, broker.view]
 
     def ready(self, limit_ms: int = 30_000) -> None:
         """Run until every broker that is alive is registered everywhere, and every slave follows its master."""

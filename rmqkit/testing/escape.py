@@ -19,6 +19,7 @@ import pytest
 from rmqkit.broker.escape.contract import EscapeStrategy
 from rmqkit.broker.node import Broker
 from rmqkit.broker.roles import Role
+from rmqkit.broker.view import BrokerView
 from rmqkit.sim.cluster import SimCluster
 from rmqkit.sim.world import World
 from rmqkit.store.contract import Put, PutStatus
@@ -34,7 +35,7 @@ HOST = bytes((10, 0, 9, 9, 0, 0, 1, 0))
 
 class EscapeContract:
     #: the factory under test; called with the broker in each of its lives
-    make: ClassVar[Callable[[Broker], EscapeStrategy]]
+    make: ClassVar[Callable[[BrokerView], EscapeStrategy]]
     #: settings of all brokers
     settings: ClassVar[dict[str, Any]] = {}
     #: it puts messages at all
@@ -55,7 +56,7 @@ class EscapeContract:
         def prepared(broker: Broker) -> None:
             if broker.name == ACTING:
                 broker.roles.state.role = Role.ACTING
-                broker.escape.strategy = make(broker)
+                broker.escape.strategy = make(broker.view)
 
         self.world = World(1)
         containers = [(ACTING, MASTER)] if self.same_process else []
@@ -134,7 +135,7 @@ class EscapeContract:
         if self.same_process:
             self.world.stop(MASTER)
             assert self.world.run_until(lambda: not self.world.is_alive(MASTER), 30_000)
-            self.cluster.broker(ACTING).neighbours = []
+            self.cluster.broker(ACTING).view.neighbours = []
         else:
             self.world.kill(MASTER)
         self.world.run_for(100)

@@ -23,6 +23,7 @@ import pytest
 from rmqkit.broker.locks.contract import NOTHING_MORE, LockMode, More
 from rmqkit.broker.locks.lock_table import LOCK_LIVE_MS
 from rmqkit.broker.node import Broker
+from rmqkit.broker.view import BrokerView
 from rmqkit.sim.cluster import SimCluster
 from rmqkit.sim.world import World
 from rmqkit.wire.fastjson import MessageQueue
@@ -43,7 +44,7 @@ EXCLUDING = {
 
 class LockModeContract:
     #: the factory under test; called with each broker of each test's group
-    make: ClassVar[Callable[[Broker], LockMode]]
+    make: ClassVar[Callable[[BrokerView], LockMode]]
     #: settings of the brokers that it is made for, "key=value"
     settings: ClassVar[Sequence[str]] = ()
     #: how long an answer may take; Java's consumers wait for 1 s

@@ -90,7 +90,7 @@ def test_live_changes_reach_the_tables(broker):
     update(broker, "autoCreateTopicEnable=false", "autoCreateSubscriptionGroup=false", "traceOn=false")
     assert broker.node.topics.create_by_send("B", "TBW102", 4) is None
     assert broker.node.groups.get("NEW") is None
-    assert b"TRACE_ON\x01false" in broker.node.own_properties
+    assert b"TRACE_ON\x01false" in broker.node.view.own_properties
 
 
 @pytest.mark.parametrize("row", [row for row in rows("broker").values() if row.type is Type.PATH], ids=lambda row: row.key)

@@ -4,6 +4,7 @@ Source: `container/.../BrokerContainerProcessor.java`.
 """
 
 import json
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -141,7 +142,7 @@ class Named:
     def __init__(self, name: str) -> None:
         identity = type("I", (), {"broker_cluster_name": "c", "broker_name": name, "broker_id": 0})
         self.config = type("C", (), {"identity": identity})
-        self.neighbours: list[Any] = []
+        self.view: Any = SimpleNamespace(neighbours=[])
 
 
 def test_brokers_of_a_process_know_the_others():
@@ -149,7 +150,7 @@ def test_brokers_of_a_process_know_the_others():
     own = Container()
     for each in (a, b, c):
         own.join(each)
-    assert (a.neighbours, b.neighbours, c.neighbours) == ([b, c], [a, c], [a, b])
+    assert [each.view.neighbours for each in (a, b, c)] == [[b.view, c.view], [a.view, c.view], [a.view, b.view]]
     own.leave(b)
-    assert (a.neighbours, b.neighbours, c.neighbours) == ([c], [], [a])
+    assert [each.view.neighbours for each in (a, b, c)] == [[c.view], [], [a.view]]
     assert list(own.brokers) == ["c_a_0", "c_c_0"]

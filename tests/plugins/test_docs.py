@@ -72,9 +72,9 @@ def test_what_a_plug_in_may_use_of_a_broker_is_there():
     table = GUIDE.partition("## What a handler or duty may use of its broker")[2].partition("\n## ")[0]
     names = re.findall(r"^\| `broker\.(\w+)` \| (.*) \|$", table, re.MULTILINE)
     assert len(names) > 8
-    node = SimBroker().node
+    view = SimBroker().node.view
     for name, text in names:
-        there = getattr(node, name)
+        there = getattr(view, name)
         for member in re.findall(r"`(\w+)(?:\([\w, ]*\))?`", text):
             if member not in ("NodeConfig", "NAME"):
                 assert hasattr(there, member) or member in dir(type(there)), f"broker.{name}.{member}"

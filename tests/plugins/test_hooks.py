@@ -74,7 +74,7 @@ def test_hook_lock_modes(install):
     install(
         "box_locks",
         """
-        from rmqkit.broker.locks.contract import LOCK_MODES
+        from rmqkit.broker.locks import LOCK_MODES
 
         class Even:
             def __init__(self, broker):
@@ -260,12 +260,12 @@ def test_hook_duties(install):
     )
     broker = SimBroker("plugins=heart", "plugin.heart.everyMillis=500")
     broker.send("T", b"hello")
-    before = len(broker.node.plugins["heart"])
+    before = len(broker.node.view.plugins["heart"])
     broker.advance(5_000)
-    beats = broker.node.plugins["heart"]
+    beats = broker.node.view.plugins["heart"]
     assert len(beats) - before == 10
     assert beats[-1][1] == broker.node.store.offset_max > 0
-    assert SimBroker().node.plugins == {}, "installed, but nobody names it"
+    assert SimBroker().node.view.plugins == {}, "installed, but nobody names it"
 
 
 def test_hook_faults(install):

@@ -36,7 +36,7 @@ def test_brokers_of_a_container_know_each_other_and_settle_together():
     containers = [("broker-a-0", "broker-b-1"), ("broker-b-0", "broker-a-1")]
     world = World(2)
     cluster = SimCluster(world, groups=2, replicas=2, containers=containers, prepared=made.append)
-    names = {name: [each.name for each in cluster.broker(name).neighbours] for name in cluster.brokers}
+    names = {name: [each.name for each in cluster.broker(name).view.neighbours] for name in cluster.brokers}
     assert names == {
         "broker-a-0": ["broker-b-1"],
         "broker-a-1": ["broker-b-0"],
@@ -56,9 +56,9 @@ def test_brokers_of_a_container_know_each_other_and_settle_together():
         world.kill(name)
     for name in cluster.together("broker-a-0"):
         world.restart(name)
-    assert other not in cluster.broker("broker-a-0").neighbours
-    assert [each.name for each in cluster.broker("broker-a-0").neighbours] == ["broker-b-1"]
-    assert [each.name for each in cluster.broker("broker-b-1").neighbours] == ["broker-a-0"]
+    assert other.view not in cluster.broker("broker-a-0").view.neighbours
+    assert [each.name for each in cluster.broker("broker-a-0").view.neighbours] == ["broker-b-1"]
+    assert [each.name for each in cluster.broker("broker-b-1").view.neighbours] == ["broker-a-0"]
 
 
 def route(cluster: SimCluster) -> TopicRoute | None:

@@ -36,7 +36,7 @@ from rmqkit.wire.fastjson import MessageQueue
 from rmqkit_fencing.epochs import Claim, Epochs
 
 if TYPE_CHECKING:
-    from rmqkit.broker.node import Broker
+    from rmqkit.broker.view import BrokerView
 
 #: how long a coordinator waits for members that do not answer, and how often it claims
 CLAIM_TIMEOUT_MS = 250
@@ -51,7 +51,7 @@ class FencingSettings(msgspec.Struct, rename="camel", kw_only=True, frozen=True)
 
 
 class Fencing:
-    def __init__(self, broker: "Broker", settings: FencingSettings) -> None:
+    def __init__(self, broker: "BrokerView", settings: FencingSettings) -> None:
         self.broker = broker
         self.settings = settings
         self.strict = Strict(broker)

@@ -10,7 +10,7 @@ from rmqkit.hookspecs import Factory, hookimpl
 
 if TYPE_CHECKING:
     from rmqkit.broker.locks.contract import LockMode
-    from rmqkit.broker.node import Broker
+    from rmqkit.broker.view import BrokerView
     from rmqkit.runtime.calls import Handlers
 
 NAME = "fencing"
@@ -26,7 +26,7 @@ def rmqkit_handlers() -> Mapping[str, Factory]:
     return {NAME: _handlers}
 
 
-def _mode(broker: "Broker") -> "LockMode":
+def _mode(broker: "BrokerView") -> "LockMode":
     from rmqkit.plugins import read_settings
     from rmqkit_fencing.fencing import Fencing, FencingSettings
 

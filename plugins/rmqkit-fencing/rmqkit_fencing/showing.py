@@ -14,7 +14,7 @@ from rmqkit.wire.schema import Ext
 from rmqkit_fencing.plugin import NAME
 
 if TYPE_CHECKING:
-    from rmqkit.broker.node import Broker
+    from rmqkit.broker.view import BrokerView
     from rmqkit_fencing.fencing import Fencing
 
 GET_LOCK_EPOCHS = 71_101
@@ -49,7 +49,7 @@ class LockEpochs(Body, kw_only=True):
 
 
 @rows.handles(GET_LOCK_EPOCHS, GetLockEpochsRequest)
-def show(broker: "Broker", call: Call[GetLockEpochsRequest]) -> Response:
+def show(broker: "BrokerView", call: Call[GetLockEpochsRequest]) -> Response:
     fencing: Fencing | None = broker.plugins.get(NAME)
     if fencing is None:
         raise Refused(ResponseCode.NO_PERMISSION, "this broker has no epochs: its lockMode is another than fencing")

@@ -250,6 +250,6 @@ def test_settings_are_looked_at():
 def test_installed_and_not_named_it_changes_nothing():
     broker = SimBroker()
     assert isinstance(broker.node.locks, Loose)
-    assert broker.node.commit_guard is None
+    assert broker.node.view.commit_guard is None
     broker = SimBroker("plugins=fencing")
     assert "another than fencing" in broker.ask(GET_LOCK_EPOCHS).remark

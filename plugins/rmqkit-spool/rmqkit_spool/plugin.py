@@ -10,7 +10,7 @@ from rmqkit.hookspecs import Factory, hookimpl
 
 if TYPE_CHECKING:
     from rmqkit.broker.escape import EscapeStrategy
-    from rmqkit.broker.node import Broker
+    from rmqkit.broker.view import BrokerView
 
 NAME = "spool"
 
@@ -20,7 +20,7 @@ def rmqkit_escape_strategies() -> Mapping[str, Factory]:
     return {NAME: _make}
 
 
-def _make(broker: "Broker") -> "EscapeStrategy":
+def _make(broker: "BrokerView") -> "EscapeStrategy":
     from rmqkit.plugins import read_settings
     from rmqkit_spool.spool import Spool, SpoolSettings
 

@@ -25,7 +25,7 @@ from rmqkit.store.contract import PutStatus
 from rmqkit_spool.segments import Segments
 
 if TYPE_CHECKING:
-    from rmqkit.broker.node import Broker
+    from rmqkit.broker.view import BrokerView
 
 DUTY = "escape-spool"
 #: topics that are served in a turn
@@ -58,7 +58,7 @@ class _Lane:
 
 
 class Spool:
-    def __init__(self, broker: "Broker", settings: SpoolSettings) -> None:
+    def __init__(self, broker: "BrokerView", settings: SpoolSettings) -> None:
         self._broker = broker
         self._settings = settings
         self._way = Auto(broker, own_group=True)

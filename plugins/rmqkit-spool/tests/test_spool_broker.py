@@ -30,7 +30,7 @@ class Lab:
 
         def prepared(broker):
             if broker.config.identity.broker_name == "broker-a":
-                broker.escape.strategy = rmqkit_escape_strategies()[NAME](broker)
+                broker.escape.strategy = rmqkit_escape_strategies()[NAME](broker.view)
 
         settings = {f"plugin.spool.{name}": value for name, value in settings.items()}
         self.cluster = SimCluster(
@@ -295,7 +295,7 @@ def test_while_it_is_read_nothing_is_taken():
 
     def new_spool(broker):
         broker.duties.remove("escape-spool")
-        spool = rmqkit_escape_strategies()[NAME](broker)
+        spool = rmqkit_escape_strategies()[NAME](broker.view)
         spool.put(Escaping(put, "o"), answers.append)
 
     lab.world.call(A0, new_spool)

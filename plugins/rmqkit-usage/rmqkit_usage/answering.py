@@ -10,14 +10,14 @@ from rmqkit_usage.plugin import NAME
 from rmqkit_usage.protocol import GET_USAGE, GetUsageRequest, TopicUsage, UsageBody
 
 if TYPE_CHECKING:
-    from rmqkit.broker.node import Broker
+    from rmqkit.broker.view import BrokerView
     from rmqkit_usage.sampling import Sampling
 
 rows = Handlers()
 
 
 @rows.handles(GET_USAGE, GetUsageRequest)
-def usage(broker: "Broker", call: Call[GetUsageRequest]) -> Response:
+def usage(broker: "BrokerView", call: Call[GetUsageRequest]) -> Response:
     args = call.args
     exact = args.topic is not None and not args.topic.endswith("*")
     if args.points and not exact:
@@ -47,7 +47,7 @@ def _matches(topic: str, wanted: str | None) -> bool:
     return topic.startswith(wanted[:-1]) if wanted.endswith("*") else topic == wanted
 
 
-def _is_own(broker: "Broker", topic: str) -> bool:
+def _is_own(broker: "BrokerView", topic: str) -> bool:
     return topic in broker.topics.system or is_system_topic(topic)
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from rmqkit.hookspecs import Factory, hookimpl
 
 if TYPE_CHECKING:
-    from rmqkit.broker.node import Broker
+    from rmqkit.broker.view import BrokerView
     from rmqkit.runtime.calls import Handlers
     from rmqkit.runtime.duties import Run
 
@@ -42,7 +42,7 @@ def _handlers(settings: Mapping[str, str]) -> "Handlers":
     return rows
 
 
-def _duty(broker: "Broker", settings: Mapping[str, str]) -> "Run":
+def _duty(broker: "BrokerView", settings: Mapping[str, str]) -> "Run":
     from rmqkit.plugins import read_settings
     from rmqkit_usage.sampling import Sampling, UsageSettings
 

@@ -16,7 +16,7 @@ from rmqkit.runtime.kept import KeptFile, KeptFileDamaged
 from rmqkit_usage.history import History, is_shorter
 
 if TYPE_CHECKING:
-    from rmqkit.broker.node import Broker
+    from rmqkit.broker.view import BrokerView
 
 FILE = "config/usage.json"
 QUEUES_PER_TURN = 500
@@ -36,7 +36,7 @@ class UsageSettings(msgspec.Struct, rename="camel", kw_only=True, frozen=True):
 
 
 class Sampling:
-    def __init__(self, broker: "Broker", settings: UsageSettings) -> None:
+    def __init__(self, broker: "BrokerView", settings: UsageSettings) -> None:
         self.settings = settings
         self.history = History(points_max=settings.points_max, topics_max=settings.topics_max)
         self._broker = broker

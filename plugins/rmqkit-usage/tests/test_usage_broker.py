@@ -177,7 +177,7 @@ def test_a_round_is_cut_into_pieces(monkeypatch):
     broker.send("T29", b"x")
     monkeypatch.setattr(sampling, "QUEUES_PER_TURN", 50)
     looked: list[int] = []
-    whole = broker.node.plugins["usage"]
+    whole = broker.node.view.plugins["usage"]
     sample, run = whole._sample, whole.run
     monkeypatch.setattr(whole, "_sample", lambda topic: looked.append(sample(topic)) or looked[-1])
     pieces: list[int] = []
@@ -264,7 +264,7 @@ def test_installed_and_not_named_it_does_nothing():
     broker.send("T", b"x")
     broker.advance(10 * MINUTE)
     assert broker.ask(GET_USAGE).code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
-    assert broker.node.plugins == {}
+    assert broker.node.view.plugins == {}
     with pytest.raises(FileNotFoundError):
         broker.file(sampling.FILE)
 

@@ -24,10 +24,11 @@ from rmqkit.store.contract import Put, PutStatus
 
 if TYPE_CHECKING:
     from rmqkit.broker.node import Broker
+    from rmqkit.broker.view import BrokerView
 
 
 class MakesStrategy(Protocol):
-    def __call__(self, broker: "Broker") -> EscapeStrategy: ...
+    def __call__(self, broker: "BrokerView") -> EscapeStrategy: ...
 
 
 def chosen(acting: ActingSettings) -> str:
@@ -41,12 +42,12 @@ class Escape:
         identity = broker.config.identity
         self._by = f"{identity.broker_name}:{identity.broker_id}"
         self.name = chosen(broker.config.acting)
-        self.inbox = Inbox(broker)
+        self.inbox = Inbox(broker.view)
         self.escaped = 0
         self.unknown = 0
         #: attempts that have no answer yet
         self.under_way = 0
-        self.strategy = make(broker)
+        self.strategy = make(broker.view)
 
     @property
     def is_open(self) -> bool:

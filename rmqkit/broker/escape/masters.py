@@ -22,7 +22,7 @@ from rmqkit.wire.codes import PermName, RequestCode, ResponseCode
 from rmqkit.wire.schemas.nameserver import GetRouteInfoRequest
 
 if TYPE_CHECKING:
-    from rmqkit.broker.node import Broker
+    from rmqkit.broker.view import BrokerView
 
 ROUTE_MS = 2_000
 ROUTE_TIMEOUT_MS = 1_000
@@ -61,7 +61,7 @@ class _BackOff:
 
 
 class Masters:
-    def __init__(self, broker: "Broker", *, own_group: bool) -> None:
+    def __init__(self, broker: "BrokerView", *, own_group: bool) -> None:
         """With `own_group` the master of this broker's own group, once it is back, is as good as any."""
         self._broker = broker
         self._own_group = own_group

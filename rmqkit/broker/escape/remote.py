@@ -34,7 +34,7 @@ from rmqkit.wire.schemas.send import SendMessageRequestV2
 from rmqkit.wire.topic_names import AUTO_CREATE_TOPIC, DLQ_PREFIX, RETRY_PREFIX
 
 if TYPE_CHECKING:
-    from rmqkit.broker.node import Broker
+    from rmqkit.broker.view import BrokerView
 
 SEND_TIMEOUT_MS = 3_000
 DEFAULT_QUEUES = 8
@@ -57,7 +57,7 @@ _OF_TOPIC = frozenset(
 
 
 class Remote:
-    def __init__(self, broker: "Broker", *, own_group: bool = False) -> None:
+    def __init__(self, broker: "BrokerView", *, own_group: bool = False) -> None:
         """With `own_group` the master of this broker's own group may be asked too, once it is back."""
         self._broker = broker
         self._masters = Masters(broker, own_group=own_group)

@@ -18,7 +18,7 @@ from rmqkit.broker.escape.remote import Remote
 from rmqkit.store.contract import PutStatus
 
 if TYPE_CHECKING:
-    from rmqkit.broker.node import Broker
+    from rmqkit.broker.view import BrokerView
 
 NONE = "none"
 
@@ -26,7 +26,7 @@ NONE = "none"
 class Stay:
     """`none`."""
 
-    def __init__(self, broker: "Broker") -> None:
+    def __init__(self, broker: "BrokerView") -> None:
         pass
 
     def put(self, message: Escaping, then: Then) -> None:
@@ -45,7 +45,7 @@ class Stay:
 class Auto:
     """`auto`. With `own_group` the master of this broker's own group may be asked too, once it is back."""
 
-    def __init__(self, broker: "Broker", *, own_group: bool = False) -> None:
+    def __init__(self, broker: "BrokerView", *, own_group: bool = False) -> None:
         self.local = Local(broker)
         self.remote = Remote(broker, own_group=own_group)
         self.why = ""
@@ -81,7 +81,7 @@ class Auto:
         self.remote.stop()
 
 
-ESCAPE_STRATEGIES: Mapping[str, Callable[["Broker"], EscapeStrategy]] = {
+ESCAPE_STRATEGIES: Mapping[str, Callable[["BrokerView"], EscapeStrategy]] = {
     NONE: Stay,
     "local": Local,
     "remote": Remote,

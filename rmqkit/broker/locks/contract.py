@@ -1,7 +1,7 @@
 """Lock modes: who grants the locks by which the members of a group consume queues in order.
 
 A broker has one, chosen by `lockMode` (`lockInStrictMode=true` says `strict`); the requests LOCK_BATCH_MQ and
-UNLOCK_BATCH_MQ come here. The built-in ones:
+UNLOCK_BATCH_MQ come here. The built-in ones (`LOCK_MODES` of the package):
 
 - `loose`: the broker grants on its own. Two members can hold one queue for a moment when a slave takes over from its
   master, since the locks are not replicated.
@@ -15,15 +15,12 @@ Source: `broker/.../processor/AdminBrokerProcessor.java` (`lockBatchMQ`, `unlock
 
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from rmqkit.broker.locks.lock_table import LockTable
 from rmqkit.config import NodeConfig
 from rmqkit.runtime.connection import Connection
 from rmqkit.wire.fastjson import MessageQueue
-
-if TYPE_CHECKING:
-    from rmqkit.broker.node import Broker
 
 More = Mapping[str, Any]
 NOTHING_MORE: More = MappingProxyType({})
@@ -134,19 +131,6 @@ class Loose:
 
     def facts(self, now_ms: int) -> Mapping[str, str]:
         return {"lockHeld": str(self.table.running(now_ms)), "lockVotesFrom": "0"}
-
-
-def _loose(broker: "Broker") -> LockMode:
-    return Loose()
-
-
-def _strict(broker: "Broker") -> LockMode:
-    from rmqkit.broker.locks.strict import Strict
-
-    return Strict(broker)
-
-
-LOCK_MODES: Mapping[str, Callable[["Broker"], LockMode]] = {"loose": _loose, "strict": _strict}
 
 
 def lock_mode_of(config: NodeConfig) -> str:

@@ -31,7 +31,7 @@ from rmqkit.wire.bodies import LockBatchBody
 from rmqkit.wire.fastjson import MessageQueue
 
 if TYPE_CHECKING:
-    from rmqkit.broker.node import Broker
+    from rmqkit.broker.view import BrokerView
 
 OVER_MAX = 10_000
 #: an attempt that none is
@@ -39,7 +39,7 @@ UNKNOWN = -1
 
 
 class Strict:
-    def __init__(self, broker: "Broker") -> None:
+    def __init__(self, broker: "BrokerView") -> None:
         self.broker = broker
         self.table = LockTable()
         self.adopted = Adopted(self.table)

@@ -72,8 +72,8 @@ def plant(broker: Broker, names: Iterable[str]) -> None:
     for name in names:
         DEFECTS[name].plant(broker)
     told = ";".join(names)
-    facts = broker.facts
-    replace(broker, "facts", lambda: {**facts(), "drillDefects": told})
+    facts = broker.view.facts
+    replace(broker.view, "facts", lambda: {**facts(), "drillDefects": told})
     broker.log.warning(
         "BROKEN ON PURPOSE", defects=told, meaning="drillDefects plants defects: this broker breaks its promises"
     )
@@ -86,7 +86,8 @@ def replace(owner: object, name: str, function: Callable[..., Any]) -> None:
 
 def is_drilled(broker: Broker, topic: str) -> bool:
     """Whether a topic is a user's: the broker's own work goes on."""
-    return not topic.startswith("%") and topic not in broker.guarded_topics and topic != broker.config.identity.broker_name
+    own_topics = (*broker.view.guarded_topics, broker.config.identity.broker_name)
+    return not topic.startswith("%") and topic not in own_topics
 
 
 def at_restart(broker: Broker, harm: Callable[[], None]) -> None:

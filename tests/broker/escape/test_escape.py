@@ -307,7 +307,7 @@ def test_a_master_in_the_same_process_is_taken_out_of_it(meanwhile_ms):
     lab.world.run_for(meanwhile_ms)
     lab.world.stop(B0)
     lab.until(lambda: not lab.world.is_alive(B0))
-    lab.acting.neighbours = []
+    lab.acting.view.neighbours = []
     lab.until(lambda: answers)
     lab.world.run_for(3_000)
     assert len(answers) == 1

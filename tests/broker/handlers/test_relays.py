@@ -46,7 +46,7 @@ def test_running_info_comes_from_the_member(broker):
     reply(two, asked, body=b'{"mqTable":{}}')
     answer = admin.answer_to(opaque)
     assert (answer.code, answer.body) == (0, b'{"mqTable":{}}')
-    assert broker.node.client_calls.waiting == 0
+    assert broker.node.view.client_calls.waiting == 0
 
 
 def test_a_members_refusal_is_passed_on(broker):
@@ -124,13 +124,13 @@ def test_who_asked_may_go_as_well(broker):
     (asked,) = requests(one, RequestCode.GET_CONSUMER_RUNNING_INFO)
     admin.close()
     reply(one, asked)
-    assert broker.node.client_calls.waiting == 0
+    assert broker.node.view.client_calls.waiting == 0
 
 
 def test_too_many_questions_are_refused(broker):
     admin = with_topic(broker)
     member(broker)
-    broker.node.client_calls = client_calls.ClientCalls(broker.node, calls_max=2)
+    broker.node.view.client_calls = client_calls.ClientCalls(broker.node, calls_max=2)
     waiting = [ask_info(admin), ask_info(admin)]
     assert admin.answer_to(ask_info(admin)).code == ResponseCode.SYSTEM_BUSY
     broker.advance(10_000)

@@ -110,7 +110,7 @@ def test_a_pull_that_waits_at_the_slave_gets_the_record_that_is_copied(group):
 def test_who_reads_old_messages_is_sent_to_a_slave(make, slave_read, memory_size, suggested):
     """40 % of the machine's memory (`accessMessageInMemoryMaxRatio`) counts as in memory."""
     script = make(f"slaveReadEnable={slave_read}")
-    script.node.ports = script.node.ports._replace(memory_size=memory_size)
+    script.node.view.ports = script.node.ports._replace(memory_size=memory_size)
     client = with_topic(script)
     for _ in range(3):
         send(client, body=b"x" * 1000)

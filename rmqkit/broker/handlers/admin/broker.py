@@ -16,7 +16,7 @@ from rmqkit.wire.schema import NoFields
 from rmqkit.wire.schemas.messages import QueryMessageRequest, QueryMessageResponse, ViewMessageRequest
 
 if TYPE_CHECKING:
-    from rmqkit.broker.node import Broker
+    from rmqkit.broker.view import BrokerView
 
 #: with the areas that only administrators ask for
 rows = Handlers(config.rows, group_offsets.rows, queues.rows, refused.rows, stats.rows)
@@ -28,7 +28,7 @@ IN_UNITS = ("remainHowManyDataToCommit", "remainHowManyDataToFlush")
 
 
 @rows.handles(RequestCode.GET_BROKER_RUNTIME_INFO, NoFields)
-def runtime_info(broker: "Broker", call: Call[NoFields]) -> Response:
+def runtime_info(broker: "BrokerView", call: Call[NoFields]) -> Response:
     table = broker.facts()
     table |= {name: readable(int(table[name])) for name in IN_UNITS if name in table}
     return call.ok(body=KVTable(table=table).encode())
@@ -43,7 +43,7 @@ def readable(size: int) -> str:
 
 
 @rows.handles(RequestCode.VIEW_MESSAGE_BY_ID, ViewMessageRequest)
-def view(broker: "Broker", call: Call[ViewMessageRequest]) -> Response:
+def view(broker: "BrokerView", call: Call[ViewMessageRequest]) -> Response:
     record = broker.store.record(call.args.offset) if call.args.offset >= 0 else None
     if record is None:
         return call.error(ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {call.args.offset}")
@@ -51,7 +51,7 @@ def view(broker: "Broker", call: Call[ViewMessageRequest]) -> Response:
 
 
 @rows.handles(RequestCode.QUERY_MESSAGE, QueryMessageRequest)
-def query(broker: "Broker", call: Call[QueryMessageRequest]) -> Response:
+def query(broker: "BrokerView", call: Call[QueryMessageRequest]) -> Response:
     """By a key, a unique key (at most `defaultQueryMaxNum`, whatever was asked for) or, with `index_type` T, a tag.
 
     Of many large messages the newest are told, as many as `QUERY_SIZE_MAX` holds.

@@ -18,19 +18,19 @@ from rmqkit.wire.schema import NoFields
 from rmqkit.wire.schemas.admin import GetBrokerConfigResponse
 
 if TYPE_CHECKING:
-    from rmqkit.broker.node import Broker
+    from rmqkit.broker.view import BrokerView
 
 rows = Handlers()
 
 
 @rows.handles(RequestCode.GET_BROKER_CONFIG, NoFields)
-def get_config(broker: "Broker", call: Call[NoFields]) -> Response:
+def get_config(broker: "BrokerView", call: Call[NoFields]) -> Response:
     version = broker.live_settings.version.encode().decode()
     return call.ok(GetBrokerConfigResponse(version=version), broker.config.properties_text().encode())
 
 
 @rows.handles(RequestCode.UPDATE_BROKER_CONFIG, NoFields)
-def update_config(broker: "Broker", call: Call[NoFields]) -> Response:
+def update_config(broker: "BrokerView", call: Call[NoFields]) -> Response:
     if call.conn.is_remote and not broker.config.limits.remote_config_update:
         raise Refused(ResponseCode.NO_PERMISSION, REMOTE_UPDATE_REFUSED)
     try:

@@ -26,7 +26,7 @@ from rmqkit.wire.schemas.groups import (
 )
 
 if TYPE_CHECKING:
-    from rmqkit.broker.node import Broker
+    from rmqkit.broker.view import BrokerView
 
 rows = Handlers()
 
@@ -35,19 +35,19 @@ RETRY_TIMES_MIN = -1
 
 
 @rows.handles(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, NoFields)
-def create(broker: "Broker", call: Call[NoFields]) -> Response:
+def create(broker: "BrokerView", call: Call[NoFields]) -> Response:
     _put(broker, call, [SubscriptionGroupConfig.decode(call.body)])
     return _answer_when_kept(broker, call)
 
 
 @rows.handles(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST, NoFields)
-def create_list(broker: "Broker", call: Call[NoFields]) -> Response:
+def create_list(broker: "BrokerView", call: Call[NoFields]) -> Response:
     """All of them or none."""
     _put(broker, call, SubscriptionGroupList.decode(call.body).group_config_list)
     return _answer_when_kept(broker, call)
 
 
-def _put(broker: "Broker", call: Call[Any], configs: list[SubscriptionGroupConfig]) -> None:
+def _put(broker: "BrokerView", call: Call[Any], configs: list[SubscriptionGroupConfig]) -> None:
     """Make or change groups, after all were checked. Attributes are changes to what a group has."""
     check_may_change(broker)
     changed = {}
@@ -82,12 +82,12 @@ def _fault(config: SubscriptionGroupConfig) -> str | None:
     return None
 
 
-def _answer_when_kept(broker: "Broker", call: Call[Any]) -> Response:
+def _answer_when_kept(broker: "BrokerView", call: Call[Any]) -> Response:
     return answer_when_kept(call, broker.groups, broker.groups.save, "subscriptionGroup.json")
 
 
 @rows.handles(RequestCode.DELETE_SUBSCRIPTIONGROUP, DeleteSubscriptionGroupRequest)
-def delete(broker: "Broker", call: Call[DeleteSubscriptionGroupRequest]) -> Response:
+def delete(broker: "BrokerView", call: Call[DeleteSubscriptionGroupRequest]) -> Response:
     check_may_change(broker)
     group = call.args.group_name
     call.changing()
@@ -100,7 +100,7 @@ def delete(broker: "Broker", call: Call[DeleteSubscriptionGroupRequest]) -> Resp
 
 
 @rows.handles(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, GetAllSubscriptionGroupRequest)
-def all_groups(broker: "Broker", call: Call[GetAllSubscriptionGroupRequest]) -> Response:
+def all_groups(broker: "BrokerView", call: Call[GetAllSubscriptionGroupRequest]) -> Response:
     """Everything, or a page of it by name when the peer asks for pages."""
     table, args = broker.groups.snapshot(), call.args
     total = len(table.subscription_group_table)
@@ -119,7 +119,7 @@ def all_groups(broker: "Broker", call: Call[GetAllSubscriptionGroupRequest]) -> 
 
 
 @rows.handles(RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER, QuerySubscriptionByConsumerRequest)
-def subscription(broker: "Broker", call: Call[QuerySubscriptionByConsumerRequest]) -> Response:
+def subscription(broker: "BrokerView", call: Call[QuerySubscriptionByConsumerRequest]) -> Response:
     """What a group that is online wants of a topic; nothing of a group that is not."""
     args = call.args
     group = broker.clients.consumers.get(args.group)
@@ -128,7 +128,7 @@ def subscription(broker: "Broker", call: Call[QuerySubscriptionByConsumerRequest
 
 
 @rows.handles(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, GetSubscriptionGroupConfigRequest)
-def group_config(broker: "Broker", call: Call[GetSubscriptionGroupConfigRequest]) -> Response:
+def group_config(broker: "BrokerView", call: Call[GetSubscriptionGroupConfigRequest]) -> Response:
     """Asking for a group makes it where groups may come into being by themselves, as Apache's broker was seen to do."""
     config = broker.groups.get(call.args.group)
     if config is None:
@@ -137,7 +137,7 @@ def group_config(broker: "Broker", call: Call[GetSubscriptionGroupConfigRequest]
 
 
 @rows.handles(RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN, UpdateGroupForbiddenRequest)
-def group_forbidden(broker: "Broker", call: Call[UpdateGroupForbiddenRequest]) -> Response:
+def group_forbidden(broker: "BrokerView", call: Call[UpdateGroupForbiddenRequest]) -> Response:
     """Bans a group from a topic, lifts the ban, or asks. A consumer that is banned gets NO_PERMISSION for its pulls."""
     args = call.args
     if args.readable is not None:

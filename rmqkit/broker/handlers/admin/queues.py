@@ -18,7 +18,7 @@ from rmqkit.wire.schema import NoFields
 from rmqkit.wire.schemas.offsets import QueryConsumeQueueRequest
 
 if TYPE_CHECKING:
-    from rmqkit.broker.node import Broker
+    from rmqkit.broker.view import BrokerView
     from rmqkit.store.contract import Entry
 
 rows = Handlers()
@@ -28,7 +28,7 @@ ENTRIES_MAX = 10_000
 
 
 @rows.handles(RequestCode.QUERY_CONSUME_QUEUE, QueryConsumeQueueRequest)
-def query_queue(broker: "Broker", call: Call[QueryConsumeQueueRequest]) -> Response:
+def query_queue(broker: "BrokerView", call: Call[QueryConsumeQueueRequest]) -> Response:
     """Entries from `index` on; with a group, what it subscribes to, and whether its tags take each entry."""
     args = call.args
     topic, queue_id = args.topic or "", args.queue_id
@@ -83,14 +83,14 @@ def _filter_text(group: str, subscription: SubscriptionData) -> str:
 
 
 @rows.handles(RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE, NoFields)
-def clean_queues(broker: "Broker", call: Call[NoFields]) -> Response:
+def clean_queues(broker: "BrokerView", call: Call[NoFields]) -> Response:
     call.changing()
     broker.store.clean_queues()
     return call.ok()
 
 
 @rows.handles(RequestCode.DELETE_EXPIRED_COMMITLOG, NoFields)
-def clean_log(broker: "Broker", call: Call[NoFields]) -> Response:
+def clean_log(broker: "BrokerView", call: Call[NoFields]) -> Response:
     """Only files whose `fileReservedTime` is over."""
     call.changing()
     broker.store.clean_log()
@@ -98,7 +98,7 @@ def clean_log(broker: "Broker", call: Call[NoFields]) -> Response:
 
 
 @rows.handles(RequestCode.CLEAN_UNUSED_TOPIC, NoFields)
-def clean_topics(broker: "Broker", call: Call[NoFields]) -> Response:
+def clean_topics(broker: "BrokerView", call: Call[NoFields]) -> Response:
     """Queues of topics that the broker does not know any more."""
     topics = {each.topic: None for each in broker.store.queues()}
     unused = [topic for topic in topics if broker.topics.get(topic) is None and not is_system_topic(topic)]

@@ -15,7 +15,7 @@ from rmqkit.wire.codes import RequestCode, ResponseCode
 from rmqkit.wire.schema import NoFields
 
 if TYPE_CHECKING:
-    from rmqkit.broker.node import Broker
+    from rmqkit.broker.view import BrokerView
 
 rows = Handlers()
 
@@ -30,7 +30,7 @@ REFUSED = {
 ROCKSDB_CHECK = {"checkResult": "It is not CombineConsumeQueueStore, no need check", "checkStatus": 0}
 
 
-def refuse(broker: "Broker", call: Call[Any]) -> Response:
+def refuse(broker: "BrokerView", call: Call[Any]) -> Response:
     why = REFUSED[RequestCode(call.code)]
     return call.error(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, f" request type {call.code} not supported: {why}")
 
@@ -40,6 +40,6 @@ for _code in REFUSED:
 
 
 @rows.handles(RequestCode.CHECK_ROCKSDB_CQ_WRITE_PROGRESS, NoFields)
-def check_rocksdb(broker: "Broker", call: Call[NoFields]) -> Response:
+def check_rocksdb(broker: "BrokerView", call: Call[NoFields]) -> Response:
     """There is nothing to check without RocksDB. (Apache answers that its check has begun, and logs this.)"""
     return call.ok(body=fastjson.dumps(ROCKSDB_CHECK))

@@ -24,13 +24,13 @@ from rmqkit.wire.schemas.groups import GetConsumeStatsRequest
 from rmqkit.wire.schemas.offsets import QueryConsumeTimeSpanRequest
 
 if TYPE_CHECKING:
-    from rmqkit.broker.node import Broker
+    from rmqkit.broker.view import BrokerView
 
 rows = Handlers()
 
 
 @rows.handles(RequestCode.GET_CONSUME_STATS, GetConsumeStatsRequest)
-def consume_stats(broker: "Broker", call: Call[GetConsumeStatsRequest]) -> Response:
+def consume_stats(broker: "BrokerView", call: Call[GetConsumeStatsRequest]) -> Response:
     """`topic_list` is taken as it is; `topic`, or all of the group's topics, only as far as it subscribes to them."""
     args = call.args
     group = args.consumer_group
@@ -48,13 +48,13 @@ def consume_stats(broker: "Broker", call: Call[GetConsumeStatsRequest]) -> Respo
     return call.ok(body=stats.encode())
 
 
-def consumes(broker: "Broker", group: str, topic: str) -> bool:
+def consumes(broker: "BrokerView", group: str, topic: str) -> bool:
     """Whether a group may be said to consume a topic: it is offline, or subscribes to it."""
     online = broker.clients.consumers.get(group)
     return online is None or not online.subscriptions or topic in online.subscriptions
 
 
-def _add_topic(broker: "Broker", stats: ConsumeStats, group: str, topic: str, queue_count: int) -> None:
+def _add_topic(broker: "BrokerView", stats: ConsumeStats, group: str, topic: str, queue_count: int) -> None:
     name = broker.config.identity.broker_name
     for queue_id in range(queue_count):
         queue = MessageQueue(topic=topic, broker_name=name, queue_id=queue_id)
@@ -62,7 +62,7 @@ def _add_topic(broker: "Broker", stats: ConsumeStats, group: str, topic: str, qu
     stats.consume_tps += broker.statistics.get_rate(topic, group)
 
 
-def _progress(broker: "Broker", group: str, topic: str, queue_id: int) -> ConsumeProgress:
+def _progress(broker: "BrokerView", group: str, topic: str, queue_id: int) -> ConsumeProgress:
     consumed = max(0, broker.offsets.query(group, topic, queue_id))
     consumed_ms = broker.store.store_time(topic, queue_id, consumed - 1) if consumed else 0
     return ConsumeProgress(
@@ -74,7 +74,7 @@ def _progress(broker: "Broker", group: str, topic: str, queue_id: int) -> Consum
 
 
 @rows.handles(RequestCode.GET_BROKER_CONSUME_STATS, GetConsumeStatsInBrokerRequest)
-def all_consume_stats(broker: "Broker", call: Call[GetConsumeStatsInBrokerRequest]) -> Response:
+def all_consume_stats(broker: "BrokerView", call: Call[GetConsumeStatsInBrokerRequest]) -> Response:
     """Every group that this broker knows, one row a topic; a group without offsets has an empty list."""
     topics_of: dict[str, list[str]] = {}
     for topic, group in broker.offsets.pairs():
@@ -97,7 +97,7 @@ def all_consume_stats(broker: "Broker", call: Call[GetConsumeStatsInBrokerReques
 
 
 @rows.handles(RequestCode.QUERY_CONSUME_TIME_SPAN, QueryConsumeTimeSpanRequest)
-def time_spans(broker: "Broker", call: Call[QueryConsumeTimeSpanRequest]) -> Response:
+def time_spans(broker: "BrokerView", call: Call[QueryConsumeTimeSpanRequest]) -> Response:
     """When each queue's first and last message were stored, when the one consumed last was, and how long the next waits.
 
     The delay of a group that has consumed nothing is that of the first message (upstream gives the age of 1970).
@@ -129,7 +129,7 @@ def time_spans(broker: "Broker", call: Call[QueryConsumeTimeSpanRequest]) -> Res
 
 
 @rows.handles(RequestCode.VIEW_BROKER_STATS_DATA, ViewBrokerStatsDataRequest)
-def counter(broker: "Broker", call: Call[ViewBrokerStatsDataRequest]) -> Response:
+def counter(broker: "BrokerView", call: Call[ViewBrokerStatsDataRequest]) -> Response:
     """A counter that has counted nothing does not exist, which tools take for zero."""
     name, key = call.args.stats_name, call.args.stats_key
     data = broker.statistics.named(name, key)

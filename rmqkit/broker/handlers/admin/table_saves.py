@@ -10,7 +10,7 @@ from rmqkit.wire.bodies import DataVersion
 from rmqkit.wire.codes import ResponseCode
 
 if TYPE_CHECKING:
-    from rmqkit.broker.node import Broker
+    from rmqkit.broker.view import BrokerView
 
 
 class Kept(Protocol):
@@ -32,7 +32,7 @@ def answer_when_kept(call: Call[Any], table: Kept, when_kept: Callable[[Callable
     return call.later(lambda answer: when_kept(lambda: kept(answer)))
 
 
-def check_may_change(broker: "Broker") -> None:
+def check_may_change(broker: "BrokerView") -> None:
     """Raises Refused on a slave, whose tables are copies of its master's (4.9's `AdminBrokerProcessor.validateSlave`)."""
     if broker.replication.is_slave:
         raise Refused(
@@ -41,7 +41,7 @@ def check_may_change(broker: "Broker") -> None:
         )
 
 
-def handled_when_saved(broker: "Broker", call: Call[Any], topic: str, handler: Handler) -> Response:
+def handled_when_saved(broker: "BrokerView", call: Call[Any], topic: str, handler: Handler) -> Response:
     """For a put into a topic that is not in its file yet: acknowledged now, the message could not be reached after a kill.
     The call is handled from the start when the file has the topic."""
 

@@ -39,7 +39,7 @@ from rmqkit.wire.schemas.topics import (
 from rmqkit.wire.topic_names import RETRY_PREFIX, SYSTEM_TOPICS
 
 if TYPE_CHECKING:
-    from rmqkit.broker.node import Broker
+    from rmqkit.broker.view import BrokerView
 
 rows = Handlers()
 
@@ -47,7 +47,7 @@ PERM_MAX = 15
 
 
 @rows.handles(RequestCode.UPDATE_AND_CREATE_TOPIC, CreateTopicRequest)
-def create(broker: "Broker", call: Call[CreateTopicRequest]) -> Response:
+def create(broker: "BrokerView", call: Call[CreateTopicRequest]) -> Response:
     args = call.args
     config = TopicConfig(
         topic_name=args.topic,
@@ -67,13 +67,13 @@ def create(broker: "Broker", call: Call[CreateTopicRequest]) -> Response:
 
 
 @rows.handles(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, NoFields)
-def create_list(broker: "Broker", call: Call[NoFields]) -> Response:
+def create_list(broker: "BrokerView", call: Call[NoFields]) -> Response:
     configs = TopicConfigList.decode(call.body).topic_config_list
     _put(broker, call, [(config, list(config.attributes.items())) for config in configs])
     return _answer_when_kept(broker, call)
 
 
-def _put(broker: "Broker", call: Call[Any], wanted: list[tuple[TopicConfig, Changes]]) -> None:
+def _put(broker: "BrokerView", call: Call[Any], wanted: list[tuple[TopicConfig, Changes]]) -> None:
     """Make or change topics, after all were checked. Attributes are changes to what a topic has."""
     check_may_change(broker)
     changed = {}
@@ -100,7 +100,7 @@ def _put(broker: "Broker", call: Call[Any], wanted: list[tuple[TopicConfig, Chan
         broker.topics.put_all(list(changed.values()))
 
 
-def _answer_when_kept(broker: "Broker", call: Call[Any]) -> Response:
+def _answer_when_kept(broker: "BrokerView", call: Call[Any]) -> Response:
     """The file has it and the name servers know it: tools ask for the route next."""
     topics, registration = broker.topics, broker.registration
     return answer_when_kept(
@@ -108,7 +108,7 @@ def _answer_when_kept(broker: "Broker", call: Call[Any]) -> Response:
     )
 
 
-def _fault(broker: "Broker", config: TopicConfig) -> str | None:
+def _fault(broker: "BrokerView", config: TopicConfig) -> str | None:
     name = config.topic_name
     fault = topic_fault(name)
     if fault is not None:
@@ -126,7 +126,7 @@ def _fault(broker: "Broker", config: TopicConfig) -> str | None:
 
 
 @rows.handles(RequestCode.DELETE_TOPIC_IN_BROKER, DeleteTopicRequest)
-def delete(broker: "Broker", call: Call[DeleteTopicRequest]) -> Response:
+def delete(broker: "BrokerView", call: Call[DeleteTopicRequest]) -> Response:
     if broker.replication.is_slave:
         # Tools ask all brokers of a cluster, in any order; here the topic goes with the next copy of the master's table.
         return call.ok()
@@ -149,7 +149,7 @@ def delete(broker: "Broker", call: Call[DeleteTopicRequest]) -> Response:
 
 
 @rows.handles(RequestCode.GET_ALL_TOPIC_CONFIG, GetAllTopicConfigRequest)
-def all_topics(broker: "Broker", call: Call[GetAllTopicConfigRequest]) -> Response:
+def all_topics(broker: "BrokerView", call: Call[GetAllTopicConfigRequest]) -> Response:
     """Everything, or a page of it by name when the peer asks for pages; no topic is a static one."""
     topics, args = broker.topics, call.args
     page = page_of(
@@ -166,12 +166,12 @@ def all_topics(broker: "Broker", call: Call[GetAllTopicConfigRequest]) -> Respon
 
 
 @rows.handles(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER, NoFields)
-def system_topics(broker: "Broker", call: Call[NoFields]) -> Response:
+def system_topics(broker: "BrokerView", call: Call[NoFields]) -> Response:
     return call.ok(body=TopicList(topic_list=sorted({*SYSTEM_TOPICS, *broker.topics.system})).encode())
 
 
 @rows.handles(RequestCode.GET_TOPIC_CONFIG, GetTopicConfigRequest)
-def topic_config(broker: "Broker", call: Call[GetTopicConfigRequest]) -> Response:
+def topic_config(broker: "BrokerView", call: Call[GetTopicConfigRequest]) -> Response:
     """Absent is exactly TOPIC_NOT_EXIST: admin tools swallow that code and no other."""
     config = broker.topics.get(call.args.topic)
     if config is None:
@@ -180,7 +180,7 @@ def topic_config(broker: "Broker", call: Call[GetTopicConfigRequest]) -> Respons
 
 
 @rows.handles(RequestCode.GET_TOPIC_STATS_INFO, GetTopicStatsInfoRequest)
-def stats(broker: "Broker", call: Call[GetTopicStatsInfoRequest]) -> Response:
+def stats(broker: "BrokerView", call: Call[GetTopicStatsInfoRequest]) -> Response:
     """Every queue has a row, empty ones too: after creating a topic, tools wait for a non-empty table."""
     topic = call.args.topic
     config = broker.topics.get(topic)
@@ -202,7 +202,7 @@ def stats(broker: "Broker", call: Call[GetTopicStatsInfoRequest]) -> Response:
 
 
 @rows.handles(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, QueryTopicConsumeByWhoRequest)
-def consumed_by(broker: "Broker", call: Call[QueryTopicConsumeByWhoRequest]) -> Response:
+def consumed_by(broker: "BrokerView", call: Call[QueryTopicConsumeByWhoRequest]) -> Response:
     topic = call.args.topic
     online = [group.name for group in broker.clients.consumers.values() if topic in group.subscriptions]
     groups = list(dict.fromkeys([*online, *broker.offsets.groups_of(topic)]))
@@ -210,6 +210,6 @@ def consumed_by(broker: "Broker", call: Call[QueryTopicConsumeByWhoRequest]) -> 
 
 
 @rows.handles(RequestCode.QUERY_TOPICS_BY_CONSUMER, QueryTopicsByConsumerRequest)
-def topics_of(broker: "Broker", call: Call[QueryTopicsByConsumerRequest]) -> Response:
+def topics_of(broker: "BrokerView", call: Call[QueryTopicsByConsumerRequest]) -> Response:
     topics = broker.offsets.topics_of(call.args.group)
     return call.ok(body=TopicList(broker_addr=broker.address_text, topic_list=topics).encode())

@@ -30,13 +30,13 @@ from rmqkit.wire.schemas.groups import (
 )
 
 if TYPE_CHECKING:
-    from rmqkit.broker.node import Broker
+    from rmqkit.broker.view import BrokerView
 
 rows = Handlers()
 
 
 @rows.handles(RequestCode.HEART_BEAT, NoFields)
-def heartbeat(broker: "Broker", call: Call[NoFields]) -> Response:
+def heartbeat(broker: "BrokerView", call: Call[NoFields]) -> Response:
     """Registers the client in each of its groups; makes the group's retry topic.
 
     Consumer groups the broker does not know and may not create are skipped silently, as upstream does.
@@ -75,7 +75,7 @@ def heartbeat(broker: "Broker", call: Call[NoFields]) -> Response:
 
 
 @rows.handles(RequestCode.UNREGISTER_CLIENT, UnregisterClientRequest)
-def unregister(broker: "Broker", call: Call[UnregisterClientRequest]) -> Response:
+def unregister(broker: "BrokerView", call: Call[UnregisterClientRequest]) -> Response:
     call.changing()
     broker.clients.unregister(call.conn, call.args.producer_group, call.args.consumer_group)
     broker.notify_groups()
@@ -83,7 +83,7 @@ def unregister(broker: "Broker", call: Call[UnregisterClientRequest]) -> Respons
 
 
 @rows.handles(RequestCode.CHECK_CLIENT_CONFIG, NoFields)
-def check_config(broker: "Broker", call: Call[NoFields]) -> Response:
+def check_config(broker: "BrokerView", call: Call[NoFields]) -> Response:
     """A consumer asks at its start whether its subscription will do; only a bad one is answered with an error."""
     subscription = CheckClientBody.decode(call.body).subscription_data if call.body else None
     if subscription is not None and not subscription.is_tag_type:
@@ -96,7 +96,7 @@ def check_config(broker: "Broker", call: Call[NoFields]) -> Response:
 
 
 @rows.handles(RequestCode.GET_CONSUMER_LIST_BY_GROUP, GetConsumerListByGroupRequest)
-def consumer_list(broker: "Broker", call: Call[GetConsumerListByGroupRequest]) -> Response:
+def consumer_list(broker: "BrokerView", call: Call[GetConsumerListByGroupRequest]) -> Response:
     """An empty group is an error here, not an empty list: clients then skip a round of rebalancing."""
     group = broker.clients.consumers.get(call.args.consumer_group)
     if group is None:
@@ -105,7 +105,7 @@ def consumer_list(broker: "Broker", call: Call[GetConsumerListByGroupRequest]) -
 
 
 @rows.handles(RequestCode.GET_CONSUMER_CONNECTION_LIST, GetConsumerConnectionListRequest)
-def consumer_connections(broker: "Broker", call: Call[GetConsumerConnectionListRequest]) -> Response:
+def consumer_connections(broker: "BrokerView", call: Call[GetConsumerConnectionListRequest]) -> Response:
     name = call.args.consumer_group
     group = broker.clients.consumers.get(name)
     if group is None:
@@ -121,7 +121,7 @@ def consumer_connections(broker: "Broker", call: Call[GetConsumerConnectionListR
 
 
 @rows.handles(RequestCode.GET_PRODUCER_CONNECTION_LIST, GetProducerConnectionListRequest)
-def producer_connections(broker: "Broker", call: Call[GetProducerConnectionListRequest]) -> Response:
+def producer_connections(broker: "BrokerView", call: Call[GetProducerConnectionListRequest]) -> Response:
     name = call.args.producer_group
     members = broker.clients.producers.get(name)
     if not members:
@@ -131,7 +131,7 @@ def producer_connections(broker: "Broker", call: Call[GetProducerConnectionListR
 
 
 @rows.handles(RequestCode.GET_ALL_PRODUCER_INFO, NoFields)
-def all_producers(broker: "Broker", call: Call[NoFields]) -> Response:
+def all_producers(broker: "BrokerView", call: Call[NoFields]) -> Response:
     to_wall_ms = broker.clock.wall_ms - broker.clock.mono_ms
     table = {
         group: [

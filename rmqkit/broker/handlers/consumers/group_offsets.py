@@ -14,7 +14,7 @@ from rmqkit.wire.codes import RequestCode, ResponseCode
 from rmqkit.wire.schemas.offsets import CloneGroupOffsetRequest, QueryCorrectionOffsetRequest
 
 if TYPE_CHECKING:
-    from rmqkit.broker.node import Broker
+    from rmqkit.broker.view import BrokerView
 
 rows = Handlers()
 
@@ -23,7 +23,7 @@ NOTHING_MORE = 2**63 - 1
 
 
 @rows.handles(RequestCode.CLONE_GROUP_OFFSET, CloneGroupOffsetRequest)
-def clone(broker: "Broker", call: Call[CloneGroupOffsetRequest]) -> Response:
+def clone(broker: "BrokerView", call: Call[CloneGroupOffsetRequest]) -> Response:
     """The destination gets what the source has, for one topic or, without one, for all of the source's topics.
 
     (Upstream means all as well, but looks for a topic without a name.) Unless `offline`, topics that the source is online
@@ -48,7 +48,7 @@ def clone(broker: "Broker", call: Call[CloneGroupOffsetRequest]) -> Response:
 
 
 @rows.handles(RequestCode.QUERY_CORRECTION_OFFSET, QueryCorrectionOffsetRequest)
-def correction(broker: "Broker", call: Call[QueryCorrectionOffsetRequest]) -> Response:
+def correction(broker: "BrokerView", call: Call[QueryCorrectionOffsetRequest]) -> Response:
     """By queue the least offset of all groups; of a queue where the compared group is behind it, the greatest number.
 
     Offsets below what the queue still has do not count. `filter_groups` are passed over (upstream deletes their offsets).

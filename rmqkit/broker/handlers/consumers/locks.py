@@ -19,7 +19,7 @@ from rmqkit.wire.fastjson import MessageQueue
 from rmqkit.wire.schema import NoFields
 
 if TYPE_CHECKING:
-    from rmqkit.broker.node import Broker
+    from rmqkit.broker.view import BrokerView
 
 rows = Handlers()
 
@@ -29,7 +29,7 @@ CLIENT_ID_SIZE_MAX = 1_024
 
 
 @rows.handles(RequestCode.LOCK_BATCH_MQ, NoFields)
-def lock(broker: "Broker", call: Call[NoFields]) -> Response:
+def lock(broker: "BrokerView", call: Call[NoFields]) -> Response:
     """The queues that the client holds now; those that another one holds are missing in the answer."""
     asked = _asked(broker, call)
     call.changing()
@@ -56,7 +56,7 @@ def lock(broker: "Broker", call: Call[NoFields]) -> Response:
 
 
 @rows.handles(RequestCode.UNLOCK_BATCH_MQ, NoFields)
-def unlock(broker: "Broker", call: Call[NoFields]) -> Response:
+def unlock(broker: "BrokerView", call: Call[NoFields]) -> Response:
     asked = _asked(broker, call)
     call.changing()
     broker.locks.unlock(
@@ -70,7 +70,7 @@ def unlock(broker: "Broker", call: Call[NoFields]) -> Response:
     return call.ok()
 
 
-def _asked(broker: "Broker", call: Call[NoFields]) -> LockBatchBody:
+def _asked(broker: "BrokerView", call: Call[NoFields]) -> LockBatchBody:
     """The request. What a client sends to who does not lock any more may have been on its way for long: it may have locked
     the queue again elsewhere, and an unlock would free that."""
     asked = _read(call)

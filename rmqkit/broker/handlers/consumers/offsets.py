@@ -29,13 +29,13 @@ from rmqkit.wire.schemas.offsets import (
 )
 
 if TYPE_CHECKING:
-    from rmqkit.broker.node import Broker
+    from rmqkit.broker.view import BrokerView
 
 rows = Handlers()
 
 
 @rows.handles(RequestCode.QUERY_CONSUMER_OFFSET, QueryConsumerOffsetRequest)
-def query(broker: "Broker", call: Call[QueryConsumerOffsetRequest]) -> Response:
+def query(broker: "BrokerView", call: Call[QueryConsumerOffsetRequest]) -> Response:
     """A master that has just started waits for what its slaves know (`replication/metadata_server.py`)."""
 
     def answer() -> None:
@@ -50,7 +50,7 @@ def query(broker: "Broker", call: Call[QueryConsumerOffsetRequest]) -> Response:
     return LATER if broker.replication.metadata.told.has_to_wait(answer) else _offset(broker, call)
 
 
-def _offset(broker: "Broker", call: Call[QueryConsumerOffsetRequest]) -> Response:
+def _offset(broker: "BrokerView", call: Call[QueryConsumerOffsetRequest]) -> Response:
     args = call.args
     offset = broker.offsets.query(args.consumer_group, args.topic, args.queue_id)
     if offset >= 0:
@@ -65,7 +65,7 @@ def _offset(broker: "Broker", call: Call[QueryConsumerOffsetRequest]) -> Respons
 
 
 @rows.handles(RequestCode.UPDATE_CONSUMER_OFFSET, UpdateConsumerOffsetRequest)
-def update(broker: "Broker", call: Call[UpdateConsumerOffsetRequest]) -> Response:
+def update(broker: "BrokerView", call: Call[UpdateConsumerOffsetRequest]) -> Response:
     """A commit creates no group: members exist by their heartbeats and pulls before they commit.
 
     Source: `ConsumerManageProcessor.updateConsumerOffset` (since 5.3.0).
@@ -89,19 +89,19 @@ def update(broker: "Broker", call: Call[UpdateConsumerOffsetRequest]) -> Respons
 
 
 @rows.handles(RequestCode.GET_MAX_OFFSET, GetMaxOffsetRequest)
-def max_offset(broker: "Broker", call: Call[GetMaxOffsetRequest]) -> Response:
+def max_offset(broker: "BrokerView", call: Call[GetMaxOffsetRequest]) -> Response:
     known = broker.store.queue_range(call.args.topic, call.args.queue_id)
     return call.ok(GetMaxOffsetResponse(offset=known.offset_max))
 
 
 @rows.handles(RequestCode.GET_MIN_OFFSET, GetMinOffsetRequest)
-def min_offset(broker: "Broker", call: Call[GetMinOffsetRequest]) -> Response:
+def min_offset(broker: "BrokerView", call: Call[GetMinOffsetRequest]) -> Response:
     known = broker.store.queue_range(call.args.topic, call.args.queue_id)
     return call.ok(GetMinOffsetResponse(offset=known.offset_min))
 
 
 @rows.handles(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, SearchOffsetRequest)
-def search(broker: "Broker", call: Call[SearchOffsetRequest]) -> Response:
+def search(broker: "BrokerView", call: Call[SearchOffsetRequest]) -> Response:
     args = call.args
     upper = (args.boundary_type or "").lower() == "upper"
     offset = broker.store.offset_by_time(args.topic, args.queue_id, args.timestamp, upper=upper)
@@ -109,7 +109,7 @@ def search(broker: "Broker", call: Call[SearchOffsetRequest]) -> Response:
 
 
 @rows.handles(RequestCode.GET_EARLIEST_MSG_STORETIME, GetEarliestMsgStoretimeRequest)
-def earliest(broker: "Broker", call: Call[GetEarliestMsgStoretimeRequest]) -> Response:
+def earliest(broker: "BrokerView", call: Call[GetEarliestMsgStoretimeRequest]) -> Response:
     args = call.args
     known = broker.store.queue_range(args.topic, args.queue_id)
     timestamp = broker.store.store_time(args.topic, args.queue_id, known.offset_min)
@@ -117,7 +117,7 @@ def earliest(broker: "Broker", call: Call[GetEarliestMsgStoretimeRequest]) -> Re
 
 
 @rows.handles(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, ResetOffsetRequest)
-def reset(broker: "Broker", call: Call[ResetOffsetRequest]) -> Response:
+def reset(broker: "BrokerView", call: Call[ResetOffsetRequest]) -> Response:
     """Server-side reset (`useServerSideResetOffset`, the default of 5.x): nobody has to be online.
 
     Source: `AdminBrokerProcessor.resetOffsetInner`.
@@ -155,7 +155,7 @@ def reset(broker: "Broker", call: Call[ResetOffsetRequest]) -> Response:
     return call.ok(body=_reset_body(call, _by_queue(broker, call, table)))
 
 
-def _by_queue(broker: "Broker", call: Call[ResetOffsetRequest], table: dict[int, int]) -> dict[MessageQueue, int]:
+def _by_queue(broker: "BrokerView", call: Call[ResetOffsetRequest], table: dict[int, int]) -> dict[MessageQueue, int]:
     name = broker.config.identity.broker_name
     return {
         MessageQueue(topic=call.args.topic, broker_name=name, queue_id=queue_id): offset

@@ -24,7 +24,7 @@ from rmqkit.wire.schemas.groups import GetConsumerStatusRequest
 from rmqkit.wire.schemas.offsets import ResetOffsetRequest
 
 if TYPE_CHECKING:
-    from rmqkit.broker.node import Broker
+    from rmqkit.broker.view import BrokerView
 
 rows = Handlers()
 
@@ -33,12 +33,12 @@ _CPP = ("CPP", Language.CPP)
 
 
 @rows.handles(RequestCode.GET_CONSUMER_RUNNING_INFO, GetConsumerRunningInfoRequest)
-def running_info(broker: "Broker", call: Call[GetConsumerRunningInfoRequest]) -> Response:
+def running_info(broker: "BrokerView", call: Call[GetConsumerRunningInfoRequest]) -> Response:
     return broker.client_calls.forward(call, call.args.consumer_group, call.args.client_id)
 
 
 @rows.handles(RequestCode.CONSUME_MESSAGE_DIRECTLY, ConsumeMessageDirectlyRequest)
-def consume_directly(broker: "Broker", call: Call[ConsumeMessageDirectlyRequest]) -> Response:
+def consume_directly(broker: "BrokerView", call: Call[ConsumeMessageDirectlyRequest]) -> Response:
     """The stored record goes with it, and what the client wants to know of its topic and group."""
     args = call.args
     try:
@@ -59,7 +59,7 @@ def consume_directly(broker: "Broker", call: Call[ConsumeMessageDirectlyRequest]
 
 
 @rows.handles(RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, GetConsumerStatusRequest)
-def consumer_status(broker: "Broker", call: Call[GetConsumerStatusRequest]) -> Response:
+def consumer_status(broker: "BrokerView", call: Call[GetConsumerStatusRequest]) -> Response:
     """How far each queue is by the members' own account; with `client_addr` (a client id) of that member alone."""
     args = call.args
     group = broker.clients.consumers.get(args.group)
@@ -101,7 +101,7 @@ def consumer_status(broker: "Broker", call: Call[GetConsumerStatusRequest]) -> R
 
 
 def reset_by_clients(
-    broker: "Broker", call: Call[ResetOffsetRequest], table: Mapping[MessageQueue, int]
+    broker: "BrokerView", call: Call[ResetOffsetRequest], table: Mapping[MessageQueue, int]
 ) -> dict[MessageQueue, int]:
     """Every member of the group is told to go there; somebody has to be online. What they were told.
 
@@ -124,7 +124,7 @@ def reset_by_clients(
     return told
 
 
-def _tell_reset(broker: "Broker", group: ConsumerGroup, args: ResetOffsetRequest, body: ResetOffsetBody) -> None:
+def _tell_reset(broker: "BrokerView", group: ConsumerGroup, args: ResetOffsetRequest, body: ResetOffsetBody) -> None:
     note = {"topic": args.topic, "group": args.group, "timestamp": str(args.timestamp), "isForce": "true"}
     for member in group.members.values():
         # Upstream writes the form of whoever asked, which a member in another language cannot read.

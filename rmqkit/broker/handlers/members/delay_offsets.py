@@ -11,14 +11,14 @@ from rmqkit.wire.codes import RequestCode
 from rmqkit.wire.schema import NoFields
 
 if TYPE_CHECKING:
-    from rmqkit.broker.node import Broker
+    from rmqkit.broker.view import BrokerView
 
 #: with what else slaves copy
 rows = Handlers(metadata.rows)
 
 
 @rows.handles(RequestCode.GET_ALL_DELAY_OFFSET, NoFields)
-def all_delay_offsets(broker: "Broker", call: Call[NoFields]) -> Response:
+def all_delay_offsets(broker: "BrokerView", call: Call[NoFields]) -> Response:
     """An acting master whose master comes back answers when what it has sent out is answered (`roles/reverse_sync.py`)."""
 
     def answer() -> Response:

@@ -19,7 +19,7 @@ from rmqkit.wire.schema import NoFields
 from rmqkit.wire.schemas.offsets import GetAllConsumerOffsetRequest
 
 if TYPE_CHECKING:
-    from rmqkit.broker.node import Broker
+    from rmqkit.broker.view import BrokerView
 
 rows = Handlers()
 
@@ -29,7 +29,7 @@ TIMER_METRICS = fastjson.dumps({"dataVersion": DataVersion(), "timingCount": {}}
 
 
 @rows.handles(RequestCode.GET_ALL_CONSUMER_OFFSET, GetAllConsumerOffsetRequest)
-def all_offsets(broker: "Broker", call: Call[GetAllConsumerOffsetRequest]) -> Response:
+def all_offsets(broker: "BrokerView", call: Call[GetAllConsumerOffsetRequest]) -> Response:
     if call.args.known_changes is not None:
         return broker.replication.metadata.told.ask(call)
     offsets = broker.offsets
@@ -39,15 +39,15 @@ def all_offsets(broker: "Broker", call: Call[GetAllConsumerOffsetRequest]) -> Re
 
 
 @rows.handles(RequestCode.GET_TIMER_CHECK_POINT, NoFields)
-def timer_checkpoint(broker: "Broker", call: Call[NoFields]) -> Response:
+def timer_checkpoint(broker: "BrokerView", call: Call[NoFields]) -> Response:
     return call.ok(body=TIMER_CHECKPOINT)
 
 
 @rows.handles(RequestCode.GET_TIMER_METRICS, NoFields)
-def timer_metrics(broker: "Broker", call: Call[NoFields]) -> Response:
+def timer_metrics(broker: "BrokerView", call: Call[NoFields]) -> Response:
     return call.ok(body=TIMER_METRICS)
 
 
 @rows.handles(RequestCode.GET_ALL_MESSAGE_REQUEST_MODE, NoFields)
-def request_modes(broker: "Broker", call: Call[NoFields]) -> Response:
+def request_modes(broker: "BrokerView", call: Call[NoFields]) -> Response:
     return call.ok(body=broker.replication.metadata.modes.table.encode())

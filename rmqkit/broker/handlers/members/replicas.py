@@ -12,13 +12,13 @@ from rmqkit.wire.schema import NoFields
 from rmqkit.wire.schemas.admin import ExchangeHAInfoRequest, ExchangeHAInfoResponse
 
 if TYPE_CHECKING:
-    from rmqkit.broker.node import Broker
+    from rmqkit.broker.view import BrokerView
 
 rows = Handlers()
 
 
 @rows.handles(RequestCode.EXCHANGE_BROKER_HA_INFO, ExchangeHAInfoRequest)
-def exchange(broker: "Broker", call: Call[ExchangeHAInfoRequest]) -> Response:
+def exchange(broker: "BrokerView", call: Call[ExchangeHAInfoRequest]) -> Response:
     """A slave of ours binds its HA connection; one of Apache's asks with no field at all; a master that comes back names
     itself, and is followed from now on."""
     args = call.args
@@ -35,5 +35,5 @@ def exchange(broker: "Broker", call: Call[ExchangeHAInfoRequest]) -> Response:
 
 
 @rows.handles(RequestCode.GET_BROKER_HA_STATUS, NoFields)
-def status(broker: "Broker", call: Call[NoFields]) -> Response:
+def status(broker: "BrokerView", call: Call[NoFields]) -> Response:
     return call.ok(body=broker.replication.runtime_info().encode())

@@ -12,13 +12,13 @@ from rmqkit.wire.codes import RequestCode
 from rmqkit.wire.schemas.nameserver import NotifyMinBrokerIdChangeRequest
 
 if TYPE_CHECKING:
-    from rmqkit.broker.node import Broker
+    from rmqkit.broker.view import BrokerView
 
 rows = Handlers()
 
 
 @rows.handles(RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE, NotifyMinBrokerIdChangeRequest)
-def min_broker_id_changed(broker: "Broker", call: Call[NotifyMinBrokerIdChangeRequest]) -> Response:
+def min_broker_id_changed(broker: "BrokerView", call: Call[NotifyMinBrokerIdChangeRequest]) -> Response:
     name = call.args.broker_name
     if name and name != broker.config.identity.broker_name:
         broker.log.warning("notice-for-another-group", peer=str(call.conn.peer), broker_name=name)

@@ -35,7 +35,7 @@ from rmqkit.wire.schemas.pull import PullMessageRequest
 from rmqkit.wire.topic_names import RETRY_PREFIX
 
 if TYPE_CHECKING:
-    from rmqkit.broker.node import Broker
+    from rmqkit.broker.view import BrokerView
 
 rows = Handlers()
 
@@ -64,7 +64,7 @@ _CODES = {
 
 @rows.handles(RequestCode.PULL_MESSAGE, PullMessageRequest)
 @rows.handles(RequestCode.LITE_PULL_MESSAGE, PullMessageRequest)
-def pull(broker: "Broker", call: Call[PullMessageRequest]) -> Response:
+def pull(broker: "BrokerView", call: Call[PullMessageRequest]) -> Response:
     args = call.args
     group = _checked(broker, args)
     wanted = _wanted(broker, args, group)
@@ -80,7 +80,7 @@ def pull(broker: "Broker", call: Call[PullMessageRequest]) -> Response:
     return _answer(broker, call, read)
 
 
-def _checked(broker: "Broker", args: PullMessageRequest) -> SubscriptionGroupConfig:
+def _checked(broker: "BrokerView", args: PullMessageRequest) -> SubscriptionGroupConfig:
     """The checks in upstream's order, as clients tell the outcomes apart by them."""
     topic = args.topic
     if not broker.config.topics.broker_permission & PermName.PERM_READ:
@@ -117,7 +117,7 @@ def _parsed(topic: str, expression: str) -> SubscriptionData:
     return parse_subscription(topic, expression)
 
 
-def _wanted(broker: "Broker", args: PullMessageRequest, group: SubscriptionGroupConfig) -> Wanted:
+def _wanted(broker: "BrokerView", args: PullMessageRequest, group: SubscriptionGroupConfig) -> Wanted:
     """What is wanted of the queue: by the request when it carries the subscription, else by the heartbeat."""
     if args.sys_flag & PullSysFlag.SUBSCRIPTION:
         if args.expression_type not in TAG_TYPES:
@@ -135,7 +135,7 @@ def _wanted(broker: "Broker", args: PullMessageRequest, group: SubscriptionGroup
     return by_tags(tuple(subscription.code_set))
 
 
-def check_filters_allowed(broker: "Broker", kind: str | None) -> None:
+def check_filters_allowed(broker: "BrokerView", kind: str | None) -> None:
     """Raises Refused while expressions over properties are switched off."""
     if not broker.config.filters.enable_property_filter:
         raise Refused(
@@ -144,7 +144,7 @@ def check_filters_allowed(broker: "Broker", kind: str | None) -> None:
         )
 
 
-def _sent_filter(broker: "Broker", args: PullMessageRequest, kind: str) -> Wanted:
+def _sent_filter(broker: "BrokerView", args: PullMessageRequest, kind: str) -> Wanted:
     check_filters_allowed(broker, kind)
     try:
         compiled = broker.filters.filters.compile(kind, args.subscription or "")
@@ -157,7 +157,7 @@ def _sent_filter(broker: "Broker", args: PullMessageRequest, kind: str) -> Wante
     return by_filter(compiled)
 
 
-def _registered_filter(broker: "Broker", args: PullMessageRequest, subscription: SubscriptionData) -> Wanted:
+def _registered_filter(broker: "BrokerView", args: PullMessageRequest, subscription: SubscriptionData) -> Wanted:
     check_filters_allowed(broker, subscription.expression_type)
     entry = broker.filters.get(args.topic, args.consumer_group)
     if entry is None:
@@ -174,7 +174,9 @@ def _registered_filter(broker: "Broker", args: PullMessageRequest, subscription:
     return wanted
 
 
-def _heartbeat_subscription(broker: "Broker", args: PullMessageRequest, group: SubscriptionGroupConfig) -> SubscriptionData:
+def _heartbeat_subscription(
+    broker: "BrokerView", args: PullMessageRequest, group: SubscriptionGroupConfig
+) -> SubscriptionData:
     members = broker.clients.consumers.get(args.consumer_group)
     if members is None:
         raise Refused(ResponseCode.SUBSCRIPTION_NOT_EXIST, "the consumer's group info not exist")
@@ -193,7 +195,7 @@ def _heartbeat_subscription(broker: "Broker", args: PullMessageRequest, group: S
     return subscription
 
 
-def _read(broker: "Broker", args: PullMessageRequest, wanted: Wanted) -> Read:
+def _read(broker: "BrokerView", args: PullMessageRequest, wanted: Wanted) -> Read:
     reset = broker.offsets.take_reset(args.consumer_group, args.topic, args.queue_id)
     if reset is not None:
         known = broker.store.queue_range(args.topic, args.queue_id)
@@ -217,7 +219,7 @@ def _code(read: Read, args: PullMessageRequest) -> ResponseCode:
     return _CODES[read.status]
 
 
-def _answer(broker: "Broker", call: Call[PullMessageRequest], read: Read) -> Response:
+def _answer(broker: "BrokerView", call: Call[PullMessageRequest], read: Read) -> Response:
     args = call.args
     queue_id, offset = args.queue_id, args.queue_offset
     broker.statistics.got(args.topic, args.consumer_group, queue_id, offset, read.message_count, read.size)
@@ -228,7 +230,7 @@ def _answer(broker: "Broker", call: Call[PullMessageRequest], read: Read) -> Res
     return Response(code, None, read.buffers, None, head)
 
 
-def _suggestion(broker: "Broker", read: Read, args: PullMessageRequest, code: ResponseCode) -> tuple[ResponseCode, int]:
+def _suggestion(broker: "BrokerView", read: Read, args: PullMessageRequest, code: ResponseCode) -> tuple[ResponseCode, int]:
     """The code as told, and the broker id to ask next (`PullMessageProcessor.composeResponseHeader`)."""
     group = broker.groups.by_name.get(args.consumer_group, DEFAULT_GROUP)
     if _is_uncorrected(broker, read, args):
@@ -238,7 +240,7 @@ def _suggestion(broker: "Broker", read: Read, args: PullMessageRequest, code: Re
     return code, group.which_broker_when_consume_slowly if is_slow else group.broker_id
 
 
-def _is_uncorrected(broker: "Broker", read: Read, args: PullMessageRequest) -> bool:
+def _is_uncorrected(broker: "BrokerView", read: Read, args: PullMessageRequest) -> bool:
     """Whether this is a slave, which leaves an offset outside its queue as it is."""
     return (
         broker.replication.is_slave
@@ -247,7 +249,7 @@ def _is_uncorrected(broker: "Broker", read: Read, args: PullMessageRequest) -> b
     )
 
 
-def _park(broker: "Broker", call: Call[PullMessageRequest], wanted: Wanted) -> bool:
+def _park(broker: "BrokerView", call: Call[PullMessageRequest], wanted: Wanted) -> bool:
     args = call.args
     settings = broker.config.pull
     suspend_ms = args.suspend_timeout_millis if settings.long_polling_enable else settings.short_polling_time_ms
@@ -270,11 +272,11 @@ def _park(broker: "Broker", call: Call[PullMessageRequest], wanted: Wanted) -> b
     return True
 
 
-def _is_wanted(broker: "Broker", key: tuple[str, int], match: MatchProperties, offset: int) -> bool:
+def _is_wanted(broker: "BrokerView", key: tuple[str, int], match: MatchProperties, offset: int) -> bool:
     return broker.arrived.is_wanted(*key, offset, match)
 
 
-def _again(broker: "Broker", call: Call[PullMessageRequest], wanted: Wanted) -> None:
+def _again(broker: "BrokerView", call: Call[PullMessageRequest], wanted: Wanted) -> None:
     """The second pass of a parked pull: what was checked may have changed meanwhile (topic deleted, group disabled). It
     does not make a deleted group again."""
     group = call.args.consumer_group
@@ -289,7 +291,7 @@ def _again(broker: "Broker", call: Call[PullMessageRequest], wanted: Wanted) -> 
     call.finish(_answer(broker, call, _read(broker, call.args, wanted)))
 
 
-def hold_scan(broker: "Broker", now_ms: int) -> int | None:
+def hold_scan(broker: "BrokerView", now_ms: int) -> int | None:
     """Wakes pulls whose queue has grown by records that none of them wanted, so that their offset moves on."""
     for key in list(broker.arrivals.by_key):
         offset_max = broker.store.queue_range(*key).offset_max

@@ -23,7 +23,7 @@ from rmqkit.wire.schemas.calls import ReplyMessageRequest
 from rmqkit.wire.schemas.send import SendMessageRequestV1, SendMessageRequestV2, SendMessageResponse
 
 if TYPE_CHECKING:
-    from rmqkit.broker.node import Broker
+    from rmqkit.broker.view import BrokerView
     from rmqkit.wire.bodies import TopicConfig
 
 SendRequest = SendMessageRequestV1 | SendMessageRequestV2
@@ -49,7 +49,7 @@ _NOT_STORED = frozenset(
 
 @rows.handles(RequestCode.SEND_REPLY_MESSAGE, SendMessageRequestV1)
 @rows.handles(RequestCode.SEND_REPLY_MESSAGE_V2, SendMessageRequestV2)
-def reply(broker: "Broker", call: Call[SendRequest]) -> Response:
+def reply(broker: "BrokerView", call: Call[SendRequest]) -> Response:
     topic = _checked_topic(broker, call)
     queue_id = call.args.queue_id
     if queue_id < 0:
@@ -78,7 +78,7 @@ def reply(broker: "Broker", call: Call[SendRequest]) -> Response:
     return call.later(lambda answer: broker.client_calls.call(conn, code, request, call.body, partial(pushed, answer)))
 
 
-def _checked_topic(broker: "Broker", call: Call[SendRequest]) -> "TopicConfig":
+def _checked_topic(broker: "BrokerView", call: Call[SendRequest]) -> "TopicConfig":
     """The reply topic's configuration. A reply makes no topic: that of its own cluster is there from the start."""
     name = call.args.topic
     check_blocked(broker, call.args)
@@ -101,7 +101,7 @@ def _checked_topic(broker: "Broker", call: Call[SendRequest]) -> "TopicConfig":
     return config
 
 
-def _push(broker: "Broker", call: Call[SendRequest], properties: dict[str, str]) -> ReplyMessageRequest:
+def _push(broker: "BrokerView", call: Call[SendRequest], properties: dict[str, str]) -> ReplyMessageRequest:
     args = call.args
     now_ms = broker.clock.wall_ms
     return ReplyMessageRequest(
@@ -122,7 +122,7 @@ def _push(broker: "Broker", call: Call[SendRequest], properties: dict[str, str])
     )
 
 
-def _ended(broker: "Broker", call: Call[SendRequest], queue_id: int, properties: dict[str, str], why: str) -> Response:
+def _ended(broker: "BrokerView", call: Call[SendRequest], queue_id: int, properties: dict[str, str], why: str) -> Response:
     """The push has ended, badly when there is a `why`: store the reply, and the answer to who sent it."""
     stored = broker.config.coordination.store_reply_message_enable and not broker.stopping
     if stored and not broker.puts.is_full:
@@ -142,7 +142,7 @@ def _ended(broker: "Broker", call: Call[SendRequest], queue_id: int, properties:
     return call.ok(SendMessageResponse(msg_id="0", queue_id=queue_id, queue_offset=0))
 
 
-def _put(broker: "Broker", call: Call[SendRequest], queue_id: int, properties: dict[str, str]) -> Put:
+def _put(broker: "BrokerView", call: Call[SendRequest], queue_id: int, properties: dict[str, str]) -> Put:
     args = call.args
     born_host, v6 = broker.hosts.of(call.conn)
     ours = MessageSysFlag.BORN_HOST_V6 | MessageSysFlag.STORE_HOST_V6 | MessageSysFlag.TRANSACTION_MASK

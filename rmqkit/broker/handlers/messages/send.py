@@ -29,7 +29,7 @@ from rmqkit.wire.schemas.send import SendMessageRequestV1, SendMessageRequestV2
 from rmqkit.wire.topic_names import DLQ_PREFIX, RETRY_PREFIX, SCHEDULE_TOPIC, SEND_FORBIDDEN
 
 if TYPE_CHECKING:
-    from rmqkit.broker.node import Broker
+    from rmqkit.broker.view import BrokerView
     from rmqkit.wire.bodies import TopicConfig
 
 SendRequest = SendMessageRequestV1 | SendMessageRequestV2
@@ -59,7 +59,7 @@ _OWN = ("MSG_REGION", "TRACE_ON", "CLUSTER", "POP_CK", "WAIT", "__CRC32#")
 @rows.handles(RequestCode.SEND_MESSAGE, SendMessageRequestV1)
 @rows.handles(RequestCode.SEND_MESSAGE_V2, SendMessageRequestV2)
 @rows.handles(RequestCode.SEND_BATCH_MESSAGE, SendMessageRequestV2)
-def send(broker: "Broker", call: Call[SendRequest]) -> Response:
+def send(broker: "BrokerView", call: Call[SendRequest]) -> Response:
     args = call.args
     topic = args.topic
     config = broker.topics.get(topic)
@@ -127,7 +127,7 @@ def send(broker: "Broker", call: Call[SendRequest]) -> Response:
     return LATER
 
 
-def _properties(broker: "Broker", args: SendRequest) -> tuple[bytes, bytes, int, bool, int]:
+def _properties(broker: "BrokerView", args: SendRequest) -> tuple[bytes, bytes, int, bool, int]:
     """(properties as stored, unique key, tag code, wait for the disk, delay level or 0). Decoded only when something is
     special."""
     sent = (args.properties or "").encode()
@@ -176,7 +176,7 @@ def _behind_unique(behind: bytes) -> tuple[bytes, int] | None:
     return text, tags_code(tag.decode("utf-8", "replace")) if tag else 0
 
 
-def _send_batch(broker: "Broker", call: Call[SendRequest], config: "TopicConfig", queue_id: int) -> Response:
+def _send_batch(broker: "BrokerView", call: Call[SendRequest], config: "TopicConfig", queue_id: int) -> Response:
     """One record per message, consecutive queue offsets, all or nothing."""
     args = call.args
     if args.topic.startswith((RETRY_PREFIX, DLQ_PREFIX)):
@@ -236,7 +236,7 @@ def _send_batch(broker: "Broker", call: Call[SendRequest], config: "TopicConfig"
     return LATER
 
 
-def check_blocked(broker: "Broker", args: SendRequest) -> None:
+def check_blocked(broker: "BrokerView", args: SendRequest) -> None:
     """Raise `Refused` while the broker takes no messages.
 
     A missing quorum refuses only messages that wait for copies: upstream counts replicas for no other
@@ -250,7 +250,7 @@ def check_blocked(broker: "Broker", args: SendRequest) -> None:
         raise Refused(broker.send_blocked_code, blocked)
 
 
-def _checked_topic(broker: "Broker", call: Call[SendRequest]) -> "TopicConfig":
+def _checked_topic(broker: "BrokerView", call: Call[SendRequest]) -> "TopicConfig":
     """The slow way to a topic's configuration: everything that can forbid a send, then auto-creation."""
     args = call.args
     topic = args.topic
@@ -272,7 +272,7 @@ def _checked_topic(broker: "Broker", call: Call[SendRequest]) -> "TopicConfig":
     return config
 
 
-def _special(broker: "Broker", args: SendRequest, properties: bytes) -> tuple[bytes, bool, int]:
+def _special(broker: "BrokerView", args: SendRequest, properties: bytes) -> tuple[bytes, bool, int]:
     """Properties that hold more than a plain message's: refuse what is not there yet, drop what we write ourselves. With
     them whether the put waits for the disk, and the delay level or 0."""
     mapping = props.decode(properties)
@@ -306,14 +306,14 @@ def _level(text: bytes) -> int:
     return max(0, int(text))
 
 
-def _refuse_transaction(broker: "Broker") -> None:
+def _refuse_transaction(broker: "BrokerView") -> None:
     """`rejectTransactionMessage` makes this the operator's wish; without it the feature is just not there yet."""
     address = broker.config.network.broker_ip1
     why = "" if broker.config.send.reject_transaction_message else " (transactions are not supported yet)"
     raise Refused(ResponseCode.NO_PERMISSION, f"the broker[{address}] sending transaction message is forbidden{why}")
 
 
-def _is_dead(broker: "Broker", call: Call[SendRequest]) -> bool:
+def _is_dead(broker: "BrokerView", call: Call[SendRequest]) -> bool:
     """A consumer puts a failed message back by itself: whether it belongs into the group's dead-letter topic. It does when
     it failed more often than the limit, and when the group consumes in order.
 

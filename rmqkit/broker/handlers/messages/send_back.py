@@ -30,7 +30,7 @@ from rmqkit.wire.schemas.send import ConsumerSendMsgBackRequest
 from rmqkit.wire.topic_names import SCHEDULE_TOPIC
 
 if TYPE_CHECKING:
-    from rmqkit.broker.node import Broker
+    from rmqkit.broker.view import BrokerView
     from rmqkit.wire.bodies import SubscriptionGroupConfig, TopicConfig
 
 rows = Handlers()
@@ -49,7 +49,7 @@ _CRC = props.PROPERTY_CRC32.encode()
 
 
 @rows.handles(RequestCode.CONSUMER_SEND_MSG_BACK, ConsumerSendMsgBackRequest)
-def send_back(broker: "Broker", call: Call[ConsumerSendMsgBackRequest]) -> Response:
+def send_back(broker: "BrokerView", call: Call[ConsumerSendMsgBackRequest]) -> Response:
     args = call.args
     group = broker.groups.get(args.group)
     if group is None:
@@ -92,7 +92,7 @@ def send_back(broker: "Broker", call: Call[ConsumerSendMsgBackRequest]) -> Respo
 
 
 def _escape(
-    broker: "Broker",
+    broker: "BrokerView",
     call: Call[ConsumerSendMsgBackRequest],
     group: "SubscriptionGroupConfig",
     record: Record,
@@ -124,7 +124,7 @@ def _first_topic(record: Record) -> str:
     return record.topic if topic is None else topic.decode("utf-8", "replace")
 
 
-def _record(broker: "Broker", phy_offset: int) -> Record:
+def _record(broker: "BrokerView", phy_offset: int) -> Record:
     data = broker.store.record(phy_offset) if phy_offset >= 0 else None
     try:
         record = None if data is None else decode_record(data, check_crc=True)
@@ -143,7 +143,7 @@ def _is_dead(call: Call[ConsumerSendMsgBackRequest], group: "SubscriptionGroupCo
 
 
 def _topic(
-    broker: "Broker", call: Call[ConsumerSendMsgBackRequest], group: "SubscriptionGroupConfig", *, is_dead: bool
+    broker: "BrokerView", call: Call[ConsumerSendMsgBackRequest], group: "SubscriptionGroupConfig", *, is_dead: bool
 ) -> "TopicConfig":
     """The topic the copy is for, made when it is absent."""
     call.changing()
@@ -158,7 +158,7 @@ def _topic(
     return config
 
 
-def _copy(broker: "Broker", record: Record, topic: str, queue_id: int, level: int) -> Put:
+def _copy(broker: "BrokerView", record: Record, topic: str, queue_id: int, level: int) -> Put:
     properties = props.remove(record.properties, _CRC)
     if props.find(properties, _RETRY_TOPIC) is None:
         properties = props.put(properties, _RETRY_TOPIC, record.topic.encode())

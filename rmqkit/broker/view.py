@@ -1,0 +1,125 @@
+"""BrokerView: what handlers, lock modes, escape strategies and plug-ins see of a broker.
+
+`node.py` makes the view first and fills it while it builds the parts; whatever gets the view in its constructor reads
+a part at the moment of use. The view decides nothing and has no state of its own beyond what the send path wants ready.
+Plug-ins rely on the names that `docs/plugins.md` lists.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from rmqkit.wire.codes import ResponseCode
+
+if TYPE_CHECKING:
+    from rmqkit.broker.client_calls import ClientCalls
+    from rmqkit.broker.escape.bridge import Escape
+    from rmqkit.broker.filters.pull_filter import Arrived
+    from rmqkit.broker.filters.table import FilterTable
+    from rmqkit.broker.hosts import Hosts
+    from rmqkit.broker.live_settings import LiveSettings
+    from rmqkit.broker.locks.contract import CommitGuard, LockMode
+    from rmqkit.broker.puts import Puts
+    from rmqkit.broker.registration import Registration
+    from rmqkit.broker.replication.replication import Replication
+    from rmqkit.broker.roles import Roles
+    from rmqkit.broker.roles.role import RoleState
+    from rmqkit.broker.special.delay import Schedule
+    from rmqkit.broker.statistics import Statistics
+    from rmqkit.broker.tables.clients import Clients
+    from rmqkit.broker.tables.groups import GroupTable
+    from rmqkit.broker.tables.offsets import OffsetTable
+    from rmqkit.broker.tables.topics import TopicTable
+    from rmqkit.config import NodeConfig
+    from rmqkit.runtime.connection import Address
+    from rmqkit.runtime.duties import Duties
+    from rmqkit.runtime.ports import Clock, Entropy, Log, Ports
+    from rmqkit.runtime.remoting import Remoting
+    from rmqkit.runtime.waiters import ArrivalWaiters
+    from rmqkit.store.contract import StorageEngine
+
+
+class BrokerView:
+    """The parts of one broker, by name."""
+
+    # what every node has
+    name: str
+    ports: Ports
+    clock: Clock
+    duties: Duties
+    entropy: Entropy
+    log: Log
+    remoting: Remoting
+
+    # settings and addresses
+    #: the settings as they are now. Live changes replace the object, so read it at the moment of use
+    config: NodeConfig
+    live_settings: LiveSettings
+    address: Address
+    address_text: str
+    hosts: Hosts
+
+    # tables and the store
+    topics: TopicTable
+    groups: GroupTable
+    offsets: OffsetTable
+    filters: FilterTable
+    clients: Clients
+    store: StorageEngine
+    statistics: Statistics
+
+    # calls that wait
+    arrivals: ArrivalWaiters
+    arrived: Arrived
+    client_calls: ClientCalls
+    puts: Puts
+
+    # the group
+    registration: Registration
+    replication: Replication
+    role: RoleState
+    roles: Roles
+    schedule: Schedule
+    escape: Escape
+    locks: LockMode
+
+    # plug-ins
+    #: asked before a consumer's offset is taken; a lock mode that knows the owner of a queue sets it
+    commit_guard: CommitGuard | None
+    #: the other brokers of this process when a container holds several; the container keeps the list up to date
+    neighbours: list[BrokerView]
+    #: what plug-ins keep of this broker, by their names: here the handlers of a plug-in meet its duty
+    plugins: dict[str, Any]
+
+    # what the send path wants ready
+    #: topics that a send reaches only after more checks
+    guarded_topics: Mapping[str, None]
+    #: why sends are refused, "" while they are not, and with which code
+    send_blocked: str
+    send_blocked_code: ResponseCode
+    #: encoded properties that the broker adds to each message
+    own_properties: bytes
+
+    # life
+    serving: bool
+    stopping: bool
+
+    # operations that concern several parts
+    facts: Callable[[], dict[str, str]]
+    apply_config: Callable[[NodeConfig], None]
+    delete_topic: Callable[[str], None]
+    #: tell the members of changed groups to share their queues again
+    notify_groups: Callable[[], None]
+    unique_id: Callable[[], str]
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.commit_guard = None
+        self.neighbours = []
+        self.plugins = {}
+        self.send_blocked = ""
+        self.send_blocked_code = ResponseCode.NO_PERMISSION
+        self.own_properties = b""
+        self.serving = False
+        self.stopping = False
