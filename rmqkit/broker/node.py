@@ -30,7 +30,7 @@ from rmqkit.broker.filters.table import SAVE_MS as FILTERS_SAVE_MS
 from rmqkit.broker.filters.table import FilterTable
 from rmqkit.broker.handlers.admin import broker, groups, topics
 from rmqkit.broker.handlers.consumers import clients, locks, offsets, relays
-from rmqkit.broker.handlers.members import delay_offsets, replicas, roles
+from rmqkit.broker.handlers.members import metadata, replicas, roles, special_progress
 from rmqkit.broker.handlers.messages import pull, reply, send, send_back
 from rmqkit.broker.hosts import Hosts
 from rmqkit.broker.live_settings import LiveSettings
@@ -40,8 +40,12 @@ from rmqkit.broker.registration import Registration
 from rmqkit.broker.replication.ha_client import TAG as HA_MASTER
 from rmqkit.broker.replication.replication import Replication
 from rmqkit.broker.roles import CLIENT_CODES, Roles
-from rmqkit.broker.roles.role import RoleState
-from rmqkit.broker.special.delay import Schedule
+from rmqkit.broker.roles.role import Role, RoleState
+from rmqkit.broker.special import table
+from rmqkit.broker.special.contract import Destination, SpecialParts
+from rmqkit.broker.special.delay.delivery import DelayDelivery
+from rmqkit.broker.special.destinations import EscapeBridge, OwnStore
+from rmqkit.broker.special.duties import SpecialDuties
 from rmqkit.broker.statistics import Statistics
 from rmqkit.broker.tables.clients import Clients
 from rmqkit.broker.tables.groups import GroupTable
@@ -68,10 +72,10 @@ if TYPE_CHECKING:
     from rmqkit.broker.replication.ha_server import HaServer
     from rmqkit.metrics.endpoint import MetricsEndpoint
 
-HANDLERS = Handlers(
+AREAS = Handlers(
     send.rows,
     send_back.rows,
-    delay_offsets.rows,
+    metadata.rows,
     pull.rows,
     offsets.rows,
     clients.rows,
@@ -84,6 +88,8 @@ HANDLERS = Handlers(
     groups.rows,
     broker.rows,
 )
+#: the request codes of a broker without plug-ins
+HANDLERS = Handlers(AREAS, special_progress.handlers_of(table.SPECIAL_DUTIES))
 #: tags of connections that speak frames; a dialled one has the first
 FRAMED = ("remoting", "vip")
 NOT_ON_VIP = (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE)
@@ -129,7 +135,9 @@ class Broker(BaseNode):
         config = view.config = view.live_settings.load(config, ports.log)
         self.log = ports.log
         self.entropy = ports.entropy
-        self.remoting = self._remoting(config, Handlers(HANDLERS, *parts.handlers))
+        self.remoting = self._remoting(
+            config, Handlers(AREAS, special_progress.handlers_of(table.SPECIAL_DUTIES), *parts.handlers)
+        )
         self.remoting.unavailable = "the broker is starting"
         context = self.context = BrokerContext(ports, self.duties, self.outbox, config, self.remoting)
         self.address, self.address_text, self.ha_address_text = (
@@ -152,14 +160,18 @@ class Broker(BaseNode):
         self.role = RoleState(config, clock.wall_ms, has_nameservers=bool(self.registration.nameservers))
         self.statistics = Statistics(clock)
         self.store: StorageEngine = parts.engine(EngineParts(ports, self.duties, config, ports.memory_size, self._bit_map))
+        self.special = SpecialDuties(table.SPECIAL_DUTIES, SpecialParts(context, self.store, CONFIG_FOLDER))
+        self.delay = self.special.find(DelayDelivery)
         self.replication = Replication(self, context, self.store, self.role, self.registration, CONFIG_FOLDER)
         self.replication.members.alive = lambda: self.roles.members
         self.replication.acks.on_blocked = self.derive_blocked
         self.puts = Puts(context, self.store, self.hosts, self.statistics, self.replication.acks)
-        self.schedule = Schedule(self, CONFIG_FOLDER)
-        self.roles = Roles(self, self.role, CONFIG_FOLDER)
-        self.liveness = self.roles.liveness
         self._fill(view)
+        self.escape = view.escape = Escape(self, parts.escape_strategy)
+        #: where special duties put what is due, by role
+        destinations: dict[Role, Destination] = {Role.MASTER: OwnStore(self.puts), Role.ACTING: EscapeBridge(self.escape)}
+        self.roles = view.roles = Roles(self, self.role, destinations, CONFIG_FOLDER)
+        self._liveness = self.roles.liveness
         self.metrics: MetricsEndpoint | None = None
         if config.metrics.exporter_type == "PROM":
             # Imported by those alone who want it: its libraries cost start-up time and memory.
@@ -167,12 +179,11 @@ class Broker(BaseNode):
 
             self.metrics = metrics.endpoint(view, self.outbox)
         self.locks = view.locks = parts.lock_mode(view)
-        self.escape = view.escape = Escape(self, parts.escape_strategy)
         self._plugin_parts = parts.duties
         self._plugin_duties: dict[str, Run] = {}
 
     def _fill(self, view: BrokerView) -> None:
-        """Put the parts into the view. Lock mode and escape follow: they are made with it."""
+        """Put the parts into the view. Escape, roles and lock mode follow: they are made with it."""
         context, ports = self.context, self.ports
         view.ports, view.clock, view.duties, view.remoting = ports, ports.clock, self.duties, self.remoting
         view.entropy, view.log = ports.entropy, ports.log
@@ -181,7 +192,7 @@ class Broker(BaseNode):
         view.clients, view.client_calls, view.arrivals = self.clients, self.client_calls, self.arrivals
         view.registration, view.role, view.statistics = self.registration, self.role, self.statistics
         view.store, view.replication, view.puts = self.store, self.replication, self.puts
-        view.schedule, view.roles = self.schedule, self.roles
+        view.special, view.delay = self.special, self.delay
         view.arrived = Arrived(self.store)
         view.guarded_topics = self.topics.guarded
         unique_ids = UniqueIds(self.hosts.store_host[:-4], pid=0, salt=ports.entropy.getrandbits(31))
@@ -229,7 +240,7 @@ class Broker(BaseNode):
         self.groups.load()
         self.offsets.load()
         self.filters.load()
-        self.schedule.offsets.load()
+        self.special.load(is_copy=self.replication.is_slave)
         self.replication.load()
         self.topics.on_change = self.registration.topics_changed
         for name, factory, settings in self._plugin_parts:
@@ -262,7 +273,7 @@ class Broker(BaseNode):
         if self.serving:
             self.roles.stop()
             self.registration.leave()
-            self.schedule.stop()
+            self.special.stop()
             self.escape.stop()
             self.replication.stop()
         self.log.info("stopping")
@@ -276,7 +287,7 @@ class Broker(BaseNode):
             self.groups.save,
             self.offsets.save,
             self.filters.save,
-            self.schedule.offsets.save,
+            self.special.save,
         ]
         if self.serving:
             waiting.append(self.locks.stop)
@@ -293,12 +304,12 @@ class Broker(BaseNode):
     # --- turns -------------------------------------------------------------------------------------------------------
 
     def opened(self, conn: Connection) -> None:
-        if self.clock.mono_ms >= self.liveness.stalled_at_ms:
+        if self.clock.mono_ms >= self._liveness.stalled_at_ms:
             self.roles.stalled()
         self._protocol(conn).opened(conn)
 
     def received(self, conn: Connection, data: bytes) -> None:
-        if self.clock.mono_ms >= self.liveness.stalled_at_ms:
+        if self.clock.mono_ms >= self._liveness.stalled_at_ms:
             self.roles.stalled()
         if conn.tag in FRAMED:
             self.remoting.received(conn, data)
@@ -306,17 +317,17 @@ class Broker(BaseNode):
             self._protocol(conn).received(conn, data)
 
     def closed(self, conn: Connection, reason: str) -> None:
-        if self.clock.mono_ms >= self.liveness.stalled_at_ms:
+        if self.clock.mono_ms >= self._liveness.stalled_at_ms:
             self.roles.stalled()
         self._protocol(conn).closed(conn, reason)
 
     def done(self, completion: Completion, error: OSError | None) -> None:
-        if self.clock.mono_ms >= self.liveness.stalled_at_ms:
+        if self.clock.mono_ms >= self._liveness.stalled_at_ms:
             self.roles.stalled()
         completion(error)
 
     def run_due(self) -> None:
-        if self.clock.mono_ms >= self.liveness.stalled_at_ms:
+        if self.clock.mono_ms >= self._liveness.stalled_at_ms:
             self.roles.stalled()
         self.duties.run_due(self.clock.mono_ms)
 
@@ -404,7 +415,7 @@ class Broker(BaseNode):
         return {
             **self.store.facts(),
             **self.statistics.facts(self),
-            **self.schedule.facts(),
+            **self.special.facts(),
             **self.escape.facts(),
             **self.replication.facts(),
             **self.roles.facts(),

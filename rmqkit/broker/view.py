@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from rmqkit.broker.replication.replication import Replication
     from rmqkit.broker.roles import Roles
     from rmqkit.broker.roles.role import RoleState
-    from rmqkit.broker.special.delay import Schedule
+    from rmqkit.broker.special.delay.delivery import DelayDelivery
+    from rmqkit.broker.special.duties import SpecialDuties
     from rmqkit.broker.statistics import Statistics
     from rmqkit.broker.tables.clients import Clients
     from rmqkit.broker.tables.groups import GroupTable
@@ -80,7 +81,8 @@ class BrokerView:
     replication: Replication
     role: RoleState
     roles: Roles
-    schedule: Schedule
+    special: SpecialDuties
+    delay: DelayDelivery
     escape: Escape
     locks: LockMode
 

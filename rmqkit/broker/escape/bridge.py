@@ -70,7 +70,7 @@ class Escape:
     def waiting(self) -> int:
         """Messages that are due and have not escaped, and those that the strategy keeps."""
         broker = self._broker
-        return (broker.schedule.due_count() if broker.role.is_acting else 0) + self.strategy.waiting()
+        return (broker.special.due_count() if broker.role.is_acting else 0) + self.strategy.waiting()
 
     @property
     def why(self) -> str:

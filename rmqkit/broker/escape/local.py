@@ -164,7 +164,7 @@ class Inbox:
         put = put._replace(queue_id=put.queue_id % max(1, config.write_queue_nums))
         if level:
             put = put._replace(properties=props.put(put.properties, b"DELAY", b"%d" % level))
-            result = broker.schedule.append(put, level)
+            result = broker.delay.append(put, level)
         else:
             result = broker.store.append(put)
         broker.puts.await_own(SCHEDULE_TOPIC if level else put.topic, result, partial(self._end, each), copies=True)

@@ -12,13 +12,13 @@ they have at the place of the slave's last record (`shown`).
 Either way the slave stops following and nothing is touched. With `haTruncateAhead` a slave that is ahead
 asks once more whether what would stay is the master's, copies its tail
 to `diverged/<offset>` (`-1` behind it, `-2` … for a later one), synced, and then cuts it off on the disk; a foreign log is
-never cut. Offsets of consumers and of delay levels that lie in what was cut off go back to the ends of the queues, or they
-would leave out the messages that the master puts there. Delay levels go back to what the master counts as delivered, too:
-what was delivered may have stood in the cut part alone. A start after a kill in between does that as well (`is_cut`).
+never cut. Offsets of consumers and progress of special duties that lie in what was cut off go back to the ends of the
+queues, or they would leave out the messages that the master puts there. Special duties go back to the master's progress,
+too: what they delivered may have stood in the cut part alone. A start after a kill in between does that as well (`is_cut`).
 """
 
 import errno
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -26,10 +26,11 @@ import msgspec
 from rmqkit.broker.replication.ha_state import AHEAD, FOREIGN, REFUSED, HaState
 from rmqkit.broker.replication.log_tail import LogTail, tail_of
 from rmqkit.broker.replication.tail_probe import Shown
+from rmqkit.broker.special.contract import Progress
+from rmqkit.broker.special.duties import texts
 from rmqkit.runtime.kept import KeptFile
 from rmqkit.store.steps import Steps, Work
 from rmqkit.wire.schemas.admin import ExchangeHAInfoResponse
-from rmqkit.wire.topic_names import SCHEDULE_TOPIC
 
 if TYPE_CHECKING:
     from rmqkit.broker.node import Broker
@@ -47,8 +48,8 @@ class _Known(msgspec.Struct, rename="camel"):
     history_begin: int = 0
     #: the log is being cut, or was, and offsets may lie beyond the ends of queues
     is_cut: bool = False
-    #: how far the master had delivered each level; None: cut by a version that did not ask
-    delivered: dict[int, int] | None = None
+    #: the master's progress in special duties, as texts by name; None: cut by a version that did not ask
+    progress: dict[str, str] | None = None
 
 
 class Verdict(NamedTuple):
@@ -183,10 +184,10 @@ class Ahead:
 
     # --- cutting ------------------------------------------------------------------------------------------------------
 
-    def cut(self, offset: int, delivered: Mapping[int, int], then: Callable[[OSError | None], None]) -> None:
+    def cut(self, offset: int, progress: Progress, then: Callable[[OSError | None], None]) -> None:
         """Copy what is behind `offset` to `diverged/<offset>`, synced, then cut it off. An older copy stays as it is.
 
-        `delivered`: how far each delay level is delivered by the master.
+        `progress` is the master's in special duties.
         """
         broker = self._broker
         path = self._free_path(offset)
@@ -208,7 +209,7 @@ class Ahead:
                 # Half a copy is of no use, and may be what has filled the disk.
                 broker.ports.disk.remove(path, lambda _: ended(error))
             else:
-                self._keep(msgspec.structs.replace(self._known, is_cut=True, delivered=dict(delivered)), kept)
+                self._keep(msgspec.structs.replace(self._known, is_cut=True, progress=texts(progress)), kept)
 
         steps.begin(self._copy(offset, path, steps), copied)
 
@@ -216,20 +217,15 @@ class Ahead:
         """Bring offsets back to the ends of their queues, if the log was cut and that has not been done yet."""
         if not self._known.is_cut:
             return
-        store, offsets, delays = self._broker.store, self._broker.offsets, self._broker.schedule.offsets
+        store, offsets, special = self._broker.store, self._broker.offsets, self._broker.special
         offsets.cut(lambda topic, queue_id: store.queue_range(topic, queue_id).offset_max)
-        delivered = self._known.delivered
-        for level, offset in list(delays.by_level.items()):
-            end = store.queue_range(SCHEDULE_TOPIC, level - 1).offset_max
-            if delivered is not None:
-                end = min(end, max(0, delivered.get(level, 0)))
-            if offset > end:
-                delays.update(level, end, 0)
+        kept = self._known.progress
+        special.truncate(None if kept is None else special.decode(kept))
 
         def saved() -> None:
-            self._keep(msgspec.structs.replace(self._known, is_cut=False, delivered=None))
+            self._keep(msgspec.structs.replace(self._known, is_cut=False, progress=None))
 
-        offsets.save(lambda: delays.save(saved))
+        offsets.save(lambda: special.save(saved))
 
     def _free_path(self, offset: int) -> str:
         """Two masters after one another may have ended at the same offset: at 0, when both had lost their disks."""

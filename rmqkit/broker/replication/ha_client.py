@@ -30,11 +30,12 @@ from rmqkit.broker.replication.ha_state import (
     HaState,
 )
 from rmqkit.broker.replication.tail_probe import Shown
+from rmqkit.broker.special.contract import Progress
+from rmqkit.broker.special.fetch import ask_progress
 from rmqkit.errors import RemoteProtocolError, RmqkitError
 from rmqkit.runtime.calls import CallFailed, Outcome
 from rmqkit.runtime.connection import Address, Connection
 from rmqkit.runtime.states import StateMachine
-from rmqkit.wire.bodies import DelayOffsetTable
 from rmqkit.wire.codes import RequestCode, ResponseCode
 from rmqkit.wire.ha import Transfers, encode_report
 from rmqkit.wire.schemas.admin import ExchangeHAInfoRequest, ExchangeHAInfoResponse
@@ -316,7 +317,7 @@ class HaClient(StateMachine[HaState]):
                 self._set(FOREIGN, f"{verdict.why.partition(';')[0]}; not cut: {why_not}")
             else:
                 self._set(AHEAD, f"{verdict.why.partition(';')[0]}; {CUTTING}")
-                self._ask_delays(verdict.cut_to)
+                self._ask_progress(verdict.cut_to)
 
         def answered(outcome: Outcome) -> None:
             if isinstance(outcome, CallFailed) or not outcome.is_ok:
@@ -338,24 +339,17 @@ class HaClient(StateMachine[HaState]):
             code, timeout_ms = RequestCode.EXCHANGE_BROKER_HA_INFO, BIND_TIMEOUT_MS
             self._broker.remoting.call(self.master, code, request, timeout_ms=timeout_ms, then=answered)
 
-    def _ask_delays(self, cut_to: int) -> None:
-        """Delay levels go back to what the master counts as delivered: the rest may stand in what is cut off alone."""
+    def _ask_progress(self, cut_to: int) -> None:
+        """Special duties go back to the master's progress: what is beyond it may stand in what is cut off alone."""
 
-        def answered(outcome: Outcome) -> None:
+        def answered(progress: Progress | None) -> None:
             self._is_proving = False  # if this fails all is asked again at the next connection
-            if not self._running or isinstance(outcome, CallFailed) or not outcome.is_ok:
-                return
-            try:
-                delivered = DelayOffsetTable.decode(outcome.body).offset_table
-            except RemoteProtocolError as error:
-                self._broker.log.warning("delay-offsets-unreadable", reason=str(error))
-                return
-            self.ahead.cut(cut_to, delivered, self._cut)
+            if progress is not None and self._running:
+                self.ahead.cut(cut_to, progress, self._cut)
 
         assert self.master is not None
         self._is_proving = True
-        code = RequestCode.GET_ALL_DELAY_OFFSET
-        self._broker.remoting.call(self.master, code, None, timeout_ms=BIND_TIMEOUT_MS, then=answered)
+        ask_progress(self._broker.context, self.master, self._broker.special.rows, BIND_TIMEOUT_MS, answered)
 
     def _cut(self, error: OSError | None) -> None:
         if not self._running:

@@ -32,14 +32,14 @@ from typing import TYPE_CHECKING, Any
 from rmqkit.broker.replication.metadata_modes import RequestModes
 from rmqkit.broker.replication.metadata_pages import GROUPS, TOPICS, Pages
 from rmqkit.broker.replication.metadata_server import ENTRIES_MAX, HOLD_MS, Told
+from rmqkit.broker.special.contract import Progress, Snapshot
 from rmqkit.broker.tables.offsets import DUTY as OFFSETS_DUTY
 from rmqkit.errors import RemoteProtocolError
-from rmqkit.runtime.calls import CallFailed, Outcome, Reply
+from rmqkit.runtime.calls import CallFailed, Outcome, Reply, code_name
 from rmqkit.runtime.connection import Address
 from rmqkit.wire.bodies import (
     ConsumerOffsetTable,
     DataVersion,
-    DelayOffsetTable,
     MessageRequestModeTable,
     SubscriptionGroupTable,
     TopicConfigTable,
@@ -101,8 +101,8 @@ class Metadata:
         self._more = False
         #: pairs that go with the question under way, as they were told
         self._giving: dict[str, dict[int, int]] = {}
-        #: delay offsets that wait for the log to reach this far; -1: for the next round
-        self._delayed: tuple[int, DelayOffsetTable] | None = None
+        #: progress of special duties that waits for the log to reach this far; -1: for the next round
+        self._progress: tuple[int, Progress] | None = None
         self._steps: deque[Callable[[Then], None]] = deque()
         self._answered_ms = -1
         self._modes_due_ms = self._save_due_ms = 0
@@ -113,11 +113,9 @@ class Metadata:
     def load(self) -> None:
         """Raises KeptFileDamaged."""
         self.modes.load()
-        if self._broker.replication.is_slave:
-            # Versions that were only drawn at a start are no older than the master's, but say nothing.
-            for table in (self._broker.offsets, self._broker.schedule.offsets):
-                if not table.version.counter:
-                    table.version = DataVersion()
+        if self._broker.replication.is_slave and not self._broker.offsets.version.counter:
+            # Drawn at this start: no older than the master's version, but it says nothing.
+            self._broker.offsets.version = DataVersion()
 
     def start(self) -> None:
         """The slave serves."""
@@ -293,7 +291,7 @@ class Metadata:
         broker, offsets = self._broker, self._broker.offsets
         topics_version = DataVersion.decode(answer.topics_version)
         groups_version = DataVersion.decode(answer.groups_version)
-        delayed = DelayOffsetTable.decode(answer.delay_offsets)
+        progress = broker.special.read(answer)
         life = answer.changes.rpartition(".")[0]
         untold = offsets.untold if offsets.untold is not None else {}
         if gave:
@@ -303,7 +301,7 @@ class Metadata:
         if life != self._known.rpartition(".")[0]:
             # A master that has just started, or another one: it tells everything, and may lack what we have.
             self._seen = set()
-            self._delayed = None  # its log may have lost what another life has delivered
+            self._progress = None  # its log may have lost what another life has delivered
         ahead = offsets.merge(table)
         log_of = life if answer.log_of is None else answer.log_of
         self._is_of_master = log_of == life
@@ -320,7 +318,7 @@ class Metadata:
                 self._seen = None
         self._known, self._more = answer.changes, answer.more
         if belongs:
-            self._delay_offsets(answer.log_end, delayed)
+            self._take_progress(answer.log_end, progress)
             if self._is_newer("topics", topics_version, broker.topics.version):
                 self._steps.append(self._fetch_topics)
             if self._is_newer("groups", groups_version, broker.groups.version):
@@ -341,15 +339,15 @@ class Metadata:
             self._broker.log.warning("metadata-older", table=name, master=theirs.counter, ours=ours.counter)
         return False
 
-    def _delay_offsets(self, log_end: int, table: DelayOffsetTable) -> None:
-        """Deliveries count here when this log has them; while it lags, the oldest that waits is kept."""
-        schedule, written = self._broker.schedule, self._broker.store.offset_written
-        for waiting in (self._delayed, (log_end, table)):
+    def _take_progress(self, log_end: int, progress: Progress) -> None:
+        """Deliveries count here when this log has them; while it lags, the oldest progress that waits is kept."""
+        special, written = self._broker.special, self._broker.store.offset_written
+        for waiting in (self._progress, (log_end, progress)):
             if waiting is not None and waiting[0] <= written:
-                schedule.offsets.merge(waiting[1])
-                self._delayed = None
-            elif waiting is not None and self._delayed is None:
-                self._delayed = waiting
+                special.merge(waiting[1])
+                self._progress = None
+            elif waiting is not None and self._progress is None:
+                self._progress = waiting
 
     # --- Apache's master ----------------------------------------------------------------------------------------------
 
@@ -362,18 +360,25 @@ class Metadata:
         # It asks for what it lacks itself; what was committed here stays until then.
         (offsets.untold or {}).clear()
         if self._broker.replication.follow.belongs_to(None):
-            self._steps.extend((self._fetch_topics, self._fetch_groups, self._fetch_delay_offsets, self._fetch_modes))
+            self._steps.extend((self._fetch_topics, self._fetch_groups, self._fetch_progress, self._fetch_modes))
         self._next(wait_ms=PERIOD_MS)
 
-    def _fetch_delay_offsets(self, then: Then) -> None:
-        def came(reply: Reply) -> None:
-            table = DelayOffsetTable.decode(reply.body)
-            if self._delayed is not None:
-                # Of the round before: what was delivered then has arrived by now.
-                self._broker.schedule.offsets.merge(self._delayed[1])
-            self._delayed = (-1, table)
+    def _fetch_progress(self, then: Then) -> None:
+        progress: dict[str, Snapshot] = {}
+        left = list(self._broker.special.rows)
 
-        self._fetch(RequestCode.GET_ALL_DELAY_OFFSET, came, then)
+        def next_row() -> None:
+            if left:
+                row = left.pop(0)
+                self._fetch(row.code, lambda reply: progress.update({row.name: row.decode(reply.body)}), next_row)
+                return
+            if self._progress is not None:
+                # Of the round before: what was delivered then has arrived by now.
+                self._broker.special.merge(self._progress[1])
+            self._progress = (-1, progress)
+            then()
+
+        next_row()
 
     # --- tables -------------------------------------------------------------------------------------------------------
 
@@ -381,7 +386,7 @@ class Metadata:
         if self._steps:
             self._steps.popleft()(lambda: self._next(wait_ms))
         else:
-            self._save_delay_offsets()
+            self._save_progress()
             self._ended("", wait_ms)
 
     def _save_soon(self) -> None:
@@ -391,24 +396,24 @@ class Metadata:
             wait_ms = max(COPY_SAVE_MS, len(offsets.table) // COPY_SAVE_PAIRS)
             self._broker.duties.wake(OFFSETS_DUTY, self._broker.clock.mono_ms + wait_ms)
 
-    def _save_delay_offsets(self) -> None:
-        """Where delayed messages are delivered their delivery sees to it, here nobody else does."""
+    def _save_progress(self) -> None:
+        """A special duty that is on saves its progress itself; here it is off."""
         broker, now_ms = self._broker, self._broker.clock.mono_ms
         if now_ms >= self._save_due_ms:
-            self._save_due_ms = now_ms + broker.config.delay.flush_delay_offset_interval_ms
-            broker.schedule.offsets.save()
+            self._save_due_ms = now_ms + broker.special.save_interval_ms
+            broker.special.save()
 
-    def _fetch(self, code: RequestCode, came: Callable[[Reply], None], then: Then) -> None:
+    def _fetch(self, code: int, came: Callable[[Reply], None], then: Then) -> None:
         def ended(outcome: Outcome) -> None:
             if isinstance(outcome, CallFailed):
-                self._ended(f"the master {outcome.address} gave no answer to {code.name}: {outcome.text}")
+                self._ended(f"the master {outcome.address} gave no answer to {code_name(code)}: {outcome.text}")
                 return
             try:
                 if not outcome.is_ok:
                     raise RemoteProtocolError(f"{outcome.code}: {outcome.remark}")
                 came(outcome)
             except RemoteProtocolError as error:
-                self._ended(f"the master {outcome.address} answered {code.name} with {error}")
+                self._ended(f"the master {outcome.address} answered {code_name(code)} with {error}")
                 return
             then()
 

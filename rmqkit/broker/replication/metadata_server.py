@@ -157,10 +157,10 @@ class Told:
             more=more,
             topics_version=broker.topics.version.encode().decode(),
             groups_version=broker.groups.version.encode().decode(),
-            delay_offsets=broker.schedule.offsets.snapshot().encode().decode(),
             log_end=broker.store.offset_written,
             log_of=broker.replication.log_of,
         )
+        broker.special.fill(ext)
         return call.ok(ext, broker.offsets.part(keys).encode())
 
     def _changed_since(self, number: int) -> tuple[list[str], int, bool]:

@@ -33,6 +33,7 @@ from rmqkit.broker.roles.nameservers import Nameservers
 from rmqkit.broker.roles.pre_online import PreOnline
 from rmqkit.broker.roles.reverse_sync import GiveWay
 from rmqkit.broker.roles.role import CLIENT_CODES, MASTER_ID, Duty, Online, Role, RoleState
+from rmqkit.broker.special.contract import Destination
 from rmqkit.runtime.connection import Address
 
 if TYPE_CHECKING:
@@ -42,10 +43,12 @@ __all__ = ["CLIENT_CODES", "Duty", "Online", "Role", "RoleState", "Roles"]
 
 
 class Roles:
-    def __init__(self, broker: "Broker", state: RoleState, folder: str) -> None:
+    def __init__(self, broker: "Broker", state: RoleState, destinations: Mapping[Role, Destination], folder: str) -> None:
         config = broker.config
         self.broker = broker
         self.state = state
+        #: where special duties put what is due, in the roles that have them
+        self.destinations = destinations
         self.is_enabled = state.is_enabled
         self.broker_id = config.identity.broker_id
         self.is_running = False
@@ -247,15 +250,16 @@ class Roles:
         """Everything that depends on the role is brought into line with it."""
         if not self.is_running:
             return  # who stops delivers nothing again, and stays unregistered
-        broker = self.broker
+        broker, state = self.broker, self.state
         broker.derive_blocked()
-        schedule = broker.schedule
-        if self.state.does(Duty.DELIVER_DELAYED) != schedule.is_on:
-            if schedule.is_on:
-                schedule.stop()
-                schedule.offsets.save()
-            else:
-                schedule.start()
+        special = broker.special
+        destination = self.destinations[state.role] if state.does(Duty.SPECIAL) else None
+        if destination is not special.destination:
+            if special.destination is not None:
+                special.stop()
+                special.save()
+            if destination is not None:
+                special.start(destination)
         if self.state.does(Duty.REGISTER):
             broker.registration.start()
         else:
@@ -265,5 +269,5 @@ class Roles:
         broker.release_pulls()
 
     def _give_way_changed(self) -> None:
-        self.state.suspended = frozenset((Duty.DELIVER_DELAYED,)) if self.give_way.is_on else frozenset()
+        self.state.suspended = frozenset((Duty.SPECIAL,)) if self.give_way.is_on else frozenset()
         self._apply()

@@ -127,7 +127,7 @@ class MasterWay:
         found += [f"member {broker_id} has not told all it knows within {IN_STEP_MS} ms" for broker_id in untold]
         broker.replication.metadata.told.wait_no_more(is_complete=not found)
         broker.offsets.save()
-        broker.schedule.offsets.save()
+        broker.special.save()
         return "; ".join(found)
 
 

@@ -2,7 +2,7 @@
 
     asking     906: it comes back, and this member shall follow it; a member of ours tells where its log ends
     handshake  the member's HA connection is waited for, a bounded time
-    delays     45: how far the delay levels were delivered
+    delays     45: how far the delay levels were delivered; then the same for each other special duty
     offsets    43: how far consumers are, from a member of ours with the times of resets
 
 A call that fails is tried again until the member's time is over; then the member is left out, as is one that the name
@@ -20,16 +20,18 @@ Source: `broker/.../BrokerPreOnlineService.syncMetadataReverse`, which takes who
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from rmqkit.broker.replication import log_tail
 from rmqkit.broker.replication.ha_state import FOLLOWING
 from rmqkit.broker.replication.log_tail import LogTail
+from rmqkit.broker.special.contract import SpecialRow
 from rmqkit.broker.tables.offsets import SEPARATOR
 from rmqkit.errors import RemoteProtocolError
 from rmqkit.runtime.calls import CallFailed, Outcome, Reply
 from rmqkit.runtime.connection import Address
-from rmqkit.wire.bodies import ConsumerOffsetTable, DelayOffsetTable
+from rmqkit.wire.bodies import ConsumerOffsetTable
 from rmqkit.wire.codes import RequestCode, ResponseCode
 from rmqkit.wire.schema import Ext
 from rmqkit.wire.schemas.admin import ExchangeHAInfoRequest, ExchangeHAInfoResponse
@@ -73,6 +75,9 @@ class Reverse:
         self._asked_ms = self._deadline_ms = 0
         self._retry_ms: int | None = broker.clock.mono_ms
         self._failure = ""
+        #: special duties whose progress is still to be asked for, and the one that is asked for now
+        self._rows = list(broker.special.rows)
+        self._row: SpecialRow | None = None
 
     # --- driven by PreOnline ------------------------------------------------------------------------------------------
 
@@ -116,13 +121,13 @@ class Reverse:
                 master_start_id=broker.replication.start_id,
             )
             self._call(RequestCode.EXCHANGE_BROKER_HA_INFO, request, self._asked)
-        elif self.stage == "delays":
-            self._call(RequestCode.GET_ALL_DELAY_OFFSET, None, self._told_delays)
+        elif self._row is not None:
+            self._call(self._row.code, None, partial(self._told_progress, self._row))
         else:
             request_all = GetAllConsumerOffsetRequest(resets=True)
             self._call(RequestCode.GET_ALL_CONSUMER_OFFSET, request_all, self._told_offsets)
 
-    def _call(self, code: RequestCode, request: Ext | None, then: Callable[[Reply], None]) -> None:
+    def _call(self, code: int, request: Ext | None, then: Callable[[Reply], None]) -> None:
         stage = self.stage
 
         def ended(outcome: Outcome) -> None:
@@ -157,11 +162,16 @@ class Reverse:
         else:
             self._ask()
 
+    def _next_row(self) -> None:
+        """Ask for the progress of the next special duty, and for the offsets of consumers behind the last one."""
+        self._row = self._rows.pop(0) if self._rows else None
+        self._next("offsets" if self._row is None else self._row.name)
+
     # --- asking -------------------------------------------------------------------------------------------------------
 
     def _asked(self, reply: Reply) -> None:
         if reply.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
-            self._next("delays")  # older than 5.0
+            self._next_row()  # older than 5.0
             return
         if not reply.is_ok:
             self.leave_out(f"refuses: {reply.remark or reply.code}")
@@ -178,16 +188,19 @@ class Reverse:
             return
         self._broker.replication.metadata.told.wait_for(self.broker_id)
         # One that is longer does not follow, or cuts its log first.
-        self._next("delays" if self.is_longer else "handshake")
+        if self.is_longer:
+            self._next_row()
+        else:
+            self._next("handshake")
 
     # --- handshake ----------------------------------------------------------------------------------------------------
 
     def _shake(self, now_ms: int) -> None:
         if self._is_linked():
-            self._next("delays")
+            self._next_row()
         elif now_ms >= self._deadline_ms:
             self.why = "no HA connection came from it"
-            self._next("delays")
+            self._next_row()
 
     def _is_linked(self) -> bool:
         replication = self._broker.replication
@@ -200,16 +213,15 @@ class Reverse:
 
     # --- what it tells ------------------------------------------------------------------------------------------------
 
-    def _told_delays(self, reply: Reply) -> None:
-        broker = self._broker
+    def _told_progress(self, row: SpecialRow, reply: Reply) -> None:
         if reply.is_ok and reply.body:
-            table = DelayOffsetTable.decode(reply.body)
+            snapshot = row.decode(reply.body)
             if self.is_longer or (not self.is_ours and not self._is_linked()):
                 note = "its log is longer than this one" if self.is_longer else "whether its log is this one is not known"
-                self.why = "; ".join(each for each in (self.why, f"delay offsets not taken: {note}") if each)
+                self.why = "; ".join(each for each in (self.why, f"{row.progress} not taken: {note}") if each)
             else:
-                broker.schedule.offsets.merge(table)
-        self._next("offsets")
+                self._broker.special.merge({row.name: snapshot})
+        self._next_row()
 
     def _told_offsets(self, reply: Reply) -> None:
         if reply.is_ok and reply.body:
@@ -274,19 +286,15 @@ class GiveWay:
 
     def when_still(self, then: Callable[[], None]) -> bool:
         """Whether something that was sent out is not answered yet; then `then` is called once it is, or in a while."""
-        if not self.is_on or not self._is_moving():
+        if not self.is_on or not self._broker.special.is_moving:
             return False
         now_ms = self._broker.clock.mono_ms
         self._waiting.append((now_ms + STILL_MS, then))
         self._broker.duties.wake(STILL_DUTY, now_ms + LOOK_MS)
         return True
 
-    def _is_moving(self) -> bool:
-        levels = self._broker.schedule.levels.values()
-        return any(sum(not each.is_done for each in level.under_way) > len(level.again) for level in levels)
-
     def _look(self, now_ms: int) -> int | None:
-        if self._waiting and (not self._is_moving() or now_ms >= self._waiting[0][0]):
+        if self._waiting and (not self._broker.special.is_moving or now_ms >= self._waiting[0][0]):
             waiting, self._waiting = self._waiting, []
             for _, then in waiting:
                 then()

@@ -37,16 +37,10 @@ class Duty(StrEnum):
 
     #: messages of clients go into the own log
     PUT = "put"
-    #: delay levels are delivered
-    DELIVER_DELAYED = "deliver-delayed"
+    #: special duties are on (`broker/special`): delay levels are delivered
+    SPECIAL = "special"
     #: queues are locked for consumers in order
     LOCK = "lock"
-    #: the log of a master is followed
-    FOLLOW = "follow"
-    #: topics, offsets and groups are copied from the head of the group
-    COPY_METADATA = "copy-metadata"
-    #: the other members copy them from here
-    TELL_METADATA = "tell-metadata"
     #: name servers are told of this broker
     REGISTER = "register"
     #: and that it is alive; only with enableSlaveActingMaster
@@ -55,18 +49,12 @@ class Duty(StrEnum):
 
 _MASTER, _SLAVE, _ACTING = Role.MASTER, Role.SLAVE, Role.ACTING
 _ONLINE = frozenset((Online.ONLINE,))
-_ALWAYS = frozenset(Online)
 
 #: the roles that have a duty, and how far online the broker has to be for it
 DUTIES: Mapping[Duty, tuple[frozenset[Role], frozenset[Online]]] = {
     Duty.PUT: (frozenset((_MASTER,)), _ONLINE),
-    Duty.DELIVER_DELAYED: (frozenset((_MASTER, _ACTING)), _ONLINE),
+    Duty.SPECIAL: (frozenset((_MASTER, _ACTING)), _ONLINE),
     Duty.LOCK: (frozenset((_MASTER, _ACTING)), _ONLINE),
-    # These three are never off, so nobody asks for them: whom to follow and to copy from, `broker/replication` finds. One
-    # that acts copies from a master that comes back; any member may be asked by one that joins.
-    Duty.FOLLOW: (frozenset((_SLAVE, _ACTING)), _ALWAYS),
-    Duty.COPY_METADATA: (frozenset((_SLAVE, _ACTING)), _ALWAYS),
-    Duty.TELL_METADATA: (frozenset(Role), _ALWAYS),
     Duty.REGISTER: (frozenset(Role), _ONLINE),
     Duty.HEARTBEAT: (frozenset(Role), _ONLINE),
 }

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from rmqkit.broker.roles.role import Role
 from rmqkit.drill.defects.planting import Defect, Plant, replace
 from rmqkit.store.contract import Put, PutStatus
 
@@ -95,8 +96,9 @@ def _strict_lock_forgets(broker: Broker) -> None:
 
 def _while_escaping(broker: Broker, change: Callable[..., None]) -> None:
     """Let `change(escape, put, origin, then)` try to put what is due."""
-    escape = broker.schedule.escape
-    replace(broker.schedule, "escape", lambda put, origin, then: change(escape, put, origin, then))
+    destination = broker.roles.destinations[Role.ACTING]
+    put_once = destination.put
+    replace(destination, "put", lambda put, origin, then: change(put_once, put, origin, then))
 
 
 @_acting(
@@ -187,7 +189,7 @@ def _escaped_unnoticed(broker: Broker) -> None:
     needs="an end of the whole group",
 )
 def _delay_progress_not_saved(broker: Broker) -> None:
-    replace(broker.schedule.offsets, "save", lambda then=None: None if then is None else then())
+    replace(broker.delay.offsets, "save", lambda then=None: None if then is None else then())
 
 
 @_acting(
@@ -199,7 +201,7 @@ def _delay_progress_not_saved(broker: Broker) -> None:
 )
 def _not_saved_at_stop(broker: Broker) -> None:
     # A slave's copy, which its master takes over at the start, would be a second one.
-    offsets = broker.schedule.offsets
+    offsets = broker.delay.offsets
     save = offsets.save
 
     def saved(then: Callable[[], None] | None = None) -> None:

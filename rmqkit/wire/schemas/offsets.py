@@ -19,14 +19,15 @@ class GetAllConsumerOffsetResponse(Ext, kw_only=True):
     """To rmqkit's slaves alone: the body has changes, up to `changes`; `more` are to come at once. Versions are JSON.
 
     `log_end` is where the log ended when `delay_offsets` (a DelayOffsetTable) was true; `log_of` the start of the master
-    whose log it is, "" where that is not known.
+    whose log it is, "" where that is not known. `special_progress` is JSON: snapshots of other special duties by name.
     """
 
     changes: str
     more: bool
     topics_version: str
     groups_version: str
-    delay_offsets: str
+    delay_offsets: str = ""
+    special_progress: str | None = None
     log_end: Int64
     log_of: str | None = None
 

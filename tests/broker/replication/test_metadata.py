@@ -362,9 +362,9 @@ def test_many_offsets_come_in_parts(group, monkeypatch):
 
 def test_delay_offsets_are_copied_once_the_log_has_the_deliveries(group):
     group.send(b"later", properties="DELAY\x011\x02")
-    group.until(lambda: group.master.schedule.offsets.by_level.get(1) == 1)
+    group.until(lambda: group.master.delay.offsets.by_level.get(1) == 1)
     group.world.run_for(WITHIN_A_SECOND)
-    assert group.slave.schedule.offsets.by_level == {1: 1}
+    assert group.slave.delay.offsets.by_level == {1: 1}
     group.world.run_for(11_000)
     saved = group.world.disk("broker-1").read("config/delayOffset.json", 0, 1 << 20)
     assert DelayOffsetTable.decode(saved).offset_table == {1: 1}
@@ -374,17 +374,17 @@ def test_delay_offsets_wait_for_a_log_that_lags(group):
     for _ in range(5):
         group.send(properties="DELAY\x019\x02")
     group.until(group.same_logs)
-    metadata, offsets = group.slave.replication.metadata, group.slave.schedule.offsets
+    metadata, offsets = group.slave.replication.metadata, group.slave.delay.offsets
     end = group.slave.store.offset_written
     table = offsets.snapshot()
     table.offset_table = {9: 5}
-    metadata._delay_offsets(end + 1, table)
+    metadata._take_progress(end + 1, {"delays": table})
     assert 9 not in offsets.by_level
-    metadata._delayed = None
-    metadata._delay_offsets(end, table)
+    metadata._progress = None
+    metadata._take_progress(end, {"delays": table})
     assert offsets.by_level[9] == 5
     table.offset_table = {9: 4}
-    metadata._delay_offsets(end, table)
+    metadata._take_progress(end, {"delays": table})
     assert offsets.by_level[9] == 5, "never backwards"
 
 

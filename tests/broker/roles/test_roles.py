@@ -66,7 +66,7 @@ def role_lines(group: Group, node: str) -> list[tuple[str, str, str]]:
 def test_an_acting_master_never_appends_and_who_is_not_online_has_no_duty_for_clients():
     assert set(DUTIES) == set(Duty)
     assert [role for role in Role if does(Duty.PUT, role, Online.ONLINE)] == [Role.MASTER]
-    for_clients = (Duty.PUT, Duty.DELIVER_DELAYED, Duty.LOCK, Duty.REGISTER, Duty.HEARTBEAT)
+    for_clients = (Duty.PUT, Duty.SPECIAL, Duty.LOCK, Duty.REGISTER, Duty.HEARTBEAT)
     assert not any(does(duty, role, online) for duty in for_clients for role in Role for online in list(Online)[:2])
 
 
@@ -79,8 +79,8 @@ def test_the_smallest_slave_acts_for_a_killed_master_until_it_is_back():
     group.world.kill("broker-0")
     group.until(lambda: group.slave.roles.is_acting, 500)
     assert role_of(group, "broker-2") == (Role.SLAVE, Online.ONLINE)
-    assert group.slave.schedule.is_on
-    assert not group.node("broker-2").schedule.is_on
+    assert group.slave.delay.is_on
+    assert not group.node("broker-2").delay.is_on
     refused = group.send(node="broker-1")
     assert refused.code == ResponseCode.SERVICE_NOT_AVAILABLE
     facts = group.facts("broker-1")
@@ -90,7 +90,7 @@ def test_the_smallest_slave_acts_for_a_killed_master_until_it_is_back():
 
     group.world.restart("broker-0")
     group.until(lambda: is_whole(group), 10_000)
-    assert not group.slave.schedule.is_on
+    assert not group.slave.delay.is_on
     assert [why for role, _, why in role_lines(group, "broker-1") if role == "slave"][-1] == "the master is back"
     group.in_sync(3)
     assert group.send().code == ResponseCode.SUCCESS
@@ -126,7 +126,7 @@ def test_nothing_of_it_happens_while_it_is_off():
     group.world.run_for(20_000)
     facts = group.facts("broker-1")
     assert (facts["role"], facts["roleOnline"], facts["roleMembers"], facts["roleHead"]) == ("slave", "online", "{}", "")
-    assert not group.slave.schedule.is_on
+    assert not group.slave.delay.is_on
     assert (
         not {RequestCode.GET_BROKER_MEMBER_GROUP, RequestCode.BROKER_HEARTBEAT}
         & set(group.world.node("ns").remoting.counts)
@@ -441,7 +441,7 @@ def test_two_slaves_with_one_id_are_told_of_and_none_of_them_acts():
 
 def test_the_page_about_failover_has_the_table_of_duties():
     page = (ROOT / "docs" / "failover.md").read_text()
-    states = {frozenset(Online): "always", frozenset((Online.ONLINE,)): "online"}
+    states = {frozenset((Online.ONLINE,)): "online"}
     for duty, (roles, online) in DUTIES.items():
         names = ", ".join(role for role in Role if role in roles)
         assert f"| `{duty}` | {names} | {states[online]} |" in page

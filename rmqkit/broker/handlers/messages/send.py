@@ -118,7 +118,7 @@ def send(broker: "BrokerView", call: Call[SendRequest]) -> Response:
     )  # fmt: skip
     if level:
         args.topic = SCHEDULE_TOPIC  # counted there for now, and in its own topic when it is delivered
-        result = broker.schedule.append(put, level)
+        result = broker.delay.append(put, level)
     else:
         result = broker.store.append(put)
     if result.status is not PutStatus.PUT_OK:

@@ -75,7 +75,7 @@ def send_back(broker: "BrokerView", call: Call[ConsumerSendMsgBackRequest]) -> R
     queue_id = broker.entropy.randrange(1 if is_dead else group.retry_queue_nums)
     call.changing()
     put = _copy(broker, record, config.topic_name, queue_id, level)
-    result: PutResult = broker.schedule.append(put, level) if level > 0 else broker.store.append(put)
+    result: PutResult = broker.delay.append(put, level) if level > 0 else broker.store.append(put)
 
     def ended(answer: Answer, status: PutStatus) -> None:
         if status is PutStatus.PUT_OK:

@@ -1,26 +1,22 @@
-"""Schedule: puts delayed messages into their topics when they are due. On where the broker is a master, or acts for one.
+"""DelayDelivery: puts delayed messages into their topics when they are due.
 
     on:   a duty reads the queue of each level from where it was left, puts what is due and sleeps until the next one is
-    off:  nothing is delivered; puts that are under way still count
+    off:  nothing is delivered; puts in flight still count when they end
 
-A master puts into its own store. Who acts for one may not write there: its messages escape (`broker/escape`). A level has
-few of them under way, each for another queue, so that what comes to a queue comes in order whatever fails; after a failure
-one alone, until it is put. An acting master begins where the copied progress ends, and how far it gets is its progress;
-the master that comes back takes that over. It looks at its queues each 100 ms, as what is replicated still arrives without
-an append of its own.
+Messages go to the destination that `start` is given (`special/contract.py`), and so do its limits: how many may be in
+flight, how long a retry may wait, how soon progress is saved. Where the destination is serial a level has one put in
+flight for each queue, so what comes to a queue comes in order whatever fails; after a failure one alone, until it is put.
 
 A level's queue is in the order of its due times, so only its first message is waited for: the duty wakes when that is
-due, and a level without messages costs nothing. While anything waits the clock is looked at each second, as somebody may
+due, and a level without messages costs nothing. While anything waits the wall clock is read each second, as somebody may
 set it forward. A due time further away than the level's delay means that the clock was set back: it counts as due now.
 
 Progress. `next` is the first message that was not put yet, `offset` the first that is not known to be stored; between
-them stand the puts under way, in order. Only `offset` is saved (`progress.py`), so after a kill what was delivered since
-the last save comes again, and nothing is left out. A put that failed is put again, after 100 ms, 200 ms, … a minute; its
-level waits for it, the other levels do not. A record that cannot be read is passed over and told.
+them stand the puts in flight, in order. Only `offset` is saved (`progress.py`), so after a kill what was delivered since
+the last save comes again, and nothing is left out. A put that failed is repeated after 100 ms, 200 ms, … up to the
+destination's limit; its level waits for it, the other levels do not. A record that cannot be read is skipped and logged.
 
-Bounds: messages and bytes a turn, shared by the levels that are due; puts under way a level (`pending_max`).
-
-`put` is where a delivered message of a master goes, `escape` where that of an acting one does.
+Bounds: messages and bytes a turn, shared by the levels that are due; puts in flight a level.
 
 Source: `broker/.../schedule/ScheduleMessageService.java`.
 """
@@ -28,19 +24,17 @@ Source: `broker/.../schedule/ScheduleMessageService.java`.
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
 
-from rmqkit.broker.special.delay.delivery_dedup import Delivered
+from rmqkit.broker.special.contract import Destination, SpecialParts
+from rmqkit.broker.special.delay.delivery_dedup import DeliveryDedup
 from rmqkit.broker.special.delay.level import Delivery, Level
 from rmqkit.broker.special.delay.progress import DelayOffsets
 from rmqkit.broker.special.delay.rewrite import due, postponed
 from rmqkit.errors import CorruptRecord
 from rmqkit.store.contract import Entry, Put, PutResult, PutStatus
+from rmqkit.wire.bodies import DelayOffsetTable
 from rmqkit.wire.record import Record, decode_record
 from rmqkit.wire.topic_names import SCHEDULE_TOPIC
-
-if TYPE_CHECKING:
-    from rmqkit.broker.node import Broker
 
 DELIVER, SAVE = "delay-deliver", "delay-save"
 #: what one turn delivers at most
@@ -53,42 +47,39 @@ INVISIBLE_MS = 100
 UNREADABLE_MS = 10_000
 #: until a put that failed is put again: so much more each time
 RETRY_STEP_MS = 100
-RETRY_MAX_MS = 60_000
-#: escapes under way a level
-ESCAPES_MAX = 8
-#: of an acting master: nothing but a look at its routes is wasted, and the group waits
-ESCAPE_RETRY_MAX_MS = 2_000
-#: progress of an acting master is saved this soon: what it has escaped is in no log of its own
-ESCAPE_SAVE_MS = 1_000
-
-Then = Callable[[PutStatus], None]
-PutSeam = Callable[[Put, Then], None]
-EscapeSeam = Callable[[Put, str, Then], None]
 
 
-class Schedule:
-    def __init__(self, broker: "Broker", folder: str) -> None:
-        self._broker = broker
-        self.offsets = DelayOffsets(broker, folder)
-        self.put: PutSeam = broker.puts.put
-        self.escape: EscapeSeam = lambda put, origin, then: broker.escape.put(put, origin, then)
+class DelayDelivery:
+    """The special duty of the delay levels (`SpecialDuty`)."""
+
+    def __init__(self, parts: SpecialParts) -> None:
+        self._context = parts.context
+        self._store = parts.store
+        self.offsets = DelayOffsets(parts)
         self.levels: dict[int, Level] = {}
-        self._delivered = Delivered(broker)
+        self._to: Destination | None = None
+        self._dedup = DeliveryDedup(parts.context.clock, parts.store)
+        #: counts turns: a turn that runs out of its bounds continues with another level
         self._first = 0
 
     @property
     def levels_ms(self) -> tuple[int, ...]:
-        return self._broker.config.delay.levels_ms
+        return self._context.config.delay.levels_ms
 
     # --- on and off ---------------------------------------------------------------------------------------------------
 
-    def start(self) -> None:
+    def load(self, *, is_copy: bool) -> None:
+        """Raises KeptFileDamaged."""
+        self.offsets.load(is_copy=is_copy)
+
+    def start(self, destination: Destination) -> None:
         """Deliver from now on, from where the saved offsets say."""
-        broker = self._broker
-        now_ms = broker.clock.mono_ms
-        kept_ms = broker.config.retention.file_reserved_time_hours * 3_600_000
+        context = self._context
+        self._to = destination
+        now_ms = context.clock.mono_ms
+        kept_ms = context.config.retention.file_reserved_time_hours * 3_600_000
         if max(self.levels_ms) >= kept_ms:
-            broker.log.warning(
+            context.log.warning(
                 "delay-longer-than-kept",
                 note="messages of the longest delay levels are deleted before they are due: "
                 "raise fileReservedTime or lower messageDelayLevel",
@@ -99,30 +90,52 @@ class Schedule:
         }
         for level in self.levels.values():
             level.due_ms = now_ms
-        self._delivered.begin()
-        broker.duties.add(DELIVER, self._run, now_ms)
-        broker.duties.add(SAVE, self._save, None)
+        self._dedup.begin(destination.needs_dedup)
+        context.duties.add(DELIVER, self._run, now_ms)
+        context.duties.add(SAVE, self._save, None)
 
     def stop(self) -> None:
-        """Deliver nothing more. Progress goes on to be counted, for `save`."""
-        self._broker.duties.remove(DELIVER)
-        self._broker.duties.remove(SAVE)
-        self._delivered.end()
+        """Deliver nothing more. Progress is still counted, for `save`."""
+        self._context.duties.remove(DELIVER)
+        self._context.duties.remove(SAVE)
+        self._dedup.end()
 
     @property
     def is_on(self) -> bool:
-        return DELIVER in self._broker.duties
+        return DELIVER in self._context.duties
 
     def _save(self, now_ms: int) -> None:
         self.offsets.save()
+
+    @property
+    def _destination(self) -> Destination:
+        assert self._to is not None, "a level exists, so deliveries have started"
+        return self._to
+
+    # --- progress -----------------------------------------------------------------------------------------------------
+
+    def save(self, then: Callable[[], None] | None = None) -> None:
+        self.offsets.save(then)
+
+    @property
+    def save_interval_ms(self) -> int:
+        return self._context.config.delay.flush_delay_offset_interval_ms
+
+    def snapshot(self) -> DelayOffsetTable:
+        return self.offsets.snapshot()
+
+    def merge(self, snapshot: DelayOffsetTable) -> None:
+        self.offsets.merge(snapshot)
+
+    def truncate(self, limit: DelayOffsetTable | None) -> None:
+        self.offsets.truncate(limit)
 
     # --- arrivals -----------------------------------------------------------------------------------------------------
 
     def append(self, put: Put, level: int) -> PutResult:
         """Store a message that is to be delivered by a delay level above 0."""
-        broker = self._broker
-        put = postponed(put, level, self.levels_ms, broker.clock.wall_ms)
-        result = broker.store.append(put)
+        put = postponed(put, level, self.levels_ms, self._context.clock.wall_ms)
+        result = self._store.append(put)
         if result.status is PutStatus.PUT_OK:
             self._arrived(put.queue_id + 1, result.queue_offset)
         return result
@@ -132,19 +145,18 @@ class Schedule:
         if level is not None:
             level.awaited = queue_offset + 1
             if level.due_ms is None and not level.is_full:
-                self._wake(level, self._broker.clock.mono_ms + min(level.delay_ms, CLOCK_LOOK_MS))
+                self._wake(level, self._context.clock.mono_ms + min(level.delay_ms, CLOCK_LOOK_MS))
 
     def _wake(self, level: Level, due_ms: int) -> None:
         if level.due_ms is None or due_ms < level.due_ms:
             level.due_ms = due_ms
-            self._broker.duties.wake(DELIVER, due_ms)
+            self._context.duties.wake(DELIVER, due_ms)
 
     # --- deliveries ---------------------------------------------------------------------------------------------------
 
     def _run(self, now_ms: int) -> int | None:
         levels = list(self.levels.values())
         ready = [level for level in levels if level.due_ms is not None and level.due_ms <= now_ms]
-        # A turn that runs out of its bounds is gone on with at another level.
         self._first += 1
         share = max(1, MESSAGES_PER_TURN // max(1, len(ready)))
         bytes_left = BYTES_PER_TURN
@@ -161,22 +173,21 @@ class Schedule:
 
     def _serve(self, level: Level, now_ms: int, count: int, size_max: int) -> tuple[int | None, int]:
         """Deliver what is due of a level; when to come back, and how many bytes that were."""
-        broker = self._broker
         if level.again:
             if level.retry_ms > now_ms:
                 return level.retry_ms, 0
             return now_ms if self._put_again(level) else None, 0
-        store, wall_ms = broker.store, broker.clock.wall_ms
+        store, wall_ms = self._store, self._context.clock.wall_ms
         offset_max = self._corrected(level)
         size = 0
         while count > 0 and level.next < offset_max:
-            room = self._under_way_max(level) - len(level.under_way)
+            room = self._in_flight_max(level) - len(level.in_flight)
             if room <= 0:
                 level.is_full = True
                 return None, size
             entries = store.entries(SCHEDULE_TOPIC, level.queue_id, level.next, min(count, room))
             if not entries:
-                broker.log.warning("delay-queue-unreadable", level=level.number, offset=level.next)
+                self._context.log.warning("delay-queue-unreadable", level=level.number, offset=level.next)
                 return now_ms + UNREADABLE_MS, size
             for entry in entries:
                 wait_ms = self._due_ms(level, entry, wall_ms) - wall_ms
@@ -197,16 +208,17 @@ class Schedule:
         # What a failed write has taken back never comes; nothing is lined up any more then.
         is_written = level.awaited <= offset_max or store.offset_written == store.offset_max
         is_visible = is_written and (confirmed is None or confirmed >= store.offset_written)
-        return None if is_visible and not broker.role.is_acting else now_ms + INVISIBLE_MS, size
+        look_ms = self._destination.poll_ms if is_visible else INVISIBLE_MS
+        return None if look_ms is None else now_ms + look_ms, size
 
     def _corrected(self, level: Level) -> int:
         """Bring a level back into its queue's range; the queue's end."""
-        known = self._broker.store.queue_range(SCHEDULE_TOPIC, level.queue_id)
+        known = self._store.queue_range(SCHEDULE_TOPIC, level.queue_id)
         offset = min(max(level.next, known.offset_min), known.offset_max)
         if offset != level.next:
-            self._broker.log.warning("delay-offset-corrected", level=level.number, offset=level.next, corrected=offset)
+            self._context.log.warning("delay-offset-corrected", level=level.number, offset=level.next, corrected=offset)
             level.next = offset
-            if not level.under_way:
+            if not level.in_flight:
                 level.offset = offset
                 self._count(level, 1)
         return known.offset_max
@@ -215,50 +227,48 @@ class Schedule:
         due_ms = entry.tags_code
         if due_ms <= 0 and entry.size:
             # Not a time: made by something that knows nothing of delay levels.
-            store_ms = self._broker.store.store_time(SCHEDULE_TOPIC, level.queue_id, entry.queue_offset)
+            store_ms = self._store.store_time(SCHEDULE_TOPIC, level.queue_id, entry.queue_offset)
             due_ms = store_ms + level.delay_ms
         return wall_ms if due_ms > wall_ms + level.delay_ms else due_ms
 
-    def _under_way_max(self, level: Level) -> int:
-        if not self._broker.role.is_acting:
-            return self._broker.config.delay.pending_max
-        return 1 if level.failures else ESCAPES_MAX
+    def _in_flight_max(self, level: Level) -> int:
+        destination = self._destination
+        if level.failures and destination.is_serial:
+            return 1
+        limit = destination.in_flight_max
+        return self._context.config.delay.pending_max if limit is None else limit
 
     def _deliver(self, level: Level, entry: Entry) -> bool:
-        """False when it has to wait for one that is under way to the same queue."""
+        """False when it has to wait for one that is in flight to the same queue."""
         put = self._source(entry)
         queue = (put.topic, put.queue_id) if isinstance(put, Put) else None
-        if self._broker.role.is_acting and level.has_one_for(queue):
+        if self._destination.is_serial and level.has_one_for(queue):
             return False
         level.next = entry.queue_offset + 1
         delivery = Delivery(entry.queue_offset, queue)
-        level.under_way.append(delivery)
+        level.in_flight.append(delivery)
         self._put(level, delivery, put)
         return True
 
     def _put(self, level: Level, delivery: Delivery, put: Put | str) -> None:
         if isinstance(put, str):
             if put:
-                self._broker.log.error("delayed-message-dropped", level=level.number, offset=delivery.offset, why=put)
+                self._context.log.error("delayed-message-dropped", level=level.number, offset=delivery.offset, why=put)
             self._ended(level, delivery, PutStatus.PUT_OK)
             return
-        ended = partial(self._ended, level, delivery)
-        if self._broker.role.is_acting:
-            self.escape(put, f"SCHEDULE:{level.number}:{delivery.offset}", ended)
-        else:
-            self.put(put, ended)
+        origin = f"SCHEDULE:{level.number}:{delivery.offset}"
+        self._destination.put(put, origin, partial(self._ended, level, delivery))
 
     def _put_again(self, level: Level) -> bool:
         """Those that failed, in order; whether more of the level can follow."""
         again, level.again = level.again, deque()
-        if self._broker.role.is_acting:
-            # One alone: what is stored and not known to be would be stored again by each of them.
+        if self._destination.is_serial:
             if level.in_flight_count > len(again):
                 level.again = again
                 return False
             again, level.again = deque([again[0]]), deque(list(again)[1:])
         for delivery in again:
-            entries = self._broker.store.entries(SCHEDULE_TOPIC, level.queue_id, delivery.offset, 1)
+            entries = self._store.entries(SCHEDULE_TOPIC, level.queue_id, delivery.offset, 1)
             entry = entries[0] if entries else Entry(delivery.offset, -1, 0, 0)
             self._put(level, delivery, self._source(entry))
         return not level.again
@@ -267,7 +277,7 @@ class Schedule:
         """The message of a queue entry; else why there is none, "" for a number that never had one, or was delivered."""
         if not entry.size:
             return ""
-        data = self._broker.store.read_log(entry.phy_offset, entry.size)
+        data = self._store.read_log(entry.phy_offset, entry.size)
         try:
             record = decode_record(data, check_crc=True)
         except CorruptRecord as error:
@@ -275,8 +285,8 @@ class Schedule:
         if not isinstance(record, Record) or record.phy_offset != entry.phy_offset or record.topic != SCHEDULE_TOPIC:
             return "its record is gone"
         put = due(record)
-        if isinstance(put, Put) and self._delivered.has(put, entry.tags_code):
-            self._broker.log.info("delayed-message-there", topic=put.topic, offset=entry.queue_offset)
+        if isinstance(put, Put) and self._dedup.has(put, entry.tags_code):
+            self._context.log.info("delayed-message-there", topic=put.topic, offset=entry.queue_offset)
             return ""
         return put
 
@@ -288,61 +298,62 @@ class Schedule:
             return
         delivery.is_done = True
         done = 0
-        under_way = level.under_way
-        while under_way and under_way[0].is_done:
-            level.offset = under_way.popleft().offset + 1
+        in_flight = level.in_flight
+        while in_flight and in_flight[0].is_done:
+            level.offset = in_flight.popleft().offset + 1
             done += 1
         if done:
             level.failures = 0
             self._count(level, done)
-        is_acting = self._broker.role.is_acting
-        goes_on = level.is_full and (done or is_acting)
-        if is_acting and level.again and level.in_flight_count == len(level.again):
-            level.retry_ms = self._broker.clock.mono_ms
-            goes_on = True
-        if goes_on:
+        is_serial = self._destination.is_serial
+        has_room = level.is_full and (done or is_serial)
+        if is_serial and level.again and level.in_flight_count == len(level.again):
+            level.retry_ms = self._context.clock.mono_ms
+            has_room = True
+        if has_room:
             level.is_full = False
             if self.is_on:
-                self._wake(level, self._broker.clock.mono_ms)
+                self._wake(level, self._context.clock.mono_ms)
 
     def _count(self, level: Level, count: int) -> None:
-        broker = self._broker
         if not self.is_on and level.offset <= self.offsets.by_level.get(level.number, -1):
-            return  # a late answer: who delivers now has told that it is further
+            return  # a late answer: the member that delivers now has told that it is further
         self.offsets.update(level.number, level.offset, count)
-        save_ms = broker.config.delay.flush_delay_offset_interval_ms
-        if broker.role.is_acting:
-            save_ms = min(save_ms, ESCAPE_SAVE_MS)
-        broker.duties.wake(SAVE, broker.clock.mono_ms + save_ms)
+        interval_ms, limit_ms = self.save_interval_ms, self._destination.save_max_ms
+        save_ms = interval_ms if limit_ms is None else min(interval_ms, limit_ms)
+        self._context.duties.wake(SAVE, self._context.clock.mono_ms + save_ms)
 
     def _failed(self, level: Level, delivery: Delivery, status: PutStatus) -> None:
-        now_ms = self._broker.clock.mono_ms
-        is_acting = self._broker.role.is_acting
-        if not level.again or (is_acting and level.retry_ms <= now_ms):
+        now_ms, destination = self._context.clock.mono_ms, self._destination
+        if not level.again or (destination.is_serial and level.retry_ms <= now_ms):
             level.failures += 1
-            retry_max_ms = ESCAPE_RETRY_MAX_MS if is_acting else RETRY_MAX_MS
-            level.retry_ms = now_ms + min(level.failures * RETRY_STEP_MS, retry_max_ms)
+            level.retry_ms = now_ms + min(level.failures * RETRY_STEP_MS, destination.retry_max_ms)
             if level.failures == 1:
-                why = self._broker.escape.why if is_acting else ""
-                self._broker.log.warning("delayed-message-not-stored", level=level.number, status=status.name, why=why)
+                log, why = self._context.log, destination.why
+                log.warning("delayed-message-not-stored", level=level.number, status=status.name, why=why)
         level.again.append(delivery)
-        if is_acting:
+        if destination.is_serial:
             level.again = deque(sorted(level.again, key=lambda each: each.offset))
         if self.is_on:
             self._wake(level, level.retry_ms)
 
-    # --- what is asked about it ---------------------------------------------------------------------------------------
+    # --- state --------------------------------------------------------------------------------------------------------
+
+    @property
+    def is_moving(self) -> bool:
+        """Whether a put is in flight; one that failed and waits for its repetition is not."""
+        return any(level.in_flight_count > len(level.again) for level in self.levels.values())
 
     def due_count(self) -> int:
         """Messages that are due and not known to be put; 0 while nothing is delivered here."""
         if not self.is_on:
             return 0
-        wall_ms = self._broker.clock.wall_ms
+        wall_ms = self._context.clock.wall_ms
         return sum(self._first_not_due(level, wall_ms) - level.offset for level in self.levels.values())
 
     def _first_not_due(self, level: Level, wall_ms: int) -> int:
         """By halves, since a queue is in the order of its due times."""
-        store = self._broker.store
+        store = self._store
         low, high = level.offset, store.queue_range(SCHEDULE_TOPIC, level.queue_id).offset_max
         while low < high:
             middle = (low + high) // 2
@@ -355,7 +366,7 @@ class Schedule:
 
     def facts(self) -> dict[str, str]:
         """`scheduleMessageOffset_<level>`: delivered up to, end of its queue."""
-        store = self._broker.store
+        store = self._store
         return {
             f"scheduleMessageOffset_{number}": f"{offset},{store.queue_range(SCHEDULE_TOPIC, number - 1).offset_max}"
             for number, offset in sorted(self.offsets.by_level.items())

@@ -1,8 +1,8 @@
-"""Delivered: whether a delayed message is in this broker's log a second time, as it was delivered.
+"""DeliveryDedup: whether a delayed message is in this broker's log a second time, as it was delivered.
 
-Progress is told to a master's slaves a moment after a delivery. So a slave that begins to act would begin a little too
+A master's slaves learn of its progress a moment after a delivery. So a slave that begins to act would begin a little too
 early with each level, and what its master delivered in its last moment would come a second time. But the slave's log has
-what was delivered: a message that was due before the slave began to act is looked for where the master would have put it,
+what was delivered: a message that was due before deliveries began here is looked for where the master would have put it,
 and if it is there it counts.
 
 Compared is all that a delivery keeps: properties (with the unique key), body, times and host of birth, how often it was
@@ -12,15 +12,13 @@ Bounds: the newest `LOOK_MAX` messages of a queue, those that were stored since 
 clocks of members differ. Each queue is read once.
 """
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from rmqkit.errors import CorruptRecord
-from rmqkit.store.contract import Entry, Put
+from rmqkit.runtime.ports import Clock
+from rmqkit.store.contract import Entry, Put, StorageEngine
 from rmqkit.wire import properties as props
 from rmqkit.wire.record import Record, body_crc, decode_record
-
-if TYPE_CHECKING:
-    from rmqkit.broker.node import Broker
 
 LOOK_MAX = 2000
 SKEW_MS = 2000
@@ -36,17 +34,18 @@ class Identity(NamedTuple):
     reconsume_times: int
 
 
-class Delivered:
-    def __init__(self, broker: "Broker") -> None:
-        self._broker = broker
-        #: what is due later was not delivered by anybody before; -1: nothing is looked for
+class DeliveryDedup:
+    def __init__(self, clock: Clock, store: StorageEngine) -> None:
+        self._clock = clock
+        self._store = store
+        #: no member has delivered what is due later than this; -1: nothing is looked for
         self._until_ms = -1
         #: by topic and queue id: from which store time on it was read, and what was found
         self._found: dict[tuple[str, int], tuple[int, set[Identity]]] = {}
 
-    def begin(self) -> None:
-        """Deliveries begin here now. A master goes by its own progress alone."""
-        self._until_ms = self._broker.clock.wall_ms + SKEW_MS if self._broker.role.is_acting else -1
+    def begin(self, is_needed: bool) -> None:
+        """Deliveries begin here now; `is_needed` if another member delivered before."""
+        self._until_ms = self._clock.wall_ms + SKEW_MS if is_needed else -1
         self._found.clear()
 
     def end(self) -> None:
@@ -65,7 +64,7 @@ class Delivered:
         return identity in known[1]
 
     def _read(self, topic: str, queue_id: int, since_ms: int) -> set[Identity]:
-        store = self._broker.store
+        store = self._store
         end = store.queue_range(topic, queue_id).offset_max
         if not end or store.store_time(topic, queue_id, end - 1) < since_ms:
             return set()
@@ -81,7 +80,7 @@ class Delivered:
         if not entry.size:
             return None
         try:
-            data = self._broker.store.read_log(entry.phy_offset, entry.size)
+            data = self._store.read_log(entry.phy_offset, entry.size)
             record = decode_record(data, check_crc=False, read_body=False)
         except CorruptRecord:
             return None

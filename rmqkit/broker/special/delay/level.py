@@ -1,10 +1,10 @@
-"""One delay level: how far it is delivered, and what is under way of it."""
+"""One delay level: how far it is delivered, and its puts in flight."""
 
 from collections import deque
 
 
 class Delivery:
-    """One message under way."""
+    """One message in flight."""
 
     __slots__ = ("is_done", "offset", "queue")
 
@@ -24,19 +24,19 @@ class Level:
         "delay_ms",
         "due_ms",
         "failures",
+        "in_flight",
         "is_full",
         "next",
         "number",
         "offset",
         "retry_ms",
-        "under_way",
     )
 
     def __init__(self, number: int, delay_ms: int, offset: int) -> None:
         self.number = number
         self.delay_ms = delay_ms
         self.offset = self.next = offset
-        self.under_way: deque[Delivery] = deque()
+        self.in_flight: deque[Delivery] = deque()
         #: those that failed
         self.again: deque[Delivery] = deque()
         self.failures = 0
@@ -45,7 +45,7 @@ class Level:
         self.due_ms: int | None = None
         #: one past the last message that this broker appended
         self.awaited = 0
-        #: as many under way as may be
+        #: as many in flight as may be
         self.is_full = False
 
     @property
@@ -55,8 +55,8 @@ class Level:
     @property
     def in_flight_count(self) -> int:
         """Messages that are not put, those that failed among them."""
-        return sum(not each.is_done for each in self.under_way)
+        return sum(not each.is_done for each in self.in_flight)
 
     def has_one_for(self, queue: tuple[str, int] | None) -> bool:
         """Whether one that is not put yet goes to that queue."""
-        return queue is not None and any(each.queue == queue and not each.is_done for each in self.under_way)
+        return queue is not None and any(each.queue == queue and not each.is_done for each in self.in_flight)

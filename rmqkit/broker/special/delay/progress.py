@@ -11,42 +11,43 @@ Source: `broker/.../schedule/ScheduleMessageService.java` (`updateOffset`, `enco
 """
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
+from rmqkit.broker.special.contract import SpecialParts
 from rmqkit.runtime.kept import KeptFile
 from rmqkit.wire.bodies import DataVersion, DelayOffsetTable
 from rmqkit.wire.topic_names import SCHEDULE_TOPIC
 
-if TYPE_CHECKING:
-    from rmqkit.broker.node import Broker
-
 
 class DelayOffsets:
-    def __init__(self, broker: "Broker", folder: str) -> None:
-        self._broker = broker
+    def __init__(self, parts: SpecialParts) -> None:
+        self._context = parts.context
+        self._store = parts.store
         self.by_level: dict[int, int] = {}
-        self.version = DataVersion(timestamp=broker.clock.wall_ms)
+        self.version = DataVersion(timestamp=self._context.clock.wall_ms)
         self.dirty = False
         self._updates = 0
-        self._file = KeptFile(broker.ports.disk, f"{folder}/delayOffset.json")
+        self._file = KeptFile(self._context.disk, f"{parts.folder}/delayOffset.json")
 
-    def load(self) -> None:
+    def load(self, *, is_copy: bool) -> None:
         """Raises KeptFileDamaged."""
         loaded = self._file.load(DelayOffsetTable.decode)
         if loaded is not None:
             self.by_level.update(loaded.offset_table)
             self.version = loaded.data_version
+        if is_copy and not self.version.counter:
+            # Drawn at this start: no older than the master's version, but it says nothing.
+            self.version = DataVersion()
 
     def update(self, level: int, offset: int, count: int = 1) -> None:
         """The level is delivered up to `offset`, `count` messages more than before."""
         self.by_level[level] = offset
         self.dirty = True
-        step = max(1, self._broker.config.delay.delay_offset_update_version_step)
+        step = max(1, self._context.config.delay.delay_offset_update_version_step)
         steps_before, self._updates = self._updates // step, self._updates + count
         for _ in range(self._updates // step - steps_before):
-            self.version = self.version.next_version(self._broker.clock.wall_ms)
+            self.version = self.version.next_version(self._context.clock.wall_ms)
 
-    def merge(self, told: DelayOffsetTable) -> None:
+    def merge(self, theirs: DelayOffsetTable) -> None:
         """Take over what a peer has delivered; the log has to have the deliveries already.
 
         An offset never goes back, and never passes the end of its level's queue: a log that begins in the
@@ -54,16 +55,25 @@ class DelayOffsets:
         version: an Apache master that returns replaces its own table by one of the same version.
         """
         is_whole = True
-        for level, offset in told.offset_table.items():
-            end = self._broker.store.queue_range(SCHEDULE_TOPIC, level - 1).offset_max
+        for level, offset in theirs.offset_table.items():
+            end = self._store.queue_range(SCHEDULE_TOPIC, level - 1).offset_max
             if offset > end:
                 is_whole, offset = False, end
             if offset > self.by_level.get(level, -1):
                 self.by_level[level] = offset
                 self.dirty = True
-        if is_whole and told.data_version.newer_than(self.version):
-            self.version = told.data_version
+        if is_whole and theirs.data_version.newer_than(self.version):
+            self.version = theirs.data_version
             self.dirty = True
+
+    def truncate(self, limit: DelayOffsetTable | None) -> None:
+        """Go back to the ends of the queues and, where it is known, to what the master has delivered."""
+        for level, offset in list(self.by_level.items()):
+            end = self._store.queue_range(SCHEDULE_TOPIC, level - 1).offset_max
+            if limit is not None:
+                end = min(end, max(0, limit.offset_table.get(level, 0)))
+            if offset > end:
+                self.update(level, end, 0)
 
     def snapshot(self) -> DelayOffsetTable:
         return DelayOffsetTable(data_version=self.version, offset_table=dict(sorted(self.by_level.items())))
@@ -83,5 +93,4 @@ class DelayOffsets:
             elif then is not None:
                 then()
 
-        store = self._broker.store
-        store.sync(store.offset_written, synced)
+        self._store.sync(self._store.offset_written, synced)

@@ -1,0 +1,36 @@
+"""How far the special duties are, one request code each: delay levels 45. Slaves and a returning master ask for it.
+
+Source: `AdminBrokerProcessor.getAllDelayOffset`.
+"""
+
+from collections.abc import Iterable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from rmqkit.broker.special.contract import SpecialRow
+from rmqkit.runtime.calls import LATER, Call, Handlers, Response
+from rmqkit.wire.schema import NoFields
+
+if TYPE_CHECKING:
+    from rmqkit.broker.view import BrokerView
+
+
+def handlers_of(special_rows: Iterable[SpecialRow]) -> Handlers:
+    """The request codes of these duties."""
+    rows = Handlers()
+    for each in special_rows:
+        rows.handles(each.code, NoFields)(partial(progress, each.name))
+    return rows
+
+
+def progress(name: str, broker: "BrokerView", call: Call[NoFields]) -> Response:
+    """An acting master whose master comes back answers once its puts in flight have ended (`roles/reverse_sync.py`)."""
+
+    def answer() -> Response:
+        return call.ok(body=broker.special.encode(name))
+
+    def finish() -> None:
+        if call.is_alive:
+            call.finish(answer())
+
+    return LATER if broker.roles.give_way.when_still(finish) else answer()

@@ -1,0 +1,124 @@
+"""SpecialDuties: all special duties of a broker, driven as one.
+
+Roles, replication and handlers use this class and never name a member. `destination` is set while the
+duties are on.
+
+On the wire progress is a snapshot per duty. A master asks for each with the request code of its row.
+A slave gets them with the answer to 43: in the field that the row names, or in the field
+`special_progress`, which the rows without one share. Replication keeps snapshots as texts in its file.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import msgspec
+
+from rmqkit.broker.special.contract import Destination, Progress, SpecialDuty, SpecialParts, SpecialRow
+from rmqkit.errors import RemoteProtocolError
+from rmqkit.wire.schemas.offsets import GetAllConsumerOffsetResponse
+
+T = TypeVar("T")
+
+
+class SpecialDuties:
+    def __init__(self, rows: Sequence[SpecialRow], parts: SpecialParts) -> None:
+        self.rows = tuple(rows)
+        self._by_name: dict[str, SpecialDuty[Any]] = {row.name: row.make(parts) for row in self.rows}
+        #: where due messages go; None while the duties are off
+        self.destination: Destination | None = None
+
+    def find(self, kind: type[T]) -> T:
+        """The duty of that class."""
+        return next(duty for duty in self._by_name.values() if isinstance(duty, kind))
+
+    # --- as each duty -------------------------------------------------------------------------------------------------
+
+    def load(self, *, is_copy: bool) -> None:
+        """Raises KeptFileDamaged."""
+        for duty in self._by_name.values():
+            duty.load(is_copy=is_copy)
+
+    def save(self, then: Callable[[], None] | None = None) -> None:
+        """Save one after the other; `then` is called in any case."""
+        left = list(self._by_name.values())
+
+        def saved() -> None:
+            if left:
+                left.pop(0).save(saved)
+            elif then is not None:
+                then()
+
+        saved()
+
+    @property
+    def save_interval_ms(self) -> int:
+        return min(duty.save_interval_ms for duty in self._by_name.values())
+
+    def start(self, destination: Destination) -> None:
+        self.destination = destination
+        for duty in self._by_name.values():
+            duty.start(destination)
+
+    def stop(self) -> None:
+        self.destination = None
+        for duty in self._by_name.values():
+            duty.stop()
+
+    @property
+    def is_moving(self) -> bool:
+        return any(duty.is_moving for duty in self._by_name.values())
+
+    def snapshot(self) -> Progress:
+        return {name: duty.snapshot() for name, duty in self._by_name.items()}
+
+    def merge(self, progress: Progress) -> None:
+        for name, snapshot in progress.items():
+            self._by_name[name].merge(snapshot)
+
+    def truncate(self, limits: Progress | None) -> None:
+        """`limits`: the master's progress; None if it is unknown."""
+        for name, duty in self._by_name.items():
+            duty.truncate(None if limits is None else limits.get(name))
+
+    def due_count(self) -> int:
+        return sum(duty.due_count() for duty in self._by_name.values())
+
+    def facts(self) -> dict[str, str]:
+        return {name: value for duty in self._by_name.values() for name, value in duty.facts().items()}
+
+    # --- on the wire and in files -------------------------------------------------------------------------------------
+
+    def encode(self, name: str) -> bytes:
+        """The snapshot of one duty."""
+        return bytes(self._by_name[name].snapshot().encode())
+
+    def fill(self, answer: GetAllConsumerOffsetResponse) -> None:
+        """Put all snapshots into the answer to a slave's 43."""
+        shared = {}
+        for row in self.rows:
+            text = self.encode(row.name).decode()
+            if row.field:
+                setattr(answer, row.field, text)
+            else:
+                shared[row.name] = text
+        if shared:
+            answer.special_progress = msgspec.json.encode(shared).decode()
+
+    def read(self, answer: GetAllConsumerOffsetResponse) -> Progress:
+        """What `fill` has put there. Raises RemoteProtocolError."""
+        texts = {row.name: getattr(answer, row.field) for row in self.rows if row.field}
+        if answer.special_progress:
+            try:
+                texts |= msgspec.json.decode(answer.special_progress, type=dict[str, str])
+            except msgspec.MsgspecError as error:
+                raise RemoteProtocolError(f"special_progress: {error}") from None
+        return self.decode(texts)
+
+    def decode(self, texts: Mapping[str, str]) -> Progress:
+        """Snapshots from their texts by name; a duty without one is left out. Raises RemoteProtocolError."""
+        return {row.name: row.decode(texts[row.name].encode()) for row in self.rows if texts.get(row.name)}
+
+
+def texts(progress: Progress) -> dict[str, str]:
+    """Snapshots as texts, for `SpecialDuties.decode`."""
+    return {name: snapshot.encode().decode() for name, snapshot in progress.items()}

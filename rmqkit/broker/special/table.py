@@ -1,0 +1,17 @@
+"""The special duties, in the order in which they start."""
+
+from rmqkit.broker.special.contract import SpecialRow
+from rmqkit.broker.special.delay.delivery import DelayDelivery
+from rmqkit.wire.bodies import DelayOffsetTable
+from rmqkit.wire.codes import RequestCode
+
+SPECIAL_DUTIES: tuple[SpecialRow, ...] = (
+    SpecialRow(
+        name="delays",
+        progress="delay offsets",
+        code=RequestCode.GET_ALL_DELAY_OFFSET,
+        field="delay_offsets",
+        decode=DelayOffsetTable.decode,
+        make=DelayDelivery,
+    ),
+)
