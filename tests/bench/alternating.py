@@ -2,7 +2,9 @@
 
 Each measurement is a process of its own, in which a checkout runs its own bench on its own code. A pair
 measures both checkouts with one load; which one is first changes from pair to pair, so that a machine
-that becomes slower or faster favours neither. What counts is the median of the pairs' ratios.
+that becomes slower or faster favours neither. What counts is the ratio of the least of each: other
+processes only ever add time. The median of the pairs' ratios and their range show how quiet the machine
+was: where they are far apart, the ratio means little.
 """
 
 import os
@@ -34,14 +36,15 @@ class Comparison(NamedTuple):
 
     @property
     def ratio(self) -> float:
-        return statistics.median(self.ratios)
+        return min(self.ours) / min(self.theirs)
 
     def line(self) -> str:
-        ours, theirs, ratios = statistics.median(self.ours), statistics.median(self.theirs), self.ratios
-        return f"{self.load:>8} {ours:9.2f} {theirs:9.2f}   {self.ratio:.3f} [{min(ratios):.3f}-{max(ratios):.3f}]"
+        ratios = self.ratios
+        spread = f"{statistics.median(ratios):.3f} [{min(ratios):.3f}-{max(ratios):.3f}]"
+        return f"{self.load:>8} {min(self.ours):9.2f} {min(self.theirs):9.2f} {self.ratio:7.3f}   {spread}"
 
 
-HEAD = f"{'load':>8} {'this, µs':>9} {'other, µs':>9}   ratio, median [lowest-highest]"
+HEAD = f"{'load':>8} {'this, µs':>9} {'other, µs':>9}   ratio   of pairs: median [lowest-highest]"
 
 
 def measure_with(options: Sequence[str]) -> Measure:
@@ -51,7 +54,9 @@ def measure_with(options: Sequence[str]) -> Measure:
         command = [sys.executable, "-m", "tests.bench.inprocess", load, *options]
         # PYTHONPATH stands before the installed package, which is one of the two checkouts.
         environment = {**os.environ, "PYTHONPATH": str(checkout)}
-        ran = subprocess.run(command, cwd=checkout, env=environment, stdout=subprocess.PIPE, text=True, check=True)
+        ran = subprocess.run(command, cwd=checkout, env=environment, capture_output=True, text=True)
+        if ran.returncode:
+            raise SystemExit(f"the bench of {checkout} failed:\n{ran.stderr}")
         return parse(ran.stdout, load)
 
     return measure

@@ -235,18 +235,23 @@ class Probe:
 
 def send_plain(address: str) -> bool:
     """Whether a broker takes a message. Raises OSError."""
+    return send_code(address, TOPIC, "") == 0
+
+
+def send_code(address: str, topic: str, properties: str) -> int:
+    """The code a broker answers a message with. Raises OSError."""
     fields = {
         "a": GROUP,
-        "b": TOPIC,
+        "b": topic,
         "c": "TBW102",
         "d": "4",
         "e": "0",
         "f": "0",
         "g": str(time.time_ns() // 1_000_000),
         "h": "0",
-        "i": "",
+        "i": properties,
         "j": "0",
         "k": "false",
         "m": "false",
     }
-    return bool(apache.ask(address, _SEND, fields, b"probe", timeout_s=_ANSWER_S)["code"] == 0)
+    return int(apache.ask(address, _SEND, fields, b"probe", timeout_s=_ANSWER_S)["code"])
