@@ -171,6 +171,7 @@ class Broker(BaseNode):
         #: where special duties put what is due, by role
         destinations: dict[Role, Destination] = {Role.MASTER: OwnStore(self.puts), Role.ACTING: EscapeBridge(self.escape)}
         self.roles = view.roles = Roles(self, self.role, destinations, CONFIG_FOLDER)
+        self.replication.answers.on_return.append(self.roles.give_way.begin)
         self._liveness = self.roles.liveness
         self.metrics: MetricsEndpoint | None = None
         if config.metrics.exporter_type == "PROM":

@@ -90,8 +90,7 @@ class Ahead:
     def tail(self, end: int | None = None) -> LogTail:
         """The last bytes of this log, or of those in front of `end`."""
         store = self._broker.store
-        file_size = self._broker.config.commit_log.mapped_file_size_commit_log
-        return tail_of(store, file_size, store.offset_written if end is None else end)
+        return tail_of(self._broker.context, store, store.offset_written if end is None else end)
 
     def judge(self, said: ExchangeHAInfoResponse, shown: Shown | None = None) -> Verdict:
         """`shown` is of an Apache master."""

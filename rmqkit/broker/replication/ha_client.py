@@ -29,6 +29,7 @@ from rmqkit.broker.replication.ha_state import (
     STOPPED,
     HaState,
 )
+from rmqkit.broker.replication.member_calls import MemberCalls
 from rmqkit.broker.replication.tail_probe import Shown
 from rmqkit.broker.special.contract import Progress
 from rmqkit.broker.special.fetch import ask_progress
@@ -36,9 +37,9 @@ from rmqkit.errors import RemoteProtocolError, RmqkitError
 from rmqkit.runtime.calls import CallFailed, Outcome
 from rmqkit.runtime.connection import Address, Connection
 from rmqkit.runtime.states import StateMachine
-from rmqkit.wire.codes import RequestCode, ResponseCode
+from rmqkit.wire.codes import ResponseCode
 from rmqkit.wire.ha import Transfers, encode_report
-from rmqkit.wire.schemas.admin import ExchangeHAInfoRequest, ExchangeHAInfoResponse
+from rmqkit.wire.schemas.admin import ExchangeHAInfoResponse
 
 if TYPE_CHECKING:
     from rmqkit.broker.node import Broker
@@ -57,9 +58,10 @@ CUTTING = "they are copied and cut off now"
 
 
 class HaClient(StateMachine[HaState]):
-    def __init__(self, broker: "Broker", folder: str) -> None:
+    def __init__(self, broker: "Broker", calls: MemberCalls, folder: str) -> None:
         super().__init__(MOVES)
         self._broker = broker
+        self._calls = calls
         self.ahead = Ahead(broker, folder)
         self.why = "not started"
         #: the master's main port, and its port for replication
@@ -138,7 +140,7 @@ class HaClient(StateMachine[HaState]):
         if self._running:
             self._broker.duties.wake("ha-follow", self._broker.clock.mono_ms)
 
-    def summoned(self, master: Address, master_ha: Address, start_id: str | None) -> None:
+    def master_returns(self, master: Address, master_ha: Address, start_id: str | None) -> None:
         """A master that comes back asks to be followed (906); `start_id` names its start, where it is one of ours.
 
         A connection that it had before it went away is of no use: only this side may believe in it.
@@ -155,6 +157,10 @@ class HaClient(StateMachine[HaState]):
             self._broker.outbox.abort(conn, "the master comes back, and is followed anew")
         self._is_summoned = self._conn is not None and bool(self._conn.closing)
         self._broker.duties.wake("ha-follow", now_ms)
+
+    @property
+    def is_truncating(self) -> bool:
+        return self.ahead.is_cutting
 
     @property
     def may_belong(self) -> bool:
@@ -231,30 +237,13 @@ class HaClient(StateMachine[HaState]):
     # --- binding ------------------------------------------------------------------------------------------------------
 
     def _bind(self, conn: Connection) -> None:
-        broker = self._broker
-        identity, store = broker.config.identity, broker.store
-        tail_offset, tail_size, tail_crc = self.ahead.tail()
-        request = ExchangeHAInfoRequest(
-            broker_name=identity.broker_name,
-            broker_id=identity.broker_id,
-            broker_address=broker.address_text,
-            ha_local_address=str(conn.local) if conn.local is not None else None,
-            log_end=store.offset_written,
-            tail_offset=tail_offset,
-            tail_size=tail_size,
-            tail_crc=tail_crc,
-            from_start=not broker.config.replication.sync_from_last_file,
-            file_size=broker.config.commit_log.mapped_file_size_commit_log,
-        )
         assert self.master is not None
 
         def answered(outcome: Outcome) -> None:
             if conn is self._conn and not conn.closing:
                 self._bound(conn, outcome)
 
-        broker.remoting.call(
-            self.master, RequestCode.EXCHANGE_BROKER_HA_INFO, request, timeout_ms=BIND_TIMEOUT_MS, then=answered
-        )
+        self._calls.bind(self.master, conn.local, self.ahead.tail(), answered)
 
     def _bound(self, conn: Connection, outcome: Outcome) -> None:
         if isinstance(outcome, CallFailed):
@@ -329,15 +318,13 @@ class HaClient(StateMachine[HaState]):
 
         assert self.master is not None
         self._is_proving = True
-        tail_offset, tail_size, tail_crc = self.ahead.tail(verdict.cut_to)
+        tail = self.ahead.tail(verdict.cut_to)
         if said.master_log_end is None:
             proven("")  # Apache's master: what it has shown has to do
-        elif not tail_size:
+        elif not tail.size:
             proven("" if self.ahead.has_followed(said) else "nothing would stay, and this master was never followed")
         else:
-            request = ExchangeHAInfoRequest(tail_offset=tail_offset, tail_size=tail_size, tail_crc=tail_crc)
-            code, timeout_ms = RequestCode.EXCHANGE_BROKER_HA_INFO, BIND_TIMEOUT_MS
-            self._broker.remoting.call(self.master, code, request, timeout_ms=timeout_ms, then=answered)
+            self._calls.compare(self.master, tail, answered)
 
     def _ask_progress(self, cut_to: int) -> None:
         """Special duties go back to the master's progress: what is beyond it may stand in what is cut off alone."""

@@ -1,4 +1,4 @@
-"""The last bytes of a log, as one broker sends them for another to compare: where they are, how many, their CRC32.
+"""What tells logs apart: the last bytes, as one broker sends them for another to compare, and the start of the broker.
 
 Two logs with the same bytes at the same place are the same log up to there.
 """
@@ -6,6 +6,7 @@ Two logs with the same bytes at the same place are the same log up to there.
 from typing import NamedTuple
 from zlib import crc32
 
+from rmqkit.broker.context import BrokerContext
 from rmqkit.store.contract import StorageEngine
 
 #: bytes that are sent for comparison
@@ -22,8 +23,17 @@ class LogTail(NamedTuple):
     crc: int | None
 
 
-def tail_of(store: StorageEngine, file_size: int, end: int) -> LogTail:
+class LogStart:
+    """One start of a broker: a name for it, and where its log ended when the store was ready."""
+
+    def __init__(self, context: BrokerContext) -> None:
+        self.id = f"{context.clock.wall_ms:x}-{context.entropy.getrandbits(32):08x}"
+        self.end = 0
+
+
+def tail_of(context: BrokerContext, store: StorageEngine, end: int) -> LogTail:
     """The last bytes of the log in front of `end`; all of one file."""
+    file_size = context.config.commit_log.mapped_file_size_commit_log
     begin = max(store.offset_min, end - SIZE, (end - 1) // file_size * file_size if end else 0)
     data = store.read_log(begin, end - begin) if end > begin else b""
     return LogTail(begin, len(data), crc32(data))

@@ -10,10 +10,9 @@ In sync is who lacks fewer than `haMaxGapNotInSync` bytes and has reported.
 """
 
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from rmqkit.broker.context import BrokerContext
-from rmqkit.broker.registration import Registration
 from rmqkit.broker.replication.ha_connection import Binding, HaConnections, ReplicaLink
 from rmqkit.broker.roles.role import RoleState
 from rmqkit.config import BrokerRole
@@ -42,13 +41,20 @@ class Member(NamedTuple):
     why: str
 
 
+class Registered(Protocol):
+    """What registration knows: all name servers, and those that have registered this broker, with the time since when."""
+
+    nameservers: list[Address]
+    registered: dict[Address, int]
+
+
 class Members:
     def __init__(
         self,
         context: BrokerContext,
         store: StorageEngine,
         role: RoleState,
-        registration: Registration,
+        registration: Registered,
         connections: HaConnections,
     ) -> None:
         self._context = context

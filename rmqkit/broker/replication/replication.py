@@ -5,24 +5,20 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from rmqkit.broker.context import BrokerContext
-from rmqkit.broker.registration import Registration
-from rmqkit.broker.replication import log_tail
 from rmqkit.broker.replication.acks import Acks
 from rmqkit.broker.replication.ha_client import HaClient
-from rmqkit.broker.replication.ha_connection import Binding, HaConnections
+from rmqkit.broker.replication.ha_connection import HaConnections
 from rmqkit.broker.replication.ha_server import HaServer
 from rmqkit.broker.replication.ha_state import FOLLOWING
-from rmqkit.broker.replication.log_tail import LogTail
-from rmqkit.broker.replication.members import Members
+from rmqkit.broker.replication.log_tail import LogStart
+from rmqkit.broker.replication.member_calls import MemberAnswers, MemberCalls
+from rmqkit.broker.replication.members import Members, Registered
 from rmqkit.broker.replication.metadata import Metadata
 from rmqkit.broker.roles.role import RoleState
 from rmqkit.config import BrokerRole
-from rmqkit.runtime.calls import Refused
 from rmqkit.runtime.connection import Address
 from rmqkit.store.contract import StorageEngine
 from rmqkit.wire.bodies.ha import HAClientRuntimeInfo, HAConnectionRuntimeInfo, HARuntimeInfo
-from rmqkit.wire.codes import ResponseCode
-from rmqkit.wire.schemas.admin import ExchangeHAInfoRequest, ExchangeHAInfoResponse
 
 if TYPE_CHECKING:
     from rmqkit.broker.node import Broker
@@ -35,24 +31,30 @@ class Replication:
         context: BrokerContext,
         store: StorageEngine,
         role: RoleState,
-        registration: Registration,
+        registration: Registered,
         folder: str,
     ) -> None:
         self._broker = broker
         self._context = context
         self._store = store
+        self._start = LogStart(context)
         links = HaConnections()
         self.members = Members(context, store, role, registration, links)
         self.acks = Acks(context, self.members)
         self.members.on_change = self.acks.changed
         self.accept = HaServer(context, store, links, self.members, self.acks)
-        self.follow = HaClient(broker, folder)
+        self.calls = MemberCalls(context, store, self._start)
+        self.follow = HaClient(broker, self.calls, folder)
         self.metadata = Metadata(broker, folder)
-        #: end of this log when it was ready, and a name for this start
-        self.start_end = 0
-        self.start_id = f"{context.clock.wall_ms:x}-{context.entropy.getrandbits(32):08x}"
+        self.answers = MemberAnswers(context, store, self._start, self.members, self.follow)
+        self.answers.on_return.append(self.metadata.summoned)
 
     # --- who it is ------------------------------------------------------------------------------------------------------
+
+    @property
+    def start_id(self) -> str:
+        """A name for this start of the broker."""
+        return self._start.id
 
     @property
     def is_slave(self) -> bool:
@@ -92,7 +94,7 @@ class Replication:
 
     def start(self) -> None:
         """The store is ready."""
-        self.start_end = self._store.offset_written
+        self._start.end = self._store.offset_written
         self.acks.configure()
         self.accept.start()
         if self.is_slave:
@@ -117,78 +119,10 @@ class Replication:
         elif self.accept.links:
             self.acks.configure()
 
-    # --- binding --------------------------------------------------------------------------------------------------------
-
-    def bind(self, args: ExchangeHAInfoRequest) -> str:
-        """A slave says which HA connection is its own; why it is refused, or ""."""
-        name = self._context.config.identity.broker_name
-        if args.broker_name != name:
-            return f"this is {name}, not {args.broker_name}: a slave has its master's brokerName"
-        if self.is_slave:
-            return "this broker is a slave itself"
-        if args.broker_id is None or args.broker_id <= 0:
-            return f"a slave needs a brokerId above 0, not {args.broker_id}"
-        file_size = self._context.config.commit_log.mapped_file_size_commit_log
-        if args.file_size not in (None, file_size):
-            sizes = f"{file_size} bytes, this slave's of {args.file_size}"
-            return f"its log has files of {sizes}: mappedFileSizeCommitLog must agree"
-        if args.ha_local_address is None:
-            return ""
-        try:
-            peer = Address.parse(args.ha_local_address)
-        except ValueError as error:
-            return str(error)
-        binding = Binding(args.broker_id, args.broker_address or "", bool(args.from_start))
-        return self.members.bind(peer, binding)
-
-    def answer(self, args: ExchangeHAInfoRequest) -> ExchangeHAInfoResponse:
-        """What a slave learns: where this log began to be written in this life, and whether its own log belongs to it."""
-        broker = self._broker
-        return ExchangeHAInfoResponse(
-            master_ha_address=broker.ha_address_text,
-            master_flush_offset=self.start_end,
-            master_address=broker.address_text,
-            master_log_begin=broker.store.offset_min,
-            master_log_end=broker.store.offset_written,
-            master_start_id=self.start_id,
-            tail_matches=self._compare(args),
-        )
-
-    def _compare(self, args: ExchangeHAInfoRequest) -> str | None:
-        """ "true" or "false"; None where this log does not have those bytes."""
-        same = log_tail.is_same(self._store, LogTail(args.tail_offset, args.tail_size, args.tail_crc))
-        return None if same is None else str(same).lower()
-
-    # --- a master that comes back -------------------------------------------------------------------------------------
-
     @property
     def log_of(self) -> str:
         """The start of the master whose log this is, "" while that is not known."""
         return self.follow.log_of if self.is_slave else self.start_id
-
-    def summoned(self, args: ExchangeHAInfoRequest) -> ExchangeHAInfoResponse:
-        """This slave's master comes back: it is followed and asked from now on, before the name servers know it.
-
-        Raises Refused: it is no master of this broker, or has to ask again.
-        """
-        broker, name = self._broker, self._context.config.identity.broker_name
-        if args.broker_name not in (None, name):
-            raise Refused(ResponseCode.INVALID_PARAMETER, f"this is {name}, not {args.broker_name}")
-        if not self.is_slave:
-            raise Refused(ResponseCode.INVALID_PARAMETER, "this broker is a master itself")
-        try:
-            master, master_ha = Address.parse(args.master_address or ""), Address.parse(args.master_ha_address or "")
-        except ValueError as error:
-            raise Refused(ResponseCode.INVALID_PARAMETER, f"the master's addresses: {error}") from None
-        if self.follow.ahead.is_cutting:
-            raise Refused(ResponseCode.SYSTEM_BUSY, "this log is being cut back: ask again when its end is known")
-        broker.log.info("summoned", master=str(master), ha_address=str(master_ha))
-        self.follow.summoned(master, master_ha, args.master_start_id)
-        self.metadata.summoned()
-        broker.roles.give_way.begin()
-        end = broker.store.offset_written
-        tail_offset, tail_size, tail_crc = self.follow.ahead.tail(min(end, end if args.log_end is None else args.log_end))
-        return ExchangeHAInfoResponse(log_end=end, tail_offset=tail_offset, tail_size=tail_size, tail_crc=tail_crc)
 
     # --- status ---------------------------------------------------------------------------------------------------------
 

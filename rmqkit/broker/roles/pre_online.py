@@ -30,8 +30,7 @@ from rmqkit.broker.roles.role import MASTER_ID
 from rmqkit.errors import RemoteProtocolError
 from rmqkit.runtime.calls import CallFailed, Outcome
 from rmqkit.runtime.connection import Address
-from rmqkit.wire.codes import RequestCode
-from rmqkit.wire.schemas.admin import ExchangeHAInfoRequest, ExchangeHAInfoResponse
+from rmqkit.wire.schemas.admin import ExchangeHAInfoResponse
 
 if TYPE_CHECKING:
     from rmqkit.broker.node import Broker
@@ -205,8 +204,7 @@ class SlaveWay:
             except RemoteProtocolError:
                 self._ends[broker_id] = 0
 
-        code = RequestCode.EXCHANGE_BROKER_HA_INFO
-        self._broker.remoting.call(address, code, ExchangeHAInfoRequest(), timeout_ms=ASK_MS, then=answered)
+        self._broker.replication.calls.locate(address, answered)
 
     def _ask(self, master: Address) -> None:
         def answered(outcome: Outcome) -> None:
@@ -225,9 +223,7 @@ class SlaveWay:
                 self.stage = f"following the master {address}"
                 self._broker.replication.follow.learned(address, ha_address)
 
-        self._broker.remoting.call(
-            master, RequestCode.EXCHANGE_BROKER_HA_INFO, ExchangeHAInfoRequest(), timeout_ms=ASK_MS, then=answered
-        )
+        self._broker.replication.calls.locate(master, answered)
 
     def _copied(self) -> None:
         self._is_copied = True

@@ -32,15 +32,12 @@ from rmqkit.errors import RemoteProtocolError
 from rmqkit.runtime.calls import CallFailed, Outcome, Reply
 from rmqkit.runtime.connection import Address
 from rmqkit.wire.bodies import ConsumerOffsetTable
-from rmqkit.wire.codes import RequestCode, ResponseCode
-from rmqkit.wire.schema import Ext
-from rmqkit.wire.schemas.admin import ExchangeHAInfoRequest, ExchangeHAInfoResponse
-from rmqkit.wire.schemas.offsets import GetAllConsumerOffsetRequest
+from rmqkit.wire.codes import ResponseCode
+from rmqkit.wire.schemas.admin import ExchangeHAInfoResponse
 
 if TYPE_CHECKING:
     from rmqkit.broker.node import Broker
 
-CALL_MS = 2000
 #: until the next try of a call that failed
 RETRY_MS = 100
 #: how long a member may give no answer
@@ -110,24 +107,16 @@ class Reverse:
     # --- calls --------------------------------------------------------------------------------------------------------
 
     def _ask(self) -> None:
-        broker = self._broker
+        calls = self._broker.replication.calls
         if self.stage == "asking":
-            request = ExchangeHAInfoRequest(
-                master_ha_address=broker.ha_address_text,
-                master_flush_offset=broker.replication.start_end,
-                master_address=broker.address_text,
-                broker_name=broker.config.identity.broker_name,
-                log_end=broker.store.offset_written,
-                master_start_id=broker.replication.start_id,
-            )
-            self._call(RequestCode.EXCHANGE_BROKER_HA_INFO, request, self._asked)
+            calls.announce_return(self.address, self._taking(self._asked))
         elif self._row is not None:
-            self._call(self._row.code, None, partial(self._told_progress, self._row))
+            calls.progress(self.address, self._row.code, self._taking(partial(self._told_progress, self._row)))
         else:
-            request_all = GetAllConsumerOffsetRequest(resets=True)
-            self._call(RequestCode.GET_ALL_CONSUMER_OFFSET, request_all, self._told_offsets)
+            calls.offsets(self.address, self._taking(self._told_offsets))
 
-    def _call(self, code: int, request: Ext | None, then: Callable[[Reply], None]) -> None:
+    def _taking(self, then: Callable[[Reply], None]) -> Callable[[Outcome], None]:
+        """`then` for an answer of this stage; a call that fails is tried again."""
         stage = self.stage
 
         def ended(outcome: Outcome) -> None:
@@ -143,7 +132,7 @@ class Reverse:
                 except RemoteProtocolError as error:
                     self.leave_out(f"answered what cannot be read: {error}")
 
-        self._broker.remoting.call(self.address, code, request, timeout_ms=CALL_MS, then=ended)
+        return ended
 
     def _try_again(self, failure: str) -> None:
         self._failure = failure

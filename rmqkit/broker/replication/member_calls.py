@@ -1,0 +1,195 @@
+"""What the members of a group ask each other, and the answers: 906, 43, and the progress of special duties (45).
+
+906 EXCHANGE_BROKER_HA_INFO has no meaning of its own. Which fields it has decides what is asked:
+
+    no field           where is your log to be had?                        any broker answers; so does Apache's
+    broker_name        this HA connection is mine; is my log yours?        a slave to its master
+    tail_*             do you have these bytes there?                      a slave to its master, before it truncates
+    master_address     I am your master and come back: follow me           a master to every other member
+
+A master that comes back holds a conversation with every other member (`roles/reverse_sync.py` drives it):
+
+    906 with master_address   the member follows it from now on; if it acts as master, it stops its special duties
+    45                        how far its special duties are, answered once nothing of theirs is in flight
+    43 with `resets`          how far consumers are, with the times of resets
+
+A slave that copies metadata asks 43 with `known_changes` again and again (`metadata`, `metadata_server`).
+
+Source: `broker/.../BrokerPreOnlineService.java`, `AdminBrokerProcessor.exchangeBrokerHAInfo`.
+"""
+
+from collections.abc import Callable
+from typing import Protocol
+
+from rmqkit.broker.context import BrokerContext
+from rmqkit.broker.replication import log_tail
+from rmqkit.broker.replication.ha_connection import Binding
+from rmqkit.broker.replication.log_tail import LogStart, LogTail
+from rmqkit.broker.replication.members import Members
+from rmqkit.config import BrokerRole
+from rmqkit.runtime.calls import Outcome, Refused
+from rmqkit.runtime.connection import Address
+from rmqkit.store.contract import StorageEngine
+from rmqkit.wire.codes import RequestCode, ResponseCode
+from rmqkit.wire.schema import Ext
+from rmqkit.wire.schemas.admin import ExchangeHAInfoRequest, ExchangeHAInfoResponse
+from rmqkit.wire.schemas.offsets import GetAllConsumerOffsetRequest
+
+#: how long a slave waits for an answer, and how long a master that comes back does, which tries again
+SLAVE_TIMEOUT_MS = 3000
+RETURN_TIMEOUT_MS = 2000
+
+Then = Callable[[Outcome], None]
+
+
+class Follower(Protocol):
+    """The slave's side of replication, as the answers need it."""
+
+    @property
+    def is_truncating(self) -> bool: ...
+    def master_returns(self, master: Address, master_ha: Address, start_id: str | None) -> None: ...
+
+
+class MemberCalls:
+    """Asks another member; `then` gets its answer, or why there is none."""
+
+    def __init__(self, context: BrokerContext, store: StorageEngine, start: LogStart) -> None:
+        self._context = context
+        self._store = store
+        self._start = start
+
+    def locate(self, member: Address, then: Then) -> None:
+        """Where a member's log is to be had, and where it ends."""
+        self._exchange(member, ExchangeHAInfoRequest(), SLAVE_TIMEOUT_MS, then)
+
+    def bind(self, master: Address, local: Address | None, tail: LogTail, then: Then) -> None:
+        """Say whose the HA connection from `local` is, and ask whether this log is the beginning of the master's."""
+        config = self._context.config
+        request = ExchangeHAInfoRequest(
+            broker_name=config.identity.broker_name,
+            broker_id=config.identity.broker_id,
+            broker_address=self._context.address_text,
+            ha_local_address=str(local) if local is not None else None,
+            log_end=self._store.offset_written,
+            tail_offset=tail.offset,
+            tail_size=tail.size,
+            tail_crc=tail.crc,
+            from_start=not config.replication.sync_from_last_file,
+            file_size=config.commit_log.mapped_file_size_commit_log,
+        )
+        self._exchange(master, request, SLAVE_TIMEOUT_MS, then)
+
+    def compare(self, master: Address, tail: LogTail, then: Then) -> None:
+        """Ask whether the master has these bytes; `tail_matches` of the answer says it."""
+        request = ExchangeHAInfoRequest(tail_offset=tail.offset, tail_size=tail.size, tail_crc=tail.crc)
+        self._exchange(master, request, SLAVE_TIMEOUT_MS, then)
+
+    def announce_return(self, member: Address, then: Then) -> None:
+        """This master comes back: the member shall follow it."""
+        request = ExchangeHAInfoRequest(
+            master_ha_address=self._context.ha_address_text,
+            master_flush_offset=self._start.end,
+            master_address=self._context.address_text,
+            broker_name=self._context.config.identity.broker_name,
+            log_end=self._store.offset_written,
+            master_start_id=self._start.id,
+        )
+        self._exchange(member, request, RETURN_TIMEOUT_MS, then)
+
+    def progress(self, member: Address, code: int, then: Then) -> None:
+        """How far the special duty is whose row has this request code."""
+        self._context.remoting.call(member, code, timeout_ms=RETURN_TIMEOUT_MS, then=then)
+
+    def offsets(self, member: Address, then: Then) -> None:
+        """How far consumers are, with the times of resets."""
+        code, request = RequestCode.GET_ALL_CONSUMER_OFFSET, GetAllConsumerOffsetRequest(resets=True)
+        self._context.remoting.call(member, code, request, timeout_ms=RETURN_TIMEOUT_MS, then=then)
+
+    def _exchange(self, member: Address, request: Ext, timeout_ms: int, then: Then) -> None:
+        code = RequestCode.EXCHANGE_BROKER_HA_INFO
+        self._context.remoting.call(member, code, request, timeout_ms=timeout_ms, then=then)
+
+
+class MemberAnswers:
+    """Answers 906 of other members."""
+
+    def __init__(
+        self, context: BrokerContext, store: StorageEngine, start: LogStart, members: Members, follower: Follower
+    ) -> None:
+        self._context = context
+        self._store = store
+        self._start = start
+        self._members = members
+        self._follower = follower
+        #: called when the master of this slave has said that it comes back, and the slave follows it
+        self.on_return: list[Callable[[], None]] = []
+
+    @property
+    def _is_slave(self) -> bool:
+        return self._context.config.identity.broker_role is BrokerRole.SLAVE
+
+    def exchange(self, args: ExchangeHAInfoRequest, peer: Address) -> ExchangeHAInfoResponse:
+        """Raises Refused."""
+        if args.master_address is not None or args.master_ha_address is not None:
+            return self._follow(args)
+        if args.broker_name is not None:
+            refusal = self._bind(args)
+            if refusal:
+                self._context.log.warning("replica-refused", peer=str(peer), reason=refusal)
+                raise Refused(ResponseCode.INVALID_PARAMETER, refusal)
+        if self._is_slave:
+            return ExchangeHAInfoResponse(log_end=self._store.offset_written)
+        same = log_tail.is_same(self._store, LogTail(args.tail_offset, args.tail_size, args.tail_crc))
+        return ExchangeHAInfoResponse(
+            master_ha_address=self._context.ha_address_text,
+            master_flush_offset=self._start.end,
+            master_address=self._context.address_text,
+            master_log_begin=self._store.offset_min,
+            master_log_end=self._store.offset_written,
+            master_start_id=self._start.id,
+            tail_matches=None if same is None else str(same).lower(),
+        )
+
+    def _bind(self, args: ExchangeHAInfoRequest) -> str:
+        """A slave says which HA connection is its own; why it is refused, or ""."""
+        config = self._context.config
+        name = config.identity.broker_name
+        if args.broker_name != name:
+            return f"this is {name}, not {args.broker_name}: a slave has its master's brokerName"
+        if self._is_slave:
+            return "this broker is a slave itself"
+        if args.broker_id is None or args.broker_id <= 0:
+            return f"a slave needs a brokerId above 0, not {args.broker_id}"
+        file_size = config.commit_log.mapped_file_size_commit_log
+        if args.file_size not in (None, file_size):
+            sizes = f"{file_size} bytes, this slave's of {args.file_size}"
+            return f"its log has files of {sizes}: mappedFileSizeCommitLog must agree"
+        if args.ha_local_address is None:
+            return ""
+        try:
+            peer = Address.parse(args.ha_local_address)
+        except ValueError as error:
+            return str(error)
+        binding = Binding(args.broker_id, args.broker_address or "", bool(args.from_start))
+        return self._members.bind(peer, binding)
+
+    def _follow(self, args: ExchangeHAInfoRequest) -> ExchangeHAInfoResponse:
+        """This slave's master comes back: it is followed and asked from now on, before the name servers know it."""
+        name = self._context.config.identity.broker_name
+        if args.broker_name not in (None, name):
+            raise Refused(ResponseCode.INVALID_PARAMETER, f"this is {name}, not {args.broker_name}")
+        if not self._is_slave:
+            raise Refused(ResponseCode.INVALID_PARAMETER, "this broker is a master itself")
+        try:
+            master, master_ha = Address.parse(args.master_address or ""), Address.parse(args.master_ha_address or "")
+        except ValueError as error:
+            raise Refused(ResponseCode.INVALID_PARAMETER, f"the master's addresses: {error}") from None
+        if self._follower.is_truncating:
+            raise Refused(ResponseCode.SYSTEM_BUSY, "this log is being cut back: ask again when its end is known")
+        self._context.log.info("summoned", master=str(master), ha_address=str(master_ha))
+        self._follower.master_returns(master, master_ha, args.master_start_id)
+        for then in self.on_return:
+            then()
+        end = self._store.offset_written
+        tail = log_tail.tail_of(self._context, self._store, min(end, end if args.log_end is None else args.log_end))
+        return ExchangeHAInfoResponse(log_end=end, tail_offset=tail.offset, tail_size=tail.size, tail_crc=tail.crc)
