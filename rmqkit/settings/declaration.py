@@ -21,11 +21,15 @@ from collections.abc import Callable
 from dataclasses import MISSING, field, fields
 from enum import StrEnum
 from functools import partial
-from typing import Any, TypedDict, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack, overload
 
 from rmqkit.settings.table import Kind, Refusal, Row, Status, Type, Value
 
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
 T = TypeVar("T")
+Section = TypeVar("Section", bound="DataclassInstance")
 
 
 class Options(TypedDict, total=False):
@@ -89,11 +93,11 @@ def _type_of(default: Value | None, is_choice: bool) -> Type:
     return Type.ENUM if is_choice else Type.STR
 
 
-def section(make: type[T], area: str, *kinds: Kind) -> T:
+def section(make: type[Section], area: str, *kinds: Kind) -> Section:
     """A section of a node's configuration; `area` is its heading in `docs/settings.md`."""
-    is_whole = all(each.default is not MISSING or each.default_factory is not MISSING for each in fields(make))  # type: ignore[arg-type]
+    is_whole = all(each.default is not MISSING or each.default_factory is not MISSING for each in fields(make))
     default: Any = make() if is_whole else MISSING
-    made: T = field(default=default, metadata={"make": make, "area": area, "kinds": kinds})
+    made: Section = field(default=default, metadata={"make": make, "area": area, "kinds": kinds})
     return made
 
 
