@@ -66,6 +66,7 @@ def test_script(script, rmqkit_cluster, heeds_ctrl_c):
     run([sys.executable, "-W", "error", str(script)], rmqkit_cluster.env)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("project", PROJECTS, ids=lambda path: path.name)
 def test_project(project, rmqkit_cluster, heeds_ctrl_c):
     run([sys.executable, "-m", "pytest", "-W", "error", "-p", "no:cacheprovider", "-q", str(project)], rmqkit_cluster.env)
