@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from rmqkit.testing.filters import FilterContract
     from rmqkit.testing.lock_modes import LockModeContract
     from rmqkit.testing.promises import PromiseContract
+    from rmqkit.testing.special_duties import SpecialDutyContract
     from rmqkit.testing.storage import StorageEngineContract
     from rmqkit.testing.store_world import StoreWorld
 
@@ -32,6 +33,7 @@ _HOMES = {
     "PromiseContract": "rmqkit.testing.promises",
     "RunningCluster": "rmqkit.testing.clusters",
     "SimBroker": "rmqkit.testing.brokers",
+    "SpecialDutyContract": "rmqkit.testing.special_duties",
     "StorageEngineContract": "rmqkit.testing.storage",
     "StoreWorld": "rmqkit.testing.store_world",
 }
@@ -48,6 +50,7 @@ __all__ = [
     "PromiseContract",
     "RunningCluster",
     "SimBroker",
+    "SpecialDutyContract",
     "StorageEngineContract",
     "StoreWorld",
 ]

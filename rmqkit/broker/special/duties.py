@@ -31,6 +31,10 @@ class SpecialDuties:
         """The duty of that class."""
         return next(duty for duty in self._by_name.values() if isinstance(duty, kind))
 
+    def of(self, name: str) -> SpecialDuty[Any]:
+        """The duty of that row."""
+        return self._by_name[name]
+
     # --- as each duty -------------------------------------------------------------------------------------------------
 
     def load(self, *, is_copy: bool) -> None:

@@ -1,0 +1,28 @@
+"""The public contract suite of special duties over those that are built in."""
+
+from rmqkit.broker.special.delay.delivery import DelayDelivery
+from rmqkit.broker.special.table import SPECIAL_DUTIES
+from rmqkit.store.contract import Put, PutStatus
+from rmqkit.testing import SimBroker, SpecialDutyContract
+from rmqkit.testing.brokers import NAME
+
+QUEUES = 4
+
+
+def test_each_built_in_duty_passes_the_suite():
+    assert [row.name for row in SPECIAL_DUTIES] == [TestDelays.row.name]
+
+
+class TestDelays(SpecialDutyContract):
+    row = SPECIAL_DUTIES[0]
+
+    def give_work(self, broker: SimBroker, count: int) -> None:
+        delay = broker.node.special.find(DelayDelivery)
+        for number in range(count):
+            put = Put("T", number % QUEUES, 0, 0, 1, bytes(8), bytes(8), 0, 0, b"late", b"", 0)
+            broker.world.call(NAME, lambda node, put=put: self._append(delay, put))
+        broker.advance(1)
+
+    @staticmethod
+    def _append(delay: DelayDelivery, put: Put) -> None:
+        assert delay.append(put, 1).status is PutStatus.PUT_OK
