@@ -8,8 +8,9 @@ from typing import Any
 
 from rmqkit.client.message import MessageExt, SendResult
 from rmqkit.drill import workload
-from rmqkit.drill.history import FAIL, OK, UNKNOWN, History
+from rmqkit.drill.history import FAIL, FAULT_BEGINS, FAULT_BITES, OK, UNKNOWN, History, Row
 from rmqkit.drill.plan import Plan
+from rmqkit.drill.promises.table import Harm, Where, cell
 from rmqkit.errors import ClientError
 
 #: properties of a message that an acting master has put on another master
@@ -36,6 +37,22 @@ class RecordedLoad:
         #: keys of delayed messages that are delivered: a message may be delivered before its send
         #: is answered
         self._delayed_delivered: set[str] = set()
+        #: the event of the fault
+        self._fault: Row | None = None
+
+    def seen(self, row: Row) -> None:
+        """Called with each new row of the history.
+
+        After the proof of the fault, the load no longer waits for delayed messages that the fault may
+        have taken from the master, as far as the mode allows it. The checker of `delay-kept` excuses
+        them too.
+        """
+        if row.kind == "event" and row.key == FAULT_BEGINS:
+            self._fault = row
+        elif row.kind == "event" and row.key == FAULT_BITES and self._fault is not None:
+            harm, hits_master = self._fault.extra.get("harm"), self._fault.extra.get("role") == "master"
+            if harm in list(Harm) and cell(self.plan.mode, Harm(harm), hits_master=hits_master).where is not Where.MASTER:
+                self.waiting.clear()
 
     def group(self, kind: str) -> str:
         return f"{self.name}-{kind}"

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 import pytest
 
 from rmqkit.client.message import SendResult, SendStatus
-from rmqkit.drill.history import History
-from rmqkit.drill.plan import Plan
+from rmqkit.drill.history import FAULT_BEGINS, FAULT_BITES, History
+from rmqkit.drill.plan import Mode, Plan
 from rmqkit.drill.recorded import RecordedLoad
 from rmqkit.drill.workload import Order
 from rmqkit.errors import ClientError
@@ -40,3 +40,26 @@ def test_only_an_acknowledged_delayed_message_is_waited_for(load):
     load.delay_sent(ORDER._replace(key="d-3"), 1_000, 50, ClientError("refused"))
     load.delay_sent(ORDER._replace(key="d-4"), 1_000, 50, None)
     assert load.waiting == {"d-2": 1_050}
+
+
+@pytest.mark.parametrize(
+    ("mode", "harm", "role", "waits"),
+    [
+        ("async+pool", "kill", "master", False),
+        ("quorum+pool", "kill", "master", False),
+        ("quorum+pool", "kill", "slave", True),
+        ("async+pool", "pause", "master", True),
+        ("async", "kill", "master", True),
+        ("quorum+sync-flush", "isolate", "master", True),
+        ("async+pool", "a plug-in's", "master", True),
+    ],
+)
+def test_a_delayed_message_that_the_fault_may_take_is_not_waited_for(mode, harm, role, waits):
+    load = RecordedLoad(Plan(mode=Mode.parse(mode)), History(), lambda: 2_000, name="t", broker="broker-a")
+    load.history.on_row = load.seen
+    load.delay_sent(ORDER, 1_000, 50, STORED)
+    load.history.add("event", key=FAULT_BEGINS, invoke_ms=100, harm=harm, role=role)
+    assert load.waiting, "nothing is broken yet"
+    load.history.add("event", key=FAULT_BITES, invoke_ms=150)
+    load.delay_sent(ORDER._replace(key="d-2"), 1_000, 200, STORED)
+    assert set(load.waiting) == ({"d-1", "d-2"} if waits else {"d-2"})

@@ -72,6 +72,7 @@ class RealLoad(RecordedLoad):
 
     def seen(self, row: Row) -> None:
         """The late groups join after the proof of the fault."""
+        super().seen(row)
         if row.kind == "event" and row.key == FAULT_BITES:
             self.given[workload.LATE] = {}
             self._threads.append(self._thread("late", partial(self._pull, workload.LATE)))

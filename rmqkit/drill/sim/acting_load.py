@@ -99,8 +99,8 @@ class ActingLoad(SimLoad):
         for number in range(workload.LOCKERS):
             self.cluster.client(workload.locker_name(number), partial(self._locker, number))
 
-    def _seen(self, row: Row) -> None:
-        super()._seen(row)
+    def seen(self, row: Row) -> None:
+        super().seen(row)
         if row.kind == "event" and row.key == FAULT_ENDS:
             self.healed_ms = row.invoke_ms
         if row.kind == "event" and row.key == FAULT_BITES and workload.ORDERED not in self.given:

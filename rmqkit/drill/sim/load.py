@@ -75,10 +75,11 @@ class SimLoad(RecordedLoad):
         self.cluster.client("pull-0", partial(self._pull, workload.PULL))
         for number in range(self.plan.writers):
             self.cluster.client(workload.writer_name(number), partial(self._writer, number))
-        self.history.on_row = self._seen
+        self.history.on_row = self.seen
 
-    def _seen(self, row: Row) -> None:
-        """The late group comes with the proof of the fault."""
+    def seen(self, row: Row) -> None:
+        """The late group joins after the proof of the fault."""
+        super().seen(row)
         if row.kind == "event" and row.key == FAULT_BITES and workload.LATE not in self.given:
             self.given[workload.LATE] = {}
             self.cluster.client("late-0", partial(self._pull, workload.LATE))

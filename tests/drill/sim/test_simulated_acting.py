@@ -2,7 +2,7 @@
 
 import pytest
 
-from rmqkit.drill import simulated
+from rmqkit.drill import simulated, workload
 from rmqkit.drill.contract import DrillNode
 from rmqkit.drill.defects.table import DEFECTS
 from rmqkit.drill.plan import Flush
@@ -34,6 +34,12 @@ def test_a_seed_keeps_every_promise(seed):
     done = simulated.simulate(seed, family=FAMILY)
     assert done.judgement is Judgement.VALID, f"{done.plan}\n{done.why}\n{done.story}"
     assert done.sends > 0
+
+
+def test_every_group_of_the_load_receives_messages():
+    history = simulated.drill(plan_of_seed(12), family=FAMILY).driver.history
+    groups = {str(row.extra["group"]).rpartition("-")[2] for kind in ("deliver", "due") for row in history.by_kind[kind]}
+    assert groups >= {workload.PULL, workload.PUSH, workload.LATE, workload.ORDERED, workload.DELAYED}
 
 
 @pytest.mark.parametrize(("defect", "seed"), FOUND.items(), ids=str)
