@@ -37,6 +37,7 @@ from rmqkit.broker.live_settings import LiveSettings
 from rmqkit.broker.locks.contract import LockMode, lock_mode_of
 from rmqkit.broker.puts import Puts
 from rmqkit.broker.registration import Registration
+from rmqkit.broker.replication.copied_tables import CopiedTables
 from rmqkit.broker.replication.ha_client import TAG as HA_MASTER
 from rmqkit.broker.replication.replication import Replication
 from rmqkit.broker.roles import CLIENT_CODES, Roles
@@ -162,7 +163,8 @@ class Broker(BaseNode):
         self.store: StorageEngine = parts.engine(EngineParts(ports, self.duties, config, ports.memory_size, self._bit_map))
         self.special = SpecialDuties(table.SPECIAL_DUTIES, SpecialParts(context, self.store, CONFIG_FOLDER))
         self.delay = self.special.find(DelayDelivery)
-        self.replication = Replication(self, context, self.store, self.role, self.registration, CONFIG_FOLDER)
+        tables = CopiedTables(self.topics, self.groups, self.offsets, self.special)
+        self.replication = Replication(self, context, self.store, self.role, self.registration, tables, CONFIG_FOLDER)
         self.replication.members.alive = lambda: self.roles.members
         self.replication.acks.on_blocked = self.derive_blocked
         self.puts = Puts(context, self.store, self.hosts, self.statistics, self.replication.acks)

@@ -9,33 +9,22 @@ they have at the place of the slave's last record (`shown`).
     ahead     the slave has bytes that its master never had
     foreign   the slave's log has other content than the master's at the same place
 
-Either way the slave stops following and nothing is touched. With `haTruncateAhead` a slave that is ahead
-asks once more whether what would stay is the master's, copies its tail
-to `diverged/<offset>` (`-1` behind it, `-2` … for a later one), synced, and then cuts it off on the disk; a foreign log is
-never cut. Offsets of consumers and progress of special duties that lie in what was cut off go back to the ends of the
-queues, or they would leave out the messages that the master puts there. Special duties go back to the master's progress,
-too: what they delivered may have stood in the cut part alone. A start after a kill in between does that as well (`is_cut`).
+Either way the slave stops following and nothing is touched. With `haTruncateAhead` a slave that is ahead has its log cut
+(`truncation`); a foreign log is never cut.
 """
 
-import errno
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
+from rmqkit.broker.context import BrokerContext
 from rmqkit.broker.replication.ha_state import AHEAD, FOREIGN, REFUSED, HaState
 from rmqkit.broker.replication.log_tail import LogTail, tail_of
 from rmqkit.broker.replication.tail_probe import Shown
-from rmqkit.broker.special.contract import Progress
-from rmqkit.broker.special.duties import texts
 from rmqkit.runtime.kept import KeptFile
-from rmqkit.store.steps import Steps, Work
+from rmqkit.store.contract import StorageEngine
 from rmqkit.wire.schemas.admin import ExchangeHAInfoResponse
-
-if TYPE_CHECKING:
-    from rmqkit.broker.node import Broker
-
-_COPY_SIZE = 1_048_576
 
 
 class _Known(msgspec.Struct, rename="camel"):
@@ -76,12 +65,12 @@ def _too_old(end: int, said: ExchangeHAInfoResponse) -> Verdict:
     )
 
 
-class Ahead:
-    def __init__(self, broker: "Broker", folder: str) -> None:
-        self._broker = broker
-        self._file = KeptFile(broker.ports.disk, f"{folder}/replication.json")
+class Divergence:
+    def __init__(self, context: BrokerContext, store: StorageEngine, folder: str) -> None:
+        self._context = context
+        self._store = store
+        self._file = KeptFile(context.disk, f"{folder}/replication.json")
         self._known = _Known()
-        self.is_cutting = False
 
     def load(self) -> None:
         """Raises KeptFileDamaged."""
@@ -89,12 +78,11 @@ class Ahead:
 
     def tail(self, end: int | None = None) -> LogTail:
         """The last bytes of this log, or of those in front of `end`."""
-        store = self._broker.store
-        return tail_of(self._broker.context, store, store.offset_written if end is None else end)
+        return tail_of(self._context, self._store, self._store.offset_written if end is None else end)
 
     def judge(self, said: ExchangeHAInfoResponse, shown: Shown | None = None) -> Verdict:
         """`shown` is of an Apache master."""
-        end = self._broker.store.offset_written
+        end = self._store.offset_written
         if end == 0 or said.tail_matches == "true":
             return Verdict()
         if said.master_log_begin is not None and end < said.master_log_begin:
@@ -170,7 +158,7 @@ class Ahead:
     @property
     def history_missing(self) -> str:
         """Said while older messages of the master are not here and will not come, also after a restart."""
-        begin, store = self._known.history_begin, self._broker.store
+        begin, store = self._known.history_begin, self._store
         if not begin or not store.offset_max or store.offset_min > begin:
             return ""
         return f"the master sent its log from {begin} on, its last file only: what is older is missing here"
@@ -181,69 +169,21 @@ class Ahead:
             self._known = known
             self._file.save(lambda: msgspec.json.encode(self._known), then)
 
-    # --- cutting ------------------------------------------------------------------------------------------------------
+    # --- a truncation -------------------------------------------------------------------------------------------------
 
-    def cut(self, offset: int, progress: Progress, then: Callable[[OSError | None], None]) -> None:
-        """Copy what is behind `offset` to `diverged/<offset>`, synced, then cut it off. An older copy stays as it is.
+    @property
+    def is_cut(self) -> bool:
+        """Whether the log was cut off, or is about to be, and offsets may lie beyond the ends of queues."""
+        return self._known.is_cut
 
-        `progress` is the master's in special duties.
-        """
-        broker = self._broker
-        path = self._free_path(offset)
-        self.is_cutting = True
-        steps = Steps("ha-diverged", broker.duties, broker.clock)
+    @property
+    def cut_progress(self) -> dict[str, str] | None:
+        """What `note_cut` has kept."""
+        return self._known.progress
 
-        def ended(error: OSError | None) -> None:
-            self.is_cutting = False
-            if error is None:
-                broker.log.warning("log-cut", offset=offset, copy=path)
-                self.cut_offsets()
-            then(error)
+    def note_cut(self, progress: dict[str, str], then: Callable[[], None]) -> None:
+        """The log is about to be cut off; `progress` is the master's in special duties, as texts."""
+        self._keep(msgspec.structs.replace(self._known, is_cut=True, progress=progress), then)
 
-        def kept() -> None:
-            broker.store.truncate(offset, ended)
-
-        def copied(error: OSError | None) -> None:
-            if error is not None:
-                # Half a copy is of no use, and may be what has filled the disk.
-                broker.ports.disk.remove(path, lambda _: ended(error))
-            else:
-                self._keep(msgspec.structs.replace(self._known, is_cut=True, progress=texts(progress)), kept)
-
-        steps.begin(self._copy(offset, path, steps), copied)
-
-    def cut_offsets(self) -> None:
-        """Bring offsets back to the ends of their queues, if the log was cut and that has not been done yet."""
-        if not self._known.is_cut:
-            return
-        store, offsets, special = self._broker.store, self._broker.offsets, self._broker.special
-        offsets.cut(lambda topic, queue_id: store.queue_range(topic, queue_id).offset_max)
-        kept = self._known.progress
-        special.truncate(None if kept is None else special.decode(kept))
-
-        def saved() -> None:
-            self._keep(msgspec.structs.replace(self._known, is_cut=False, progress=None))
-
-        offsets.save(lambda: special.save(saved))
-
-    def _free_path(self, offset: int) -> str:
-        """Two masters after one another may have ended at the same offset: at 0, when both had lost their disks."""
-        first = path = f"diverged/{offset:020d}"
-        count = 0
-        while self._broker.ports.disk.size(path) is not None:
-            count += 1
-            path = f"{first}-{count}"
-        return path
-
-    def _copy(self, offset: int, path: str, steps: Steps) -> Work:
-        disk, store = self._broker.ports.disk, self._broker.store
-        position = offset
-        while position < store.offset_written:
-            data = store.read_log(position, _COPY_SIZE)
-            if not data:
-                raise OSError(errno.EIO, f"the log cannot be read at {position}")
-            disk.write(path, position - offset, [data])
-            position += len(data)
-            yield False
-        disk.sync(path, steps.awaiting())
-        yield from steps.wait()
+    def note_cut_over(self) -> None:
+        self._keep(msgspec.structs.replace(self._known, is_cut=False, progress=None))

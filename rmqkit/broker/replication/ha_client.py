@@ -14,10 +14,10 @@ Source: `store/.../ha/DefaultHAClient.java`, `broker/.../BrokerController.syncMa
 """
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
+from rmqkit.broker.context import BrokerContext
 from rmqkit.broker.replication import tail_probe
-from rmqkit.broker.replication.divergence import Ahead, Verdict
+from rmqkit.broker.replication.divergence import Divergence, Verdict
 from rmqkit.broker.replication.ha_state import (
     AHEAD,
     CONNECTING,
@@ -31,24 +31,20 @@ from rmqkit.broker.replication.ha_state import (
 )
 from rmqkit.broker.replication.member_calls import MemberCalls
 from rmqkit.broker.replication.tail_probe import Shown
-from rmqkit.broker.special.contract import Progress
-from rmqkit.broker.special.fetch import ask_progress
+from rmqkit.broker.replication.truncation import Truncation, TruncationState
 from rmqkit.errors import RemoteProtocolError, RmqkitError
 from rmqkit.runtime.calls import CallFailed, Outcome
 from rmqkit.runtime.connection import Address, Connection
 from rmqkit.runtime.states import StateMachine
+from rmqkit.store.contract import StorageEngine
 from rmqkit.wire.codes import ResponseCode
 from rmqkit.wire.ha import Transfers, encode_report
 from rmqkit.wire.schemas.admin import ExchangeHAInfoResponse
-
-if TYPE_CHECKING:
-    from rmqkit.broker.node import Broker
 
 RETRY_MS = 1000
 SCAN_MS = 500
 #: after writes that fail on and on
 PAUSE_MS_MAX = 16_000
-BIND_TIMEOUT_MS = 3000
 #: with haMasterAddress: how long the name servers may take to tell the master's main port
 TOLD_MS = 3000
 TAG = "ha-master"
@@ -58,11 +54,26 @@ CUTTING = "they are copied and cut off now"
 
 
 class HaClient(StateMachine[HaState]):
-    def __init__(self, broker: "Broker", calls: MemberCalls, folder: str) -> None:
+    def __init__(
+        self,
+        context: BrokerContext,
+        store: StorageEngine,
+        calls: MemberCalls,
+        divergence: Divergence,
+        truncation: Truncation,
+        *,
+        has_nameservers: bool,
+    ) -> None:
         super().__init__(MOVES)
-        self._broker = broker
+        self._context = context
+        self._store = store
         self._calls = calls
-        self.ahead = Ahead(broker, folder)
+        self.divergence = divergence
+        self._truncation = truncation
+        truncation.on_refused, truncation.on_begun, truncation.on_ended = self._not_cut, self._cut_begun, self._cut_ended
+        #: why the log is being cut, for people
+        self._cut_why = ""
+        self._has_nameservers = has_nameservers
         self.why = "not started"
         #: the master's main port, and its port for replication
         self.master: Address | None = None
@@ -71,10 +82,6 @@ class HaClient(StateMachine[HaState]):
         self.master_end = -1
         #: whether the master sends a slave that has nothing its whole log, as ours do when they are asked to
         self._is_whole = False
-        #: why this log could not be cut back, "" before that
-        self._cut_failed = ""
-        #: whether the master is being asked if what a cut would leave is its own
-        self._is_proving = False
         #: when the name servers were asked first
         self._asked_ms = 0
         #: how long it waits after a write that has failed
@@ -88,14 +95,14 @@ class HaClient(StateMachine[HaState]):
         self.read_ms = self.written_ms = 0
         #: told when the slave has begun to follow another master than before, or the same one anew
         self.on_following: Callable[[], None] = lambda: None
-        broker.duties.add("ha-follow", self._run, None)
+        context.duties.add("ha-follow", self._run, None)
 
     # --- life ---------------------------------------------------------------------------------------------------------
 
     def load(self) -> None:
         """Raises RmqkitError: what it keeps of its master cannot be read, or haMasterAddress."""
-        self.ahead.load()
-        explicit = self._broker.config.ha.master_address
+        self.divergence.load()
+        explicit = self._context.config.ha.master_address
         if explicit:
             try:
                 self.master_ha = Address.parse(explicit)
@@ -104,16 +111,16 @@ class HaClient(StateMachine[HaState]):
 
     def start(self) -> None:
         self._running = True
-        self.ahead.cut_offsets()
-        self._asked_ms = self._broker.clock.mono_ms
+        self._truncation.resume()
+        self._asked_ms = self._context.clock.mono_ms
         self._set(NO_MASTER, "no name server has told the master's address yet")
-        self._broker.duties.wake("ha-follow", self._broker.clock.mono_ms)
+        self._context.duties.wake("ha-follow", self._context.clock.mono_ms)
 
     def stop(self) -> None:
-        self._running = False
+        self._running = self._truncation.is_allowed = False
         self._set(STOPPED, "the broker is stopping")
         if self._conn is not None:
-            self._broker.outbox.close(self._conn, "the broker is stopping")
+            self._context.outbox.close(self._conn, "the broker is stopping")
 
     def validate(self) -> None:
         assert not self._report_due, "what was written in the last turn was not reported"
@@ -123,44 +130,44 @@ class HaClient(StateMachine[HaState]):
             assert self._conn is None
         elif self.state is CONNECTING:
             assert self.master_ha is not None
-        assert self._conn is None or not self.ahead.is_cutting or self._conn.closing
+        assert self._conn is None or not self._truncation.is_busy or self._conn.closing
 
     def learned(self, master: Address | None, master_ha: Address | None) -> None:
         """What a registration's answer says. An explicit haMasterAddress wins over the learned one."""
         if master is not None and master != self.master:
-            self._broker.log.info("master-known", address=str(master), ha_address=str(master_ha))
+            self._context.log.info("master-known", address=str(master), ha_address=str(master_ha))
             if self.master is None and self._conn is not None and self.state == FOLLOWING:
-                self._broker.outbox.abort(self._conn, "the master's main port is known now, which is asked first")
+                self._context.outbox.abort(self._conn, "the master's main port is known now, which is asked first")
             self.master = master
-        if master_ha is None or self._broker.config.ha.master_address or master_ha == self.master_ha:
+        if master_ha is None or self._context.config.ha.master_address or master_ha == self.master_ha:
             return
         self.master_ha = master_ha
         if self._conn is not None:
-            self._broker.outbox.abort(self._conn, f"the master is at {master_ha} now")
+            self._context.outbox.abort(self._conn, f"the master is at {master_ha} now")
         if self._running:
-            self._broker.duties.wake("ha-follow", self._broker.clock.mono_ms)
+            self._context.duties.wake("ha-follow", self._context.clock.mono_ms)
 
     def master_returns(self, master: Address, master_ha: Address, start_id: str | None) -> None:
         """A master that comes back asks to be followed (906); `start_id` names its start, where it is one of ours.
 
         A connection that it had before it went away is of no use: only this side may believe in it.
         """
-        conn, now_ms = self._conn, self._broker.clock.mono_ms
+        conn, now_ms = self._conn, self._context.clock.mono_ms
         self.learned(master, master_ha)
         if not self._running:
             return
         if conn is None or conn.closing:
             pass
-        elif self.state == FOLLOWING and start_id is not None and self.ahead.start_id == start_id:
+        elif self.state == FOLLOWING and start_id is not None and self.divergence.start_id == start_id:
             self._report()  # it was not away, or only stood still, and waits for a word
         else:
-            self._broker.outbox.abort(conn, "the master comes back, and is followed anew")
+            self._context.outbox.abort(conn, "the master comes back, and is followed anew")
         self._is_summoned = self._conn is not None and bool(self._conn.closing)
-        self._broker.duties.wake("ha-follow", now_ms)
+        self._context.duties.wake("ha-follow", now_ms)
 
     @property
     def is_truncating(self) -> bool:
-        return self.ahead.is_cutting
+        return self._truncation.state is TruncationState.CUTTING
 
     @property
     def may_belong(self) -> bool:
@@ -170,7 +177,7 @@ class HaClient(StateMachine[HaState]):
     @property
     def log_of(self) -> str:
         """The start of the master whose log this is, "" while that is not known."""
-        return self.ahead.start_id if self.may_belong else ""
+        return self.divergence.start_id if self.may_belong else ""
 
     def belongs_to(self, start_id: str | None) -> bool:
         """Whether this log is known to belong to the log of that start of the master (None: one that names no starts)."""
@@ -183,40 +190,40 @@ class HaClient(StateMachine[HaState]):
     def _run(self, now_ms: int) -> int | None:
         if not self._running:
             return None
-        conn, ha = self._conn, self._broker.config.ha
+        conn, ha = self._conn, self._context.config.ha
         if conn is None:
             return self._connect(now_ms)
         if conn.is_open and not conn.closing:
-            if self._broker.store.is_broken:
-                self._broker.outbox.abort(conn, self._broker.store.failed)
+            if self._store.is_broken:
+                self._context.outbox.abort(conn, self._store.failed)
             elif now_ms - self.read_ms > ha.housekeeping_ms:
-                self._broker.outbox.abort(conn, f"nothing came from the master for {now_ms - self.read_ms} ms")
+                self._context.outbox.abort(conn, f"nothing came from the master for {now_ms - self.read_ms} ms")
             elif self.state == FOLLOWING and now_ms - self.written_ms >= ha.heartbeat_ms:
                 self._report()
         return now_ms + min(SCAN_MS, ha.heartbeat_ms)
 
     def _connect(self, now_ms: int) -> int | None:
-        broker = self._broker
-        if self.ahead.is_cutting or self._is_proving or self.master_ha is None:
+        store = self._store
+        if self._truncation.is_busy or self.master_ha is None:
             return now_ms + RETRY_MS
-        if broker.store.is_broken:
+        if store.is_broken:
             # Its bytes may be gone: what it reported would be no copy.
-            self._set(STOPPED, f"the store takes nothing more until a restart: {broker.store.failed}")
+            self._set(STOPPED, f"the store takes nothing more until a restart: {store.failed}")
             return None
-        if self.master is None and broker.registration.nameservers and now_ms < self._asked_ms + TOLD_MS:
+        if self.master is None and self._has_nameservers and now_ms < self._asked_ms + TOLD_MS:
             return now_ms + SCAN_MS
         if self.state not in (AHEAD, FOREIGN, REFUSED):
             self._set(CONNECTING, self.why if self.state == CONNECTING else f"connecting to {self.master_ha}")
         self._transfers = Transfers()
         self._is_whole = False
         self.read_ms = now_ms
-        self._conn = broker.outbox.dial(self.master_ha, TAG)
+        self._conn = self._context.outbox.dial(self.master_ha, TAG)
         return now_ms + SCAN_MS
 
     def opened(self, conn: Connection) -> None:
         if conn is not self._conn:
             return
-        self.read_ms = self._broker.clock.mono_ms
+        self.read_ms = self._context.clock.mono_ms
         if self.master is None:
             self._follow(conn, "the master was not asked whether this log is its own: no name server tells its main port")
         else:
@@ -232,7 +239,7 @@ class HaClient(StateMachine[HaState]):
         if self._running:
             pause_ms = 0 if self._is_summoned else self._pause_ms
             self._is_summoned = False
-            self._broker.duties.wake("ha-follow", self._broker.clock.mono_ms + pause_ms)
+            self._context.duties.wake("ha-follow", self._context.clock.mono_ms + pause_ms)
 
     # --- binding ------------------------------------------------------------------------------------------------------
 
@@ -243,11 +250,11 @@ class HaClient(StateMachine[HaState]):
             if conn is self._conn and not conn.closing:
                 self._bound(conn, outcome)
 
-        self._calls.bind(self.master, conn.local, self.ahead.tail(), answered)
+        self._calls.bind(self.master, conn.local, self.divergence.tail(), answered)
 
     def _bound(self, conn: Connection, outcome: Outcome) -> None:
         if isinstance(outcome, CallFailed):
-            self._broker.outbox.abort(conn, f"the master's main port {self.master} does not answer: {outcome.text}")
+            self._context.outbox.abort(conn, f"the master's main port {self.master} does not answer: {outcome.text}")
             return
         if outcome.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
             self._follow(conn)  # older than 5.0: it knows its slaves by their connections alone
@@ -256,12 +263,12 @@ class HaClient(StateMachine[HaState]):
             why = f"the master {self.master} refuses: {outcome.remark or outcome.code}"
             if outcome.code == ResponseCode.INVALID_PARAMETER:
                 self._set(REFUSED, why)
-            self._broker.outbox.abort(conn, why)  # else it is starting or stopping
+            self._context.outbox.abort(conn, why)  # else it is starting or stopping
             return
         try:
             said = outcome.read(ExchangeHAInfoResponse)
         except RemoteProtocolError as error:
-            self._broker.outbox.abort(conn, f"the master's answer cannot be read: {error}")
+            self._context.outbox.abort(conn, f"the master's answer cannot be read: {error}")
             return
         if said.master_log_end is not None:
             self._judge(conn, said, None)
@@ -271,83 +278,51 @@ class HaClient(StateMachine[HaState]):
             if conn is not self._conn or conn.closing:
                 return
             if why:
-                self._broker.outbox.abort(conn, why)
+                self._context.outbox.abort(conn, why)
             else:
                 self._judge(conn, said, found)
 
         assert self.master is not None
-        tail_probe.ask(self._broker.remoting, self._broker.store, self.master, came)
+        tail_probe.ask(self._context.remoting, self._store, self.master, came)
 
     def _judge(self, conn: Connection, said: ExchangeHAInfoResponse, found: Shown | None) -> None:
-        verdict = self.ahead.judge(said, found)
+        verdict = self.divergence.judge(said, found)
         if verdict.state is not None:
-            may_cut = verdict.cut_to >= 0 and self._broker.config.replication.truncate_ahead
-            failed = f"; {self._cut_failed}" if may_cut and self._cut_failed else ""
-            self._broker.outbox.abort(conn, verdict.why)
+            may_cut = verdict.cut_to >= 0 and self._context.config.replication.truncate_ahead
+            failed = f"; {self._truncation.failure}" if may_cut and self._truncation.failure else ""
+            self._context.outbox.abort(conn, verdict.why)
             if may_cut and not failed:
-                self._prove(said, verdict)
+                self._truncate(said, verdict)
             else:
                 self._set(verdict.state, verdict.why + failed)
             return
-        self.ahead.follow(said)
+        self.divergence.follow(said)
         if said.master_log_end is not None:
             self.master_end = said.master_log_end
-            self._is_whole = not self._broker.config.replication.sync_from_last_file
+            self._is_whole = not self._context.config.replication.sync_from_last_file
         self._follow(conn)
 
-    def _prove(self, said: ExchangeHAInfoResponse, verdict: Verdict) -> None:
-        """Cut, once it is known that what stays is the master's: a foreign log may be longer, too."""
-
-        def proven(why_not: str) -> None:
-            self._is_proving = False
-            if not self._running:
-                return
-            if why_not:
-                self._set(FOREIGN, f"{verdict.why.partition(';')[0]}; not cut: {why_not}")
-            else:
-                self._set(AHEAD, f"{verdict.why.partition(';')[0]}; {CUTTING}")
-                self._ask_progress(verdict.cut_to)
-
-        def answered(outcome: Outcome) -> None:
-            if isinstance(outcome, CallFailed) or not outcome.is_ok:
-                self._is_proving = False  # asked again at the next connection
-            elif outcome.ext.get("tailMatches") == "true":
-                proven("")
-            else:
-                proven(f"what is here before {verdict.cut_to} is not what the master has there")
-
+    def _truncate(self, said: ExchangeHAInfoResponse, verdict: Verdict) -> None:
         assert self.master is not None
-        self._is_proving = True
-        tail = self.ahead.tail(verdict.cut_to)
-        if said.master_log_end is None:
-            proven("")  # Apache's master: what it has shown has to do
-        elif not tail.size:
-            proven("" if self.ahead.has_followed(said) else "nothing would stay, and this master was never followed")
-        else:
-            self._calls.compare(self.master, tail, answered)
+        self._cut_why = verdict.why.partition(";")[0]
+        self._truncation.begin(self.master, said, verdict.cut_to)
 
-    def _ask_progress(self, cut_to: int) -> None:
-        """Special duties go back to the master's progress: what is beyond it may stand in what is cut off alone."""
+    def _not_cut(self, why: str) -> None:
+        if self._running:
+            self._set(FOREIGN, f"{self._cut_why}; not cut: {why}")
 
-        def answered(progress: Progress | None) -> None:
-            self._is_proving = False  # if this fails all is asked again at the next connection
-            if progress is not None and self._running:
-                self.ahead.cut(cut_to, progress, self._cut)
+    def _cut_begun(self) -> None:
+        if self._running:
+            self._set(AHEAD, f"{self._cut_why}; {CUTTING}")
 
-        assert self.master is not None
-        self._is_proving = True
-        ask_progress(self._broker.context, self.master, self._broker.special.rows, BIND_TIMEOUT_MS, answered)
-
-    def _cut(self, error: OSError | None) -> None:
+    def _cut_ended(self, error: OSError | None) -> None:
         if not self._running:
             return
         if error is not None:
-            # Not tried again and again: each try leaves one more copy, on a disk that may be full.
-            self._cut_failed = f"cutting has failed, and is tried again after a restart: {error.strerror or error}"
-            self._set(AHEAD, f"{self.why}; {self._cut_failed}")
+            self._set(AHEAD, f"{self.why}; {self._truncation.failure}")
         else:
             self._set(CONNECTING, "cut back to the master's log")
-        self._broker.duties.wake("ha-follow", self._broker.clock.mono_ms)
+        self._context.duties.wake("ha-follow", self._context.clock.mono_ms)
 
     def _follow(self, conn: Connection, why: str = "") -> None:
         self._set(FOLLOWING, why)
@@ -359,30 +334,30 @@ class HaClient(StateMachine[HaState]):
     def received(self, conn: Connection, data: bytes) -> None:
         if conn is not self._conn or conn.closing or self.state != FOLLOWING:
             return
-        self.read_ms = self._broker.clock.mono_ms
+        self.read_ms = self._context.clock.mono_ms
         try:
             transfers = self._transfers.feed(data)
         except RemoteProtocolError as error:
-            self._broker.outbox.abort(conn, str(error))
+            self._context.outbox.abort(conn, str(error))
             return
         for offset, body in transfers:
             if not self._append(conn, offset, body):
                 return
 
     def _append(self, conn: Connection, offset: int, body: bytes) -> bool:
-        store = self._broker.store
+        store = self._store
         if not body:
             self.master_end = max(self.master_end, offset)
         if store.offset_max != 0 and offset != store.offset_max:
-            self._broker.outbox.abort(conn, f"the master goes on at {offset}, this log ends at {store.offset_max}")
+            self._context.outbox.abort(conn, f"the master goes on at {offset}, this log ends at {store.offset_max}")
             return False
         if not body:
             return True
         if store.offset_max == 0:
-            self.ahead.begin(0 if self._is_whole else offset)
+            self.divergence.begin(0 if self._is_whole else offset)
         if not store.append_log(offset, body):
             why = store.failed or f"bytes for {offset} do not continue the log, which ends at {store.offset_max}"
-            self._broker.outbox.abort(conn, why)
+            self._context.outbox.abort(conn, why)
             return False
         self.master_end = max(self.master_end, offset + len(body))
         self._report_due = True
@@ -401,26 +376,26 @@ class HaClient(StateMachine[HaState]):
             self._pause_ms = min(2 * self._pause_ms, PAUSE_MS_MAX)
         self._report_due = False
         if self._conn is not None and self.state == FOLLOWING:
-            self._broker.outbox.abort(self._conn, str(error))
+            self._context.outbox.abort(self._conn, str(error))
 
     def _report(self) -> None:
         self._report_due = False
         conn = self._conn
         if conn is not None and not conn.closing:
-            self.written_ms = self._broker.clock.mono_ms
-            self._broker.outbox.send(conn, encode_report(self._broker.store.offset_written))
+            self.written_ms = self._context.clock.mono_ms
+            self._context.outbox.send(conn, encode_report(self._store.offset_written))
 
     # --- status -------------------------------------------------------------------------------------------------------
 
     @property
     def gap(self) -> int:
         """Bytes behind the master as far as known; -1 before anything is."""
-        return max(0, self.master_end - self._broker.store.offset_written) if self.master_end >= 0 else -1
+        return max(0, self.master_end - self._store.offset_written) if self.master_end >= 0 else -1
 
     def _set(self, state: HaState, why: str) -> None:
         if (state, why) == (self.state, self.why):
             return
-        log = self._broker.log.warning if state in (AHEAD, FOREIGN, REFUSED) else self._broker.log.info
+        log = self._context.log.warning if state in (AHEAD, FOREIGN, REFUSED) else self._context.log.info
         if state != self.state or state in (AHEAD, FOREIGN, REFUSED, CONNECTING):
             log("replication", state=state, why=why)
         if state is not self.state:

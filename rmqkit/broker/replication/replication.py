@@ -6,6 +6,8 @@ import msgspec
 
 from rmqkit.broker.context import BrokerContext
 from rmqkit.broker.replication.acks import Acks
+from rmqkit.broker.replication.copied_tables import CopiedTables
+from rmqkit.broker.replication.divergence import Divergence
 from rmqkit.broker.replication.ha_client import HaClient
 from rmqkit.broker.replication.ha_connection import HaConnections
 from rmqkit.broker.replication.ha_server import HaServer
@@ -14,6 +16,7 @@ from rmqkit.broker.replication.log_tail import LogStart
 from rmqkit.broker.replication.member_calls import MemberAnswers, MemberCalls
 from rmqkit.broker.replication.members import Members, Registered
 from rmqkit.broker.replication.metadata import Metadata
+from rmqkit.broker.replication.truncation import Truncation
 from rmqkit.broker.roles.role import RoleState
 from rmqkit.config import BrokerRole
 from rmqkit.runtime.connection import Address
@@ -32,6 +35,7 @@ class Replication:
         store: StorageEngine,
         role: RoleState,
         registration: Registered,
+        tables: CopiedTables,
         folder: str,
     ) -> None:
         self._broker = broker
@@ -44,7 +48,10 @@ class Replication:
         self.members.on_change = self.acks.changed
         self.accept = HaServer(context, store, links, self.members, self.acks)
         self.calls = MemberCalls(context, store, self._start)
-        self.follow = HaClient(broker, self.calls, folder)
+        divergence = Divergence(context, store, folder)
+        truncation = Truncation(context, store, divergence, self.calls, tables.offsets, tables.special)
+        has_nameservers = bool(registration.nameservers)
+        self.follow = HaClient(context, store, self.calls, divergence, truncation, has_nameservers=has_nameservers)
         self.metadata = Metadata(broker, folder)
         self.answers = MemberAnswers(context, store, self._start, self.members, self.follow)
         self.answers.on_return.append(self.metadata.summoned)
@@ -73,7 +80,7 @@ class Replication:
     def why(self) -> str:
         """What people should know: "" when all is well."""
         if self.is_slave:
-            return self.follow.why or self.follow.ahead.history_missing
+            return self.follow.why or self.follow.divergence.history_missing
         if self.acks.too_few:
             return self.acks.too_few
         if self.acks.no_slave:

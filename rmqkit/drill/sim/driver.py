@@ -364,7 +364,7 @@ class SimDriver:
             in_sync=replication.in_sync_count(),
             end=broker.store.offset_written,
             boot=boot,
-            start=replication.follow.ahead.start_id if replication.is_slave else replication.start_id,
+            start=replication.follow.divergence.start_id if replication.is_slave else replication.start_id,
             **common,
         )
         disk = self._disks.get(name, 0)

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from rmqkit.broker.replication.divergence import Ahead
+from rmqkit.broker.replication.divergence import Divergence
 from rmqkit.broker.replication.tail_probe import Shown
 from rmqkit.wire.schemas.admin import ExchangeHAInfoResponse
 
@@ -20,11 +20,13 @@ def none(log_begin: int, log_end: int) -> Shown:
 
 
 def judge(shown: Shown, *, start_end: int, end: int = 1000, known_end: int = -1, known_master: str = "") -> Any:
-    broker: Any = SimpleNamespace(ports=SimpleNamespace(disk=None), store=SimpleNamespace(offset_written=end))
-    ahead = Ahead(broker, "config")
-    ahead._known = msgspec.structs.replace(ahead._known, master_address=known_master, master_start_end=known_end)
+    context: Any = SimpleNamespace(disk=None)
+    store: Any = SimpleNamespace(offset_written=end)
+    divergence = Divergence(context, store, "config")
+    known = msgspec.structs.replace(divergence._known, master_address=known_master, master_start_end=known_end)
+    divergence._known = known
     said = ExchangeHAInfoResponse(master_address=MASTER, master_flush_offset=start_end)
-    return ahead.judge(said, shown)
+    return divergence.judge(said, shown)
 
 
 @pytest.mark.parametrize(

@@ -276,7 +276,7 @@ def test_a_kill_between_the_cut_and_the_offsets_changes_nothing(monkeypatch):
     commit(group, 8)
     group.world.run_for(7000)
     follow = group.slave.replication.follow
-    monkeypatch.setattr(follow.ahead, "cut_offsets", lambda: None)
+    monkeypatch.setattr(follow._truncation, "resume", lambda: None)
     group.world.lose_disk("broker-0")
     group.world.run_for(500)
     group.world.restart("broker-0")

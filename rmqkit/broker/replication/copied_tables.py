@@ -1,0 +1,15 @@
+"""What a slave copies from its master besides the log."""
+
+from typing import NamedTuple
+
+from rmqkit.broker.special.duties import SpecialDuties
+from rmqkit.broker.tables.groups import GroupTable
+from rmqkit.broker.tables.offsets import OffsetTable
+from rmqkit.broker.tables.topics import TopicTable
+
+
+class CopiedTables(NamedTuple):
+    topics: TopicTable
+    groups: GroupTable
+    offsets: OffsetTable
+    special: SpecialDuties
