@@ -35,9 +35,9 @@ from rmqkit.broker.handlers.messages import pull, reply, send, send_back
 from rmqkit.broker.hosts import Hosts
 from rmqkit.broker.live_settings import LiveSettings
 from rmqkit.broker.locks.contract import LockMode, lock_mode_of
+from rmqkit.broker.metadata.copied_tables import CopiedTables
 from rmqkit.broker.puts import Puts
 from rmqkit.broker.registration import Registration
-from rmqkit.broker.replication.copied_tables import CopiedTables
 from rmqkit.broker.replication.ha_client import TAG as HA_MASTER
 from rmqkit.broker.replication.replication import Replication
 from rmqkit.broker.roles import CLIENT_CODES, Roles

@@ -7,8 +7,8 @@ from rmqkit.client.consumers.pull_consumer import PullConsumer, PullConsumerSett
 from rmqkit.client.consumers.subscriptions import ConsumeFrom
 from rmqkit.client.flow import start
 from rmqkit.sim.cluster import SimCluster
+from tests.broker.metadata.test_metadata import commit, copied, offset
 from tests.broker.replica_group import NS, Group
-from tests.broker.replication.test_metadata import commit, copied, offset
 
 SECOND = 1000
 #: how often consumers commit, and how many messages a second they get

@@ -13,7 +13,7 @@ A master that comes back holds a conversation with every other member (`roles/re
     45                        how far its special duties are, answered once nothing of theirs is in flight
     43 with `resets`          how far consumers are, with the times of resets
 
-A slave that copies metadata asks 43 with `known_changes` again and again (`metadata`, `metadata_server`).
+A slave that copies metadata asks 43 with `known_changes` again and again (`broker/metadata`).
 
 Source: `broker/.../BrokerPreOnlineService.java`, `AdminBrokerProcessor.exchangeBrokerHAInfo`.
 """

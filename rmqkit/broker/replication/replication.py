@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from rmqkit.broker.context import BrokerContext
+from rmqkit.broker.metadata.copied_tables import CopiedTables
+from rmqkit.broker.metadata.metadata_copy import Metadata
 from rmqkit.broker.replication.acks import Acks
-from rmqkit.broker.replication.copied_tables import CopiedTables
 from rmqkit.broker.replication.divergence import Divergence
 from rmqkit.broker.replication.ha_client import HaClient
 from rmqkit.broker.replication.ha_connection import HaConnections
@@ -15,7 +16,6 @@ from rmqkit.broker.replication.ha_state import FOLLOWING
 from rmqkit.broker.replication.log_tail import LogStart
 from rmqkit.broker.replication.member_calls import MemberAnswers, MemberCalls
 from rmqkit.broker.replication.members import Members, Registered
-from rmqkit.broker.replication.metadata import Metadata
 from rmqkit.broker.replication.truncation import Truncation
 from rmqkit.broker.roles.role import RoleState
 from rmqkit.config import BrokerRole

@@ -1,7 +1,7 @@
 """Consumer offsets: how far each group has consumed each queue, and consumerOffset.json.
 
 Kept as upstream keeps it, `topic@group` -> queue id -> offset; written every `flushConsumerOffsetInterval` when
-something changed, by a slave soon after it copied something (`replication/metadata`), and at a clean stop. A server-side
+something changed, by a slave soon after it copied something (`broker/metadata`), and at a clean stop. A server-side
 reset is stored beside it: it is answered to the next pull and clears itself when the consumer has taken it; until then
 commits of that queue are ignored.
 

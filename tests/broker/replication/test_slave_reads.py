@@ -9,8 +9,8 @@ import pytest
 from rmqkit.wire.bodies import SubscriptionGroupConfig
 from rmqkit.wire.codes import RequestCode, ResponseCode
 from rmqkit.wire.record import iter_records
+from tests.broker.metadata.test_metadata import copied, offset
 from tests.broker.replica_group import Group
-from tests.broker.replication.test_metadata import copied, offset
 from tests.broker.requests import pull as pull_of
 from tests.broker.requests import pull_fields, send, with_topic
 

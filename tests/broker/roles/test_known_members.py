@@ -8,8 +8,8 @@ import pytest
 from rmqkit.broker.roles import Online
 from rmqkit.broker.roles.known_members import ASK_MS
 from rmqkit.wire.codes import RequestCode
+from tests.broker.metadata.test_metadata import commit, offset
 from tests.broker.replica_group import PORT, Group
-from tests.broker.replication.test_metadata import commit, offset
 from tests.broker.roles.test_pre_online import S1, S2, M, acting, group_of, messages, online
 
 FILE = "config/memberGroup.json"

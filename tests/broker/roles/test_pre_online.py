@@ -6,7 +6,7 @@ Source: `broker/.../BrokerPreOnlineService.java`; where this differs, Apache 5.5
 
 import pytest
 
-from rmqkit.broker.replication.metadata_server import Told
+from rmqkit.broker.metadata.metadata_server import Told
 from rmqkit.broker.roles import Online, Role
 from rmqkit.broker.roles.pre_online import IN_STEP_MS, SLAVE_MS
 from rmqkit.broker.roles.reverse_sync import MEMBER_MS
@@ -22,8 +22,8 @@ from rmqkit.wire.schemas.offsets import (
     UpdateConsumerOffsetRequest,
 )
 from rmqkit.wire.topic_names import SCHEDULE_TOPIC
+from tests.broker.metadata.test_metadata import commit, offset, reset
 from tests.broker.replica_group import Group
-from tests.broker.replication.test_metadata import commit, offset, reset
 
 M, S1, S2 = "broker-0", "broker-1", "broker-2"
 DELAY_1S = "DELAY\x011\x02"

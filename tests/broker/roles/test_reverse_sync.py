@@ -13,8 +13,8 @@ from rmqkit.broker.node import Broker
 from rmqkit.broker.roles.reverse_sync import HANDSHAKE_APACHE_MS, HANDSHAKE_MS, LOOK_MS, MEMBER_MS, Reverse
 from rmqkit.runtime.connection import Address
 from rmqkit.wire.codes import RequestCode, ResponseCode
+from tests.broker.metadata.test_metadata import commit, offset
 from tests.broker.replica_group import Group
-from tests.broker.replication.test_metadata import commit, offset
 from tests.broker.requests import send, with_topic
 from tests.helpers.script import Command, Script, write_command
 

@@ -36,7 +36,7 @@ rows = Handlers()
 
 @rows.handles(RequestCode.QUERY_CONSUMER_OFFSET, QueryConsumerOffsetRequest)
 def query(broker: "BrokerView", call: Call[QueryConsumerOffsetRequest]) -> Response:
-    """A master that has just started waits for what its slaves know (`replication/metadata_server.py`)."""
+    """A master that has just started waits for what its slaves know (`broker/metadata/metadata_server.py`)."""
 
     def answer() -> None:
         if not call.is_alive:

@@ -1,9 +1,9 @@
 """What slaves copy from this broker besides topics (21), groups (201) and delay offsets (45), and what Apache's ask for.
 
 43 is the whole table of consumer offsets, to a master of ours that comes back with the times of resets, or, to our own
-slaves, what changed in it (`replication/metadata_server.py`). Its integer keys are quoted, and it has no `pullOffsetTable`:
-Apache 5.5.0 cannot pass over one without quotes. Timer checkpoint and metrics are those of a broker on which no timer
-message ever was.
+slaves, what changed in it (`broker/metadata/metadata_server.py`). Its integer keys are quoted, and it has no
+`pullOffsetTable`: Apache 5.5.0 cannot pass over one without quotes. Timer checkpoint and metrics are those of a broker
+on which no timer message ever was.
 
 Source: `AdminBrokerProcessor.{getAllConsumerOffset,getTimerCheckPoint,getTimerMetrics,getAllMessageRequestMode}`,
 `store/.../timer/TimerCheckpoint.java`, `store/.../timer/TimerMetrics.java`.

@@ -29,9 +29,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from rmqkit.broker.replication.metadata_modes import RequestModes
-from rmqkit.broker.replication.metadata_pages import GROUPS, TOPICS, Pages
-from rmqkit.broker.replication.metadata_server import ENTRIES_MAX, HOLD_MS, Told
+from rmqkit.broker.metadata.metadata_server import ENTRIES_MAX, HOLD_MS, Told
+from rmqkit.broker.metadata.request_modes import RequestModes
+from rmqkit.broker.metadata.table_pages import GROUPS, TOPICS, Pages
 from rmqkit.broker.special.contract import Progress, Snapshot
 from rmqkit.broker.tables.offsets import DUTY as OFFSETS_DUTY
 from rmqkit.errors import RemoteProtocolError

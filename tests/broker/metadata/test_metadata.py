@@ -8,7 +8,7 @@ import json
 import pytest
 
 from rmqkit.broker.handlers.members.metadata import TIMER_CHECKPOINT
-from rmqkit.broker.replication import metadata_server
+from rmqkit.broker.metadata import metadata_server
 from rmqkit.wire.bodies import ConsumerOffsetTable, DataVersion, DelayOffsetTable, SubscriptionGroupConfig, TopicConfig
 from rmqkit.wire.codes import RequestCode, ResponseCode
 from rmqkit.wire.schemas.offsets import QueryConsumerOffsetRequest, ResetOffsetRequest, UpdateConsumerOffsetRequest
