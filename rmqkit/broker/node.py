@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from rmqkit.broker.client_calls import ClientCalls
 from rmqkit.broker.context import BrokerContext
-from rmqkit.broker.escape import Escape, EscapeStrategy
+from rmqkit.broker.escape import Escape, EscapeStrategy, Inbox
 from rmqkit.broker.filters.compiled import Filters
 from rmqkit.broker.filters.pull_filter import Arrived
 from rmqkit.broker.filters.table import SAVE_MS as FILTERS_SAVE_MS
@@ -169,9 +169,14 @@ class Broker(BaseNode):
         self.replication.acks.on_blocked = self.derive_blocked
         self.puts = Puts(context, self.store, self.hosts, self.statistics, self.replication.acks)
         self._fill(view)
-        self.escape = view.escape = Escape(self, parts.escape_strategy)
+        self.escape = view.escape = Escape(
+            context, self.role, self.special.due_count, Inbox(view), parts.escape_strategy(view)
+        )
         #: where special duties put what is due, by role
-        destinations: dict[Role, Destination] = {Role.MASTER: OwnStore(self.puts), Role.ACTING: EscapeBridge(self.escape)}
+        destinations: dict[Role, Destination] = {
+            Role.MASTER: OwnStore(self.puts.put),
+            Role.ACTING: EscapeBridge(self.escape),
+        }
         self.roles = view.roles = Roles(self, self.role, destinations, CONFIG_FOLDER)
         self.replication.answers.on_return.append(self.roles.give_way.begin)
         self._liveness = self.roles.liveness

@@ -5,7 +5,7 @@
 
 from rmqkit.broker.escape.bridge import Escape, chosen
 from rmqkit.broker.escape.contract import UNKNOWN, EscapeStrategy, Escaping, Then
-from rmqkit.broker.escape.local import Local
+from rmqkit.broker.escape.local import Inbox, Local
 from rmqkit.broker.escape.remote import Remote
 from rmqkit.broker.escape.strategies import ESCAPE_STRATEGIES, Auto
 
@@ -16,6 +16,7 @@ __all__ = [
     "Escape",
     "EscapeStrategy",
     "Escaping",
+    "Inbox",
     "Local",
     "Remote",
     "Then",

@@ -20,13 +20,13 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from rmqkit.broker.escape.contract import Escaping, Then
+from rmqkit.broker.escape.host import EscapeHost
 from rmqkit.store.contract import PutStatus
 from rmqkit.wire import properties as props
 from rmqkit.wire.codes import PermName
 from rmqkit.wire.topic_names import DLQ_PREFIX, RETRY_PREFIX, SCHEDULE_TOPIC
 
 if TYPE_CHECKING:
-    from rmqkit.broker.view import BrokerView
     from rmqkit.wire.bodies import TopicConfig
 
 DUTY = "escape-inbox"
@@ -36,7 +36,7 @@ _MADE = (RETRY_PREFIX, DLQ_PREFIX)
 
 
 class Local:
-    def __init__(self, broker: "BrokerView") -> None:
+    def __init__(self, broker: EscapeHost) -> None:
         self._broker = broker
         #: messages put, by broker name
         self.put_counts: dict[str, int] = {}
@@ -77,10 +77,10 @@ class Local:
         then(status)
 
 
-def refusal(neighbour: "BrokerView", broker: "BrokerView", topic: str) -> str:
+def refusal(neighbour: EscapeHost, broker: EscapeHost, topic: str) -> str:
     """Why `neighbour` cannot take a message of that topic from `broker`; "" when it can."""
     name = neighbour.name
-    if neighbour.config.identity.broker_name == broker.config.identity.broker_name or not neighbour.roles.state.is_master:
+    if neighbour.config.identity.broker_name == broker.config.identity.broker_name or not neighbour.role.is_master:
         return f"{name} in this process is no master of another group"
     if not neighbour.serving or neighbour.stopping:
         return f"{name} in this process does not serve"
@@ -100,7 +100,7 @@ class _Left:
 
     __slots__ = ("asker", "is_ended", "message", "then")
 
-    def __init__(self, message: Escaping, asker: "BrokerView", then: Then) -> None:
+    def __init__(self, message: Escaping, asker: EscapeHost, then: Then) -> None:
         self.message = message
         self.asker = asker
         self.then = then
@@ -110,7 +110,7 @@ class _Left:
 class Inbox:
     """What brokers of the same process leave for this one, and what it is told of what it left at others."""
 
-    def __init__(self, broker: "BrokerView") -> None:
+    def __init__(self, broker: EscapeHost) -> None:
         self._broker = broker
         self._left: list[_Left] = []
         self._appended: dict[_Left, None] = {}
@@ -120,7 +120,7 @@ class Inbox:
     def __len__(self) -> int:
         return len(self._left) + len(self._appended)
 
-    def leave(self, message: Escaping, asker: "BrokerView", then: Then) -> None:
+    def leave(self, message: Escaping, asker: EscapeHost, then: Then) -> None:
         """For another broker, in its turn. `then` is called in one of its turns."""
         self._left.append(_Left(message, asker, then))
         self._wake()

@@ -12,17 +12,15 @@ Source: `broker/.../topic/TopicRouteInfoManager.java` (`tryToFindTopicPublishInf
 """
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from rmqkit.broker.escape.host import EscapeHost
 from rmqkit.errors import RemoteProtocolError
 from rmqkit.runtime.calls import CallFailed, Outcome
 from rmqkit.runtime.connection import Address
 from rmqkit.wire.bodies import TopicRoute
 from rmqkit.wire.codes import PermName, RequestCode, ResponseCode
 from rmqkit.wire.schemas.nameserver import GetRouteInfoRequest
-
-if TYPE_CHECKING:
-    from rmqkit.broker.view import BrokerView
 
 ROUTE_MS = 2_000
 ROUTE_TIMEOUT_MS = 1_000
@@ -61,7 +59,7 @@ class _BackOff:
 
 
 class Masters:
-    def __init__(self, broker: "BrokerView", *, own_group: bool) -> None:
+    def __init__(self, broker: EscapeHost, *, own_group: bool) -> None:
         """With `own_group` the master of this broker's own group, once it is back, is as good as any."""
         self._broker = broker
         self._own_group = own_group

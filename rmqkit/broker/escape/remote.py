@@ -18,11 +18,11 @@ Source: `broker/.../failover/EscapeBridge.java` (`putMessageToRemoteBroker`), `b
 
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from rmqkit.broker.escape.contract import Escaping, Then
+from rmqkit.broker.escape.host import EscapeHost
 from rmqkit.broker.escape.masters import Master, Masters
 from rmqkit.broker.names import retry_topic
 from rmqkit.runtime.calls import CallFailed, Outcome
@@ -32,9 +32,6 @@ from rmqkit.wire.codes import RequestCode, ResponseCode
 from rmqkit.wire.javahash import java_hash
 from rmqkit.wire.schemas.send import SendMessageRequestV2
 from rmqkit.wire.topic_names import AUTO_CREATE_TOPIC, DLQ_PREFIX, RETRY_PREFIX
-
-if TYPE_CHECKING:
-    from rmqkit.broker.view import BrokerView
 
 SEND_TIMEOUT_MS = 3_000
 DEFAULT_QUEUES = 8
@@ -57,7 +54,7 @@ _OF_TOPIC = frozenset(
 
 
 class Remote:
-    def __init__(self, broker: "BrokerView", *, own_group: bool = False) -> None:
+    def __init__(self, broker: EscapeHost, *, own_group: bool = False) -> None:
         """With `own_group` the master of this broker's own group may be asked too, once it is back."""
         self._broker = broker
         self._masters = Masters(broker, own_group=own_group)

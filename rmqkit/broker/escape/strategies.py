@@ -8,17 +8,14 @@
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from rmqkit.broker.escape.contract import UNKNOWN, EscapeStrategy, Escaping, Then
+from rmqkit.broker.escape.host import EscapeHost
 from rmqkit.broker.escape.local import Local
 from rmqkit.broker.escape.remote import Remote
 from rmqkit.store.contract import PutStatus
-
-if TYPE_CHECKING:
-    from rmqkit.broker.view import BrokerView
 
 NONE = "none"
 
@@ -26,7 +23,7 @@ NONE = "none"
 class Stay:
     """`none`."""
 
-    def __init__(self, broker: "BrokerView") -> None:
+    def __init__(self, broker: EscapeHost) -> None:
         pass
 
     def put(self, message: Escaping, then: Then) -> None:
@@ -45,7 +42,7 @@ class Stay:
 class Auto:
     """`auto`. With `own_group` the master of this broker's own group may be asked too, once it is back."""
 
-    def __init__(self, broker: "BrokerView", *, own_group: bool = False) -> None:
+    def __init__(self, broker: EscapeHost, *, own_group: bool = False) -> None:
         self.local = Local(broker)
         self.remote = Remote(broker, own_group=own_group)
         self.why = ""
@@ -81,7 +78,7 @@ class Auto:
         self.remote.stop()
 
 
-ESCAPE_STRATEGIES: Mapping[str, Callable[["BrokerView"], EscapeStrategy]] = {
+ESCAPE_STRATEGIES: Mapping[str, Callable[[EscapeHost], EscapeStrategy]] = {
     NONE: Stay,
     "local": Local,
     "remote": Remote,

@@ -1,7 +1,8 @@
 """The two destinations of due messages: the own store of a master, the escape of an acting slave."""
 
+from collections.abc import Callable
+
 from rmqkit.broker.escape.bridge import Escape
-from rmqkit.broker.puts import Puts
 from rmqkit.broker.special.contract import Then
 from rmqkit.store.contract import Put
 
@@ -27,11 +28,11 @@ class OwnStore:
     needs_dedup = False
     why = ""
 
-    def __init__(self, puts: Puts) -> None:
-        self._puts = puts
+    def __init__(self, put: Callable[[Put, Then], None]) -> None:
+        self._put = put
 
     def put(self, put: Put, origin: str, then: Then) -> None:
-        self._puts.put(put, then)
+        self._put(put, then)
 
 
 class EscapeBridge:

@@ -316,7 +316,7 @@ def test_a_master_in_the_same_process_is_taken_out_of_it(meanwhile_ms):
     lab.until(lambda: lab.node(B0).serving and b"one" in lab.bodies())
     lab.world.run_for(1_000)
     assert (b"asked" in lab.bodies()) == (answers == [PutStatus.PUT_OK])
-    assert lab.acting.escape.under_way == 0
+    assert lab.acting.escape.in_flight == 0
 
 
 # --- sends back
@@ -367,7 +367,7 @@ def test_without_a_master_the_consumer_keeps_the_message(lab):
     reply = lab.send_back(record)
     assert reply.code == ResponseCode.SERVICE_NOT_AVAILABLE
     assert "%RETRY%G" in reply.remark
-    assert lab.acting.escape.under_way == 0
+    assert lab.acting.escape.in_flight == 0
 
 
 @pytest.mark.parametrize("strategy", ["none", "auto"])

@@ -62,7 +62,7 @@ def send_back(broker: "BrokerView", call: Call[ConsumerSendMsgBackRequest]) -> R
     fault = topic_fault(retry_topic(args.group))
     if fault:
         raise Refused(ResponseCode.INVALID_PARAMETER, fault)
-    if broker.puts.own_count + broker.escape.under_way >= broker.config.limits.waiters_max:
+    if broker.puts.own_count + broker.escape.in_flight >= broker.config.limits.waiters_max:
         raise Refused(ResponseCode.SYSTEM_BUSY, "[OVERLOAD]system busy, start flow control for a while")
     record = _record(broker, args.offset)
     is_dead = _is_dead(call, group, record)
