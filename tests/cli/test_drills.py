@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from rmqkit.cli.drills import drill_output
+from rmqkit.cli.drills import command, drill_output
+from rmqkit.cli.usage import Unreachable
 from rmqkit.drill import runs
 from rmqkit.drill.defects.table import DEFECTS
 from rmqkit.drill.plan import Plan
@@ -125,3 +126,19 @@ def test_simulated_drills_are_told_and_found(kept):
     assert "everything-delivered" in found["found"]["broken"]
     missed = kept.run("drill", "simulate", "--break", "no-comeback", "--from", "2", "--seeds", "1", code=1).stdout
     assert "no-comeback was not found in 1 seeds" in missed
+
+
+def test_fail_master_takes_the_only_cluster_that_runs(monkeypatch):
+    asked = []
+
+    class Asked:
+        is_running = False
+
+        def __init__(self, name):
+            asked.append(name)
+
+    monkeypatch.setattr("rmqkit.cluster.Cluster", Asked)
+    monkeypatch.setattr("rmqkit.cluster.meant_cluster", lambda *, changes: "mine" if changes else "other")
+    with pytest.raises(Unreachable, match="rmqkit cluster up mine"):
+        command.fail_master()
+    assert asked == ["mine"]

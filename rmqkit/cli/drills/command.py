@@ -20,7 +20,7 @@ from rmqkit.cli.commands import group
 from rmqkit.cli.complete import cluster_names, preset_names, setting_keys
 from rmqkit.cli.drills import drill_output
 from rmqkit.cli.finding import Json
-from rmqkit.cli.nodes.clusters import refuse_on_windows
+from rmqkit.cli.nodes.clusters import cluster_name, refuse_on_windows
 from rmqkit.cli.usage import Unreachable, UsageError
 
 if TYPE_CHECKING:
@@ -71,9 +71,16 @@ def fail_master(
         str | None,
         typer.Argument(metavar="[GROUP]", help="The broker group to break; by default the first.", show_default=False),
     ] = None,
-    cluster: Annotated[
-        str, typer.Option("--cluster", help="The cluster on this machine.", autocompletion=cluster_names)
-    ] = "default",
+    cluster_option: Annotated[
+        str | None,
+        typer.Option(
+            "--cluster",
+            metavar="NAME",
+            help="The cluster on this machine: the one that runs, `default` of several.",
+            autocompletion=cluster_names,
+            show_default=False,
+        ),
+    ] = None,
     fault: FaultName = "kill",
     seed: Seed = 1,
     seconds: Seconds = None,
@@ -92,6 +99,7 @@ def fail_master(
     from rmqkit.drill.real import runner
 
     drill_output.check_report(report)
+    cluster = cluster_name(None, cluster_option, changes=True)
     found = Cluster(cluster)
     if not found.is_running:
         name = "" if cluster == "default" else f" {cluster}"

@@ -66,6 +66,7 @@ class Prepare:
         self._compress_level = compress_level
 
     def message(self, message: Message, wall_ms: int) -> Outgoing:
+        _check_type(message)
         body = self._checked_body(message)
         own = message.own_properties
         code = RequestCode.SEND_MESSAGE_V2
@@ -84,6 +85,8 @@ class Prepare:
         """One topic, nothing compressed; the limit of a message holds for the batch as a whole."""
         if not messages:
             raise InvalidMessage("a batch needs at least one message")
+        for message in messages:
+            _check_type(message)
         topic = messages[0].topic
         if topic.startswith(RETRY_PREFIX):
             raise InvalidMessage("messages to a retry topic cannot be sent as a batch; send them one by one")
@@ -148,6 +151,11 @@ class Prepare:
             raise InvalidMessage(f"properties of a message to {message.topic}: {error}") from None
         _check_size(len(encoded))
         return msg_id, encoded
+
+
+def _check_type(message: object) -> None:
+    if not isinstance(message, Message):
+        raise InvalidMessage(f"a producer sends a Message, not {type(message).__name__}: use Message(topic, body)")
 
 
 def _check_size(size: int) -> None:

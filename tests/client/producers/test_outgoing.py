@@ -103,6 +103,7 @@ def test_a_delay_level_is_a_property_as_setDelayTimeLevel(prepare):
     ("messages", "why"),
     [
         ([], "at least one"),
+        ("ab", "sends a Message, not str"),
         ([Message("T", b"1"), Message("U", b"2")], "one topic"),
         ([Message("%RETRY%g", b"1")], "retry topic"),
         ([Message("T", b"1", delay_level=3)], "delay level"),
@@ -117,6 +118,7 @@ def test_what_is_no_batch(prepare, messages, why):
 @pytest.mark.parametrize(
     ("message", "why"),
     [
+        ("T", "sends a Message, not str"),
         (Message("T", b""), "empty body"),
         (Message("T", b"a" * (4 * 1024 * 1024 + 1)), "max_message_size"),
         (Message("", b"x"), "not a name"),
