@@ -8,8 +8,6 @@ time (`NodeConfig.updated`) reaches it.
 The keys are RocketMQ's; `docs/settings.md` lists them all with what became of each.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -48,7 +46,7 @@ class NodeConfig(Sections):
     notes: tuple[str, ...] = ()
     host: Host = field(default_factory=Host)
 
-    def updated(self, changes: Mapping[str, str]) -> NodeConfig:
+    def updated(self, changes: Mapping[str, str]) -> "NodeConfig":
         """This config with some live keys changed, as UPDATE_BROKER_CONFIG asks for it: all of `changes`, or none.
 
         Raises ConfigError for an unknown key, a key that is not live, or a value that its row does not take.

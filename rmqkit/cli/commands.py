@@ -7,8 +7,6 @@ Commands of plug-ins come after the built-in ones and are looked for when a name
 A wrong sub-command is answered with the nearest right one, at every level (`Group`).
 """
 
-from __future__ import annotations
-
 import signal
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache

@@ -3,8 +3,6 @@
 Whatever goes wrong, there is nothing to offer: a completion never prints an error.
 """
 
-from __future__ import annotations
-
 import time
 
 TOPIC_TIMEOUT_S = 0.5

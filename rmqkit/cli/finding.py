@@ -1,8 +1,6 @@
 """Which cluster a command talks to: `--namesrv`, else NAMESRV_ADDR, else the running cluster of this
 machine: `default`, or the only one that runs."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 from typing import TYPE_CHECKING, Annotated
@@ -54,7 +52,7 @@ def find_namesrv(given: str | None) -> str:
     raise Unreachable(f"no cluster is running here; {HOW_TO_START}")
 
 
-def local_cluster(given: str | None) -> Cluster | None:
+def local_cluster(given: str | None) -> "Cluster | None":
     """The cluster of this machine that a command talks to, running or not; None when its name servers are elsewhere.
 
     Raises UsageError for what is no address, ClusterError for a description that is broken.

@@ -4,8 +4,6 @@
 started) and give 130 and 143. A closed pipe at the other end of stdout ends the command quietly.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

@@ -4,8 +4,6 @@
 Rich on a terminal; elsewhere aligned words without colour, never cut, so that grep and awk get whole lines.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys

@@ -1,7 +1,5 @@
 """`rmqkit plugin ...`: what is plugged in, and a project to begin with."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

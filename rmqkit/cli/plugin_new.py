@@ -5,8 +5,6 @@ module does is small and whole; its test runs the contract suite of the hook whe
 `pythonpath` in the project's pyproject.toml, so that nothing has to be installed to try it.
 """
 
-from __future__ import annotations
-
 import keyword
 import re
 from collections.abc import Mapping

@@ -5,8 +5,6 @@
 -10m                   so long ago: ms, s, m, h, d
 """
 
-from __future__ import annotations
-
 import re
 import time
 from datetime import datetime

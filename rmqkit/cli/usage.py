@@ -6,8 +6,6 @@
 typer carries click inside or depends on it, by version; its exceptions are told apart by their fields, not their modules.
 """
 
-from __future__ import annotations
-
 from rmqkit.errors import ClientError, ConfigError, InvalidMessage, NoRoute, PeerUnreachable, RmqkitError
 from rmqkit.suggestions import suggest
 

@@ -4,8 +4,6 @@ Commands that change it take the folder's lock and re-read the state under it; r
 `cluster.toml` back when the start fails, and removes a folder it has made when it is interrupted.
 """
 
-from __future__ import annotations
-
 import shutil
 import signal
 import time

@@ -8,8 +8,6 @@ A signal that this process ignores stays ignored, and cannot take the place of o
 `nohup` ignores SIGHUP, and a shell without job control ignores SIGINT in background jobs.
 """
 
-from __future__ import annotations
-
 import contextlib
 import signal
 import threading

@@ -7,8 +7,6 @@ answers. Whatever goes wrong on the way, Ctrl-C included, ends the processes mad
 The cluster's lock is held by the caller.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress

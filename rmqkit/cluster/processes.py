@@ -8,8 +8,6 @@ when that terminal closes. Its output goes to the node's `log`. A *lifeline* is 
 down to every node; nodes end when its other end is gone (tests use it, see `LIFELINE_VARIABLE`).
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

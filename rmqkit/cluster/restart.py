@@ -15,8 +15,6 @@ group, the slaves before the master. The caller waits between them until all sla
 that the next process always leaves a complete copy of its group behind.
 """
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import tempfile

@@ -12,8 +12,6 @@ fault has three steps:
 A fault without proof makes the drill inconclusive, because it has not put any promise to the test.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -45,8 +43,8 @@ class DrillNode(NamedTuple):
 
 
 class Driver(Protocol):
-    plan: Plan
-    history: History
+    plan: "Plan"
+    history: "History"
 
     # --- time
 
@@ -110,7 +108,7 @@ class Fault(Protocol):
     #: what it does, in a few words
     text: str
     #: which column of the table of promises it belongs to
-    harm: Harm
+    harm: "Harm"
 
     def begin(self, driver: Driver, node: DrillNode) -> None: ...
     def proof(self, driver: Driver, node: DrillNode) -> str: ...

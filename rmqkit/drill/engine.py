@@ -8,8 +8,6 @@ drill reads a cluster that did not recover as it is, and the promises say what i
 happens, the engine ends the fault and closes the driver, so the cluster is as before.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field

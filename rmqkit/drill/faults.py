@@ -11,8 +11,6 @@ A fault keeps nothing about a node but what it did itself. The proof is what the
 isolation is what the transport of the node counts: before it has held something back, no peer has tried to pass.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -30,8 +30,6 @@ milliseconds since the drill began, on one clock. `broker` is a broker *name*; w
 Written as JSON lines, a row a line; as Parquet beside it when pyarrow is there.
 """
 
-from __future__ import annotations
-
 import json
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping

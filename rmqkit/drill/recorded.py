@@ -1,8 +1,6 @@
 """The part of the load that real and simulated clusters share: it writes the history of sends,
 deliveries and locks, and remembers what the engine waits for."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from typing import Any
 

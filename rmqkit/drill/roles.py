@@ -10,8 +10,6 @@ these two rows the node certainly was in that state. `flush` writes the last pol
 open.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 

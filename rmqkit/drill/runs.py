@@ -9,8 +9,6 @@ A run is called `<stamp>-<fault>-<seed>`, with a number if that name exists. It 
 start, and the rest at its end. A run without a verdict still runs, or was interrupted.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import time

@@ -10,8 +10,6 @@ A seed ends as its verdict says; an exception that leaves a node is a broken pro
 codes as those of drills: 0 every promise kept, 1 one is broken, 4 inconclusive.
 """
 
-from __future__ import annotations
-
 import time
 import traceback
 from collections import Counter

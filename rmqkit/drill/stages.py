@@ -5,8 +5,6 @@ A stage is an event of the timeline (`timeline.derive` finds most of them in the
 outside are 30 ms apart while anything changes, so stage times are accurate to 30 ms.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import NamedTuple
 

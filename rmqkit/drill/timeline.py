@@ -4,8 +4,6 @@
 acknowledged again, the first read that a slave served while its master was gone.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 
 from rmqkit.drill import history as names

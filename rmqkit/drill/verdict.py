@@ -5,8 +5,6 @@ judged, or the drill itself failed (no steady state, no proof of the fault). Oth
 *valid*. Exit codes: 1, 4, 0.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -61,7 +59,7 @@ class Verdict:
         return asdict(self)
 
     @classmethod
-    def from_json(cls, content: Mapping[str, Any]) -> Verdict:
+    def from_json(cls, content: Mapping[str, Any]) -> "Verdict":
         """Raises KeyError, TypeError or ValueError if the content is not a verdict."""
         promises = []
         for each in content["promises"]:

@@ -23,8 +23,6 @@ Where a slave may act for its master (`Plan.acting`), there is more to take over
   them, and returns them (`lock_script`).
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator
 from typing import NamedTuple

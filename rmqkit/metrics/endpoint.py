@@ -4,8 +4,6 @@
 are 404, other methods than GET and HEAD 405. Scrapes that come together are written one after the other.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -42,7 +40,7 @@ class MetricsEndpoint:
         node: Any,
         families: Sequence[Family],
         labels: dict[str, str],
-        settings: MetricsSettings,
+        settings: "MetricsSettings",
         *,
         outbox: Outbox,
         clock: Clock,

@@ -10,8 +10,6 @@ metric has at most `series_max` series: the rest is summed up in one that is lab
 A histogram's value is `(counts, sum)`: `counts` has one number for each bound and one for what is above the last.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate, islice
 from typing import Any, Literal, NamedTuple

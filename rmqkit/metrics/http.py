@@ -14,8 +14,6 @@ later turn (`answer`). HEAD, keep-alive, HTTP/1.0 and `Expect: 100-continue` wor
 A peer that ends its connection takes its request with it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -50,7 +48,7 @@ class Request:
 
     __slots__ = ("exchange", "method", "target")
 
-    def __init__(self, exchange: Exchange, method: str, target: str) -> None:
+    def __init__(self, exchange: "Exchange", method: str, target: str) -> None:
         self.exchange = exchange
         self.method = method
         self.target = target

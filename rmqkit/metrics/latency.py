@@ -7,8 +7,6 @@ waits: for the disk, for replicas, for messages to arrive, and turns that took l
 Source for buckets and labels: `remoting/.../metrics/RemotingMetricsManager.java`.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from collections.abc import Iterator
 from typing import Any
@@ -34,14 +32,14 @@ class Latency:
         #: counts by bound, then the sum of all ms
         self.table: dict[tuple[int, int, bool, bool], list[int]] = {}
 
-    def call(self, remoting: Any, *rest: Any) -> MeasuredCall:
+    def call(self, remoting: Any, *rest: Any) -> "MeasuredCall":
         """Makes a call that is measured; stands in for `Call`."""
         made = MeasuredCall(remoting, *rest)
         made.began_ms = remoting.clock.mono_ms
         made.latency = self
         return made
 
-    def record(self, call: MeasuredCall, response_code: int, now_ms: int) -> None:
+    def record(self, call: "MeasuredCall", response_code: int, now_ms: int) -> None:
         took_ms = now_ms - call.began_ms
         key = (call.code, response_code, took_ms > 0 and call.code in _PULLS, bool(call.flag & 2))
         row = self.table.get(key)

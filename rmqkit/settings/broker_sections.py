@@ -1,7 +1,5 @@
 """Sections of a broker: identity, addresses, topics, sending, pulling, registration, offsets, delay levels."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from enum import StrEnum
 

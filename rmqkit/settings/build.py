@@ -6,8 +6,6 @@ filled in, values that only make sense together are checked, and the sections ar
 them. Every error is a ConfigError of one line that names key, value and place.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from typing import Any

@@ -15,8 +15,6 @@ is a field of a frozen dataclass with the default 2000, and a row of the table o
 the nodes that have its keys.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import MISSING, field, fields
 from enum import StrEnum

@@ -3,8 +3,6 @@
 The one module of the settings that asks the operating system.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import socket

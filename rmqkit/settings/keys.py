@@ -7,8 +7,6 @@ Apache's earlier releases (`maped…` for `mapped…`) and from the names that J
 (`isScanAvailableNameSrv`).
 """
 
-from __future__ import annotations
-
 import re
 import tomllib
 from collections.abc import Iterator, Mapping

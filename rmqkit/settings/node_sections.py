@@ -3,8 +3,6 @@
 Apache's name server has no metrics; it knows their keys for the controller inside it. Here they are the name server's.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 

@@ -8,8 +8,6 @@ nobody asks for. What a peer sent (`lenient`) is read without that, and never fa
 `escape` writes what is read back; Java itself prints values as they are (`MixAll.properties2String`), only odd ones differ.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from typing import NamedTuple

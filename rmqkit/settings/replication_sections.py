@@ -1,7 +1,5 @@
 """Sections of a broker's group: copies, HA connections, the acting master, drills."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from rmqkit.settings.declaration import key, parts

@@ -12,8 +12,6 @@ defaults. The fields of `paths` and two of `nameserver` depend on the user's hom
 the loader knows: the caller must pass them.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from rmqkit.settings.broker_sections import (

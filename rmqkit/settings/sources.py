@@ -7,8 +7,6 @@ Nothing is judged here but the form of a file. A TOML file holds keys at the top
 `[plugin.NAME]` tables; in a `.conf` those are `plugin.NAME.KEY`.
 """
 
-from __future__ import annotations
-
 import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping

@@ -1,7 +1,5 @@
 """Sections of a broker's store: folders, commit log, consume queues, index, flushing, retention."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from enum import StrEnum
 

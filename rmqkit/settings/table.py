@@ -10,8 +10,6 @@ Each kind of node has one row for every key that a user may write. Its status sa
 Rows that do not work are in a data file (`upstream.toml`). A `Refusal` lists the values of a row that end the start.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -17,8 +17,6 @@ its turn; bookkeeping about files happens there, on the driver's thread, so no t
   stays in the table until `close`, and a table of the process (`_LOCKED`) refuses a second lock without opening it.
 """
 
-from __future__ import annotations
-
 import errno
 import mmap
 import os

@@ -10,8 +10,6 @@ next. `lock` guards that hand-over, nothing else is shared.
 The thread starts with the first job and is a daemon: a driver that dies does not hang on a slow disk.
 """
 
-from __future__ import annotations
-
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -24,7 +22,7 @@ class Job:
 
     __slots__ = ("completed", "error", "path", "started", "waiters", "work")
 
-    def __init__(self, path: str, work: Callable[[], None], then: Completion, completed: deque[Job]) -> None:
+    def __init__(self, path: str, work: Callable[[], None], then: Completion, completed: "deque[Job]") -> None:
         self.path = path
         self.work = work
         self.waiters = [then]

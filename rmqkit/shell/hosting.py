@@ -9,8 +9,6 @@ What lives when the process has started is frozen for the garbage collector; it 
 that the node's memory comes back.
 """
 
-from __future__ import annotations
-
 import gc
 import socket
 from collections.abc import Callable, Mapping, Sequence

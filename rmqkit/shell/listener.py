@@ -5,8 +5,6 @@ otherwise wake the loop at once again. At `connections_max`, or with `connection
 is accepted and closed, so that the peer knows. Of IPv6 a network of 64 bits is one address: whoever has one has all of it.
 """
 
-from __future__ import annotations
-
 import errno
 import socket
 from typing import TYPE_CHECKING, Any
@@ -53,7 +51,7 @@ def bind(host: str, port: int, backlog: int) -> socket.socket:
 class Listener:
     __slots__ = ("_said_full_ms", "_starved", "fd", "loop", "node", "port", "sock", "tag")
 
-    def __init__(self, loop: Loop, node: Node, tag: str, sock: socket.socket) -> None:
+    def __init__(self, loop: "Loop", node: "Node", tag: str, sock: socket.socket) -> None:
         self.loop = loop
         self.node = node
         self.tag = tag

@@ -16,8 +16,6 @@ that its neighbours stay whole. The last lines of each node are kept in memory, 
 fails.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys

@@ -23,8 +23,6 @@ was given up, so an event that was fetched for it can never reach a new socket w
 (`add`, `remove`), between turns or in a function that was posted; a node in `spared` that cannot start ends nobody else.
 """
 
-from __future__ import annotations
-
 import os
 import random
 import socket
@@ -354,7 +352,7 @@ class Loop:
         self._sequence += 1
         heappush(self._timers, (self.clock.mono_ms + delay_ms, self._sequence, function))
 
-    def drop(self, fd: int, sock: socket.socket | HeldSocket) -> None:
+    def drop(self, fd: int, sock: "socket.socket | HeldSocket") -> None:
         """Give up a socket."""
         del self.items[fd]
         self.poller.remove(fd)

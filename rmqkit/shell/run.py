@@ -14,8 +14,6 @@ node is told with what the node was doing, its last log lines and the traceback,
 they are.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

@@ -4,8 +4,6 @@ A turn over `SLOW_TURN_MS` is logged with the node, the part of the turn, what t
 it was a duty, its name. Steps under `NOTED_NS` are not remembered, so a normal turn costs one comparison per step.
 """
 
-from __future__ import annotations
-
 import time
 
 from rmqkit.runtime.node import Node

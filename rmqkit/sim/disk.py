@@ -12,8 +12,6 @@ Faults: `capacity` of the folder (ENOSPC), `fail` for planned errors (a write th
 whole), `sync_us` and `change_us` for slow disks; `SimFolder.flip` for bits that turn round.
 """
 
-from __future__ import annotations
-
 import errno
 import struct
 from collections import deque

@@ -9,8 +9,6 @@ An `End` does for a simulated process what `rmqkit.shell.streams` does with a so
 and acts in the reading phase of its turn (`take`), with the same rules for marks, closing, end of stream and idleness.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from typing import TYPE_CHECKING
 
@@ -34,7 +32,7 @@ class Pipe:
 
     __slots__ = ("edge", "held", "in_flight", "last_us", "net", "segments", "to", "unacked")
 
-    def __init__(self, net: SimNet, edge: Edge) -> None:
+    def __init__(self, net: "SimNet", edge: "Edge") -> None:
         self.net = net
         self.edge = edge
         self.to: End | None = None
@@ -121,7 +119,7 @@ class End:
         "writable",
     )
 
-    def __init__(self, net: SimNet, process: Process, conn: Connection, out: Pipe) -> None:
+    def __init__(self, net: "SimNet", process: "Process", conn: Connection, out: Pipe) -> None:
         self.net = net
         self.process = process
         self.conn = conn

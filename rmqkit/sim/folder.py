@@ -13,8 +13,6 @@ never synced may be gone. `kill` (the process alone) loses nothing. Both free th
 of its own: one bit turns round, in the durable content as well.
 """
 
-from __future__ import annotations
-
 import errno
 from os import strerror
 from random import Random

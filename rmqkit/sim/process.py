@@ -8,8 +8,6 @@ States: alive; paused (as by SIGSTOP: the kernel goes on taking connections and 
 start: the machine refuses connections); off (the machine has no power and answers nothing).
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable, Sequence
 from random import Random
@@ -70,7 +68,7 @@ class Input(Protocol):
 
 
 class Process:
-    def __init__(self, world: World, name: str, host: str, make: NodeMaker) -> None:
+    def __init__(self, world: "World", name: str, host: str, make: NodeMaker) -> None:
         self.world = world
         self.name = name
         self.host = host

@@ -14,8 +14,6 @@ the first difference. An exception out of a node leaves `run_*` with a note that
 dead then, and the world can go on.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from hashlib import blake2b
 from heapq import heappop, heappush

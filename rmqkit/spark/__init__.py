@@ -3,8 +3,6 @@
 Nothing of Spark is imported before it is asked for: workers import this package for each task's reader.
 """
 
-from __future__ import annotations
-
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 

@@ -5,8 +5,6 @@ stored when they were made, by queue, offset and store time. A name says little,
 and offsets of another cluster would read the wrong messages without an error. A witness that is gone says nothing.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -4,8 +4,6 @@ Every column may be null to Spark, as Kafka's are; the types are those that `pys
 of the same DDL (time zone UTC), since Spark compares a batch's schema with its own field by field.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 

@@ -10,8 +10,6 @@ UTF-8. A body that cannot be inflated is given as it is stored, and a warning sa
 understands than none that anybody hears of.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cached_property
@@ -73,7 +71,7 @@ def record_batches(
 
 
 def batches_of(
-    records: Records, names: Sequence[str], constants: Mapping[str, str], bytes_max: int = BATCH_BYTES_MAX
+    records: "Records", names: Sequence[str], constants: Mapping[str, str], bytes_max: int = BATCH_BYTES_MAX
 ) -> Iterator[pa.RecordBatch]:
     """As `record_batches`, of records that were looked at before."""
     if "body" not in names or not records.are_compressed.any():
@@ -95,7 +93,7 @@ def batches_of(
     yield _batch(records.part(begin, records.count, inflated), names, constants)
 
 
-def _batch(records: Records, names: Sequence[str], constants: Mapping[str, str]) -> pa.RecordBatch:
+def _batch(records: "Records", names: Sequence[str], constants: Mapping[str, str]) -> pa.RecordBatch:
     arrays = []
     for name in names:
         if name in constants:
@@ -121,7 +119,7 @@ class Records:
     def _at(self, positions: Ints, dtype: np.dtype[Any]) -> NDArray[Any]:
         return gather(self.data, positions, dtype) if self.count else np.empty(0, dtype.newbyteorder("="))
 
-    def part(self, begin: int, end: int, inflated: Mapping[int, bytes]) -> Records:
+    def part(self, begin: int, end: int, inflated: Mapping[int, bytes]) -> "Records":
         """Those from `begin` to `end`; `inflated` has their compressed bodies by their rows here."""
         of_part = {row - begin: body for row, body in inflated.items()}
         return Records(self.data, self.starts[begin:end], of_part)

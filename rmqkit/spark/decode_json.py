@@ -16,8 +16,6 @@ schema does not have are ignored, those that a body does not have are null.
 Columns may be null always, whatever the schema says, as with Spark's `from_json`.
 """
 
-from __future__ import annotations
-
 import datetime as dt
 import json
 from collections.abc import Sequence

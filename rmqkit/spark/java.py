@@ -7,8 +7,6 @@ and becomes the real one. The script lies in the user's cache folder, below a na
 never share one, and processes that write it at the same time write the same bytes to the same place.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import re

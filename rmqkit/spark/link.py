@@ -12,8 +12,6 @@ forked process starts with none.
 Source: `remoting/.../netty/NettyRemotingClient.java` for what a connection carries.
 """
 
-from __future__ import annotations
-
 import os
 import select
 import socket

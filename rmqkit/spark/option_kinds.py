@@ -3,8 +3,6 @@
 The empty text gives what an option that is not set has. ValueError says what is wrong, without the option's name.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Mapping

@@ -8,8 +8,6 @@ An option of a stream is taken in a batch and does nothing there, and the other 
 both; one that belongs to neither is an error.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields

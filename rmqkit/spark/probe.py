@@ -6,8 +6,6 @@ prints one JSON object: `{"spark": "4.3.0", "java": "17.0.15", "from": "PATH", .
 0 or 1. `rmqkit doctor` runs it.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Iterator, Mapping
@@ -36,7 +34,7 @@ class Numbers(DataSource):
     def schema(self) -> str:
         return "python string, is_found boolean, number bigint"
 
-    def reader(self, schema: StructType) -> NumbersReader:
+    def reader(self, schema: "StructType") -> "NumbersReader":
         return NumbersReader()
 
 
@@ -44,7 +42,7 @@ class NumbersReader(DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         return [InputPartition(number) for number in range(PARTITIONS)]
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+    def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
         from importlib.util import find_spec
 
         import pyarrow as pa
@@ -54,7 +52,7 @@ class NumbersReader(DataSourceReader):
         yield pa.record_batch([pa.array(column) for column in columns], names=["python", "is_found", "number"])
 
 
-def probe(spark: SparkSession) -> Mapping[str, Any]:
+def probe(spark: "SparkSession") -> Mapping[str, Any]:
     """What a query over this session saw. Raises RmqkitError in one line, or what Spark raises."""
     spark.dataSource.register(Numbers)
     rows = spark.read.format(Numbers.name()).load()

@@ -8,8 +8,6 @@ The JVM writes to stderr before any logging is configured. Its stderr is a pipe 
 for those that say nothing, and keeps the last ones for the error of a JVM that does not start.
 """
 
-from __future__ import annotations
-
 import atexit
 import os
 import shutil
@@ -58,7 +56,7 @@ def session(
     master: str | None = None,
     conf: Mapping[str, str] | None = None,
     pushdown: bool = False,
-) -> SparkSession:
+) -> "SparkSession":
     """The Spark session of this process, started when there is none.
 
     `conf` (Spark's keys) overrides what rmqkit sets. `pushdown` lets the data source take over filters of batch queries:
@@ -96,7 +94,7 @@ def _check_master(master: str | None, given: Mapping[str, str]) -> None:
         raise ConfigError(f"{asked or 'spark.remote'}: Spark Connect is not supported, name the cluster's own master")
 
 
-def _adopt(running: SparkSession, master: str | None, given: Mapping[str, str]) -> None:
+def _adopt(running: "SparkSession", master: str | None, given: Mapping[str, str]) -> None:
     """What may still change in a session that runs; the rest must be as it is."""
     context = running.sparkContext
     if master and master != context.master:
@@ -171,7 +169,7 @@ def _start(app: str, settings: Mapping[str, str]) -> None:
     SparkContext(conf=conf, gateway=gateway)
 
 
-def _launch(conf: SparkConf) -> Any:
+def _launch(conf: "SparkConf") -> Any:
     """A JVM with py4j's gateway in it; it ends with this process."""
     from pyspark.errors import PySparkRuntimeError
     from pyspark.java_gateway import launch_gateway

@@ -10,8 +10,6 @@
 `world.disk.fail("write")` plans errors, `world.folder` has the files, `world.notes` the log lines.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from heapq import heappop, heappush

@@ -1,7 +1,5 @@
 """`rmqkit bench ...`: how fast a cluster is, as seen from here: rates, and percentiles of latencies."""
 
-from __future__ import annotations
-
 import re
 import secrets
 import time

@@ -4,8 +4,6 @@ Levels are the brokers': their `messageDelayLevel` is asked for, so that a clust
 A time that is no level is an error that names the nearest ones, since the broker would have no way to wait that long.
 """
 
-from __future__ import annotations
-
 import re
 from typing import TYPE_CHECKING
 
@@ -46,7 +44,7 @@ def level_of(delay: Delay, namesrv: str) -> int:
         return choose_level(delay, levels_of(admin))
 
 
-def levels_of(admin: Admin) -> str:
+def levels_of(admin: "Admin") -> str:
     """The brokers' `messageDelayLevel`. Raises Failed when they do not agree on it."""
     found = {name: admin.broker_config(name).get("messageDelayLevel", DEFAULT_LEVELS) for name in admin.masters()}
     if len(set(found.values())) > 1:

@@ -1,7 +1,5 @@
 """`rmqkit group ...`: consumer groups."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any
 
 import typer

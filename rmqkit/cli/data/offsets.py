@@ -1,7 +1,5 @@
 """`rmqkit offset ...`: where groups stand, and moving them."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import typer

@@ -4,8 +4,6 @@ A group's place is asked of the brokers (208): per queue the end, where the grou
 pulled to, and when the last committed message was stored.
 """
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -112,7 +110,7 @@ def queue_row(queue: Any, each: Any) -> dict[str, Any]:
     }
 
 
-def owners_of(admin: Admin, name: str) -> dict[Any, str]:
+def owners_of(admin: "Admin", name: str) -> dict[Any, str]:
     """Which member has each queue; members that do not say are left out."""
     owners: dict[Any, str] = {}
     online = admin.consumer_connections(name)
@@ -126,7 +124,7 @@ def owners_of(admin: Admin, name: str) -> dict[Any, str]:
     return owners
 
 
-def line_of(admin: Admin, name: str) -> dict[str, Any]:
+def line_of(admin: "Admin", name: str) -> dict[str, Any]:
     online = admin.consumer_connections(name)
     stats = admin.group_progress(name)
     rows = [queue_row(queue, each) for queue, each in stats.offset_table.items()]

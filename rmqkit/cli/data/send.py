@@ -5,8 +5,6 @@ takes the results in order and prints them, so that a slow input (`tail -f`) doe
 in one of three ways: stored, not stored, or unknown: its answer was lost, and it may have been stored.
 """
 
-from __future__ import annotations
-
 import queue
 import sys
 import threading

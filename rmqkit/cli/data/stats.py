@@ -1,7 +1,5 @@
 """`rmqkit stats ...`: what goes in and out, from the brokers' counters (315), as mqadmin's statsAll shows it."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any
 
 import typer

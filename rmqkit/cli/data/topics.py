@@ -1,7 +1,5 @@
 """`rmqkit topic ...`."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any
 
 import typer

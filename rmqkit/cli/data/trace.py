@@ -5,8 +5,6 @@ clients that trace do (`trace=True`, Java's `enableMsgTrace`), and only a few se
 client that wrote the record.
 """
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -58,7 +56,7 @@ def trace(
     output.report(rows, columns, as_json=json)
 
 
-def rows_of(msg_id: str, messages: list[MessageExt]) -> list[dict[str, Any]]:
+def rows_of(msg_id: str, messages: "list[MessageExt]") -> list[dict[str, Any]]:
     """One row a send and one a listener's call, oldest first. What is wrong in a trace message is left out."""
     rows: list[dict[str, Any]] = []
     calls: dict[tuple[str, str], dict[str, Any]] = {}

@@ -4,8 +4,6 @@ The tables are `explain/codes.toml`; which of our nodes answer a request comes f
 command asks for them, as most commands do not.
 """
 
-from __future__ import annotations
-
 import tomllib
 from functools import cache
 from importlib.resources import files

@@ -6,8 +6,6 @@ error showed, else for a node. Codes and remarks need no cluster; their tables a
 the route of its own topic), and from that follows what it refuses now, and why.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -348,7 +346,7 @@ def _down(local: dict[str, Any]) -> dict[str, Any]:
     return {"what": "everything", "code": None, "why": by_state.get(local["state"], local["state"])}
 
 
-def broker(admin: Admin, word: str, address: str) -> dict[str, Any]:
+def broker(admin: "Admin", word: str, address: str) -> dict[str, Any]:
     config = admin.broker_config(address)
     facts = admin.broker_runtime(address)
     name = config.get("brokerName", "")
@@ -377,7 +375,7 @@ def broker(admin: Admin, word: str, address: str) -> dict[str, Any]:
     }
 
 
-def _route_perm(admin: Admin, name: str) -> int | None:
+def _route_perm(admin: "Admin", name: str) -> int | None:
     try:
         found = [data.perm for data in admin.route(name).queue_datas if data.broker_name == name]
     except ClientError:
@@ -385,7 +383,7 @@ def _route_perm(admin: Admin, name: str) -> int | None:
     return found[0] if found else None
 
 
-def name_server(admin: Admin, name: str) -> dict[str, Any]:
+def name_server(admin: "Admin", name: str) -> dict[str, Any]:
     """Raises PeerUnreachable if one of those that are asked does not answer."""
     addresses = list(admin.nameserver_config())
     info = admin.cluster_info()

@@ -3,8 +3,6 @@
 The table is `explain/remarks.toml`, which says how to write a row.
 """
 
-from __future__ import annotations
-
 import re
 from functools import cache
 from typing import NamedTuple

@@ -4,8 +4,6 @@ The facts come from the broker (code 28; `rmqkit.cluster.health.replicas`). An A
 for it.
 """
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 from rmqkit.cli.output import size_text

@@ -4,8 +4,6 @@ The facts come from the broker (code 28; `rmqkit.cluster.health.roles`). An Apac
 for it. A broker whose role cannot change (enableSlaveActingMaster is off) and that is online has nothing to say either.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

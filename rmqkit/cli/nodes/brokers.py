@@ -4,8 +4,6 @@ A broker answers GET_BROKER_RUNTIME_INFO (28) with a table of texts under upstre
 the top; `--all` and `--json` have every one of them as it came.
 """
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -76,7 +74,7 @@ def ha(node: Node = None, namesrv: Namesrv = None, json: Json = False) -> None:
             output.table(tuple(slaves[0]), [tuple(slave.values()) for slave in slaves])
 
 
-def ha_fields(info: HARuntimeInfo) -> dict[str, Any]:
+def ha_fields(info: "HARuntimeInfo") -> dict[str, Any]:
     if info.master:
         return {
             "role": "master",

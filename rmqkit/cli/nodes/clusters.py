@@ -4,8 +4,6 @@
 clusters cannot be called like selectors.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import sys
@@ -89,7 +87,7 @@ def refuse_on_windows() -> None:
 
 
 @contextlib.contextmanager
-def patient(name: str) -> Iterator[Cluster]:
+def patient(name: str) -> "Iterator[Cluster]":
     """A cluster that says on the terminal what it waits for."""
     from rmqkit.cluster import Cluster
 
@@ -429,7 +427,7 @@ def restart(
 ) -> None:
     """Stop nodes cleanly and start them again. Nothing is stopped if a node would not start again."""
 
-    def how(cluster: Cluster, selector: str) -> list[str]:
+    def how(cluster: "Cluster", selector: str) -> list[str]:
         return cluster.restart(selector, grace_s=grace, timeout_s=timeout, rolling=rolling)
 
     act(words, cluster_option, "restarted", json, how)

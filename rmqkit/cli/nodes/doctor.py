@@ -4,8 +4,6 @@ A check gives a `Finding`: `ok`, `note` (not there, and not needed), `warn` (wor
 work). Any `bad` makes the exit code 1.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import sys

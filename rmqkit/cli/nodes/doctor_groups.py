@@ -5,8 +5,6 @@ asked for its configuration, all at once, and one that does not answer is left o
 what was seen, so that a test can give them any cluster.
 """
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -4,8 +4,6 @@ This process becomes the node's: nothing of the command line stays in its memory
 other commands about brokers are in `brokers.py`.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Sequence

@@ -5,8 +5,6 @@ A node comes before keys: `config get broker-a listenPort`, or with `--node`. A 
 as `cluster status` calls it.
 """
 
-from __future__ import annotations
-
 from operator import itemgetter
 from typing import Annotated, Any
 

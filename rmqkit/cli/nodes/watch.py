@@ -1,7 +1,5 @@
 """Things that are shown again and again: a cluster's status, nodes' logs."""
 
-from __future__ import annotations
-
 import os
 import sys
 import time

@@ -1,7 +1,5 @@
 """What the commands of `rmqkit pipeline` are given, and what of it can be looked at before Spark starts."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Annotated
 

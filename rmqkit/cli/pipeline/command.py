@@ -4,8 +4,6 @@ Each command is one function of `rmqkit.spark.pipelines` or `rmqkit.spark.audit`
 be known without Spark (the cluster, the topic, times, files) is looked at before it starts.
 """
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import typer

@@ -1,7 +1,5 @@
 """`rmqkit pipeline stats` and `audit`: Spark jobs whose answer is a table (registered by `command.py`)."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

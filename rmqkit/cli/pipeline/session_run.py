@@ -7,8 +7,6 @@ Errors of a query come as a text of Spark's with the traceback of a Python worke
 there.
 """
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import re
@@ -43,7 +41,7 @@ SQLSTATE = re.compile(r" SQLSTATE: \w+")
 @contextlib.contextmanager
 def running(
     app: str, master: str | None, conf: Sequence[str] | None, more: Mapping[str, str] | None = None
-) -> Iterator[SparkSession]:
+) -> "Iterator[SparkSession]":
     """A session, stopped at the end unless it ran before. What Spark raises within leaves as one line."""
     from rmqkit.spark.sessions import check_installed, session
 
@@ -117,7 +115,7 @@ class Ending:
     def __call__(self) -> bool:
         return self.number != 0
 
-    def __enter__(self) -> Ending:
+    def __enter__(self) -> "Ending":
         for number in (signal.SIGINT, signal.SIGTERM):
             if signal.getsignal(number) is signal.SIG_IGN:
                 continue
@@ -152,7 +150,7 @@ class Shown:
         self._bar: Any = None
         self._task: Any = None
 
-    def __enter__(self) -> Callable[[Progress], None]:
+    def __enter__(self) -> "Callable[[Progress], None]":
         import sys
 
         if sys.stderr.isatty():
@@ -176,7 +174,7 @@ class Shown:
         if self._bar is not None:
             self._bar.stop()
 
-    def _tell(self, progress: Progress) -> None:
+    def _tell(self, progress: "Progress") -> None:
         if self._json:
             output.line({"progress": builtins(progress)})
         if self._bar is None:

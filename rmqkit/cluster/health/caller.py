@@ -3,8 +3,6 @@
 The clients of `rmqkit.api` retry, refresh and wait; here a node is asked once, and its answer or silence is the result.
 """
 
-from __future__ import annotations
-
 import socket
 import time
 from types import TracebackType

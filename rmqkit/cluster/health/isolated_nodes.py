@@ -4,8 +4,6 @@ A drill heals what it has cut off, but one that is killed cannot: `cluster statu
 lets the node be reached again. Killed and stopped nodes forget it by themselves.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import socket

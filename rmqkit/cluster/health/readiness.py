@@ -8,8 +8,6 @@ heard from it; without a running master it has nobody to follow, and one that wi
 ready as it gets.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Container, Mapping, Sequence
 from typing import NamedTuple

@@ -5,8 +5,6 @@ tells nothing there. `reasons` puts the brokers of a group together: why one is 
 status` shows them.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Container, Mapping, Sequence
 from typing import Any, NamedTuple

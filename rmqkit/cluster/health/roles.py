@@ -4,8 +4,6 @@ A broker of rmqkit tells it among its runtime facts (code 28), under names that 
 nothing there. `remarks` puts it into lines, as `cluster status` shows them.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple

@@ -22,8 +22,6 @@ with its `stage`, `since_ms` (wall time), `why` in words, and the live `members`
 does not answer.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

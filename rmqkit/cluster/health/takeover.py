@@ -8,8 +8,6 @@ A master does not answer when its process is gone or paused, when a drill has cu
 Both look again and again until they hold or time is over; then ClusterError says what is lacking.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Mapping, Sequence
 

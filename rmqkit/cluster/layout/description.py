@@ -21,8 +21,6 @@ has one more, 10 apart from `metricsPromExporterPort` on, name servers first. Wh
 `node.toml`.
 """
 
-from __future__ import annotations
-
 import socket
 import tomllib
 from collections.abc import Iterable, Mapping
@@ -123,14 +121,14 @@ class Description:
     def has_metrics(self) -> bool:
         return self.settings.get("metricsExporterType") == "PROM"
 
-    def changed(self, **given: Any) -> Description:
+    def changed(self, **given: Any) -> "Description":
         """With the values that are not None put in; `settings` are added to those there are. Raises UsageProblem."""
         asked = {key: value for key, value in given.items() if value is not None}
         if "settings" in asked:
             asked["settings"] = {**self.settings, **asked["settings"]}
         return replace(self, **asked).checked()
 
-    def checked(self) -> Description:
+    def checked(self) -> "Description":
         """Itself. Raises UsageProblem when it cannot be built."""
         check_cluster_name(self.name)
         _check_count("groups", self.groups, GROUPS_MAX)

@@ -6,8 +6,6 @@ a cluster is purged, so whoever gets the lock looks whether the file it has lock
 `cluster.toml`, `state.json` and `node.toml` are replaced whole, never written in place: a reader needs no lock.
 """
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import os

@@ -6,8 +6,6 @@ are written once, so that an edit stays. The defaults that follow from the numbe
 were edited. A default whose feature is not built yet is left out, and appears once it is.
 """
 
-from __future__ import annotations
-
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path

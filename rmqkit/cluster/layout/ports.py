@@ -5,8 +5,6 @@ error that names its owner; with it the node moves on by ten until all of its po
 between the look and the node's start: `up` then reads it in the log of the node that ended, and looks again.
 """
 
-from __future__ import annotations
-
 import socket
 import time
 from collections.abc import Callable, Container, Iterable, Sequence

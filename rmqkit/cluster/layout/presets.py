@@ -4,8 +4,6 @@ A preset gives fields of the `Description` (`shape`) and `[settings]`. What is a
 is remembered but what it chose: that stands in `cluster.toml`, and in each `node.toml`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 

@@ -7,8 +7,6 @@ beside it (`processes.find` compares both). A node without a record was never st
 has no process has died by itself.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field

@@ -4,8 +4,6 @@
 A defect is a function that replaces methods of one `Broker` object, in each of its lives, before it starts.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -23,7 +21,7 @@ class Defect(NamedTuple):
     issues: tuple[str, ...]
     needs: str
     plan: Mapping[str, Any] | None
-    plant: Callable[[Broker], None]
+    plant: "Callable[[Broker], None]"
     #: of simulated drills: where it is looked for
     family: str = "replicas"
     #: settings without which it does nothing: those of the plans in which it is looked for
@@ -63,7 +61,7 @@ def check(names: Iterable[str]) -> None:
             raise ConfigError(f"config: drillDefects has no {name!r}{hint}")
 
 
-def plant(broker: Broker, names: Iterable[str]) -> None:
+def plant(broker: "Broker", names: Iterable[str]) -> None:
     """Break a broker that has not started. Raises ConfigError."""
     names = tuple(names)
     check(names)
@@ -84,13 +82,13 @@ def replace(owner: object, name: str, function: Callable[..., Any]) -> None:
     setattr(owner, name, function)
 
 
-def is_drilled(broker: Broker, topic: str) -> bool:
+def is_drilled(broker: "Broker", topic: str) -> bool:
     """Whether a topic is a user's: the broker's own work goes on."""
     own_topics = (*broker.view.guarded_topics, broker.config.identity.broker_name)
     return not topic.startswith("%") and topic not in own_topics
 
 
-def at_restart(broker: Broker, harm: Callable[[], None]) -> None:
+def at_restart(broker: "Broker", harm: Callable[[], None]) -> None:
     """Do harm when the broker begins to serve a store that has something in it."""
     serve = broker._serve
 

@@ -10,8 +10,6 @@ take back what another has committed meanwhile, as with Apache's brokers: where 
 step back of the broker's own.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 

@@ -10,8 +10,6 @@ A checker reads nothing but the rows and the plan, in O(n log n), and gives a `F
 send that was not answered: it is unknown.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -54,10 +52,10 @@ class Promise(Protocol):
     #: the promise in a sentence
     text: str
 
-    def applies(self, plan: Plan) -> bool:
+    def applies(self, plan: "Plan") -> bool:
         """Whether a cluster as the plan has it makes this promise at all (there is no second log without a slave)."""
 
-    def check(self, history: History, plan: Plan) -> Finding: ...
+    def check(self, history: "History", plan: "Plan") -> Finding: ...
 
 
 def judged(

@@ -17,8 +17,6 @@ A group of one broker reads its progress from its own file (`flushDelayOffsetInt
 second release breaks the promise, also that of an escaped message.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from itertools import pairwise
 

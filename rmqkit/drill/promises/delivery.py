@@ -6,8 +6,6 @@ again). Both are allowed: delivery is at least once. After a power cut a group m
 was given with another one before: one that was read, but not answered, when the power went. How many is counted.
 """
 
-from __future__ import annotations
-
 from rmqkit.drill.history import OK, History, Row
 from rmqkit.drill.plan import Plan
 from rmqkit.drill.promises.contract import Broken, Finding, judged

@@ -1,7 +1,5 @@
 """What several checkers read out of a history: which fault it was, which nodes were read to their ends, who was in sync."""
 
-from __future__ import annotations
-
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """Who was what, and who served a group when: what several checkers read out of the rows about roles."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 

@@ -11,8 +11,6 @@ A lease is advice. A consumer that stood still and goes on may work on a queue w
 two members were given messages of a queue in turns is counted, and promised by nobody.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from rmqkit.drill.history import FAIL, FAULT_BEGINS, OK, History, Row

@@ -5,8 +5,6 @@ its log begins before it is as wrong as one that differs. Where the table lets t
 has, a slave that has stopped because it is *ahead* is not compared; it is counted and said.
 """
 
-from __future__ import annotations
-
 from rmqkit.drill.history import OK, History, Row
 from rmqkit.drill.plan import Plan
 from rmqkit.drill.promises.contract import Broken, Finding, judged

@@ -5,8 +5,6 @@ As Jepsen's `kafka` test: an offset with two messages is an inconsistent offset.
 mode lets it, has lost its place with itself, and so has what was read before it was answered; both are counted.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from rmqkit.drill.history import OK, History, Row

@@ -7,8 +7,6 @@ that a master came back without, where its mode lets it, are left out: what was 
 group whose listener fails now and then: what failed is given again later.
 """
 
-from __future__ import annotations
-
 from rmqkit.drill.history import History
 from rmqkit.drill.plan import Plan
 from rmqkit.drill.promises.contract import Broken, Finding, judged

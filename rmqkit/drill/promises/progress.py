@@ -14,8 +14,6 @@ last stretch of `TOGETHER_MS` in which both were.
 After a power cut or a lost disk the messages themselves may be gone, and others stand in their places: counted only.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from itertools import pairwise

@@ -7,8 +7,6 @@ which a broker asks who is alive, twice, and a margin. And what nobody can have 
 node that may append is gone, an acknowledged send is an acting master's, which never appends.
 """
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 from rmqkit.drill.history import FAULT_BEGINS, FAULT_BITES, FAULT_ENDS, OK, History

@@ -5,8 +5,6 @@ lost too), postfix (everything after it) and middle: a lost middle proves a hole
 Sends that were not answered are counted as unknown, and as recovered when they are found.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 
 from rmqkit.drill.history import OK, UNKNOWN, History, Row

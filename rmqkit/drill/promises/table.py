@@ -12,8 +12,6 @@ ASYNC_MASTER, and so does SEND_OK of a quorum that had shrunk to the master alon
 (`cell`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from enum import StrEnum
 from typing import NamedTuple

@@ -4,8 +4,6 @@ An answer FLUSH_SLAVE_TIMEOUT has waited `slaveTimeout` at most, FLUSH_DISK_TIME
 slaves are slow together (Apache's issue 9897: beyond 20 s). A margin covers a machine with few cores and much to do.
 """
 
-from __future__ import annotations
-
 from rmqkit.drill.history import FAULT_ENDS, OK, History, Row
 from rmqkit.drill.plan import Plan, Replication
 from rmqkit.drill.promises.contract import Broken, Finding, judged

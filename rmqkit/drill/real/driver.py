@@ -5,8 +5,6 @@ the brokers (`watch.py`). Nodes are killed, paused and started through `rmqkit.c
 creates its own topic and groups and deletes them at its end.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress

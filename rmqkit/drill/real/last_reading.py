@@ -6,8 +6,6 @@ group have: the nodes are quiet, and what they wrote is in the page cache, where
 reads it as well as they do.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path

@@ -5,8 +5,6 @@ Each writer and each reader is its own thread. A failed send is a row as well, a
 continues at its pace. A reader that meets an error (no broker reachable) tries again.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable, Mapping

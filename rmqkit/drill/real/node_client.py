@@ -4,8 +4,6 @@ for the last reading.
 A connection is to one process: what is asked over it belongs to one run of the node (`boot`).
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator, Sequence
 from types import TracebackType

@@ -5,8 +5,6 @@ A new cluster lives in a temporary home on free ports and holds a lifeline: its 
 process, however it ends.
 """
 
-from __future__ import annotations
-
 import os
 import secrets
 import shutil

@@ -5,8 +5,6 @@ Part of `RealLoad`, started where a slave may act for its master. Lockers ask by
 moment, as a client would that has just learned it; each keeps its connections until they break.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -36,7 +34,7 @@ ASK_S = 0.5
 class TakeoverLoad:
     """`nodes` names the brokers by their addresses, `nameserver` is one to ask for routes."""
 
-    def __init__(self, load: RealLoad, *, nameserver: Address, nodes: Mapping[str, str]) -> None:
+    def __init__(self, load: "RealLoad", *, nameserver: Address, nodes: Mapping[str, str]) -> None:
         self._load = load
         self._nameserver = nameserver
         self._nodes = nodes
@@ -158,7 +156,7 @@ class TakeoverLoad:
         finally:
             peers.close()
 
-    def _step(self, name: str, order: workload.LockOrder, peers: Peers, held: dict[int, int]) -> None:
+    def _step(self, name: str, order: workload.LockOrder, peers: "Peers", held: dict[int, int]) -> None:
         """Give back what was held for long enough, ask for what is not held."""
         load = self._load
         address = peers.master_of(load.name, load.broker)

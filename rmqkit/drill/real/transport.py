@@ -7,8 +7,6 @@
 Several isolations of one node are counted together.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any

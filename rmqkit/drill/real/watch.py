@@ -8,8 +8,6 @@ the fault until the recovery, polls are `QUICK_S` apart, which is the accuracy o
 takeover. The offsets of groups are polled every `EVERY_S`.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence

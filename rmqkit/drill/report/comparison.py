@@ -8,8 +8,6 @@ six runs it is the range, and `level` says how certain that is. A run without a 
 it never reached) is left out of that figure; `runs` counts the others.
 """
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections.abc import Mapping, Sequence

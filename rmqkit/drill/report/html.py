@@ -7,8 +7,6 @@ counts; the broken messages, each with its story; where a slave acted, the stage
 roles with a band for the fault; the time line; and how to do it again.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from importlib.resources import files
 from pathlib import Path

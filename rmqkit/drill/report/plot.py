@@ -1,8 +1,6 @@
 """The pictures of a drill, as inline SVG: messages a second, latency of sends and roles over time, with a band where the
 fault was; and the stages of a takeover and its return as bars, since the fault and since its end."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Callable, Mapping, Sequence
 from itertools import zip_longest

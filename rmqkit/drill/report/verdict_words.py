@@ -1,7 +1,5 @@
 """A verdict in words and figures: what was broken, what the mode promises, what was seen. For terminal and report alike."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 

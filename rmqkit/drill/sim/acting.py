@@ -3,8 +3,6 @@
 All looks at roles are made where a broker changes them, and every `LOOK_MS`, so that no state is too short to be seen.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import partial
 from typing import Any

@@ -13,8 +13,6 @@ Name servers are killed, paused and cut off as well. One machine alone loses its
 then the masters of other groups are left alone, as what is escaped to a master is not waited for until it is on its disk.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from random import Random
 

@@ -8,8 +8,6 @@ In some seeds a group more has a listener that fails: what it sends back has to 
 longer than their lease (they stand still), some never give it back.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from typing import Any

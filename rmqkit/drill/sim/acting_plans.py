@@ -6,8 +6,6 @@ power only with SYNC_FLUSH, where it comes back with all that was answered: what
 with less is what the family `replicas` is for.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from random import Random
 from typing import Any, NamedTuple
@@ -41,7 +39,7 @@ class ActingExtras(NamedTuple):
     stranger: str = ""
 
     @classmethod
-    def of(cls, plan: Plan) -> ActingExtras:
+    def of(cls, plan: Plan) -> "ActingExtras":
         chance = Random(f"{plan.seed}/acting-extras")
         return cls(
             latency_us=chance.choice((60, 60, 60, 1_000, 5_000)),

@@ -7,8 +7,6 @@ Beside what the contract of drivers has, a simulated node can lose its power (`p
 link can be slow, and a stranger can come to the HA port (`Extras`): drawn from the seed, too.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from random import Random
 from typing import Any, NamedTuple
@@ -56,7 +54,7 @@ class Extras(NamedTuple):
     stranger: str
 
     @classmethod
-    def of(cls, plan: Plan) -> Extras:
+    def of(cls, plan: Plan) -> "Extras":
         chance = Random(f"{plan.seed}/extras")
         latency_us = chance.choice((60, 60, 60, 1_000, 8_000))
         return cls(latency_us, chance.choice(("", "", "echo", "huge")) if plan.replicas > 1 else "")

@@ -10,8 +10,6 @@ machines that lose what they have at once lose everything in any mode. The other
 is an event of its own in the history; the table of promises is asked for the worst of them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import partial
 from random import Random

@@ -4,8 +4,6 @@ As `real/load.py`, without threads: each writer and each reader is a client on a
 (`rmqkit.client.flow`). Commits are quicker than in real drills, because everything is shorter here.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from typing import Any

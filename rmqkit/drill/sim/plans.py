@@ -5,8 +5,6 @@ messages are on a slave, or nothing; queues then go on at a lower offset, other 
 gone, and readers have seen both. So promises about places are judged where nothing of the kind may happen.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from random import Random
 from typing import Any

@@ -3,8 +3,6 @@
 A broker that takes such reports for acknowledgements answers SEND_OK for messages that it alone has.
 """
 
-from __future__ import annotations
-
 from rmqkit.errors import RemoteProtocolError
 from rmqkit.runtime.connection import Address, Connection
 from rmqkit.runtime.node import BaseNode

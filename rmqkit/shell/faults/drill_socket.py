@@ -18,8 +18,6 @@ The answer to `isolate` and `status` has those that hold now, that to `heal` tho
 in a folder of its own (0700) under the system's temporary one, and a file `drill.sock.path` beside it says where.
 """
 
-from __future__ import annotations
-
 import os
 import socket
 import stat
@@ -74,7 +72,7 @@ class _Request(msgspec.Struct, forbid_unknown_fields=True):
 class DrillSocket:
     """The listening side, an item of the loop."""
 
-    def __init__(self, loop: Loop, node: Node, folder: str) -> None:
+    def __init__(self, loop: "Loop", node: "Node", folder: str) -> None:
         """Raises RmqkitError: another process has it; OSError."""
         self.loop = loop
         self.node = node

@@ -9,8 +9,6 @@ waited is taken from it when the rules end (`take`, `last_words`), before anythi
 which nothing may be told is not registered at all: epoll would go on to tell hang-ups.
 """
 
-from __future__ import annotations
-
 import array
 import errno
 import fcntl

@@ -5,8 +5,6 @@ does when packets vanish, and goes through by itself once the filter is gone (SY
 Elsewhere connections wait in the backlog: the peer's dial succeeds and nobody answers.
 """
 
-from __future__ import annotations
-
 import ctypes
 import select
 import socket

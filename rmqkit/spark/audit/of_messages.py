@@ -4,8 +4,6 @@ Each says the same as the checker of that name in `rmqkit.drill.promises`, in th
 what the promise is and what is excused.
 """
 
-from __future__ import annotations
-
 from rmqkit.spark.audit.query import Query
 
 SURVIVAL = Query(

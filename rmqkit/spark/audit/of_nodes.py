@@ -4,8 +4,6 @@ back.
 Each says the same as the checker of that name in `rmqkit.drill.promises`, in the same words.
 """
 
-from __future__ import annotations
-
 from rmqkit.drill.promises.waits import MARGIN_MS
 from rmqkit.spark.audit.query import Query
 

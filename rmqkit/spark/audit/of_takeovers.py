@@ -5,8 +5,6 @@ Each says the same as the checker of that name in `rmqkit.drill.promises`, in th
 machine (`steps.py`) `step` says so: the leases of a queue, and who served a group of brokers from when to when.
 """
 
-from __future__ import annotations
-
 from rmqkit.drill.promises.delays import EARLY_MS, ON_ITS_WAY_MS
 from rmqkit.drill.promises.progress import LACKING, LATE_LOOK_MS, LOOK_MS, REWINDING
 from rmqkit.spark.audit.query import Query

@@ -7,8 +7,6 @@ A run of which `facts` says nothing has none. Like `rmqkit.drill.promises.contra
 whatever is lacking: a query that wants all there first says so itself.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 

@@ -6,8 +6,6 @@ fault, who served a group of brokers when, which stretches of time excuse what. 
 for the lock of one queue. Everything that there is a row a message of is asked in SQL.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any

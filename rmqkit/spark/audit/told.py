@@ -1,7 +1,5 @@
 """What people and programs are told of an audit: a line a run, the broken promises below it, an exit code."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 

@@ -11,8 +11,6 @@
 Those in `KEPT` are computed once and kept, since several promises ask them.
 """
 
-from __future__ import annotations
-
 from rmqkit.drill.promises.table import AS_ALONE, AS_UNSYNCED, Harm
 
 TOTALS = """

@@ -8,8 +8,6 @@ ingest that goes on adds files: they stand beside what was swapped, and a later 
 compactions of one hour: the second finds its files replaced, throws its own away and leaves the hour as it is.
 """
 
-from __future__ import annotations
-
 import os
 import uuid
 from collections.abc import Callable, Iterable
@@ -49,7 +47,7 @@ class Compacted(msgspec.Struct, frozen=True):
 
 
 def compact(
-    spark: SparkSession,
+    spark: "SparkSession",
     path: str | os.PathLike[str],
     *,
     before_hour: str | lake.Time | None = None,
@@ -111,7 +109,7 @@ def _files_for(files: Iterable[DataFile], file_bytes: int) -> int:
     return max(1, -(-sum(file.size for file in files) // file_bytes))
 
 
-def _swap(spark: SparkSession, log: Log, state: State, hours: Hours, file_bytes: int, now_ms: int) -> list[DataFile]:
+def _swap(spark: "SparkSession", log: Log, state: State, hours: Hours, file_bytes: int, now_ms: int) -> list[DataFile]:
     """The new files; none if another compaction was first."""
     folder = log.folder
     rows = _rows(spark, folder, state, hours, file_bytes)
@@ -135,7 +133,7 @@ def _swap(spark: SparkSession, log: Log, state: State, hours: Hours, file_bytes:
     return []
 
 
-def _rows(spark: SparkSession, folder: Folder, state: State, hours: Hours, file_bytes: int) -> DataFrame:
+def _rows(spark: "SparkSession", folder: Folder, state: State, hours: Hours, file_bytes: int) -> "DataFrame":
     """The rows of these hours, those of one file to be in one partition."""
     from pyspark.sql import functions as F
     from pyspark.sql.types import StructType

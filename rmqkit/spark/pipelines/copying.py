@@ -9,8 +9,6 @@ the same DEDUP_KEY, `<query id>/<batch>//<task>/<row>`. With a checkpoint the ne
 ended; without one a copy begins at the earliest message.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import tempfile
@@ -45,7 +43,7 @@ class Copied(msgspec.Struct, kw_only=True):
 
 
 def copy(
-    spark: SparkSession,
+    spark: "SparkSession",
     topic: str,
     to_topic: str,
     *,
@@ -124,14 +122,14 @@ class _Sending:
         self._options = options
         self.error: Exception | None = None
 
-    def __call__(self, rows: DataFrame, batch: int) -> None:
+    def __call__(self, rows: "DataFrame", batch: int) -> None:
         try:
             self._send(rows, batch)
         except Exception as error:
             self.error = error
             raise
 
-    def _send(self, rows: DataFrame, batch: int) -> None:
+    def _send(self, rows: "DataFrame", batch: int) -> None:
         query = batches.query_id(self._checkpoint)
         queues = list(ranges.flat(batches.offsets_of(self._checkpoint, batch).end))
         tasks, per_task = forwarding.tasks_of(rows, len(queues), self._rate)

@@ -9,8 +9,6 @@ on HDFS a rename. A rename in an object store looks first and writes then: two t
 time may both succeed there.
 """
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import os
@@ -65,7 +63,7 @@ class Folder(Protocol):
         """Rows of a Parquet file, from its footer."""
 
 
-def open_folder(path: str | os.PathLike[str], spark: SparkSession | None = None) -> Folder:
+def open_folder(path: str | os.PathLike[str], spark: "SparkSession | None" = None) -> Folder:
     """The folder of a path or URI. Raises ConfigError for one that Spark would take for a pattern, and without a session
     for one that is not local."""
     text = os.fspath(path)
@@ -192,7 +190,7 @@ def _sync(path: Path) -> None:
 class HadoopFolder:
     """A folder of any file system that Spark's JVM knows: `hdfs://`, `s3a://`, and what `--conf` brings."""
 
-    def __init__(self, uri: str, spark: SparkSession) -> None:
+    def __init__(self, uri: str, spark: "SparkSession") -> None:
         self._jvm: Any = _jvm(spark)
         self._conf = _hadoop_conf(spark)
         root = self._jvm.org.apache.hadoop.fs.Path(uri)
@@ -266,10 +264,10 @@ class HadoopFolder:
             reader.close()
 
 
-def _jvm(spark: SparkSession) -> Any:
+def _jvm(spark: "SparkSession") -> Any:
     return spark._jvm
 
 
-def _hadoop_conf(spark: SparkSession) -> Any:
+def _hadoop_conf(spark: "SparkSession") -> Any:
     """Hadoop's settings of the session, `spark.hadoop.*` included."""
     return spark._jsc.hadoopConfiguration()

@@ -9,8 +9,6 @@ batch that it has; Iceberg keeps them as properties of the snapshot, which are l
 hold only as long as the checkpoint lives: a new query's id is another one.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
@@ -35,7 +33,7 @@ class LakeFormat(ABC):
     settings: ClassVar[dict[str, str]]
 
     @abstractmethod
-    def write(self, rows: DataFrame, path: str, query: str, batch: int) -> None:
+    def write(self, rows: "DataFrame", path: str, query: str, batch: int) -> None:
         """Append a batch, once for each (query, batch)."""
 
 
@@ -51,7 +49,7 @@ class Delta(LakeFormat):
     def options(query: str, batch: int) -> dict[str, str]:
         return {"txnAppId": query, "txnVersion": str(batch), "mergeSchema": "true"}
 
-    def write(self, rows: DataFrame, path: str, query: str, batch: int) -> None:
+    def write(self, rows: "DataFrame", path: str, query: str, batch: int) -> None:
         from pyspark.sql import functions as F
 
         dated = rows.withColumn("store_date", F.to_date("store_time"))
@@ -82,7 +80,7 @@ class Iceberg(LakeFormat):
         summary = f"summary['{BATCH_KEY}']"
         return f"SELECT max(int({summary})) FROM {TABLE}.snapshots WHERE summary['{QUERY_KEY}'] = '{query}'"
 
-    def write(self, rows: DataFrame, path: str, query: str, batch: int) -> None:
+    def write(self, rows: "DataFrame", path: str, query: str, batch: int) -> None:
         from pyspark.sql import functions as F
 
         session = rows.sparkSession

@@ -11,8 +11,6 @@ the lake: left over by who died before its commit, or about to be committed. Fil
 until `vacuum` (`lake`), so that readers who have listed them can end.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping

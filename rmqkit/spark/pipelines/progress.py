@@ -3,8 +3,6 @@
 Spark's progress of a query is asked for a few times a second; each micro-batch is told of once.
 """
 
-from __future__ import annotations
-
 import json
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -39,7 +37,7 @@ class Progress(msgspec.Struct, frozen=True):
     tasks: int = 0
 
 
-def check_alone(spark: SparkSession, checkpoint: str, query_id: str | None) -> None:
+def check_alone(spark: "SparkSession", checkpoint: str, query_id: str | None) -> None:
     """Raises ConfigError when the query of this checkpoint runs in this session: Spark would end it to start anew, and who
     waits for it could not tell that from its own end."""
     for query in spark.streams.active:
@@ -50,7 +48,7 @@ def check_alone(spark: SparkSession, checkpoint: str, query_id: str | None) -> N
 class Watch:
     """Turns Spark's progress of one query into `Progress`, each micro-batch once."""
 
-    def __init__(self, query: StreamingQuery) -> None:
+    def __init__(self, query: "StreamingQuery") -> None:
         self._query = query
         self._batch = -1
         self._rows = 0
@@ -93,7 +91,7 @@ def _offsets(told: Any) -> dict[str, Any]:
 
 
 def wait(
-    query: StreamingQuery,
+    query: "StreamingQuery",
     on_progress: Callable[[Progress], None] | None = None,
     stop: Callable[[], bool] | None = None,
     *,
@@ -121,7 +119,7 @@ def wait(
 
 
 @contextmanager
-def jobs(spark: SparkSession, on_progress: Callable[[Progress], None] | None) -> Iterator[None]:
+def jobs(spark: "SparkSession", on_progress: Callable[[Progress], None] | None) -> Iterator[None]:
     """Tell of the tasks of what runs meanwhile in the session, from a thread of its own."""
     if on_progress is None:
         yield

@@ -1,7 +1,5 @@
 """The picture of `stats`: messages, sizes and latencies by the hour, a colour for each topic."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +12,7 @@ TOPICS_MAX = 8
 LABELS_MAX = 24
 
 
-def draw(found: Stats, path: Path) -> None:
+def draw(found: "Stats", path: Path) -> None:
     """Write the picture; its suffix says what kind. Raises ImportError without matplotlib."""
     import matplotlib as mpl
     from matplotlib.figure import Figure
@@ -44,7 +42,7 @@ def draw(found: Stats, path: Path) -> None:
         figure.savefig(path)
 
 
-def _by_topic(found: Stats) -> dict[str, list[Hour]]:
+def _by_topic(found: "Stats") -> "dict[str, list[Hour]]":
     topics: dict[str, list[Hour]] = {}
     for hour in found.hours:
         topics.setdefault(hour.topic, []).append(hour)
@@ -52,6 +50,6 @@ def _by_topic(found: Stats) -> dict[str, list[Hour]]:
     return {topic: topics[topic] for topic in largest}
 
 
-def _spread(axes: Any, places: list[int], hours: list[Hour], name: str, colour: str) -> None:
+def _spread(axes: Any, places: list[int], hours: "list[Hour]", name: str, colour: str) -> None:
     for share, style in (("p50", "-"), ("p95", "--"), ("p99", ":")):
         axes.plot(places, [getattr(getattr(hour, name), share) for hour in hours], style, color=colour)

@@ -5,8 +5,6 @@ believed dead) never touch each other's files, and the first entry decides. Spar
 folder holds each task's rows once.
 """
 
-from __future__ import annotations
-
 import uuid
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
@@ -35,7 +33,7 @@ def batch_folder(of: str, number: int) -> str:
     return f"{FILES}/{of}/{number:010}"
 
 
-def check_columns(rows: DataFrame) -> None:
+def check_columns(rows: "DataFrame") -> None:
     """Raises ConfigError for rows that a lake cannot have."""
     missing = [name for name in NEEDED if name not in rows.columns]
     taken = [name for name in (TOPIC, HOUR) if name in rows.columns]
@@ -47,7 +45,7 @@ def check_columns(rows: DataFrame) -> None:
         raise ConfigError(f"the name {taken[0]} is the lake's own: give the column another one")
 
 
-def write(rows: DataFrame, folder: Folder, name: str) -> list[DataFile]:
+def write(rows: "DataFrame", folder: Folder, name: str) -> list[DataFile]:
     """All rows as files of one topic and hour each, in the folder `name` of the lake; safe on disk, not committed.
 
     Raises LakeError when the files that are found do not have the rows that the tasks wrote.

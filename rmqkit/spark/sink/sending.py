@@ -13,8 +13,6 @@ A request without an answer is sent again until `wait_ms` are over: it may be st
 which that shows. What no waiting helps (a bad message, an unknown topic) fails at once. A failure names the row.
 """
 
-from __future__ import annotations
-
 import os
 import queue as queues
 import time
@@ -83,7 +81,7 @@ class _Row(NamedTuple):
 class Kept(NamedTuple):
     """What a worker process keeps from task to task: its producer, and the topics that took messages before."""
 
-    producer: Producer
+    producer: "Producer"
     known: set[str]
 
 

@@ -4,8 +4,6 @@
 unless its setting is on, and the process that plans cannot see the setting.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
@@ -28,7 +26,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("rmqkit.spark")
 
 
-def reader(options: Options, schema: StructType) -> DataSourceReader:
+def reader(options: Options, schema: "StructType") -> DataSourceReader:
     return FilteringReader(options, schema) if options.pushdown else BatchReader(options, schema)
 
 
@@ -49,7 +47,7 @@ def plan(options: Options, view: View, narrowing: Narrowing = EVERYTHING) -> lis
 
 
 class BatchReader(DataSourceReader):
-    def __init__(self, options: Options, schema: StructType) -> None:
+    def __init__(self, options: Options, schema: "StructType") -> None:
         self._options = options
         self._schema = schema
         self._rows = rows_of(options, schema)
@@ -64,14 +62,14 @@ class BatchReader(DataSourceReader):
         finally:
             view.close()
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+    def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
         return self._rows.read(partition.value)
 
 
 class FilteringReader(BatchReader):
     """Filters narrow what is read; Spark applies them all the same, so that they need not be met exactly."""
 
-    def __init__(self, options: Options, schema: StructType) -> None:
+    def __init__(self, options: Options, schema: "StructType") -> None:
         super().__init__(options, schema)
         self._narrowing = EVERYTHING
 

@@ -1,7 +1,5 @@
 """What is no longer there: the error of a query that would pass over messages."""
 
-from __future__ import annotations
-
 from rmqkit.errors import RmqkitError
 
 

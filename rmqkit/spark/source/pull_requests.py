@@ -6,8 +6,6 @@ before the texts, so there is a template for each number of digits.
 Source: `remoting/.../header/PullMessageRequestHeader.java` (`encode`).
 """
 
-from __future__ import annotations
-
 from functools import cache
 from struct import Struct
 

@@ -13,8 +13,6 @@ With a filter an answer may end anywhere, so there one pull is in flight, and it
 Pure: what is sent and received, and what an answer means, is `reading`'s.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Iterator
 from typing import Generic, TypeVar

@@ -4,8 +4,6 @@ A narrowing may let through more than the filters do, never less; Spark filters 
 where messages lie is passed over, and `>` on a time may take the message before.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime

@@ -14,8 +14,6 @@ end below our own offset that the master tells is loss. Nothing is planned of a 
 others go on.
 """
 
-from __future__ import annotations
-
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence

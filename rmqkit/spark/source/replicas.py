@@ -11,8 +11,6 @@ A slave that acts for its master is shown under the master's id 0, in a route wi
 Source: `client/.../impl/factory/MQClientInstance.java` (`findBrokerAddressInSubscribe`).
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from typing import NamedTuple

@@ -8,8 +8,6 @@ by one look at all bytes; what lies between two `\\x02` is a pair when it has a 
 (`wire.properties`).
 """
 
-from __future__ import annotations
-
 from functools import cached_property, lru_cache
 from itertools import pairwise
 from typing import Any, Protocol, Self, TypeAlias

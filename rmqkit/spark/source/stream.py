@@ -5,8 +5,6 @@ it connects when it is first asked for offsets, and a pickled copy has no connec
 ends: its process does.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    def __init__(self, options: Options, schema: StructType) -> None:
+    def __init__(self, options: Options, schema: "StructType") -> None:
         self._options = options
         self._rows = rows_of(options, schema)
         self._topics: Topics | None = None
@@ -66,7 +64,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         return [InputPartition(each) for each in self._planning.ranges(start, end)]
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+    def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
         return self._rows.read(partition.value)
 
     def commit(self, end: dict[str, Any]) -> None:

@@ -9,8 +9,6 @@ A column keeps its comment where a query selects it, so rows that are written ma
 come from. Those count where no others are given, else the name servers have to be said.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
@@ -54,12 +52,12 @@ def kept(ddl: str, given: Mapping[str, str]) -> str:
     return f"{first} COMMENT '{text}'{comma}{others}"
 
 
-def options_of(given: Mapping[str, str], schema: StructType, where: str = "batch") -> dict[str, str]:
+def options_of(given: Mapping[str, str], schema: "StructType", where: str = "batch") -> dict[str, str]:
     """What was given, over what the schema of a table has kept for queries."""
     return {**_usable(_found(schema), where), **{key.lower(): value for key, value in given.items()}}
 
 
-def options_to_write(given: Mapping[str, str], schema: StructType) -> dict[str, str] | None:
+def options_to_write(given: Mapping[str, str], schema: "StructType") -> dict[str, str] | None:
     """What the table has kept that rows are inserted into; None when they are written with options of their own.
 
     Its topic is the one that it reads. Raises ConfigError when it may be that, and may be where the rows come from.
@@ -83,7 +81,7 @@ def options_to_write(given: Mapping[str, str], schema: StructType) -> dict[str, 
     return _usable(found, "sink")
 
 
-def _found(schema: StructType) -> dict[str, str]:
+def _found(schema: "StructType") -> dict[str, str]:
     first = schema.fields[0].metadata.get("comment", "") if schema.fields else ""
     found = json.loads(first.removeprefix(MARK)) if first.startswith(MARK) else {}
     return {key.lower(): value for key, value in found.items()}

@@ -23,8 +23,6 @@ Tags are compared by the broker by their hash codes, so they are compared here a
 Source: `client/.../impl/consumer/PullAPIWrapper.java`, `store/.../DefaultMessageStore.java` (`getMessage`).
 """
 
-from __future__ import annotations
-
 import logging
 import time
 from collections.abc import Iterator
@@ -110,7 +108,7 @@ class ReadSettings(msgspec.Struct, frozen=True):
     decode_json_schema: str = ""
 
 
-def read_range(queue_range: QueueRange, settings: ReadSettings) -> Iterator[pa.RecordBatch]:
+def read_range(queue_range: "QueueRange", settings: ReadSettings) -> Iterator[pa.RecordBatch]:
     """The messages of [begin, end) of one queue in the order of their offsets, as batches of about `batch_rows` rows.
 
     Raises DataLoss for messages that are gone, NoRoute or PeerUnreachable when no member of the broker group gives them in
@@ -133,7 +131,7 @@ class Chunk(NamedTuple):
 class RangeReader:
     """One range on its way into batches."""
 
-    def __init__(self, queue_range: QueueRange, settings: ReadSettings) -> None:
+    def __init__(self, queue_range: "QueueRange", settings: ReadSettings) -> None:
         self.range = queue_range
         self.settings = settings
         tags = settings.tags.strip()

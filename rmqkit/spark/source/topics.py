@@ -9,8 +9,6 @@ Runs on the driver, over rmqkit's own client: its route cache keeps what it has 
 Source: `tools/.../admin/DefaultMQAdminExtImpl.java` (`examineTopicStats`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
@@ -91,7 +89,7 @@ class View(Protocol):
 class Topics:
     """The cluster behind `namesrv`, for the topics that the options choose."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: "Options") -> None:
         self._options = options
         self._admin = Admin(options.namesrv)
         self._client = self._admin.core.client

@@ -5,8 +5,6 @@ A queue that JSON offsets do not name begins at its earliest and ends at its lat
 nobody spoke of. Times are RocketMQ's search by store time (29), which takes times to grow within a queue.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from rmqkit.errors import ConfigError, NoRoute

@@ -3,8 +3,6 @@
 A row is a message, or bytes in which none can be read: then the columns of the message are null and `damage` says why.
 """
 
-from __future__ import annotations
-
 import pyarrow as pa
 
 from rmqkit.spark.columns import COLUMNS, Column

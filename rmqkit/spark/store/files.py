@@ -9,8 +9,6 @@ Whether a broker runs is told by the lock on the first byte of `lock`, which bro
 `abort` alone says only that the last one was killed. The lock is tried and given back at once.
 """
 
-from __future__ import annotations
-
 import os
 from collections import Counter
 from collections.abc import Sequence

@@ -4,8 +4,6 @@ Rows come in the order of the file. Filters of topic and time apply to sound mes
 knows what it was. The columns that `rocketmq` has too are made by `rmqkit.spark.decode`.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass

@@ -17,8 +17,6 @@ Source: `store/.../CommitLog.java` (`checkMessageAndReturnSize`); stricter in on
 a record's own physical offset must be right.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Iterator

@@ -12,8 +12,6 @@ the slot table again from the entries.
 Source: `store/.../index/IndexService.java`.
 """
 
-from __future__ import annotations
-
 from array import array
 from collections import defaultdict
 from collections.abc import Callable, Sequence

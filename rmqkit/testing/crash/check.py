@@ -10,8 +10,6 @@
 What does not hold is kept in `broken` as sentences, and counted; a suite asserts that there are none.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple

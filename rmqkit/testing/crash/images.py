@@ -14,8 +14,6 @@ After each operation it lists the images that a power loss at that moment could 
 Images are whole `SimFolder`s, so the store is recovered from them as from any other folder.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -34,7 +32,7 @@ class Content(NamedTuple):
     #: pages by number; never changed in place
     pages: Mapping[int, bytes]
 
-    def write(self, position: int, data: bytes) -> Content:
+    def write(self, position: int, data: bytes) -> "Content":
         pages = dict(self.pages)
         done = 0
         while done < len(data):
@@ -45,7 +43,7 @@ class Content(NamedTuple):
             done += len(part)
         return Content(max(self.size, position + len(data)), pages)
 
-    def truncate(self, size: int) -> Content:
+    def truncate(self, size: int) -> "Content":
         pages = {number: page for number, page in self.pages.items() if number * PAGE_SIZE < size}
         keep, rest = divmod(size, PAGE_SIZE)
         if keep in pages:
@@ -94,7 +92,7 @@ class Image(NamedTuple):
             number: old.pages.get(number) for number, page in content.pages.items() if old.pages.get(number) != page
         }
 
-    def flipped(self, path: str, position: int, bit: int, detail: str) -> Image:
+    def flipped(self, path: str, position: int, bit: int, detail: str) -> "Image":
         """The same with one bit turned round."""
         content = self.files[path]
         number, at = divmod(position, PAGE_SIZE)
@@ -121,7 +119,7 @@ class Platter:
         #: asked for and not ended, in order; of a sync the pages it covers, and their file's size
         self.asked: dict[int, tuple[Operation, Content, frozenset[int]]] = {}
 
-    def copy(self) -> Platter:
+    def copy(self) -> "Platter":
         other = Platter()
         other.durable, other.cache, other.dirty = dict(self.durable), dict(self.cache), dict(self.dirty)
         other.before, other.asked = self.before, dict(self.asked)

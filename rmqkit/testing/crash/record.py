@@ -9,8 +9,6 @@ Between the two nobody knows how much of it has happened.
 operations, so that each prefix of them has its promise.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 

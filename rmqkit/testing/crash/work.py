@@ -9,8 +9,6 @@
 `MasterWork` puts messages; `SlaveWork` appends the bytes of a master's log, cut anywhere.
 """
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable, Iterator, Sequence
 from random import Random
