@@ -1,24 +1,23 @@
-"""ClientCalls: requests of the broker to clients that want an answer, on the connections the clients opened.
+"""ClientCalls: requests of the broker to clients, on the connections that the clients opened.
 
-They come about because somebody else asked: an administrator (running info, a message consumed directly, how far a group
-is) or a replier. Such a request is not worth a broker's memory for long: 10 s, upstream's, is all a client gets, and at
-most `CALLS_MAX` wait at a time, with bodies of at most `BYTES_MAX`; beyond that who asked is refused with SYSTEM_BUSY.
+Each comes from a request of a third party: an administrator (running info, a message consumed directly, the progress of
+a group) or a replier. A client has 10 s to answer, as upstream. At most `CALLS_MAX` requests wait at a time, with bodies
+of at most `BYTES_MAX`; beyond that the third party is refused with SYSTEM_BUSY.
 
 Source: `broker/.../client/net/Broker2Client.java` (`callClient`), `AdminBrokerProcessor.callConsumer`.
 """
 
 from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from rmqkit.broker.tables.clients import Member
+from rmqkit.broker.tables.clients import Clients, Member
 from rmqkit.runtime.calls import Answer, Call, CallFailed, Outcome, Refused, Response, Then
 from rmqkit.runtime.connection import Connection
-from rmqkit.wire.codes import ResponseCode, Version
+from rmqkit.runtime.remoting import Remoting
+from rmqkit.wire.codes import RequestCode, ResponseCode, Version
 from rmqkit.wire.schema import Ext
-
-if TYPE_CHECKING:
-    from rmqkit.broker.node import Broker
+from rmqkit.wire.schemas.calls import NotifyConsumerIdsChangedRequest
 
 CALL_TIMEOUT_MS = 10_000
 #: calls that wait for an answer
@@ -28,8 +27,11 @@ BYTES_MAX = 64 * 1024 * 1024
 
 
 class ClientCalls:
-    def __init__(self, broker: "Broker", calls_max: int = CALLS_MAX, bytes_max: int = BYTES_MAX) -> None:
-        self._broker = broker
+    def __init__(
+        self, remoting: Remoting, clients: Clients, calls_max: int = CALLS_MAX, bytes_max: int = BYTES_MAX
+    ) -> None:
+        self._remoting = remoting
+        self._clients = clients
         self._calls_max = calls_max
         self._bytes_max = bytes_max
         self.waiting = 0
@@ -53,7 +55,7 @@ class ClientCalls:
         *,
         timeout_ms: int = CALL_TIMEOUT_MS,
     ) -> None:
-        """Ask a client; `then` is called once. Check for room before."""
+        """Send a request to a client; `then` is called once. The caller has checked for room."""
         self.waiting += 1
         self.waiting_bytes += len(body)
 
@@ -62,11 +64,11 @@ class ClientCalls:
             self.waiting_bytes -= len(body)
             then(outcome)
 
-        self._broker.remoting.call(conn, code, ext, body, timeout_ms=timeout_ms, then=ended)
+        self._remoting.call(conn, code, ext, body, timeout_ms=timeout_ms, then=ended)
 
     def forward(self, call: "Call[Any]", group: str, client_id: str, body: bytes = b"") -> Response:
-        """Hand a request on to a member of a consumer group, and the member's answer back."""
-        member = self._broker.clients.consumer(group, client_id)
+        """Forward a request to a member of a consumer group, and the member's answer to the caller."""
+        member = self._clients.consumer(group, client_id)
         who = f"<{group}> <{client_id}>"
         if member is None:
             return call.error(ResponseCode.SYSTEM_ERROR, f"The Consumer {who} not online")
@@ -86,6 +88,13 @@ class ClientCalls:
                 answer(Response(outcome.code, ext, outcome.body, outcome.remark or None))
 
         return call.later(lambda answer: self.call(member.conn, call.code, call.args, body, partial(answered, answer)))
+
+    def notify_groups(self) -> None:
+        """Send the members of changed groups a notice, so that they share their queues again."""
+        for group in self._clients.take_changed():
+            note = NotifyConsumerIdsChangedRequest(consumer_group=group.name)
+            for member in group.members.values():
+                self._remoting.oneway(member.conn, RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, note)
 
 
 def is_older(member: Member, version: Version) -> bool:

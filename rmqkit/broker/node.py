@@ -34,7 +34,7 @@ from rmqkit.broker.handlers.members import metadata, replicas, roles, special_pr
 from rmqkit.broker.handlers.messages import pull, reply, send, send_back
 from rmqkit.broker.hosts import Hosts
 from rmqkit.broker.live_settings import LiveSettings
-from rmqkit.broker.locks.contract import LockMode, lock_mode_of
+from rmqkit.broker.locks.contract import LockMode
 from rmqkit.broker.metadata.copied_tables import CopiedTables
 from rmqkit.broker.puts import Puts
 from rmqkit.broker.registration import Registration
@@ -65,7 +65,6 @@ from rmqkit.runtime.waiters import ArrivalWaiters
 from rmqkit.store.contract import EngineFactory, EngineParts, StorageEngine, StoreWriteError
 from rmqkit.wire import properties as props
 from rmqkit.wire.codes import PermName, RequestCode, ResponseCode
-from rmqkit.wire.schemas.calls import NotifyConsumerIdsChangedRequest
 from rmqkit.wire.uniqueids import UniqueIds
 
 if TYPE_CHECKING:
@@ -154,9 +153,9 @@ class Broker(BaseNode):
         self.offsets = OffsetTable(disk, clock, CONFIG_FOLDER, step)
         self.filters = FilterTable(disk, clock, CONFIG_FOLDER, Filters(parts.filters), config.filters)
         self.clients = Clients()
-        self.client_calls = ClientCalls(self)
+        self.client_calls = ClientCalls(self.remoting, self.clients)
         self.arrivals = ArrivalWaiters(config.limits.waiters_max)
-        self.registration = Registration(self)
+        self.registration = Registration(context, self.topics)
         #: role and online state; only `roles` changes it
         self.role = RoleState(config, clock.wall_ms, has_nameservers=bool(self.registration.nameservers))
         self.statistics = Statistics(clock)
@@ -165,8 +164,6 @@ class Broker(BaseNode):
         self.delay = self.special.find(DelayDelivery)
         tables = CopiedTables(self.topics, self.groups, self.offsets, self.special)
         self.replication = Replication(self, context, self.store, self.role, self.registration, tables, CONFIG_FOLDER)
-        self.replication.members.alive = lambda: self.roles.members
-        self.replication.acks.on_blocked = self.derive_blocked
         self.puts = Puts(context, self.store, self.hosts, self.statistics, self.replication.acks)
         self._fill(view)
         self.escape = view.escape = Escape(
@@ -178,8 +175,8 @@ class Broker(BaseNode):
             Role.ACTING: EscapeBridge(self.escape),
         }
         self.roles = view.roles = Roles(self, self.role, destinations, CONFIG_FOLDER)
-        self.replication.answers.on_return.append(self.roles.give_way.begin)
         self._liveness = self.roles.liveness
+        self._wire()
         self.metrics: MetricsEndpoint | None = None
         if config.metrics.exporter_type == "PROM":
             # Imported by those alone who want it: its libraries cost start-up time and memory.
@@ -189,6 +186,16 @@ class Broker(BaseNode):
         self.locks = view.locks = parts.lock_mode(view)
         self._plugin_parts = parts.duties
         self._plugin_duties: dict[str, Run] = {}
+
+    def _wire(self) -> None:
+        """Connect parts with those that are built after them."""
+        self.replication.members.alive = lambda: self.roles.members
+        self.replication.acks.on_blocked = self.derive_blocked
+        self.replication.answers.on_return.append(self.roles.give_way.begin)
+        self.registration.is_cut_off = lambda: self.roles.is_cut_off
+        self.registration.is_seeking_master = lambda: self.replication.is_seeking and not self.roles.is_masterless
+        self.registration.on_registered = self.roles.hint
+        self.registration.on_master = self.replication.follow.learned
 
     def _fill(self, view: BrokerView) -> None:
         """Put the parts into the view. Escape, roles and lock mode follow: they are made with it."""
@@ -205,8 +212,7 @@ class Broker(BaseNode):
         view.guarded_topics = self.topics.guarded
         unique_ids = UniqueIds(self.hosts.store_host[:-4], pid=0, salt=ports.entropy.getrandbits(31))
         view.unique_id = lambda: unique_ids.next(ports.clock.wall_ms)
-        view.facts, view.apply_config = self.facts, self.apply_config
-        view.delete_topic, view.notify_groups = self.delete_topic, self.notify_groups
+        view.apply_config = self.apply_config
 
     @property
     def config(self) -> NodeConfig:
@@ -354,7 +360,7 @@ class Broker(BaseNode):
         self.hosts.forget(conn)
         self.arrivals.drop(conn)
         self.clients.connection_closed(conn)
-        self.notify_groups()
+        self.client_calls.notify_groups()
 
     def settle(self) -> None:
         if not self.serving:
@@ -384,27 +390,6 @@ class Broker(BaseNode):
         wanted = self.config.filters.enable_calc_filter_bit_map
         return self.filters.bit_map(topic, properties) if wanted else b""
 
-    def notify_groups(self) -> None:
-        """Tell the members of changed groups to share their queues anew."""
-        for group in self.clients.take_changed():
-            note = NotifyConsumerIdsChangedRequest(consumer_group=group.name)
-            for member in group.members.values():
-                self.remoting.oneway(member.conn, RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, note)
-
-    def delete_topic(self, topic: str) -> None:
-        """The topic with its queues, its groups' offsets and whoever waits for it."""
-        self.topics.delete(topic)
-        self.store.delete_topics([topic])
-        self.offsets.remove_topic(topic)
-        self.statistics.forget_topic(topic)
-        for key in [key for key in self.arrivals.by_key if key[0] == topic]:
-            self.arrivals.wake_all(key)
-
-    def release_pulls(self) -> None:
-        """Answer every pull that waits: what a client gets here, or whether it does, has changed."""
-        for key in list(self.arrivals.by_key):
-            self.arrivals.wake_all(key)
-
     def apply_config(self, config: NodeConfig) -> None:
         """Live settings have changed."""
         permission_before = self.config.topics.broker_permission
@@ -417,19 +402,6 @@ class Broker(BaseNode):
         self._derive()
         if permission_before != config.topics.broker_permission:
             self.registration.topics_changed(list(self.topics.by_name))
-
-    def facts(self) -> dict[str, str]:
-        """Runtime facts under upstream's names, values as text."""
-        return {
-            **self.store.facts(),
-            **self.statistics.facts(self),
-            **self.special.facts(),
-            **self.escape.facts(),
-            **self.replication.facts(),
-            **self.roles.facts(),
-            "lockMode": lock_mode_of(self.config),
-            **self.locks.facts(self.clock.mono_ms),
-        }
 
     def _derive(self) -> None:
         """Values the hot path wants ready."""

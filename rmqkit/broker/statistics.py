@@ -1,4 +1,4 @@
-"""Statistics: how many messages went in and out, by topic and group, and the facts of GET_BROKER_RUNTIME_INFO.
+"""Statistics: how many messages went in and out, by topic and group, and what GET_BROKER_RUNTIME_INFO shows of them.
 
 `puts` counts by topic, `gets` and `sent_back` by (topic, group); VIEW_BROKER_STATS_DATA shows them under upstream's names
 (`named`). The send and pull paths pay one look-up in a mapping and a few additions. Where a group's pulls of each queue
@@ -14,16 +14,11 @@ Source: `store/.../StoreStatsService.getRuntimeInfo`, `store/.../stats/{BrokerSt
 
 from collections import deque
 from datetime import datetime
-from typing import TYPE_CHECKING
 
 from rmqkit.broker.counters import SAMPLE_MS, Count, Counters, Span
 from rmqkit.broker.names import is_system_topic
 from rmqkit.runtime.ports import Clock
 from rmqkit.wire.bodies import BrokerStatsData, BrokerStatsItem
-from rmqkit.wire.codes import VERSION, Version
-
-if TYPE_CHECKING:
-    from rmqkit.broker.node import Broker
 
 WINDOWS_MS = (10_000, 60_000, 600_000)
 RATES_MS = 5000
@@ -108,10 +103,6 @@ class Statistics:
         return self.puts.messages
 
     @property
-    def put_bytes(self) -> int:
-        return self.puts.size
-
-    @property
     def get_count(self) -> int:
         return self.gets.messages
 
@@ -162,15 +153,12 @@ class Statistics:
         system_gets = sum(count.messages for key, count in self.gets.table.items() if is_system_topic(key[0]))
         return self.put_count - system_puts, self.get_count - system_gets
 
-    def facts(self, broker: "Broker") -> dict[str, str]:
-        clock = broker.clock
+    def facts(self) -> dict[str, str]:
+        clock = self._clock
         self.sample(clock.mono_ms)
         puts, gets = self._totals()
-        put_count, put_bytes, waiters = self.put_count, self.put_bytes, str(broker.config.limits.waiters_max)
+        put_count, put_bytes = self.put_count, self.puts.size
         facts = {
-            "brokerVersionDesc": Version(VERSION).name,
-            "brokerVersion": str(VERSION),
-            "brokerActive": _text(broker.serving and not broker.store.failed),
             "bootTimestamp": str(self.boot_ms),
             "runtime": f"[ {_duration(clock.wall_ms - self.boot_ms)} ]",
             "putTps": self._rate(1),
@@ -182,7 +170,6 @@ class Statistics:
             "putMessageTimesTotal": str(put_count),
             "putMessageSizeTotal": str(put_bytes),
             "putMessageAverageSize": str(put_bytes / max(1, put_count)),
-            "putMessageFailedTimes": str(broker.puts.failed_count),
             "putMessageDistributeTime": _NO_TIMES,
             "getMessageTransferredMsgCount": str(self.get_count),
             "msgPutTotalTodayNow": str(puts),
@@ -191,14 +178,8 @@ class Statistics:
             "msgGetTotalTodayNow": str(gets),
             "msgGetTotalTodayMorning": str(self._today[1]),
             "msgGetTotalYesterdayMorning": str(self._yesterday[1]),
-            "sendThreadPoolQueueSize": str(len(broker.puts)),
-            "sendThreadPoolQueueCapacity": waiters,
-            "pullThreadPoolQueueSize": str(broker.arrivals.count),
-            "pullThreadPoolQueueCapacity": str(broker.arrivals.waiters_max),
             "timerEnqueueTps": "0.0",
             "timerDequeueTps": "0.0",
-            "producerConnections": str(sum(map(len, broker.clients.producers.values()))),
-            "consumerConnections": str(sum(len(group.members) for group in broker.clients.consumers.values())),
         }
         return {**dict.fromkeys(_ZEROES, "0"), **facts}
 
@@ -235,10 +216,6 @@ def _item(span: Span, is_size: bool) -> BrokerStatsItem:
 
 def _day(clock: Clock) -> int:
     return datetime.fromtimestamp(clock.wall_ms / 1000).toordinal()
-
-
-def _text(value: bool) -> str:
-    return "true" if value else "false"
 
 
 def _duration(passed_ms: int) -> str:

@@ -1,8 +1,8 @@
 """BrokerView: what handlers, lock modes, escape strategies and plug-ins see of a broker.
 
-`node.py` makes the view first and fills it while it builds the parts; whatever gets the view in its constructor reads
-a part at the moment of use. The view decides nothing and has no state of its own beyond what the send path wants ready.
-Plug-ins rely on the names that `docs/plugins.md` lists.
+`node.py` makes the view first and puts the parts into it when they are built, so a constructor that takes the view reads
+a part at the moment of use. The methods are operations that concern several parts. Plug-ins rely on the names that
+`docs/plugins.md` lists.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from rmqkit.wire.codes import ResponseCode
+from rmqkit.broker.locks.contract import lock_mode_of
+from rmqkit.wire.codes import VERSION, ResponseCode, Version
 
 if TYPE_CHECKING:
     from rmqkit.broker.client_calls import ClientCalls
@@ -107,12 +108,9 @@ class BrokerView:
     serving: bool
     stopping: bool
 
-    # operations that concern several parts
-    facts: Callable[[], dict[str, str]]
+    #: replaces the settings by changed ones
     apply_config: Callable[[NodeConfig], None]
-    delete_topic: Callable[[str], None]
-    #: tell the members of changed groups to share their queues again
-    notify_groups: Callable[[], None]
+    #: makes an id for a message that came without one
     unique_id: Callable[[], str]
 
     def __init__(self, name: str) -> None:
@@ -125,3 +123,40 @@ class BrokerView:
         self.own_properties = b""
         self.serving = False
         self.stopping = False
+
+    def delete_topic(self, topic: str) -> None:
+        """Delete a topic with its queues and its groups' offsets, and answer the pulls that wait for it."""
+        self.topics.delete(topic)
+        self.store.delete_topics([topic])
+        self.offsets.remove_topic(topic)
+        self.statistics.forget_topic(topic)
+        for key in [key for key in self.arrivals.by_key if key[0] == topic]:
+            self.arrivals.wake_all(key)
+
+    def release_pulls(self) -> None:
+        """Answer every pull that waits: what the client gets here may have changed."""
+        for key in list(self.arrivals.by_key):
+            self.arrivals.wake_all(key)
+
+    def facts(self) -> dict[str, str]:
+        """What code 28 shows, under upstream's names; values as text."""
+        return {
+            **self.store.facts(),
+            **self.statistics.facts(),
+            "brokerVersionDesc": Version(VERSION).name,
+            "brokerVersion": str(VERSION),
+            "brokerActive": "true" if self.serving and not self.store.failed else "false",
+            "putMessageFailedTimes": str(self.puts.failed_count),
+            "sendThreadPoolQueueSize": str(len(self.puts)),
+            "sendThreadPoolQueueCapacity": str(self.config.limits.waiters_max),
+            "pullThreadPoolQueueSize": str(self.arrivals.count),
+            "pullThreadPoolQueueCapacity": str(self.arrivals.waiters_max),
+            "producerConnections": str(sum(map(len, self.clients.producers.values()))),
+            "consumerConnections": str(sum(len(group.members) for group in self.clients.consumers.values())),
+            **self.special.facts(),
+            **self.escape.facts(),
+            **self.replication.facts(),
+            **self.roles.facts(),
+            "lockMode": lock_mode_of(self.config),
+            **self.locks.facts(self.clock.mono_ms),
+        }

@@ -137,7 +137,7 @@ def test_hook_escape_strategies(install):
     broker.advance(5_000)
     (message,) = broker.node.escape.strategy.messages
     assert (message.put.topic, message.put.body, message.origin) == ("T", b"late", "broker-a:SCHEDULE:1:0")
-    facts = broker.node.facts()
+    facts = broker.node.view.facts()
     assert (facts["escapeStrategy"], facts["boxed"], facts["escaped"], facts["escapeWaiting"]) == ("box", "1", "1", "1")
     assert SimBroker().node.escape.name == "local"
 

@@ -75,7 +75,7 @@ def story(lock_mode: str) -> tuple[SimCluster, list[Grant]]:
     assert {grant.client for grant in grants} == {"near"}
     cluster.world.net.partition(["broker-a-0", "near"], ["broker-a-1", "broker-a-2", "ns-0", "far", "producer"])
     cluster.world.run_for(120 * SECOND)
-    assert cluster.broker("broker-a-1").facts()["role"] == "acting"
+    assert cluster.broker("broker-a-1").view.facts()["role"] == "acting"
     cluster.world.net.heal()
     cluster.world.run_for(30 * SECOND)
     return cluster, grants

@@ -205,7 +205,7 @@ def test_an_owner_of_yesterday_commits_nothing(broker):
     assert refused.code == ResponseCode.NO_PERMISSION
     assert refused.remark == f"the queue is locked under epoch {epoch} by c2: no offset is taken from c1"
     assert broker.node.offsets.query("G", "T", 0) == 5
-    assert broker.node.facts()["lockCommitsRefused"] == "1"
+    assert broker.node.view.facts()["lockCommitsRefused"] == "1"
     join(broker, "c2")
     assert commit(broker, 6).is_ok
 

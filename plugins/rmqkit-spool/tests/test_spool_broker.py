@@ -252,7 +252,7 @@ def test_a_group_whose_only_other_is_gone_goes_on_and_its_own_master_takes_the_r
     lab.world.kill(A0)
     lab.until(lambda: lab.spool(A1).waiting() == 5)
     lab.until(lambda: lab.node(A1).delay.offsets.by_level.get(2) == 5)
-    facts = lab.node(A1).facts()
+    facts = lab.node(A1).view.facts()
     assert (facts["escapeWaiting"], facts["spoolMessages"], facts["escapeStrategy"]) == ("5", "5", "auto")
     lab.back(A0)
     late = [b"late%d" % number for number in range(5)]
@@ -280,7 +280,7 @@ def test_a_setting_that_makes_no_sense_ends_the_start_in_one_line(key, value, wo
 
 def test_it_is_chosen_by_its_name():
     broker = SimBroker("escapeStrategy=spool", modules=["rmqkit_spool.plugin"])
-    facts = broker.node.facts()
+    facts = broker.node.view.facts()
     assert (facts["escapeStrategy"], facts["spoolMessages"]) == ("spool", "0")
     values = {"brokerName": "b", "escapeStrategy": "spol", "storePathRootDir": "/"}
     with pytest.raises(ConfigError, match="did you mean spool"):

@@ -429,7 +429,7 @@ class Metadata:
             if table.topic_config_table and self._is_newer("topics", table.data_version, broker.topics.version):
                 gone = broker.topics.follow(table)
                 for name in gone:
-                    broker.delete_topic(name)
+                    broker.view.delete_topic(name)
                 broker.log.info("topics-copied", count=len(table.topic_config_table), gone=len(gone))
             then()
 

@@ -12,7 +12,7 @@ from rmqkit.broker.replication.divergence import Divergence
 from rmqkit.broker.replication.ha_client import HaClient
 from rmqkit.broker.replication.ha_connection import HaConnections
 from rmqkit.broker.replication.ha_server import HaServer
-from rmqkit.broker.replication.ha_state import FOLLOWING
+from rmqkit.broker.replication.ha_state import CONNECTING, FOLLOWING, NO_MASTER
 from rmqkit.broker.replication.log_tail import LogStart
 from rmqkit.broker.replication.member_calls import MemberAnswers, MemberCalls
 from rmqkit.broker.replication.members import Members, Registered
@@ -71,6 +71,11 @@ class Replication:
     def master_address(self) -> Address | None:
         """A slave's master, None while unknown."""
         return self.follow.master
+
+    @property
+    def is_seeking(self) -> bool:
+        """Whether this is a slave whose master is unknown, or not where it was."""
+        return self.is_slave and self.follow.state in (NO_MASTER, CONNECTING)
 
     @property
     def state(self) -> str:

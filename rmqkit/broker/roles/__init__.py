@@ -266,7 +266,7 @@ class Roles:
             broker.registration.leave()
         self.nameservers.changed()
         self.state.changed()
-        broker.release_pulls()
+        broker.view.release_pulls()
 
     def _give_way_changed(self) -> None:
         self.state.suspended = frozenset((Duty.SPECIAL,)) if self.give_way.is_on else frozenset()

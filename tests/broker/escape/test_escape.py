@@ -46,7 +46,7 @@ class Lab:
         self.world.call(name, lambda broker: broker.topics.create_system(topic, queues))
 
     def until(self, reached, limit_ms=20_000):
-        assert self.world.run_until(reached, limit_ms), self.acting.facts()
+        assert self.world.run_until(reached, limit_ms), self.acting.view.facts()
 
     def ask(self, name, code, ext, body=b""):
         found = []
@@ -119,7 +119,7 @@ def test_due_messages_are_put_on_the_other_master_once_in_order_and_never_early(
     marks = [props.decode(each.properties) for each in lab.records()]
     assert [each["ESCAPED_FROM"] for each in marks] == [f"broker-a:SCHEDULE:2:{number}" for number in range(20)]
     assert {each["ESCAPED_BY"] for each in marks} == {"broker-a:1"}
-    facts = lab.acting.facts()
+    facts = lab.acting.view.facts()
     assert (facts["escaped"], facts["escapeWaiting"], facts["escapeWhy"]) == ("20", "0", "")
     assert facts["escapedTo"] == '{"broker-b":20}'
 
@@ -148,7 +148,7 @@ def test_a_slave_that_does_not_act_delivers_nothing(lab):
     lab.world.kill(A0)
     lab.world.run_for(10_000)
     assert lab.bodies() == []
-    assert lab.acting.facts()["escapeWaiting"] == "0"
+    assert lab.acting.view.facts()["escapeWaiting"] == "0"
     lab.act()
     lab.until(lambda: lab.bodies() == [b"one"])
 
@@ -184,7 +184,7 @@ def test_what_cannot_be_put_stays_due_and_is_seen(lab):
     lab.world.kill(B0)
     lab.takeover()
     lab.world.run_for(5_000)
-    facts = lab.acting.facts()
+    facts = lab.acting.view.facts()
     assert (facts["escaped"], facts["escapeWaiting"]) == ("0", "3")
     assert "no other group with topic T has a live master" in facts["escapeWhy"]
     assert 1 not in lab.acting.delay.offsets.by_level
@@ -192,12 +192,12 @@ def test_what_cannot_be_put_stays_due_and_is_seen(lab):
     assert line.fields["level"] == 1
     assert line.fields["why"]
     lab.world.run_for(60_000)
-    assert lab.acting.facts()["escapeWaiting"] == "4"
+    assert lab.acting.view.facts()["escapeWaiting"] == "4"
     lab.world.restart(B0)
     lab.until(lambda: len(lab.bodies()) == 4 if lab.node(B0).serving else False)
     assert sorted(lab.bodies()) == [b"m0", b"m1", b"m2", b"other level"]
     assert [each for each in lab.bodies() if each != b"other level"] == [b"m0", b"m1", b"m2"]
-    lab.until(lambda: lab.acting.facts()["escapeWhy"] == "")
+    lab.until(lambda: lab.acting.view.facts()["escapeWhy"] == "")
 
 
 def test_a_lost_answer_is_a_message_that_comes_twice_and_none_is_lost(lab):
@@ -216,7 +216,7 @@ def test_a_lost_answer_is_a_message_that_comes_twice_and_none_is_lost(lab):
     lab.world.run_for(5_000)
     assert lost == [PutStatus.PUT_OK]
     assert lab.bodies() == [b"one", b"one", b"two"]
-    assert lab.acting.facts()["escapeUnknown"] == "1"
+    assert lab.acting.view.facts()["escapeUnknown"] == "1"
 
 
 def test_a_target_that_stops_answering_costs_no_message(lab):
@@ -225,17 +225,17 @@ def test_a_target_that_stops_answering_costs_no_message(lab):
     lab.takeover()
     lab.world.pause(B0)
     lab.world.run_for(8_000)
-    assert lab.acting.facts()["escaped"] == "0"
+    assert lab.acting.view.facts()["escaped"] == "0"
     lab.world.resume(B0)
     lab.until(lambda: lab.acting.delay.offsets.by_level.get(1) == 10, 60_000)
     assert list(dict.fromkeys(lab.bodies())) == [b"m%d" % number for number in range(10)]
-    assert len(lab.bodies()) <= 10 + int(lab.acting.facts()["escapeUnknown"])
+    assert len(lab.bodies()) <= 10 + int(lab.acting.view.facts()["escapeUnknown"])
 
 
 def test_progress_is_saved_soon(lab):
     lab.send(b"one", level=1)
     lab.takeover()
-    lab.until(lambda: lab.acting.facts()["escaped"] == "1")
+    lab.until(lambda: lab.acting.view.facts()["escaped"] == "1")
     lab.world.run_for(1_500)
     lab.world.kill(A1)
     lab.world.restart(A1)
@@ -264,7 +264,7 @@ def test_without_a_strategy_all_waits_for_the_master():
     lab.send(b"one", level=1)
     lab.takeover()
     lab.world.run_for(10_000)
-    facts = lab.acting.facts()
+    facts = lab.acting.view.facts()
     assert (facts["escapeStrategy"], facts["escaped"], facts["escapeWaiting"]) == ("none", "0", "1")
     assert "escapeStrategy is none" in facts["escapeWhy"]
     assert lab.bodies() == []
@@ -280,7 +280,7 @@ def test_a_master_in_the_same_process_takes_it_without_a_connection(strategy):
     lab.world.run_for(5_000)
     assert lab.bodies() == [b"m%d" % number for number in range(5)]
     assert lab.node(B0).address not in lab.acting.remoting.links
-    assert lab.acting.facts()["escapedTo"] == '{"broker-b":5}'
+    assert lab.acting.view.facts()["escapedTo"] == '{"broker-b":5}'
 
 
 def test_the_master_in_the_same_process_may_not_take_it_and_another_does():
@@ -290,7 +290,7 @@ def test_the_master_in_the_same_process_may_not_take_it_and_another_does():
     lab.takeover()
     lab.world.call(B0, lambda broker: broker.roles._change(Role.MASTER, Online.ISOLATED, "told by the test"))
     lab.world.run_for(5_000)
-    assert lab.acting.facts()["escaped"] == "0"
+    assert lab.acting.view.facts()["escaped"] == "0"
     lab.world.call(B0, lambda broker: broker.roles._change(Role.MASTER, Online.ONLINE, "told by the test"))
     lab.until(lambda: lab.bodies() == [b"one"])
 
@@ -311,7 +311,7 @@ def test_a_master_in_the_same_process_is_taken_out_of_it(meanwhile_ms):
     lab.until(lambda: answers)
     lab.world.run_for(3_000)
     assert len(answers) == 1
-    assert lab.acting.facts()["escapeWaiting"] == "1"
+    assert lab.acting.view.facts()["escapeWaiting"] == "1"
     lab.world.restart(B0)
     lab.until(lambda: lab.node(B0).serving and b"one" in lab.bodies())
     lab.world.run_for(1_000)
@@ -469,7 +469,7 @@ def test_after_a_failure_one_alone_is_tried_with_a_growing_pause(make):
         answered(broker, then, PutStatus.UNKNOWN_ERROR)
     assert pauses == sorted(pauses)
     assert 2_000 <= pauses[-1] <= 2_050, "and goes on"
-    assert broker.node.facts()["escapeWaiting"] == "4"
+    assert broker.node.view.facts()["escapeWaiting"] == "4"
     seen = []
     broker.advance(2_050)
     while strategy.asked:

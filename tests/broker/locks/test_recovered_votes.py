@@ -192,7 +192,7 @@ def killed_and_back(*ids, lose_disk=()):
 
 
 def held(group, at):
-    return int(group.node(at).facts()["lockHeld"])
+    return int(group.node(at).view.facts()["lockHeld"])
 
 
 def test_who_was_killed_takes_over_votes_and_votes():

@@ -74,7 +74,7 @@ class Group:
         return [queue.queue_id for queue in QUEUES if (lease := table.lease("G", queue)) and lease.client_id == client_id]
 
     def votes_from_ms(self, at):
-        return int(self.node(at).facts()["lockVotesFrom"])
+        return int(self.node(at).view.facts()["lockVotesFrom"])
 
     def file(self, at):
         return json.loads(self.world.disk(self.names[at]).read(FILE, 0, 100_000))
@@ -110,7 +110,7 @@ def test_both_keys_choose():
     with pytest.raises(config.ConfigError, match="disagree"):
         mode_of("lockInStrictMode=true", "lockMode=loose")
     assert isinstance(SimBroker("lockInStrictMode=true").node.locks, Strict)
-    assert SimBroker("lockInStrictMode=true").node.facts()["lockMode"] == "strict"
+    assert SimBroker("lockInStrictMode=true").node.view.facts()["lockMode"] == "strict"
 
 
 # --- attempts
@@ -148,7 +148,7 @@ def test_every_member_votes_and_hears_of_an_unlock():
     assert group.lock("c1", QUEUES[:2]) == [0, 1]
     group.world.run_for(100)
     assert [group.voted_for(at, "c1") for at in range(3)] == [[0, 1]] * 3
-    assert [group.node(at).facts()["lockHeld"] for at in range(3)] == ["2"] * 3
+    assert [group.node(at).view.facts()["lockHeld"] for at in range(3)] == ["2"] * 3
     group.unlock("c1", QUEUES[:1])
     assert [group.voted_for(at, "c1") for at in range(3)] == [[1]] * 3
 
@@ -412,7 +412,7 @@ def test_a_file_that_cannot_be_read_says_nothing(content):
     if content is not None:
         folder.make_file(folder.full(FILE)).write(0, content)
     broker.start()
-    assert int(broker.node.facts()["lockVotesFrom"]) > LOCK_LIVE_MS - SECOND
+    assert int(broker.node.view.facts()["lockVotesFrom"]) > LOCK_LIVE_MS - SECOND
 
 
 def test_a_store_that_was_in_another_mode_is_not_new():
@@ -422,7 +422,7 @@ def test_a_store_that_was_in_another_mode_is_not_new():
     broker.config = config.load([], [*brokers.SETTINGS, "lockMode=strict"], "broker", host=config.Host())
     broker.start()
     assert not broker.node.locks.recall.is_new
-    assert int(broker.node.facts()["lockVotesFrom"]) > LOCK_LIVE_MS - SECOND
+    assert int(broker.node.view.facts()["lockVotesFrom"]) > LOCK_LIVE_MS - SECOND
 
 
 def test_nothing_is_voted_for_before_the_disk_knows():
@@ -434,10 +434,10 @@ def test_nothing_is_voted_for_before_the_disk_knows():
     broker.world.disk("broker").fail("replace", FILE, times=3)
     broker._wait_serving()
     broker.advance(1500)
-    assert broker.node.facts()["lockVotesFrom"] == "1"
+    assert broker.node.view.facts()["lockVotesFrom"] == "1"
     assert broker.log_lines("lock-votes-not-kept")
     broker.advance(5000)
-    assert broker.node.facts()["lockVotesFrom"] == "0"
+    assert broker.node.view.facts()["lockVotesFrom"] == "0"
 
 
 def test_a_single_broker_that_is_new_votes_at_once_and_waits_after_a_kill():

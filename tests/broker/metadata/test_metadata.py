@@ -152,7 +152,7 @@ def test_a_commit_at_a_slave_that_lags_behind_does_not_stay_there(group):
 
 def test_a_deleted_topic_goes_from_the_slave_with_its_queues(group):
     assert group.slave.store.queue_range("T", 0).offset_max == 1
-    group.master.delete_topic("T")
+    group.master.view.delete_topic("T")
     group.master.groups.put(SubscriptionGroupConfig(group_name="G"))
     copied(group)
     group.master.groups.delete("G")

@@ -197,11 +197,11 @@ def test_a_master_that_refuses_is_asked_again_and_the_reason_is_told(script, mas
     for far_end in [each for each in script.clients if each.conn.dialled]:
         script.close(far_end, "connection reset by peer")
     master.run(SYNC_MS)
-    assert "gave no answer" in script.node.facts()["metadataWhy"]
+    assert "gave no answer" in script.node.view.facts()["metadataWhy"]
     master.down.clear()
     master.answers[RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG] = {"totalGroupNum": "0"}, b'{"dataVersion":{}}'
     master.run(2000)
-    assert script.node.facts()["metadataWhy"] == ""
+    assert script.node.view.facts()["metadataWhy"] == ""
     assert "CG" in script.node.groups.by_name
 
 

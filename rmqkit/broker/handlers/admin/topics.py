@@ -104,7 +104,7 @@ def _answer_when_kept(broker: "BrokerView", call: Call[Any]) -> Response:
     """The file has it and the name servers know it: tools ask for the route next."""
     topics, registration = broker.topics, broker.registration
     return answer_when_kept(
-        call, topics, lambda then: topics.when_saved(lambda: registration.when_told(then)), "topics.json"
+        call, topics, lambda then: topics.when_saved(lambda: registration.when_known(then)), "topics.json"
     )
 
 

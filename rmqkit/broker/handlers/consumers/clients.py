@@ -67,18 +67,18 @@ def heartbeat(broker: "BrokerView", call: Call[NoFields]) -> Response:
                 call.conn, producer.group_name, data.client_id, call.language, call.version, now_ms
             )
     if changed:
-        broker.notify_groups()
+        broker.client_calls.notify_groups()
     # Java's clients look at these two; the version of the header tells them that SQL92 may be asked for.
     answer = call.ok({"IS_SUPPORT_HEART_BEAT_V2": "true", "IS_SUB_CHANGE": "true" if changed else "false"})
     # The consumer asks for the route of its retry topic next.
-    return call.later(lambda finish: broker.registration.when_told(lambda: finish(answer)))
+    return call.later(lambda finish: broker.registration.when_known(lambda: finish(answer)))
 
 
 @rows.handles(RequestCode.UNREGISTER_CLIENT, UnregisterClientRequest)
 def unregister(broker: "BrokerView", call: Call[UnregisterClientRequest]) -> Response:
     call.changing()
     broker.clients.unregister(call.conn, call.args.producer_group, call.args.consumer_group)
-    broker.notify_groups()
+    broker.client_calls.notify_groups()
     return call.ok()
 
 
