@@ -111,6 +111,6 @@ def nodes_and_settings(incomplete: str) -> list[str]:
 
 def delay_levels(incomplete: str) -> list[str]:
     """Upstream's default levels by name."""
-    from rmqkit.cli.data.delays import DEFAULT_LEVELS
+    from rmqkit.settings.broker_sections import DEFAULT_DELAY_LEVELS
 
-    return [name for name in DEFAULT_LEVELS.split() if name.startswith(incomplete)]
+    return [name for name in DEFAULT_DELAY_LEVELS.split() if name.startswith(incomplete)]

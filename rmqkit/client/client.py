@@ -25,7 +25,7 @@ from rmqkit.client.flow import Promise, start
 from rmqkit.client.heartbeats import Heartbeats
 from rmqkit.client.name_servers import NameServers
 from rmqkit.client.peer_calls import PEER_CALLS
-from rmqkit.client.producers.requests import Requests
+from rmqkit.client.requests import Requests
 from rmqkit.client.routes import Routes
 from rmqkit.client.timers import Timers
 from rmqkit.errors import BrokerError, ClientClosed, ClientError, CorruptRecord, PeerUnreachable, RemoteProtocolError

@@ -120,7 +120,6 @@ SEEN = (
     "flushDelayOffsetInterval",
 )
 #: Apache's defaults that checkers need
-DEFAULT_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 NOT_ACTIVE_MS = 10_000
 MEMBER_SYNC_MS = 1_000
 #: how long faults last

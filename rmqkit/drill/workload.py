@@ -28,8 +28,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 from zlib import crc32
 
-from rmqkit.drill.plan import DEFAULT_LEVELS, Plan
-from rmqkit.settings.broker_sections import delays_ms
+from rmqkit.drill.plan import Plan
+from rmqkit.settings.broker_sections import DEFAULT_DELAY_LEVELS, delays_ms
 
 PULL, PUSH, LATE, ORDERED = "pull", "push", "late", "ordered"
 #: groups that join after the proof of the fault
@@ -70,7 +70,7 @@ class LockOrder(NamedTuple):
 
 def levels_ms(plan: Plan) -> dict[int, int]:
     """The delay levels in use, level → ms: none that outlasts the fault, unless all do."""
-    every = dict(enumerate(delays_ms(plan.word("messageDelayLevel", DEFAULT_LEVELS)), 1))
+    every = dict(enumerate(delays_ms(plan.word("messageDelayLevel", DEFAULT_DELAY_LEVELS)), 1))
     most_ms = min(LEVEL_MAX_MS, max(plan.fault_ms, min(every.values())))
     return {level: delay_ms for level, delay_ms in every.items() if delay_ms <= most_ms}
 

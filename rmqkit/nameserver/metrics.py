@@ -11,10 +11,10 @@ from rmqkit.metrics.families import Family, Sample
 from rmqkit.runtime.calls import code_name
 
 if TYPE_CHECKING:
-    from rmqkit.nameserver.node import NameServer
+    from rmqkit.nameserver.view import NameServerView
 
 
-def endpoint(ns: NameServer) -> MetricsEndpoint:
+def endpoint(ns: NameServerView) -> MetricsEndpoint:
     return MetricsEndpoint(
         ns,
         FAMILIES,
@@ -28,7 +28,7 @@ def endpoint(ns: NameServer) -> MetricsEndpoint:
     )
 
 
-def _brokers(ns: NameServer) -> Iterator[Sample]:
+def _brokers(ns: NameServerView) -> Iterator[Sample]:
     found = Counter(
         (group.cluster, "master" if broker_id == 0 else "slave")
         for group in ns.routes.groups.values()
@@ -37,15 +37,15 @@ def _brokers(ns: NameServer) -> Iterator[Sample]:
     yield from found.items()
 
 
-def _groups(ns: NameServer) -> Iterator[Sample]:
+def _groups(ns: NameServerView) -> Iterator[Sample]:
     yield from Counter((group.cluster,) for group in ns.routes.groups.values()).items()
 
 
-def _acting(ns: NameServer) -> Iterator[Sample]:
+def _acting(ns: NameServerView) -> Iterator[Sample]:
     yield from Counter((group.cluster,) for group in ns.routes.groups.values() if group.needs_acting_master).items()
 
 
-def _requests(ns: NameServer) -> Iterator[Sample]:
+def _requests(ns: NameServerView) -> Iterator[Sample]:
     for code, count in list(ns.remoting.counts.items()):
         yield (code_name(code).lower(),), count
 

@@ -322,13 +322,17 @@ class OffsetSettings:
     )
 
 
+#: upstream's `messageDelayLevel`
+DEFAULT_DELAY_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DelaySettings:
     """Delay levels. The first of `levels_ms` is level 1."""
 
     levels_ms: tuple[int, ...] = key(
         "messageDelayLevel",
-        "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h",
+        DEFAULT_DELAY_LEVELS,
         "the delay of each level from 1 on; what is waiting keeps the time it was given",
         convert=delays_ms,
         pattern=r"[0-9]{1,9}[smhd]( [0-9]{1,9}[smhd]){0,255}",

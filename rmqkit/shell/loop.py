@@ -47,7 +47,6 @@ from rmqkit.shell.streams import Dial, Stream
 
 if TYPE_CHECKING:
     from rmqkit.shell.faults.isolated_socket import HeldSocket
-    from rmqkit.shell.faults.isolation import Isolation
 
 IDLE_SCAN_MS = 5000
 #: how long bytes that wait when the nodes have stopped may still go out
@@ -64,6 +63,16 @@ class Item(Protocol):
 
     def ready(self, mask: int) -> None: ...
     def scan(self, now_ms: int) -> None: ...
+
+
+class IsolationRules(Protocol):
+    """What the loop and its sockets ask of a drill's isolation (`faults/isolation.py`, which needs the loop itself)."""
+
+    def ids(self, node: Node) -> list[str]: ...
+    def heal(self, id: str) -> None: ...
+    def close(self) -> None: ...
+    def sets_aside(self, listener: Listener, sock: socket.socket, name: tuple[Any, ...]) -> bool: ...
+    def holds(self, dial: Dial) -> bool: ...
 
 
 class Hosted:
@@ -89,8 +98,8 @@ class Loop:
         self.log: Log = log or stderr_log("driver")
         self.clock = Clock()
         self.poller: Poller = make_poller(self.limits.spin_polls)
-        #: who is cut off by a drill, if anybody is
-        self.isolation: Isolation | None = None
+        #: rules of a drill that isolate nodes; None while there are none (`faults/isolation.py`)
+        self.isolation: IsolationRules | None = None
         self.items: dict[int, Item] = {}
         self.failed: Node | None = None
         #: accepted connections by where they come from

@@ -14,8 +14,8 @@ from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
 from rmqkit.errors import ClientError, ConfigError
+from rmqkit.spark import tables
 from rmqkit.spark.option_kinds import KINDS
-from rmqkit.spark.source import tables
 from rmqkit.spark.source.ranges import Ends
 from rmqkit.suggestions import suggest
 

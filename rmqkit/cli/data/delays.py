@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 from rmqkit.cli.times import UNITS_MS
 from rmqkit.cli.usage import Failed, UsageError
+from rmqkit.settings.broker_sections import DEFAULT_DELAY_LEVELS
 
 if TYPE_CHECKING:
     from rmqkit import Admin
 
-DEFAULT_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 _TIME = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
 
 
@@ -46,11 +46,11 @@ def level_of(delay: Delay, namesrv: str) -> int:
 
 def levels_of(admin: "Admin") -> str:
     """The brokers' `messageDelayLevel`. Raises Failed when they do not agree on it."""
-    found = {name: admin.broker_config(name).get("messageDelayLevel", DEFAULT_LEVELS) for name in admin.masters()}
+    found = {name: admin.broker_config(name).get("messageDelayLevel", DEFAULT_DELAY_LEVELS) for name in admin.masters()}
     if len(set(found.values())) > 1:
         told = "; ".join(f"{name}: {levels}" for name, levels in found.items())
         raise Failed(f"the brokers have different delay levels, so one number does not mean one time: {told}")
-    return next(iter(found.values()), DEFAULT_LEVELS)
+    return next(iter(found.values()), DEFAULT_DELAY_LEVELS)
 
 
 def choose_level(delay: Delay, levels: str) -> int:

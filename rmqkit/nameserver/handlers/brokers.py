@@ -24,13 +24,13 @@ from rmqkit.wire.schemas.nameserver import (
 )
 
 if TYPE_CHECKING:
-    from rmqkit.nameserver.node import NameServer
+    from rmqkit.nameserver.view import NameServerView
 
 rows = Handlers()
 
 
 @rows.handles(RequestCode.REGISTER_BROKER, RegisterBrokerRequest)
-def register_broker(ns: "NameServer", call: Call[RegisterBrokerRequest]) -> Response:
+def register_broker(ns: "NameServerView", call: Call[RegisterBrokerRequest]) -> Response:
     args = call.args
     if args.body_crc32 and args.body_crc32 != body_crc(call.body):
         return call.error(ResponseCode.SYSTEM_ERROR, "crc32 not match")
@@ -61,7 +61,7 @@ def register_broker(ns: "NameServer", call: Call[RegisterBrokerRequest]) -> Resp
 
 
 @rows.handles(RequestCode.UNREGISTER_BROKER, UnregisterBrokerRequest)
-def unregister_broker(ns: "NameServer", call: Call[UnregisterBrokerRequest]) -> Response:
+def unregister_broker(ns: "NameServerView", call: Call[UnregisterBrokerRequest]) -> Response:
     args = call.args
     call.changing()
     if ns.routes.unregister_address(args.cluster_name, args.broker_name, args.broker_addr):
@@ -70,7 +70,7 @@ def unregister_broker(ns: "NameServer", call: Call[UnregisterBrokerRequest]) -> 
 
 
 @rows.handles(RequestCode.QUERY_DATA_VERSION, QueryDataVersionRequest)
-def query_data_version(ns: "NameServer", call: Call[QueryDataVersionRequest]) -> Response:
+def query_data_version(ns: "NameServerView", call: Call[QueryDataVersionRequest]) -> Response:
     args = call.args
     asked = DataVersion.decode(call.body) if call.body else None
     call.changing()
@@ -81,7 +81,7 @@ def query_data_version(ns: "NameServer", call: Call[QueryDataVersionRequest]) ->
 
 
 @rows.handles(RequestCode.BROKER_HEARTBEAT, BrokerHeartbeatRequest)
-def broker_heartbeat(ns: "NameServer", call: Call[BrokerHeartbeatRequest]) -> Response:
+def broker_heartbeat(ns: "NameServerView", call: Call[BrokerHeartbeatRequest]) -> Response:
     """Answered with success also for a broker that is not registered: it learns that from 322 and by its next 103."""
     args = call.args
     call.changing()
@@ -89,7 +89,7 @@ def broker_heartbeat(ns: "NameServer", call: Call[BrokerHeartbeatRequest]) -> Re
     return call.ok()
 
 
-def _newcomer(ns: "NameServer", call: Call[RegisterBrokerRequest]) -> Newcomer:
+def _newcomer(ns: "NameServerView", call: Call[RegisterBrokerRequest]) -> Newcomer:
     args = call.args
     known = ns.routes.member(args.cluster_name, args.broker_name, args.broker_addr)
     # What a broker sent by a connection that it has given up may come after it registered by a new one; the end of the old
@@ -124,7 +124,7 @@ def _read_body(call: Call[RegisterBrokerRequest]) -> tuple[TopicConfigAndMapping
     return body.topic_config_serialize_wrapper, body.filter_server_list
 
 
-def _log_registration(ns: "NameServer", call: Call[RegisterBrokerRequest], known: bool, registered: Registered) -> None:
+def _log_registration(ns: "NameServerView", call: Call[RegisterBrokerRequest], known: bool, registered: Registered) -> None:
     args = call.args
     fields = {"broker_name": args.broker_name, "broker_id": args.broker_id, "address": args.broker_addr}
     if registered.ignored:

@@ -17,7 +17,7 @@ from rmqkit.wire.codes import RequestCode, ResponseCode
 from rmqkit.wire.schema import NoFields
 
 if TYPE_CHECKING:
-    from rmqkit.nameserver.node import NameServer
+    from rmqkit.nameserver.view import NameServerView
 
 BLACK_LIST = frozenset(("configBlackList", "configStorePath", "kvConfigPath", "rocketmqHome"))
 TEXT_SIZE_MAX = 1024 * 1024
@@ -26,7 +26,7 @@ rows = Handlers()
 
 
 @rows.handles(RequestCode.UPDATE_NAMESRV_CONFIG, NoFields)
-def update_config(ns: "NameServer", call: Call[NoFields]) -> Response:
+def update_config(ns: "NameServerView", call: Call[NoFields]) -> Response:
     if call.conn.is_remote and not ns.config.limits.remote_config_update:
         return call.error(ResponseCode.NO_PERMISSION, REMOTE_UPDATE_REFUSED)
     if len(call.body) > TEXT_SIZE_MAX:
@@ -48,15 +48,15 @@ def update_config(ns: "NameServer", call: Call[NoFields]) -> Response:
 
 
 @rows.handles(RequestCode.GET_NAMESRV_CONFIG, NoFields)
-def get_config(ns: "NameServer", call: Call[NoFields]) -> Response:
+def get_config(ns: "NameServerView", call: Call[NoFields]) -> Response:
     return call.ok(body=config_text(ns))
 
 
-def config_text(ns: "NameServer") -> bytes:
+def config_text(ns: "NameServerView") -> bytes:
     return ns.config.properties_text().encode()
 
 
-def _kept(ns: "NameServer", call: Call[NoFields]) -> Response:
+def _kept(ns: "NameServerView", call: Call[NoFields]) -> Response:
     error = ns.config_file.error
     if error is None:
         return call.ok()

@@ -20,13 +20,13 @@ from rmqkit.wire.schemas.nameserver import (
 )
 
 if TYPE_CHECKING:
-    from rmqkit.nameserver.node import NameServer
+    from rmqkit.nameserver.view import NameServerView
 
 rows = Handlers()
 
 
 @rows.handles(RequestCode.PUT_KV_CONFIG, PutKVConfigRequest)
-def put_kv_config(ns: "NameServer", call: Call[PutKVConfigRequest]) -> Response:
+def put_kv_config(ns: "NameServerView", call: Call[PutKVConfigRequest]) -> Response:
     args = call.args
     ns.kv.check_put(args.namespace, args.key, args.value)
     call.changing()
@@ -35,7 +35,7 @@ def put_kv_config(ns: "NameServer", call: Call[PutKVConfigRequest]) -> Response:
 
 
 @rows.handles(RequestCode.GET_KV_CONFIG, GetKVConfigRequest)
-def get_kv_config(ns: "NameServer", call: Call[GetKVConfigRequest]) -> Response:
+def get_kv_config(ns: "NameServerView", call: Call[GetKVConfigRequest]) -> Response:
     namespace, key = call.args.namespace, call.args.key
     value = ns.kv.get(namespace, key)
     if value is None:
@@ -44,21 +44,21 @@ def get_kv_config(ns: "NameServer", call: Call[GetKVConfigRequest]) -> Response:
 
 
 @rows.handles(RequestCode.DELETE_KV_CONFIG, DeleteKVConfigRequest)
-def delete_kv_config(ns: "NameServer", call: Call[DeleteKVConfigRequest]) -> Response:
+def delete_kv_config(ns: "NameServerView", call: Call[DeleteKVConfigRequest]) -> Response:
     call.changing()
     ns.kv.delete(call.args.namespace, call.args.key, _when_kept(ns, call))
     return LATER
 
 
 @rows.handles(RequestCode.GET_KVLIST_BY_NAMESPACE, GetKVListByNamespaceRequest)
-def get_kv_list_by_namespace(ns: "NameServer", call: Call[GetKVListByNamespaceRequest]) -> Response:
+def get_kv_list_by_namespace(ns: "NameServerView", call: Call[GetKVListByNamespaceRequest]) -> Response:
     table = ns.kv.namespace(call.args.namespace)
     if table is None:
         return call.error(ResponseCode.QUERY_NOT_FOUND, f"No config item, Namespace: {call.args.namespace}")
     return call.ok(body=KVTable(table=dict(table)).encode())
 
 
-def _when_kept(ns: "NameServer", call: Call[PutKVConfigRequest] | Call[DeleteKVConfigRequest]) -> Callable[[], None]:
+def _when_kept(ns: "NameServerView", call: Call[PutKVConfigRequest] | Call[DeleteKVConfigRequest]) -> Callable[[], None]:
     def finish() -> None:
         error = ns.kv.error
         if error is None:

@@ -18,7 +18,7 @@ from rmqkit.wire.schema import NoFields
 from rmqkit.wire.schemas.nameserver import GetBrokerMemberGroupRequest, GetRouteInfoRequest
 
 if TYPE_CHECKING:
-    from rmqkit.nameserver.node import NameServer
+    from rmqkit.nameserver.view import NameServerView
 
 FAQ_URL = "https://rocketmq.apache.org/docs/bestPractice/06FAQ"
 
@@ -26,7 +26,7 @@ rows = Handlers()
 
 
 @rows.handles(RequestCode.GET_ROUTEINFO_BY_TOPIC, GetRouteInfoRequest)
-def get_route_info_by_topic(ns: "NameServer", call: Call[GetRouteInfoRequest]) -> Response:
+def get_route_info_by_topic(ns: "NameServerView", call: Call[GetRouteInfoRequest]) -> Response:
     args = call.args
     settings = ns.config.nameserver
     if settings.need_wait_for_service and ns.clock.mono_ms - ns.started_ms < settings.wait_for_service_ms:
@@ -43,11 +43,11 @@ def get_route_info_by_topic(ns: "NameServer", call: Call[GetRouteInfoRequest]) -
 
 
 @rows.handles(RequestCode.GET_BROKER_CLUSTER_INFO, NoFields)
-def get_broker_cluster_info(ns: "NameServer", call: Call[NoFields]) -> Response:
+def get_broker_cluster_info(ns: "NameServerView", call: Call[NoFields]) -> Response:
     return call.ok(body=answers.cluster_info(ns.routes).encode())
 
 
 @rows.handles(RequestCode.GET_BROKER_MEMBER_GROUP, GetBrokerMemberGroupRequest)
-def get_broker_member_group(ns: "NameServer", call: Call[GetBrokerMemberGroupRequest]) -> Response:
+def get_broker_member_group(ns: "NameServerView", call: Call[GetBrokerMemberGroupRequest]) -> Response:
     group = answers.member_group(ns.routes, call.args.cluster_name, call.args.broker_name)
     return call.ok(body=MemberGroupBody(broker_member_group=group).encode())

@@ -22,13 +22,13 @@ from rmqkit.wire.schemas.nameserver import (
 )
 
 if TYPE_CHECKING:
-    from rmqkit.nameserver.node import NameServer
+    from rmqkit.nameserver.view import NameServerView
 
 rows = Handlers()
 
 
 @rows.handles(RequestCode.WIPE_WRITE_PERM_OF_BROKER, WipeWritePermOfBrokerRequest)
-def wipe_write_perm_of_broker(ns: "NameServer", call: Call[WipeWritePermOfBrokerRequest]) -> Response:
+def wipe_write_perm_of_broker(ns: "NameServerView", call: Call[WipeWritePermOfBrokerRequest]) -> Response:
     call.changing()
     count = ns.routes.change_perm(call.args.broker_name, writable=False)
     ns.ports.log.info(
@@ -38,7 +38,7 @@ def wipe_write_perm_of_broker(ns: "NameServer", call: Call[WipeWritePermOfBroker
 
 
 @rows.handles(RequestCode.ADD_WRITE_PERM_OF_BROKER, AddWritePermOfBrokerRequest)
-def add_write_perm_of_broker(ns: "NameServer", call: Call[AddWritePermOfBrokerRequest]) -> Response:
+def add_write_perm_of_broker(ns: "NameServerView", call: Call[AddWritePermOfBrokerRequest]) -> Response:
     call.changing()
     count = ns.routes.change_perm(call.args.broker_name, writable=True)
     ns.ports.log.info(
@@ -48,43 +48,43 @@ def add_write_perm_of_broker(ns: "NameServer", call: Call[AddWritePermOfBrokerRe
 
 
 @rows.handles(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, NoFields)
-def get_all_topic_list(ns: "NameServer", call: Call[NoFields]) -> Response:
+def get_all_topic_list(ns: "NameServerView", call: Call[NoFields]) -> Response:
     if not ns.config.nameserver.enable_all_topic_list:
         return call.error(ResponseCode.SYSTEM_ERROR, "disable")
     return _listed(call, answers.all_topics(ns.routes))
 
 
 @rows.handles(RequestCode.GET_TOPICS_BY_CLUSTER, GetTopicsByClusterRequest)
-def get_topics_by_cluster(ns: "NameServer", call: Call[GetTopicsByClusterRequest]) -> Response:
+def get_topics_by_cluster(ns: "NameServerView", call: Call[GetTopicsByClusterRequest]) -> Response:
     _check_lists(ns)
     return _listed(call, answers.topics_of_cluster(ns.routes, call.args.cluster))
 
 
 @rows.handles(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS, NoFields)
-def get_system_topic_list(ns: "NameServer", call: Call[NoFields]) -> Response:
+def get_system_topic_list(ns: "NameServerView", call: Call[NoFields]) -> Response:
     return _listed(call, answers.system_topics(ns.routes))
 
 
 @rows.handles(RequestCode.GET_UNIT_TOPIC_LIST, NoFields)
-def get_unit_topic_list(ns: "NameServer", call: Call[NoFields]) -> Response:
+def get_unit_topic_list(ns: "NameServerView", call: Call[NoFields]) -> Response:
     _check_lists(ns)
     return _listed(call, answers.unit_topics(ns.routes))
 
 
 @rows.handles(RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST, NoFields)
-def get_has_unit_sub_topic_list(ns: "NameServer", call: Call[NoFields]) -> Response:
+def get_has_unit_sub_topic_list(ns: "NameServerView", call: Call[NoFields]) -> Response:
     _check_lists(ns)
     return _listed(call, answers.unit_sub_topics(ns.routes))
 
 
 @rows.handles(RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST, NoFields)
-def get_has_unit_sub_ununit_topic_list(ns: "NameServer", call: Call[NoFields]) -> Response:
+def get_has_unit_sub_ununit_topic_list(ns: "NameServerView", call: Call[NoFields]) -> Response:
     _check_lists(ns)
     return _listed(call, answers.unit_sub_ununit_topics(ns.routes))
 
 
 @rows.handles(RequestCode.DELETE_TOPIC_IN_NAMESRV, DeleteTopicFromNamesrvRequest)
-def delete_topic(ns: "NameServer", call: Call[DeleteTopicFromNamesrvRequest]) -> Response:
+def delete_topic(ns: "NameServerView", call: Call[DeleteTopicFromNamesrvRequest]) -> Response:
     topic, cluster = call.args.topic, call.args.cluster_name or None
     check_name("topic", topic)
     call.changing()
@@ -94,7 +94,7 @@ def delete_topic(ns: "NameServer", call: Call[DeleteTopicFromNamesrvRequest]) ->
 
 
 @rows.handles(RequestCode.REGISTER_TOPIC_IN_NAMESRV, RegisterTopicRequest)
-def register_topic(ns: "NameServer", call: Call[RegisterTopicRequest]) -> Response:
+def register_topic(ns: "NameServerView", call: Call[RegisterTopicRequest]) -> Response:
     topic = call.args.topic
     check_name("topic", topic)
     if not call.body:
@@ -108,7 +108,7 @@ def register_topic(ns: "NameServer", call: Call[RegisterTopicRequest]) -> Respon
     return call.ok()
 
 
-def _check_lists(ns: "NameServer") -> None:
+def _check_lists(ns: "NameServerView") -> None:
     if not ns.config.nameserver.enable_topic_list:
         raise Refused(ResponseCode.SYSTEM_ERROR, "disable")
 

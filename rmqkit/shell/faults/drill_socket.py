@@ -23,7 +23,7 @@ import socket
 import stat
 import tempfile
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
@@ -145,7 +145,7 @@ class DrillSocket:
         if not id:
             self._last_id += 1
             id = f"{self.node.name}:{self._last_id}"
-        isolation = self.loop.isolation or Isolation(self.loop)
+        isolation = self._isolation() or Isolation(self.loop)
         isolation.begin(id, self.node, rules)
         self.loop.log.warning("isolated by a drill", node=self.node.name, id=id, rules=len(rules))
 
@@ -153,19 +153,24 @@ class DrillSocket:
         ids = self._ids()
         if id and id not in ids:
             raise IsolationError(f"there is no isolation {id!r}")
-        ended = [id] if id else ids
+        ended, isolation = [id] if id else ids, self._isolation()
         told = self._told(ended)
         for each in ended:
-            assert self.loop.isolation is not None
-            self.loop.isolation.heal(each)
+            assert isolation is not None
+            isolation.heal(each)
             self.loop.log.info("healed by a drill", node=self.node.name, id=each)
         return told
 
     def _ids(self) -> list[str]:
-        return self.loop.isolation.ids(self.node) if self.loop.isolation is not None else []
+        isolation = self._isolation()
+        return isolation.ids(self.node) if isolation is not None else []
+
+    def _isolation(self) -> Isolation | None:
+        """What the loop has only the narrow view of; nothing else than this module sets it."""
+        return cast("Isolation | None", self.loop.isolation)
 
     def _told(self, ids: list[str]) -> dict[str, Any]:
-        isolation = self.loop.isolation
+        isolation = self._isolation()
         told = []
         for id in ids:
             assert isolation is not None

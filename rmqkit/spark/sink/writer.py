@@ -21,10 +21,10 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 
 from rmqkit.client.message import Message
 from rmqkit.errors import ConfigError
+from rmqkit.spark import tables
 from rmqkit.spark.columns import COLUMNS as MESSAGE_COLUMNS
 from rmqkit.spark.options import Options, parse
 from rmqkit.spark.sink.sending import Sending, SendSettings, WriteFailed, kept
-from rmqkit.spark.source import tables
 from rmqkit.suggestions import suggest
 from rmqkit.wire.properties import PROPERTY_KEYS, PROPERTY_TAGS, RESERVED_NAMES
 

@@ -32,9 +32,8 @@ class RocketMQSource(DataSource):
         return FORMAT
 
     def schema(self) -> str:
-        from rmqkit.spark import rows
+        from rmqkit.spark import rows, tables
         from rmqkit.spark.options import parse
-        from rmqkit.spark.source import tables
 
         # Spark does not say yet which kind of query it will be.
         return tables.kept(rows.schema_ddl(parse(tables.to_make(self.options), "batch")), self.options)
@@ -60,7 +59,6 @@ class RocketMQSource(DataSource):
         return writer.stream_writer(self.options, schema, overwrite)
 
     def _parsed(self, where: str, schema: StructType) -> Options:
-        from rmqkit.spark import options
-        from rmqkit.spark.source import tables
+        from rmqkit.spark import options, tables
 
         return options.parse(tables.options_of(self.options, schema), where)

@@ -35,8 +35,8 @@ class StoreDataSource(DataSource):
         return FORMAT
 
     def schema(self) -> str:
+        from rmqkit.spark import tables
         from rmqkit.spark.options import parse
-        from rmqkit.spark.source import tables
         from rmqkit.spark.store.columns import STORE_COLUMNS
 
         columns = parse(self.options, "store").columns
@@ -44,8 +44,8 @@ class StoreDataSource(DataSource):
 
     def reader(self, schema: StructType) -> StoreReader:
         from rmqkit.errors import ConfigError
+        from rmqkit.spark import tables
         from rmqkit.spark.options import parse
-        from rmqkit.spark.source import tables
         from rmqkit.spark.store.columns import STORE_COLUMNS
         from rmqkit.spark.store.reader import StoreSettings
 

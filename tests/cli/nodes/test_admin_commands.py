@@ -11,8 +11,9 @@ from rmqkit import Message, Producer, PushConsumer
 from rmqkit.cli import main
 from rmqkit.cli.asking import name_servers_named, node_named
 from rmqkit.cli.data.bench_runs import Pace, percentiles
-from rmqkit.cli.data.delays import DEFAULT_LEVELS, choose_level, parse_delay
+from rmqkit.cli.data.delays import choose_level, parse_delay
 from rmqkit.cli.usage import UsageError
+from rmqkit.settings.broker_sections import DEFAULT_DELAY_LEVELS
 from tests.api.until import until
 from tests.cli.conftest import free_base
 
@@ -340,7 +341,7 @@ def test_a_delayed_message_comes_later(up, topic):
     ("text", "level"), [("1s", 1), ("1", 1), ("18", 18), ("60s", 5), ("1m", 5), ("120m", 18), ("1000ms", 1), ("0.5m", 4)]
 )
 def test_delay_levels_by_time_and_by_number(text, level):
-    assert choose_level(parse_delay(text), DEFAULT_LEVELS) == level
+    assert choose_level(parse_delay(text), DEFAULT_DELAY_LEVELS) == level
 
 
 @pytest.mark.parametrize(
@@ -357,7 +358,7 @@ def test_delay_levels_by_time_and_by_number(text, level):
 )
 def test_what_is_no_delay_level(text, says):
     with pytest.raises(UsageError) as caught:
-        choose_level(parse_delay(text), DEFAULT_LEVELS)
+        choose_level(parse_delay(text), DEFAULT_DELAY_LEVELS)
     assert says in str(caught.value)
 
 

@@ -3,9 +3,9 @@
 
 import pytest
 
+from rmqkit.client import requests
 from rmqkit.client.flow import start
 from rmqkit.client.message import Message, MessageExt
-from rmqkit.client.producers import requests
 from rmqkit.client.producers.outgoing import Prepare
 from rmqkit.client.producers.producer import Producer, ProducerSettings
 from rmqkit.errors import ClientClosed, ClientError, InvalidMessage, NoRoute, RequestTimeout, SendFailed

@@ -1,0 +1,35 @@
+"""NameServerView: what handlers and metrics see of a name server. `NameServer` (`node.py`) has all of it."""
+
+from typing import Protocol
+
+from rmqkit.config import NodeConfig
+from rmqkit.nameserver.kv import KvTable
+from rmqkit.nameserver.liveness import Liveness
+from rmqkit.nameserver.notices import Notices
+from rmqkit.nameserver.route_table import RouteTable
+from rmqkit.runtime.connection import Outbox
+from rmqkit.runtime.duties import Duties
+from rmqkit.runtime.kept import KeptFile
+from rmqkit.runtime.ports import Clock, Ports
+from rmqkit.runtime.remoting import Remoting
+
+
+class NameServerView(Protocol):
+    name: str
+    ports: Ports
+    clock: Clock
+    duties: Duties
+    outbox: Outbox
+    remoting: Remoting
+    #: the settings as they are now; live changes replace the object
+    config: NodeConfig
+    config_file: KeptFile
+    routes: RouteTable
+    kv: KvTable
+    liveness: Liveness
+    notices: Notices
+    started_ms: int
+    stopping: bool
+
+    def use_config(self, config: NodeConfig) -> None:
+        """Continue with these settings."""
