@@ -14,16 +14,26 @@ An answer counts only while the attempt is younger than `VOTE_TIMEOUT_MS`, whate
 process that was stopped does not grant by votes that it finds when it wakes up. A queue that its client gives back while
 the ballot runs is not granted.
 
+    new      ->  asking, granted, refused, failed
+    asking   ->  granted, refused, failed
+    granted  ->  (end)
+    refused  ->  (end)
+    failed   ->  (end)
+
+It is `granted` when the client got at least one queue, and `failed` when the client gets an error.
+
 Source: `AdminBrokerProcessor.lockBatchMQ`. Upstream waits for 1 s, just as long as its clients do, so that an answer at the
 end is never heard; it asks and answers the same.
 """
 
 from collections.abc import Iterable, Sequence
+from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from rmqkit.broker.locks.contract import NO_ROOM, Locked
 from rmqkit.errors import RemoteProtocolError
 from rmqkit.runtime.calls import CallFailed, Outcome
+from rmqkit.runtime.states import Moves, StateMachine
 from rmqkit.wire.bodies import LockBatchAnswer, LockBatchBody
 from rmqkit.wire.codes import RequestCode
 from rmqkit.wire.fastjson import MessageQueue
@@ -34,10 +44,24 @@ if TYPE_CHECKING:
 VOTE_TIMEOUT_MS = 800
 
 
-class Ballot:
+class BallotState(StrEnum):
+    NEW = "new"
+    ASKING = "asking"
+    GRANTED = "granted"
+    REFUSED = "refused"
+    FAILED = "failed"
+
+
+NEW, ASKING, GRANTED, REFUSED, FAILED = BallotState
+ENDS = (GRANTED, REFUSED, FAILED)
+MOVES = Moves({NEW: (ASKING, *ENDS), ASKING: ENDS, GRANTED: (), REFUSED: (), FAILED: ()})
+
+
+class Ballot(StateMachine[BallotState]):
     def __init__(
         self, mode: "Strict", group: str, client_id: str, queues: Sequence[MessageQueue], now_ms: int, then: Locked
     ) -> None:
+        super().__init__(MOVES)
         self.group = group
         self.client_id = client_id
         self.attempt = 1 + mode.broker.entropy.getrandbits(52)
@@ -53,7 +77,11 @@ class Ballot:
         self._given_back: set[MessageQueue] = set()
         self._began_ms = now_ms
         self._then = then
-        self.is_over = False
+
+    def validate(self) -> None:
+        assert self.state is not NEW, "a ballot begins in the turn that it is made in"
+        assert self.state is not ASKING or not self._is_decided()
+        assert self._mode.is_open(self.attempt) == (self.state is ASKING)
 
     def begin(self) -> None:
         mode, now_ms = self._mode, self._began_ms
@@ -67,6 +95,7 @@ class Ballot:
         if self._is_decided():
             self._end()
             return
+        self.move(ASKING)
         body = LockBatchBody(
             client_id=self.client_id,
             consumer_group=self.group,
@@ -89,7 +118,7 @@ class Ballot:
 
     def _heard(self, member: int, outcome: Outcome) -> None:
         self._waiting.discard(member)
-        if self.is_over:
+        if self.state is not ASKING:
             return
         if self._broker.clock.mono_ms - self._began_ms <= VOTE_TIMEOUT_MS:
             self._count(outcome)
@@ -140,6 +169,6 @@ class Ballot:
         return ""
 
     def _finish(self, outcome: Sequence[MessageQueue] | str) -> None:
-        self.is_over = True
+        self.move(FAILED if isinstance(outcome, str) else GRANTED if outcome else REFUSED)
         self._mode.ended(self, outcome)
         self._then(outcome)

@@ -34,9 +34,18 @@ when two disks of a group are lost within a minute may something be forgotten. A
 store without the file that has messages (it was in another lock mode) is not new.
 
 Before the first vote the file says that votes are cast (`voting`), durably: what a clean stop wrote is used once.
+
+    stopped  ->  waiting, sure
+    waiting  ->  asking, sure, voting
+    asking   ->  sure, voting
+    sure     ->  voting
+    voting   ->  (end)
+
+A broker that is `sure` knows its votes, and waits for the disk to have `voting` in the file; only a `voting` one votes.
 """
 
 from collections.abc import Callable, Mapping
+from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from rmqkit.broker.locks.lock_table import LockTable
@@ -44,6 +53,7 @@ from rmqkit.broker.locks.recovered_votes import Adopted, Left, ToldVote, all_run
 from rmqkit.errors import RemoteProtocolError
 from rmqkit.runtime.calls import CallFailed, Outcome
 from rmqkit.runtime.kept import KeptFile
+from rmqkit.runtime.states import Moves, StateMachine
 from rmqkit.wire import fastjson
 from rmqkit.wire.bodies import LockBatchAnswer, LockBatchBody
 from rmqkit.wire.codes import RequestCode
@@ -58,11 +68,38 @@ LOOK_MS = 1_000
 ASK_TIMEOUT_MS = 900
 #: the question (3) is a request for no queue at all: Apache's brokers answer it with no queue
 ASKING_GROUP = "rmqkit-lock-votes"
-VOTING, STOPPED = "voting", "stopped"
 
 
-class Recall:
+class Knowledge(StrEnum):
+    """What a broker knows of its own votes. `stopped` and `voting` are also what the file says."""
+
+    STOPPED = "stopped"
+    #: it has started, and members may still vote together with a vote of its last life
+    WAITING = "waiting"
+    #: it asks the other members for their votes
+    ASKING = "asking"
+    #: it knows all votes of its own that run
+    SURE = "sure"
+    #: it knows them, and the file says that it votes
+    VOTING = "voting"
+
+
+STOPPED, WAITING, ASKING, SURE, VOTING = Knowledge
+
+MOVES = Moves(
+    {
+        STOPPED: (WAITING, SURE),
+        WAITING: (ASKING, SURE, VOTING),
+        ASKING: (SURE, VOTING),
+        SURE: (VOTING,),
+        VOTING: (),
+    }
+)
+
+
+class Recall(StateMachine[Knowledge]):
     def __init__(self, mode: "Strict", table: LockTable, adopted: Adopted) -> None:
+        super().__init__(MOVES)
         self._mode = mode
         self._broker = mode.broker
         self._table = table
@@ -70,26 +107,36 @@ class Recall:
         self._disk = mode.broker.ports.disk
         self._file = KeptFile(self._disk, FILE)
         self._started_ms: int | None = None
-        self.is_sure = False
         #: the store has no past, as far as it can tell
         self.is_new = False
+        #: the file says `voting`, durably
         self._is_marked = False
         #: ids of members that have told their votes
         self._told_by: set[int] = set()
 
     def start(self) -> None:
         self._started_ms = now_ms = self._broker.clock.mono_ms
-        state, votes = self._load()
-        if state == STOPPED:
+        found, votes = self._load()
+        self.is_new = not found and self._broker.store.offset_max <= 0
+        self._is_marked = found == VOTING
+        if found == STOPPED:
             self._take(votes, now_ms)
-            self.is_sure = True
-        elif not state:
-            self.is_new = self._broker.store.offset_max <= 0
-            self.is_sure = self.is_new and self._mode.size == 1
-        self._is_marked = state == VOTING
+        is_sure = found == STOPPED or (self.is_new and self._mode.size == 1)
+        self.move(SURE if is_sure else WAITING)
         if not self._is_marked:
             self._mark()
         self._broker.duties.add(DUTY, self._look, now_ms)
+
+    @property
+    def is_sure(self) -> bool:
+        """Whether it knows every vote of its own that runs."""
+        return self.state in (SURE, VOTING)
+
+    def validate(self) -> None:
+        assert (self.state is STOPPED) == (self._started_ms is None)
+        assert self.state is not SURE or not self._is_marked
+        assert self.state is not VOTING or self._is_marked
+        assert self._adopted.is_noting == (self.state is ASKING)
 
     def stop(self, then: Callable[[], None]) -> None:
         """A life that never knew what was voted before it leaves the file as it is."""
@@ -104,7 +151,7 @@ class Recall:
     def votes_from_ms(self, now_ms: int) -> int:
         """How long until it may vote for certain, 0 when it may."""
         if self.is_sure:
-            return 0 if self._is_marked else 1
+            return 0 if self.state is VOTING else 1
         if self._started_ms is None:
             return self._table.live_ms
         return max(1, self._started_ms + self._table.live_ms + 1 - now_ms)
@@ -144,6 +191,8 @@ class Recall:
         def marked() -> None:
             if self._file.error is None:
                 self._is_marked = True
+                if self.state is SURE:
+                    self.move(VOTING)
             else:
                 self._broker.log.warning("lock-votes-not-kept", file=FILE, error=str(self._file.error))
 
@@ -160,10 +209,10 @@ class Recall:
             self._become_sure("its votes of earlier lives have run out")
         elif not self.is_sure and up_ms >= ASK_AFTER_MS:
             self._ask()
-        return None if self.is_sure and self._is_marked else now_ms + LOOK_MS
+        return None if self.state is VOTING else now_ms + LOOK_MS
 
     def _become_sure(self, why: str) -> None:
-        self.is_sure = True
+        self.move(VOTING if self._is_marked else SURE)
         self._adopted.note(on=False)
         self._broker.log.info("lock-votes", why=why)
 
@@ -176,6 +225,8 @@ class Recall:
             only_this_broker=True,
             rmqkit={"whatRuns": True},
         ).encode()
+        if self.state is WAITING:
+            self.move(ASKING)
         self._adopted.note(on=True)  # answers come before the next round, or never
         for member, address in self._mode.others():
             if member in self._told_by:

@@ -66,6 +66,11 @@ class Adopted:
 
     # --- taking over
 
+    @property
+    def is_noting(self) -> bool:
+        """Whether others are asked now."""
+        return self._noted is not None
+
     def note(self, *, on: bool) -> None:
         """Others are asked from now on, or no more."""
         self._noted = deque(maxlen=NOTED_MAX) if on else None

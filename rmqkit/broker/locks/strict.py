@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from rmqkit.broker.view import BrokerView
 
 OVER_MAX = 10_000
-#: an attempt that none is
+#: sentinel: no attempt
 UNKNOWN = -1
 
 
@@ -46,7 +46,7 @@ class Strict:
         self.recall = Recall(self, self.table, self.adopted)
         self.untold = Untold(self)
         self._ballots: dict[int, Ballot] = {}
-        #: attempts of other coordinators that are over, and when that was told: their requests may come after it
+        #: attempts of other coordinators that are over, and when this broker heard of it: their requests may come later
         self._over: dict[int, int] = {}
         #: what this broker's ballots granted: the votes may all be with others
         self._granted: dict[str, dict[MessageQueue, Lease]] = {}
@@ -141,6 +141,10 @@ class Strict:
         """Take back votes of this broker that an attempt got which failed."""
         self.table.undo(group, client_id, queues, attempt)
         self.adopted.undo(group, client_id, queues, attempt)
+
+    def is_open(self, attempt: int) -> bool:
+        """Whether a ballot of that number has not ended."""
+        return attempt in self._ballots
 
     def ended(self, ballot: Ballot, outcome: Sequence[MessageQueue] | str) -> None:
         """A ballot is over."""
