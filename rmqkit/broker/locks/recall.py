@@ -8,7 +8,7 @@ make two quorums that both count this broker. So a start has to find out first. 
 2. it has been up for 60 s: whatever was voted before has run out (monotonic time; it begins when the broker serves, later
    than its last life ended); or
 3. enough others of its group, sure of theirs, have told it all votes of theirs that run, and it has taken them over as its
-   own (`adopted`), to the end that each told, counted from when the answer came.
+   own (`recovered_votes`), to the end that each told, counted from when the answer came.
 
 Why (3) is enough: only votes in a grant matter, and only while its lease runs. A grant in which a forgotten vote of ours
 counts was made by a quorum q of n brokers, so at least q - 1 others voted for it, and among any n - q + 1 of the n - 1
@@ -21,11 +21,11 @@ queue back for a while.
   of ours: until we are sure we cast none. For the same reason an answer stays good however long the next one takes.
 - A vote in a ballot that is undecided is told like any other, as the ballot may have been decided with ours; with it what
   it would be after an `undo`. An unlock that an other has heard has ended the lease, or another attempt granted it anew.
-- A vote that the other has adopted itself is told too: it may have cast it. Ends are handed on and never prolonged.
+- A vote that the other has recovered itself is sent too: it may have cast it. Ends are passed on and never prolonged.
 - Who is not sure is not counted: of two that were killed neither learns from the other. In a group of three both wait
   for (2), in one of five each asks the other three.
-- More votes than one answer has room for (`adopted.TOLD_MAX`) are not told, and (2) decides. Apache's brokers say nothing
-  of this kind, so beside them (2) decides as well.
+- More votes than one answer has room for (`recovered_votes.TOLD_MAX`) are not sent, and (2) decides. Apache's brokers send
+  nothing of this kind, so beside them (2) decides as well.
 
 A store that never voted cannot be told from one whose disk was lost a moment ago: both have no file. That is why a new
 store too waits or asks (3). What it tells, that no vote of its own runs, counts with those that are new themselves: a new
@@ -49,7 +49,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from rmqkit.broker.locks.lock_table import LockTable
-from rmqkit.broker.locks.recovered_votes import Adopted, Left, ToldVote, all_running, read_told, tell
+from rmqkit.broker.locks.recovered_votes import Left, RecoveredVotes, ToldVote, all_running, read_told, tell
 from rmqkit.errors import RemoteProtocolError
 from rmqkit.runtime.calls import CallFailed, Outcome
 from rmqkit.runtime.kept import KeptFile
@@ -98,12 +98,12 @@ MOVES = Moves(
 
 
 class Recall(StateMachine[Knowledge]):
-    def __init__(self, mode: "Strict", table: LockTable, adopted: Adopted) -> None:
+    def __init__(self, mode: "Strict", table: LockTable, recovered: RecoveredVotes) -> None:
         super().__init__(MOVES)
         self._mode = mode
         self._broker = mode.broker
         self._table = table
-        self._adopted = adopted
+        self._recovered = recovered
         self._disk = mode.broker.ports.disk
         self._file = KeptFile(self._disk, FILE)
         self._started_ms: int | None = None
@@ -136,14 +136,14 @@ class Recall(StateMachine[Knowledge]):
         assert (self.state is STOPPED) == (self._started_ms is None)
         assert self.state is not SURE or not self._is_marked
         assert self.state is not VOTING or self._is_marked
-        assert self._adopted.is_noting == (self.state is ASKING)
+        assert self._recovered.is_noting == (self.state is ASKING)
 
     def stop(self, then: Callable[[], None]) -> None:
         """A life that never knew what was voted before it leaves the file as it is."""
         if not self.is_sure:
             then()
             return
-        running = all_running(self._table, self._adopted, self._broker.clock.mono_ms)
+        running = all_running(self._table, self._recovered, self._broker.clock.mono_ms)
         kept = dict.fromkeys((group, lease.client_id, queue) for group, queue, lease in running)
         votes = [{"group": group, "clientId": client_id, "queue": list(queue)} for group, client_id, queue in kept]
         self._file.save(lambda: fastjson.dumps({"state": STOPPED, "votes": votes}), then)
@@ -158,7 +158,7 @@ class Recall(StateMachine[Knowledge]):
 
     def told(self, now_ms: int) -> Mapping[str, Any]:
         """The answer to another broker that asks (3)."""
-        running = all_running(self._table, self._adopted, now_ms)
+        running = all_running(self._table, self._recovered, now_ms)
         votes = tell(running, self._table.live_ms, now_ms)
         return {"sure": self.is_sure, "new": self.is_new, "running": len(running), "votes": votes}
 
@@ -185,7 +185,7 @@ class Recall(StateMachine[Knowledge]):
         for vote in votes:
             topic, broker_name, queue_id = vote["queue"]
             taken.append(ToldVote(vote["group"], vote["clientId"], topic, broker_name, queue_id, whole))
-        self._adopted.take(taken, now_ms)
+        self._recovered.take(taken, now_ms)
 
     def _mark(self) -> None:
         def marked() -> None:
@@ -213,7 +213,7 @@ class Recall(StateMachine[Knowledge]):
 
     def _become_sure(self, why: str) -> None:
         self.move(VOTING if self._is_marked else SURE)
-        self._adopted.note(on=False)
+        self._recovered.note(on=False)
         self._broker.log.info("lock-votes", why=why)
 
     def _ask(self) -> None:
@@ -227,7 +227,7 @@ class Recall(StateMachine[Knowledge]):
         ).encode()
         if self.state is WAITING:
             self.move(ASKING)
-        self._adopted.note(on=True)  # answers come before the next round, or never
+        self._recovered.note(on=True)  # answers come before the next round, or never
         for member, address in self._mode.others():
             if member in self._told_by:
                 continue
@@ -248,8 +248,8 @@ class Recall(StateMachine[Knowledge]):
         if votes is None or not (said.get("sure") is True or (self.is_new and said.get("new") is True)):
             return
         now_ms = self._broker.clock.mono_ms
-        self._adopted.take(votes, now_ms)
+        self._recovered.take(votes, now_ms)
         self._told_by.add(member)
         if len(self._told_by) >= self._mode.size - self._mode.quorum + 1:
-            taken = sum(1 for _ in self._adopted.running(now_ms))
+            taken = sum(1 for _ in self._recovered.running(now_ms))
             self._become_sure(f"{len(self._told_by)} others told theirs, {taken} of them run")

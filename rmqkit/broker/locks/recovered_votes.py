@@ -1,15 +1,14 @@
-"""Adopted: votes that this broker keeps for its own without knowing that it has cast them.
+"""RecoveredVotes: votes learned from peers after a restart, or read from the file of a clean stop.
 
-They come from other members (`recall`) or from the file of a clean stop. A member of them may be a vote of this broker's
-that it has forgotten, and none of its forgotten votes is missing; which ones they are nobody knows. So an adopted vote
-grants nothing and only stands in the way: while it runs, this broker votes on its queue for its client alone. Where two
-members told of two clients, one of them has a vote that came to nothing; until one of the two has run out this broker votes
-for neither. A vote for the client itself is a new one in the `LockTable`, beside the adopted one, which runs out.
+Some of them are votes that this broker cast and forgot, and none of its forgotten votes is missing. It cannot know which
+ones, so a recovered vote blocks and never grants: while it runs, this broker votes on its queue for its client only. If
+two members report votes for two clients, one of those votes came to nothing; until one of the two has run out, this broker
+votes for neither. A vote for the client itself is a new one in the `LockTable`, beside the recovered one, which runs out.
 
-It is freed as the vote would be. An `undo` or an unlock that names its attempt takes it back; behind what is undone the
-lease from before stands again. So does an unlock of a newer vote of this broker for the same client: whatever was
-forgotten was asked for before this broker was started, and that request came after. What is taken back while others are
-asked is noted and done again on what they tell, as they may have told it before they heard.
+It is freed as the vote would be. An `undo`, or an unlock that names its attempt, withdraws it; after an `undo` the lease
+from before is back. An unlock of a newer vote of this broker for the same client withdraws it as well: every forgotten
+vote was requested before this broker started, and the newer one after it. Withdrawals that come while peers are asked are
+noted and repeated on the peers' answers, which may have left before the peers heard of them.
 """
 
 from collections import deque
@@ -58,7 +57,7 @@ class _Noted(NamedTuple):
     attempt: int
 
 
-class Adopted:
+class RecoveredVotes:
     def __init__(self, table: LockTable) -> None:
         self._table = table
         self._by_queue: dict[Key, list[Lease]] = {}
@@ -99,7 +98,7 @@ class Adopted:
     # --- voting
 
     def open_to(self, client_id: str, group: str, queues: Sequence[MessageQueue], now_ms: int) -> Sequence[MessageQueue]:
-        """Those of the queues on which nothing adopted stands against a vote for this client."""
+        """Those of the queues on which no recovered vote blocks a vote for this client."""
         if not self._by_queue:
             return queues
         return [
@@ -166,7 +165,7 @@ class Adopted:
             self._keep(key, list(self._running(key, now_ms)))
 
 
-def all_running(table: LockTable, adopted: Adopted, now_ms: int) -> list[tuple[str, MessageQueue, Lease]]:
+def all_running(table: LockTable, recovered: RecoveredVotes, now_ms: int) -> list[tuple[str, MessageQueue, Lease]]:
     """Every vote of a broker that runs, those that it only may have cast with them."""
     own = [
         (group, queue, lease)
@@ -174,7 +173,7 @@ def all_running(table: LockTable, adopted: Adopted, now_ms: int) -> list[tuple[s
         for queue, lease in held.items()
         if now_ms - lease.since_ms <= table.live_ms
     ]
-    return [*own, *adopted.running(now_ms)]
+    return [*own, *recovered.running(now_ms)]
 
 
 def tell(votes: Sequence[tuple[str, MessageQueue, Lease]], live_ms: int, now_ms: int) -> list[Any] | None:

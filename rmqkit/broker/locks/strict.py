@@ -5,7 +5,7 @@ it; that broker coordinates: it votes, asks the others with LOCK_BATCH_MQ and `o
 and grants what reached the quorum (`ballot`). Any two quorums share a member and a member votes for one client at a time,
 so two coordinators that do not know of each other never grant one queue to two clients. A lease counts from the moment
 when its client asked: every vote in it is younger. A member that cannot know what it voted for does not vote (`recall`),
-yet it may coordinate. Unlocking goes to all members (`untold`).
+yet it may coordinate. Unlocking goes to all members (`unlock_retries`).
 
 A member is asked whether it is a slave, acts, or is isolated: votes need no role. The group has as many members as
 `totalReplicas` says, or as are known when those are more. A single one grants by itself, and after being killed it too
@@ -24,8 +24,8 @@ from rmqkit.broker.locks.ballot import Ballot
 from rmqkit.broker.locks.contract import NO_ROOM, NOTHING_MORE, Locked, More
 from rmqkit.broker.locks.lock_table import Lease, LockTable
 from rmqkit.broker.locks.recall import Recall
-from rmqkit.broker.locks.recovered_votes import Adopted, all_running
-from rmqkit.broker.locks.unlock_retries import Untold
+from rmqkit.broker.locks.recovered_votes import RecoveredVotes, all_running
+from rmqkit.broker.locks.unlock_retries import UnlockRetries
 from rmqkit.runtime.connection import Address
 from rmqkit.wire.bodies import LockBatchBody
 from rmqkit.wire.fastjson import MessageQueue
@@ -42,9 +42,9 @@ class Strict:
     def __init__(self, broker: "BrokerView") -> None:
         self.broker = broker
         self.table = LockTable()
-        self.adopted = Adopted(self.table)
-        self.recall = Recall(self, self.table, self.adopted)
-        self.untold = Untold(self)
+        self.recovered = RecoveredVotes(self.table)
+        self.recall = Recall(self, self.table, self.recovered)
+        self.retries = UnlockRetries(self)
         self._ballots: dict[int, Ballot] = {}
         #: attempts of other coordinators that are over, and when this broker heard of it: their requests may come later
         self._over: dict[int, int] = {}
@@ -84,12 +84,12 @@ class Strict:
             only_this_broker=True,
             rmqkit=dict(more),
         ).encode()
-        self.untold.tell(body, repeat=repeat)
+        self.retries.tell(body, repeat=repeat)
 
     # --- LockMode
 
     def start(self) -> None:
-        self.untold.start()
+        self.retries.start()
         self.recall.start()
 
     def stop(self, then: Callable[[], None]) -> None:
@@ -135,12 +135,12 @@ class Strict:
         self, group: str, client_id: str, queues: Sequence[MessageQueue], now_ms: int, attempt: int
     ) -> list[MessageQueue] | None:
         """A vote of this broker, which may vote: the queues for which the client has it; None when there is no room."""
-        return self.table.lock(group, client_id, self.adopted.open_to(client_id, group, queues, now_ms), now_ms, attempt)
+        return self.table.lock(group, client_id, self.recovered.open_to(client_id, group, queues, now_ms), now_ms, attempt)
 
     def undo(self, group: str, client_id: str, queues: Sequence[MessageQueue], attempt: int) -> None:
         """Take back votes of this broker that an attempt got which failed."""
         self.table.undo(group, client_id, queues, attempt)
-        self.adopted.undo(group, client_id, queues, attempt)
+        self.recovered.undo(group, client_id, queues, attempt)
 
     def is_open(self, attempt: int) -> bool:
         """Whether a ballot of that number has not ended."""
@@ -175,7 +175,7 @@ class Strict:
         for queue in dict.fromkeys(queues):
             by_attempt.setdefault(self._attempt_of(group, client_id, queue), []).append(queue)
         self.table.unlock(group, client_id, queues)
-        self.adopted.unlock(group, client_id, queues)
+        self.recovered.unlock(group, client_id, queues)
         for attempt, some in by_attempt.items():
             self.tell_others(group, client_id, some, {"attempt": attempt}, repeat=attempt != UNKNOWN)
             for queue in some:
@@ -184,7 +184,7 @@ class Strict:
     def _attempt_of(self, group: str, client_id: str, queue: MessageQueue) -> int:
         """The attempt by which the client got a queue, as far as this broker took part in it."""
         own = (self.table.lease(group, queue), self._granted.get(group, {}).get(queue))
-        leases = (*own, *self.adopted.leases(group, queue))
+        leases = (*own, *self.recovered.leases(group, queue))
         known = (lease for lease in leases if lease is not None and lease.client_id == client_id and lease.attempt)
         return max(known, key=lambda lease: lease.since_ms, default=Lease("", 0, UNKNOWN)).attempt
 
@@ -200,18 +200,18 @@ class Strict:
             self.undo(group, client_id, lost, undone)
         else:
             freed = self.table.unlock(group, client_id, queues, attempt)
-            self.adopted.unlock(group, client_id, freed)
-            self.adopted.unlock(group, client_id, queues, attempt)
+            self.recovered.unlock(group, client_id, freed)
+            self.recovered.unlock(group, client_id, queues, attempt)
 
     def holds_any(self, group: str, now_ms: int) -> bool:
-        if self.table.holds_any(group, now_ms) or self.adopted.holds_any(group, now_ms):
+        if self.table.holds_any(group, now_ms) or self.recovered.holds_any(group, now_ms):
             return True
         live_ms = self.table.live_ms
         return any(now_ms - lease.since_ms <= live_ms for lease in self._granted.get(group, {}).values())
 
     def sweep(self, now_ms: int) -> None:
         self.table.sweep(now_ms)
-        self.adopted.sweep(now_ms)
+        self.recovered.sweep(now_ms)
         self._over = {attempt: told_ms for attempt, told_ms in self._over.items() if now_ms - told_ms <= self.table.live_ms}
         for group, granted in list(self._granted.items()):
             left = {queue: lease for queue, lease in granted.items() if now_ms - lease.since_ms <= self.table.live_ms}
@@ -221,7 +221,7 @@ class Strict:
 
     def facts(self, now_ms: int) -> Mapping[str, str]:
         return {
-            "lockHeld": str(len({(group, queue) for group, queue, _ in all_running(self.table, self.adopted, now_ms)})),
+            "lockHeld": str(len({(group, queue) for group, queue, _ in all_running(self.table, self.recovered, now_ms)})),
             "lockVotesFrom": str(self.recall.votes_from_ms(now_ms)),
         }
 

@@ -1,9 +1,9 @@
-"""Untold: what other members have to be told of votes that were taken back, until they have heard it.
+"""UnlockRetries: repeats vote withdrawals until every peer acknowledges.
 
-A request of a ballot that failed may lie somewhere on its way and reach a member later, when a cut heals or a stopped
-process goes on; the member then votes for somebody who asks no more, and the queue is blocked for a lease. So an
-UNLOCK_BATCH_MQ that names its attempt is repeated each second until the member has answered, for as long as the vote could
-run. Repeating does no harm: it changes what that attempt has left and nothing else.
+A request of a failed ballot may reach a member late, when a cut heals or a stopped process continues. The member then
+votes for a client that has given up, and the queue is blocked for a lease. So an UNLOCK_BATCH_MQ that names its attempt is
+repeated each second until the member has answered, for as long as the vote could run. A repetition is harmless: it changes
+only what that attempt has left.
 """
 
 from typing import TYPE_CHECKING, NamedTuple
@@ -27,7 +27,7 @@ class _Told(NamedTuple):
     until_ms: int
 
 
-class Untold:
+class UnlockRetries:
     def __init__(self, mode: "Strict") -> None:
         self._mode = mode
         self._broker = mode.broker

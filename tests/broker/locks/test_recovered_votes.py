@@ -5,7 +5,16 @@ import pytest
 from rmqkit.broker.locks import recovered_votes
 from rmqkit.broker.locks.lock_table import BEHIND_MAX, LOCK_LIVE_MS, LockTable, chain
 from rmqkit.broker.locks.recall import ASK_AFTER_MS
-from rmqkit.broker.locks.recovered_votes import NOTED_MAX, TOLD_MAX, Adopted, Left, ToldVote, all_running, read_told, tell
+from rmqkit.broker.locks.recovered_votes import (
+    NOTED_MAX,
+    TOLD_MAX,
+    Left,
+    RecoveredVotes,
+    ToldVote,
+    all_running,
+    read_told,
+    tell,
+)
 from rmqkit.wire import fastjson
 from tests.broker.locks.test_strict_locks import QUEUES, SECOND, Group
 
@@ -23,7 +32,7 @@ def open_to(votes, client_id, now_ms=0):
 
 @pytest.fixture
 def votes():
-    return Adopted(LockTable())
+    return RecoveredVotes(LockTable())
 
 
 # --- what stands in the way
@@ -116,7 +125,7 @@ def told_of(table, adopted_, now_ms):
 
 def test_what_one_tells_is_what_the_other_takes():
     table = LockTable()
-    own = Adopted(table)
+    own = RecoveredVotes(table)
     table.lock("G", "c1", QUEUES[:1], 0, attempt=7)
     table.lock("G", "c1", QUEUES[:2], 20_000, attempt=8)
     own.take([vote("c2", (50_000, 9), queue_id=3)], 20_000)
@@ -132,7 +141,7 @@ def test_what_one_tells_is_what_the_other_takes():
 def test_too_many_are_not_told(monkeypatch):
     table = LockTable()
     table.lock("G", "c1", QUEUES, 0)
-    running = all_running(table, Adopted(table), 0)
+    running = all_running(table, RecoveredVotes(table), 0)
     assert len(tell(running, LIVE, 0)) == 4
     monkeypatch.setattr(recovered_votes, "TOLD_CHARS_MAX", 4 * len("Gc1Tbroker-a") - 1)
     assert tell(running, LIVE, 0) is None
@@ -212,7 +221,7 @@ def test_who_gives_back_what_it_held_frees_it_there_too():
     assert held(group, 1) == 2
     assert group.lock("c1", QUEUES[2:]) == [2, 3]
     group.unlock("c1", QUEUES[2:])
-    assert [held(group, at) for at in range(3)] == [0, 0, 0], "the adopted votes went with the new ones"
+    assert [held(group, at) for at in range(3)] == [0, 0, 0], "the recovered votes went with the new ones"
     group.world.kill(group.names[2])
     assert group.lock("c2") == [0, 1, 2, 3]
 
