@@ -174,7 +174,9 @@ class Broker(BaseNode):
             Role.MASTER: OwnStore(self.puts.put),
             Role.ACTING: EscapeBridge(self.escape),
         }
-        self.roles = view.roles = Roles(self, self.role, destinations, CONFIG_FOLDER)
+        self.roles = view.roles = Roles(
+            context, self.role, self.registration, self.store, self.replication, tables, destinations, CONFIG_FOLDER
+        )
         self._liveness = self.roles.liveness
         self._wire()
         self.metrics: MetricsEndpoint | None = None
@@ -192,6 +194,7 @@ class Broker(BaseNode):
         self.replication.members.alive = lambda: self.roles.members
         self.replication.acks.on_blocked = self.derive_blocked
         self.replication.answers.on_return.append(self.roles.give_way.begin)
+        self.roles.on_refusal, self.roles.on_served = self.derive_blocked, self.view.release_pulls
         self.registration.is_cut_off = lambda: self.roles.is_cut_off
         self.registration.is_seeking_master = lambda: self.replication.is_seeking and not self.roles.is_masterless
         self.registration.on_registered = self.roles.hint

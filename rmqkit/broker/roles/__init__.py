@@ -1,15 +1,16 @@
 """Roles: what this broker is in its group, whether it is online, and what follows from both.
 
-    role        Role, Online, and the table of duties
-    members     who of the group is alive, as the name servers tell it
-    liveness    signs of life, and noticing that there were none
-    acting      when a slave acts for its master
-    remembered  whom it has known, where name servers list nobody
-    nameservers what their routes show of it
-    pre_online  what a broker does before it is online
-    shown       what it says about itself
+    role          Role, Online, and the table of duties
+    members       live members of the group, as the name servers list them
+    liveness      heartbeats, and noticing that there were none
+    acting        when a slave acts for its master
+    known_members members of former times, for name servers that list nobody
+    nameservers   what their routes show of this broker
+    pre_online    what a broker does before it is online
+    reverse_sync  how a master takes progress back from a member, and how an acting slave yields it
+    runtime_info  what code 28 shows of the role
 
-`Roles` is the only place that knows: others ask `does`, `is_master`, `is_acting`, or put themselves into `on_change`.
+`Roles` alone changes the role. Other parts read the `RoleState`, or add themselves to its `on_change`.
 
     isolated ──who else is there is known──► pre-online ──took over what they know──► online
         ▲                                                                              │
@@ -21,12 +22,15 @@ Without `enableSlaveActingMaster`, or without a name server, a broker is online 
 Source: `broker/.../BrokerController.java`, RIP-32.
 """
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
 
+from rmqkit.broker.context import BrokerContext
+from rmqkit.broker.metadata.copied_tables import CopiedTables
+from rmqkit.broker.registration import Registration
+from rmqkit.broker.replication.replication import Replication
 from rmqkit.broker.roles import runtime_info
 from rmqkit.broker.roles.acting import Acting
-from rmqkit.broker.roles.known_members import Remembered
+from rmqkit.broker.roles.known_members import KnownMembers
 from rmqkit.broker.roles.liveness import Liveness
 from rmqkit.broker.roles.members import Members
 from rmqkit.broker.roles.nameservers import Nameservers
@@ -35,37 +39,50 @@ from rmqkit.broker.roles.reverse_sync import GiveWay
 from rmqkit.broker.roles.role import CLIENT_CODES, MASTER_ID, Duty, Online, Role, RoleState
 from rmqkit.broker.special.contract import Destination
 from rmqkit.runtime.connection import Address
-
-if TYPE_CHECKING:
-    from rmqkit.broker.node import Broker
+from rmqkit.store.contract import StorageEngine
 
 __all__ = ["CLIENT_CODES", "Duty", "Online", "Role", "RoleState", "Roles"]
 
 
 class Roles:
-    def __init__(self, broker: "Broker", state: RoleState, destinations: Mapping[Role, Destination], folder: str) -> None:
-        config = broker.config
-        self.broker = broker
+    def __init__(
+        self,
+        context: BrokerContext,
+        state: RoleState,
+        registration: Registration,
+        store: StorageEngine,
+        replication: Replication,
+        tables: CopiedTables,
+        destinations: Mapping[Role, Destination],
+        folder: str,
+    ) -> None:
+        self._context = context
         self.state = state
+        self._registration = registration
+        self._special = tables.special
         #: where special duties put what is due, in the roles that have them
         self.destinations = destinations
         self.is_enabled = state.is_enabled
-        self.broker_id = config.identity.broker_id
+        self.broker_id = context.config.identity.broker_id
         self.is_running = False
+        #: called when clients are to be refused, or no longer
+        self.on_refusal: Callable[[], None] = lambda: None
+        #: called when what clients get here may have changed
+        self.on_served: Callable[[], None] = lambda: None
         #: members that answered themselves while no name server lists anybody
         self.known_before: dict[int, Address] = {}
         #: and those that did not
         self._silent: list[int] = []
-        self.liveness = Liveness(self)
-        self.acting = Acting(self)
-        self.nameservers = Nameservers(self)
-        self.pre_online = PreOnline(broker)
+        self.known_members = KnownMembers(context, folder)
+        self._members = Members(context, state, registration, self._members_changed, self.isolate)
+        self.liveness = Liveness(context, state, registration, tables.topics, self._members.knows_heartbeats)
+        self.acting = Acting(self, context, store, replication)
+        self.nameservers = Nameservers(context, state, registration)
+        self.pre_online = PreOnline(self, context, store, replication, tables)
         #: an acting master whose master comes back delivers no more
-        self.give_way = GiveWay(broker, self._give_way_changed)
-        self.remembered = Remembered(broker, folder)
-        self._members = Members(broker, self._members_changed, self.isolate)
+        self.give_way = GiveWay(context, replication, tables.special, self._is_master_back, self._give_way_changed)
         self._known: tuple[Mapping[int, Address], tuple[int, Address] | None] = ({}, None)
-        #: counts the times that it was isolated: what ends an earlier time is not listened to
+        #: counts the times that it was isolated: an answer of an earlier time does not count
         self._round = 0
 
     # --- asked by others ----------------------------------------------------------------------------------------------
@@ -90,7 +107,7 @@ class Roles:
     @property
     def others(self) -> Mapping[int, Address]:
         """The members but this broker; while the name servers list nobody, those that answered themselves."""
-        own = self.broker.address
+        own = self._context.address
         alive = {each: address for each, address in self.members.items() if each != self.broker_id and address != own}
         return alive or self.known_before
 
@@ -124,9 +141,6 @@ class Roles:
         """What is done on the way to being online."""
         return "asking who else is alive" if self.online is Online.ISOLATED else self.pre_online.stage
 
-    def knows_heartbeats(self, nameserver: Address) -> bool:
-        return not (self._members.views[nameserver].is_old and self.broker.config.acting.old_nameservers)
-
     def facts(self) -> dict[str, str]:
         return runtime_info.facts(self)
 
@@ -138,13 +152,13 @@ class Roles:
         if not self.is_enabled:
             self._apply()
             return
-        self.remembered.load()
+        self.known_members.load()
         self._members.start()
         self.liveness.start()
         self.acting.start()
         if self.online is Online.ISOLATED:
             # Members of its group are answered from now on: they may be looking for whom they knew, too.
-            self.broker.derive_blocked()
+            self.on_refusal()
             self._seek()
         else:
             self._apply()
@@ -153,12 +167,13 @@ class Roles:
         self.is_running = False
         self._members.stop()
         self.liveness.stop()
-        self.remembered.stop()
+        self.known_members.stop()
         self.pre_online.stop()
+        self.nameservers.stop()
 
     def stalled(self) -> None:
         """A turn begins that comes too late: nothing that came meanwhile has been served yet."""
-        limit_ms = self.broker.config.acting.not_active_ms
+        limit_ms = self._context.config.acting.not_active_ms
         self.isolate(f"it stood still for {self.liveness.silence_ms()} ms, and counts as dead after {limit_ms} ms")
 
     def hint(self) -> None:
@@ -181,20 +196,20 @@ class Roles:
 
     def _seek(self) -> None:
         self._round += 1
-        self.remembered.stop()
+        self.known_members.stop()
         self.known_before, self._silent = {}, []
         self._members.seek(self._sought)
 
     def _sought(self) -> None:
         """The name servers have told who is there, or are silent."""
-        if self.others or not self.remembered.by_id or self.broker.config.acting.skip_pre_online:
+        if self.others or not self.known_members.by_id or self._context.config.acting.skip_pre_online:
             self._begin_pre_online()
         else:
-            self.remembered.ask(self._asked_directly)
+            self.known_members.ask(self._asked_directly)
 
     def _asked_directly(self, found: dict[int, Address]) -> None:
         self.known_before = found
-        self._silent = sorted(self.remembered.by_id.keys() - found.keys())
+        self._silent = sorted(self.known_members.by_id.keys() - found.keys())
         self._begin_pre_online()
 
     def _begin_pre_online(self) -> None:
@@ -202,7 +217,7 @@ class Roles:
             silent = f"no name server has said who else is alive: {self._members.failures()}"
             how = silent if self.is_cut_off else "nobody else of its group is alive"
             self._is_online("; ".join([how] + [f"member {each} gives no answer" for each in self._silent]))
-        elif self.broker.config.acting.skip_pre_online:
+        elif self._context.config.acting.skip_pre_online:
             self._is_online("skipPreOnline")
         else:
             self._change(self.state.role, Online.PRE_ONLINE, self.state.why)
@@ -222,13 +237,13 @@ class Roles:
         """Members, or what is known of this broker's own place among them."""
         (members_before, head_before), self._known = self._known, (self.members, self.head)
         if self.members != members_before:
-            self.remembered.note(self.members)
+            self.known_members.note(self.members)
             if self.others:
-                self.remembered.enough()
-            self.broker.log.info("members", alive={str(key): str(address) for key, address in self.members.items()})
+                self.known_members.enough()
+            self._context.log.info("members", alive={str(key): str(address) for key, address in self.members.items()})
             if MASTER_ID in self.members and MASTER_ID not in members_before and self.broker_id != MASTER_ID:
                 # The answer to a registration tells where its log is to be had.
-                self.broker.registration.hurry()
+                self._registration.hurry()
         self.acting.look()
         if self.head != head_before:
             self.state.changed()
@@ -240,8 +255,8 @@ class Roles:
         if (role, online) == before:
             return
         state.change_count += 1
-        state.since_ms = self.broker.clock.wall_ms
-        self.broker.log.info("role", role=role, online=online, why=why, members=list(self.members))
+        state.since_ms = self._context.clock.wall_ms
+        self._context.log.info("role", role=role, online=online, why=why, members=list(self.members))
         self._apply()
         if online is Online.ONLINE and self.is_enabled:
             self.acting.look()
@@ -250,9 +265,8 @@ class Roles:
         """Everything that depends on the role is brought into line with it."""
         if not self.is_running:
             return  # who stops delivers nothing again, and stays unregistered
-        broker, state = self.broker, self.state
-        broker.derive_blocked()
-        special = broker.special
+        state, special = self.state, self._special
+        self.on_refusal()
         destination = self.destinations[state.role] if state.does(Duty.SPECIAL) else None
         if destination is not special.destination:
             if special.destination is not None:
@@ -260,13 +274,16 @@ class Roles:
                 special.save()
             if destination is not None:
                 special.start(destination)
-        if self.state.does(Duty.REGISTER):
-            broker.registration.start()
+        if state.does(Duty.REGISTER):
+            self._registration.start()
         else:
-            broker.registration.leave()
+            self._registration.leave()
         self.nameservers.changed()
         self.state.changed()
-        broker.view.release_pulls()
+        self.on_served()
+
+    def _is_master_back(self) -> bool:
+        return MASTER_ID in self.members and not self.is_acting
 
     def _give_way_changed(self) -> None:
         self.state.suspended = frozenset((Duty.SPECIAL,)) if self.give_way.is_on else frozenset()

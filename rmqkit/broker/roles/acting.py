@@ -16,9 +16,12 @@ It ends as soon as a smaller id is alive, when it is not online any more, and wh
 
 from typing import TYPE_CHECKING
 
+from rmqkit.broker.context import BrokerContext
 from rmqkit.broker.replication.ha_state import FOLLOWING
+from rmqkit.broker.replication.replication import Replication
 from rmqkit.broker.roles.pre_online import why_no_copy
 from rmqkit.broker.roles.role import MASTER_ID, Online, Role
+from rmqkit.store.contract import StorageEngine
 
 if TYPE_CHECKING:
     from rmqkit.broker.roles import Roles
@@ -32,30 +35,32 @@ STUCK_MS = 100
 
 
 class Acting:
-    def __init__(self, roles: "Roles") -> None:
+    def __init__(self, roles: "Roles", context: BrokerContext, store: StorageEngine, replication: Replication) -> None:
         self._roles = roles
-        self._broker = roles.broker
+        self._context = context
+        self._store = store
+        self._replication = replication
         self.why_not = ""
         self._is_master_known = False
         self._started_ms = 0
         #: how far the queues were, and since when
         self._dispatched = (-1, 0)
-        self._broker.duties.add(DUTY, self._run, None)
+        self._context.duties.add(DUTY, self._run, None)
 
     def start(self) -> None:
-        self._started_ms = self._broker.clock.mono_ms
+        self._started_ms = self._context.clock.mono_ms
 
     @property
     def had_time(self) -> bool:
         """Whether it is up for long enough to have seen a master that is alive."""
-        return self._broker.clock.mono_ms >= self._started_ms + self._broker.config.acting.not_active_ms
+        return self._context.clock.mono_ms >= self._started_ms + self._context.config.acting.not_active_ms
 
     def look(self) -> None:
         """Members, role or online have changed."""
         roles = self._roles
         if roles.role is Role.MASTER:
             return
-        is_followed = self._broker.replication.state == FOLLOWING
+        is_followed = self._replication.state == FOLLOWING
         self._is_master_known = self._is_master_known or is_followed or MASTER_ID in roles.members
         if roles.role is Role.ACTING:
             why = self._why_end()
@@ -67,7 +72,7 @@ class Acting:
             gone = "the master is gone" if self._is_master_known else "no master has been seen since it was started"
             roles.set_acting(True, f"{gone}, and its id is the smallest alive")
         elif wait_ms:
-            self._broker.duties.wake(DUTY, self._broker.clock.mono_ms + wait_ms)
+            self._context.duties.wake(DUTY, self._context.clock.mono_ms + wait_ms)
 
     def _run(self, now_ms: int) -> None:
         if self._roles.is_running:
@@ -84,7 +89,7 @@ class Acting:
 
     def _why_not(self) -> tuple[str, int]:
         """What keeps this slave from acting, "" if nothing; and when to look again, 0: when something changes."""
-        roles, now_ms = self._roles, self._broker.clock.mono_ms
+        roles, now_ms = self._roles, self._context.clock.mono_ms
         if roles.online is not Online.ONLINE:
             return f"it is {roles.online}", 0
         if roles.conflict:
@@ -98,10 +103,10 @@ class Acting:
             return f"id {smallest} is alive", 0
         if not roles.is_ripe:
             return "no name server that tells who is alive has known it for long enough to know the others", RIPE_LOOK_MS
-        up_ms = self._started_ms + self._broker.config.acting.not_active_ms - now_ms
+        up_ms = self._started_ms + self._context.config.acting.not_active_ms - now_ms
         if not self._is_master_known and up_ms > 0:
             return "no master has been seen since it was started, and that was only just now", up_ms
-        no_copy = why_no_copy(self._broker)
+        no_copy = why_no_copy(self._replication)
         if no_copy:
             return no_copy, LOOK_MS
         if not self._has_dispatched(now_ms):
@@ -109,7 +114,7 @@ class Acting:
         return "", 0
 
     def _has_dispatched(self, now_ms: int) -> bool:
-        store = self._broker.store
+        store = self._store
         behind = int(store.facts().get("dispatchBehindBytes", 0))
         if not behind:
             return True

@@ -1,4 +1,4 @@
-"""Remembered: whom of its group a broker has known, `config/memberGroup.json`, and who of them is there now.
+"""KnownMembers: the members of its group that a broker has known (`config/memberGroup.json`), and which are alive now.
 
 A broker that starts while no name server answers, or while a new one lists nobody yet, would go online as if it were alone,
 with progress that others have moved on meanwhile. So the addresses that name servers have told are kept, and those
@@ -18,8 +18,8 @@ file is written when its content changes. One that cannot be read, or is of anot
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING
 
+from rmqkit.broker.context import BrokerContext
 from rmqkit.config import parse_properties
 from rmqkit.errors import ConfigError
 from rmqkit.runtime.calls import CallFailed, Outcome
@@ -27,9 +27,6 @@ from rmqkit.runtime.connection import Address
 from rmqkit.runtime.kept import KeptFile, KeptFileDamaged
 from rmqkit.wire import fastjson
 from rmqkit.wire.codes import RequestCode, ResponseCode
-
-if TYPE_CHECKING:
-    from rmqkit.broker.node import Broker
 
 FILE = "memberGroup.json"
 DUTY = "roles-remembered"
@@ -44,12 +41,12 @@ BUSY = (ResponseCode.SERVICE_NOT_AVAILABLE, ResponseCode.SYSTEM_BUSY)
 Then = Callable[[dict[int, Address]], None]
 
 
-class Remembered:
-    def __init__(self, broker: "Broker", folder: str) -> None:
-        self._broker = broker
+class KnownMembers:
+    def __init__(self, context: BrokerContext, folder: str) -> None:
+        self._context = context
         #: in the order in which they were listed last
         self.by_id: dict[int, Address] = {}
-        self._file = KeptFile(broker.ports.disk, f"{folder}/{FILE}")
+        self._file = KeptFile(context.disk, f"{folder}/{FILE}")
         self._then: Then | None = None
         self._found: dict[int, Address] = {}
         #: those that have not answered, and when they are asked again; None: they are being asked
@@ -57,16 +54,16 @@ class Remembered:
         self._deadline_ms = 0
         #: counts the times that members are asked: what an earlier time is answered does not count
         self._round = 0
-        broker.duties.add(DUTY, self._run, None)
+        context.duties.add(DUTY, self._run, None)
 
     # --- the file -----------------------------------------------------------------------------------------------------
 
     def load(self) -> None:
-        identity = self._broker.config.identity
+        identity = self._context.config.identity
         try:
             kept = self._file.load(_read)
         except KeptFileDamaged as error:
-            self._broker.log.warning("members-unreadable", file=self._file.path, error=str(error))
+            self._context.log.warning("members-unreadable", file=self._file.path, error=str(error))
             return
         if kept is not None and kept[:2] == (identity.broker_cluster_name, identity.broker_name):
             self.by_id = {each: address for each, address in kept[2].items() if not self._is_own(each, address)}
@@ -82,10 +79,10 @@ class Remembered:
             self._file.save(self._content)
 
     def _is_own(self, broker_id: int, address: Address) -> bool:
-        return broker_id == self._broker.config.identity.broker_id or address == self._broker.address
+        return broker_id == self._context.config.identity.broker_id or address == self._context.address
 
     def _content(self) -> bytes:
-        identity = self._broker.config.identity
+        identity = self._context.config.identity
         members = {str(each): str(address) for each, address in self.by_id.items()}
         table = {"clusterName": identity.broker_cluster_name, "brokerName": identity.broker_name, "members": members}
         return fastjson.dumps(table)
@@ -94,16 +91,16 @@ class Remembered:
 
     def ask(self, then: Then) -> None:
         """Call `then` once with those that are there, within `ASK_MS`."""
-        now_ms = self._broker.clock.mono_ms
+        now_ms = self._context.clock.mono_ms
         self._round += 1
         self._then, self._found, self._deadline_ms = then, {}, now_ms + ASK_MS
         self._asked = dict.fromkeys(self.by_id, now_ms)
-        self._broker.duties.wake(DUTY, now_ms)
+        self._context.duties.wake(DUTY, now_ms)
 
     def enough(self) -> None:
         """Those that have answered by now are who is there, if anybody is being asked."""
-        self._deadline_ms = self._broker.clock.mono_ms
-        self._broker.duties.wake(DUTY, self._deadline_ms)
+        self._deadline_ms = self._context.clock.mono_ms
+        self._context.duties.wake(DUTY, self._deadline_ms)
 
     def stop(self) -> None:
         self._then = None
@@ -116,7 +113,7 @@ class Remembered:
             then, self._then = self._then, None
             self._round += 1
             found = {each: str(address) for each, address in sorted(self._found.items())}
-            self._broker.log.info("members-asked", there=found, silent=sorted(self._asked))
+            self._context.log.info("members-asked", there=found, silent=sorted(self._asked))
             then(dict(sorted(self._found.items())))
             return None
         for broker_id, due_ms in list(self._asked.items()):
@@ -127,14 +124,14 @@ class Remembered:
 
     def _call(self, broker_id: int) -> None:
         then = partial(self._answered, self._round, broker_id)
-        left_ms = max(1, self._deadline_ms - self._broker.clock.mono_ms)
+        left_ms = max(1, self._deadline_ms - self._context.clock.mono_ms)
         code = RequestCode.GET_BROKER_CONFIG
-        self._broker.remoting.call(self.by_id[broker_id], code, timeout_ms=left_ms, then=then)
+        self._context.remoting.call(self.by_id[broker_id], code, timeout_ms=left_ms, then=then)
 
     def _answered(self, number: int, broker_id: int, outcome: Outcome) -> None:
         if number != self._round:
             return
-        now_ms = self._broker.clock.mono_ms
+        now_ms = self._context.clock.mono_ms
         is_starting = outcome.kind in ("lost", "closed") if isinstance(outcome, CallFailed) else outcome.code in BUSY
         if is_starting:
             self._asked[broker_id] = now_ms + RETRY_MS
@@ -142,10 +139,10 @@ class Remembered:
             del self._asked[broker_id]
             if not isinstance(outcome, CallFailed):
                 self._take(broker_id, outcome.body if outcome.is_ok else b"")
-        self._broker.duties.wake(DUTY, now_ms)
+        self._context.duties.wake(DUTY, now_ms)
 
     def _take(self, broker_id: int, body: bytes) -> None:
-        identity, address = self._broker.config.identity, self.by_id[broker_id]
+        identity, address = self._context.config.identity, self.by_id[broker_id]
         wanted = (identity.broker_cluster_name, identity.broker_name, str(broker_id))
         try:
             said = parse_properties(body.decode())
@@ -155,7 +152,7 @@ class Remembered:
         if who == wanted:
             self._found[broker_id] = address
         else:
-            self._broker.log.warning("member-is-another", address=str(address), wanted=wanted, found=who)
+            self._context.log.warning("member-is-another", address=str(address), wanted=wanted, found=who)
 
 
 def _read(content: bytes) -> tuple[str, str, dict[int, Address]]:

@@ -10,66 +10,78 @@ served that came meanwhile. Only the monotonic clock counts: a wall clock that i
 Source: `broker/.../BrokerController.sendHeartbeat`, `BrokerOuterAPI.{sendHeartbeat,sendHeartbeatViaDataVersion}`.
 """
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
-from rmqkit.broker.roles.role import Duty
+from rmqkit.broker.context import BrokerContext
+from rmqkit.broker.registration import Registration
+from rmqkit.broker.roles.role import Duty, RoleState
+from rmqkit.broker.tables.topics import TopicTable
+from rmqkit.runtime.connection import Address
 from rmqkit.wire.codes import RequestCode
 from rmqkit.wire.schemas.nameserver import BrokerHeartbeatRequest, QueryDataVersionRequest
-
-if TYPE_CHECKING:
-    from rmqkit.broker.roles import Roles
 
 DUTY = "roles-heartbeat"
 NEVER_MS = 2**62
 
 
 class Liveness:
-    def __init__(self, roles: "Roles") -> None:
-        self._roles = roles
-        self._broker = roles.broker
+    def __init__(
+        self,
+        context: BrokerContext,
+        role: RoleState,
+        registration: Registration,
+        topics: TopicTable,
+        knows_heartbeats: Callable[[Address], bool],
+    ) -> None:
+        """`knows_heartbeats`: whether a name server knows 904."""
+        self._context = context
+        self._role = role
+        self._registration = registration
+        self._topics = topics
+        self._knows_heartbeats = knows_heartbeats
         #: a turn that begins then or later comes after a stall
         self.stalled_at_ms = NEVER_MS
         self._beaten_ms = 0
-        self._broker.duties.add(DUTY, self._run, None)
+        self._context.duties.add(DUTY, self._run, None)
 
     def start(self) -> None:
-        self._beat(self._broker.clock.mono_ms)
-        self._broker.duties.wake(DUTY, self._broker.clock.mono_ms)
+        self._beat(self._context.clock.mono_ms)
+        self._context.duties.wake(DUTY, self._context.clock.mono_ms)
 
     def stop(self) -> None:
         self.stalled_at_ms = NEVER_MS
 
     def silence_ms(self) -> int:
         """Since the last sign of life."""
-        return self._broker.clock.mono_ms - self._beaten_ms
+        return self._context.clock.mono_ms - self._beaten_ms
 
     def _run(self, now_ms: int) -> int | None:
         if self.stalled_at_ms == NEVER_MS:
             return None
         self._beat(now_ms)
-        if self._roles.state.does(Duty.HEARTBEAT):
+        if self._role.does(Duty.HEARTBEAT):
             self._send()
-        return now_ms + self._broker.config.acting.heartbeat_ms
+        return now_ms + self._context.config.acting.heartbeat_ms
 
     def _send(self) -> None:
-        broker = self._broker
-        identity, address = broker.config.identity, broker.address_text
+        context = self._context
+        identity, address = context.config.identity, context.address_text
         heartbeat = BrokerHeartbeatRequest(
             cluster_name=identity.broker_cluster_name, broker_addr=address, broker_name=identity.broker_name
         )
-        for nameserver in broker.registration.registered:
-            if not self._roles.knows_heartbeats(nameserver):
+        for nameserver in self._registration.registered:
+            if not self._knows_heartbeats(nameserver):
                 version = QueryDataVersionRequest(
                     broker_name=identity.broker_name,
                     broker_addr=address,
                     cluster_name=identity.broker_cluster_name,
                     broker_id=identity.broker_id,
                 )
-                body = broker.topics.version.encode()
-                broker.remoting.oneway(nameserver, RequestCode.QUERY_DATA_VERSION, version, body)
+                body = self._topics.version.encode()
+                context.remoting.oneway(nameserver, RequestCode.QUERY_DATA_VERSION, version, body)
             else:
-                broker.remoting.oneway(nameserver, RequestCode.BROKER_HEARTBEAT, heartbeat)
+                context.remoting.oneway(nameserver, RequestCode.BROKER_HEARTBEAT, heartbeat)
 
     def _beat(self, now_ms: int) -> None:
         self._beaten_ms = now_ms
-        self.stalled_at_ms = now_ms + self._broker.config.acting.not_active_ms
+        self.stalled_at_ms = now_ms + self._context.config.acting.not_active_ms

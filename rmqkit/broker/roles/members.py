@@ -22,19 +22,17 @@ Source: `broker/.../BrokerController.syncBrokerMemberGroup`, `BrokerOuterAPI.get
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING
 
+from rmqkit.broker.context import BrokerContext
+from rmqkit.broker.registration import Registration
 from rmqkit.broker.roles.liveness import NEVER_MS
-from rmqkit.broker.roles.role import Duty
+from rmqkit.broker.roles.role import Duty, RoleState
 from rmqkit.errors import RemoteProtocolError
 from rmqkit.runtime.calls import CallFailed, Outcome
 from rmqkit.runtime.connection import Address
 from rmqkit.wire.bodies import MemberGroupBody, TopicRoute
 from rmqkit.wire.codes import RequestCode, ResponseCode
 from rmqkit.wire.schemas.nameserver import GetBrokerMemberGroupRequest, GetRouteInfoRequest
-
-if TYPE_CHECKING:
-    from rmqkit.broker.node import Broker
 
 DUTY = "roles-members"
 #: while it is not known who else is there, and after a hint that came while a question was under way
@@ -70,11 +68,20 @@ class View:
 
 
 class Members:
-    def __init__(self, broker: "Broker", on_change: Callable[[], None], on_dropped: Callable[[str], None]) -> None:
-        self._broker = broker
+    def __init__(
+        self,
+        context: BrokerContext,
+        role: RoleState,
+        registration: Registration,
+        on_change: Callable[[], None],
+        on_dropped: Callable[[str], None],
+    ) -> None:
+        self._context = context
+        self._role = role
+        self._registration = registration
         self._on_change = on_change
         self._on_dropped = on_dropped
-        self.views = {address: View() for address in broker.registration.nameservers}
+        self.views = {address: View() for address in registration.nameservers}
         #: the merged view, in the order of ids
         self.alive: Mapping[int, Address] = {}
         #: the address that name servers list under this broker's id, when it is another one's; "" else
@@ -88,14 +95,14 @@ class Members:
         self._sought_until_ms = 0
         self._first_ms = -1
         self._hinted = False
-        broker.duties.add(DUTY, self._run, None)
+        context.duties.add(DUTY, self._run, None)
 
     # --- life ---------------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
         self._running = True
-        self._heard_ms = self._broker.clock.mono_ms
-        self._broker.duties.wake(DUTY, self._broker.clock.mono_ms)
+        self._heard_ms = self._context.clock.mono_ms
+        self._context.duties.wake(DUTY, self._context.clock.mono_ms)
 
     def stop(self) -> None:
         self._running = False
@@ -104,38 +111,41 @@ class Members:
     def seek(self, then: Callable[[], None]) -> None:
         """Forget what is known and ask anew; `then` is called once, when the name servers have answered, or when none
         has for `brokerNotActiveTimeoutMillis`."""
-        now_ms = self._broker.clock.mono_ms
+        now_ms = self._context.clock.mono_ms
         for view in self.views.values():
             view.listed.clear()
             view.answered_ms, view.told_ms, view.is_tried = -1, -1, False
             # What was asked before may have been lost on the way, or says what is no longer so.
             view.asked_ms, view.is_asking = now_ms, False
         self._sought, self._first_ms = then, -1
-        self._sought_until_ms = now_ms + self._broker.config.acting.not_active_ms
+        self._sought_until_ms = now_ms + self._context.config.acting.not_active_ms
         self._merge(now_ms)
-        self._broker.duties.wake(DUTY, now_ms)
+        self._context.duties.wake(DUTY, now_ms)
 
     def hint(self) -> None:
         """Something may have changed: ask at once."""
         self._hinted = True
-        self._broker.duties.wake(DUTY, self._broker.clock.mono_ms)
+        self._context.duties.wake(DUTY, self._context.clock.mono_ms)
+
+    def knows_heartbeats(self, nameserver: Address) -> bool:
+        return not (self.views[nameserver].is_old and self._context.config.acting.old_nameservers)
 
     @property
     def is_cut_off(self) -> bool:
         """A name server that answered a question had a heartbeat not long before it."""
-        acting = self._broker.config.acting
+        acting = self._context.config.acting
         limit_ms = max(acting.not_active_ms - acting.heartbeat_ms, acting.not_active_ms // 2)
-        is_silent = self._broker.clock.mono_ms - self._heard_ms >= limit_ms
+        is_silent = self._context.clock.mono_ms - self._heard_ms >= limit_ms
         return is_silent and self._running and self._sought is None
 
     @property
     def is_ripe(self) -> bool:
         """Whether a name server tells who is alive, and has known this broker for so long that it knows the others, too."""
-        registered = self._broker.registration.registered
+        registered = self._registration.registered
         since_ms = min(
             (registered.get(each, NEVER_MS) for each, view in self.views.items() if view.told_ms >= 0), default=NEVER_MS
         )
-        return since_ms + self._ripe_ms() <= self._broker.clock.mono_ms
+        return since_ms + self._ripe_ms() <= self._context.clock.mono_ms
 
     # --- asking -------------------------------------------------------------------------------------------------------
 
@@ -145,10 +155,10 @@ class Members:
         self._look_for_silence()
         self._merge(now_ms)
         self._end_seeking(now_ms)
-        is_late = now_ms + 1 - self._broker.config.acting.member_sync_ms
+        is_late = now_ms + 1 - self._context.config.acting.member_sync_ms
         for address, view in self.views.items():
             is_sought = self._sought is not None and view.answered_ms < 0
-            is_asking = view.is_asking and now_ms - view.asked_ms < self._broker.config.acting.heartbeat_timeout_ms
+            is_asking = view.is_asking and now_ms - view.asked_ms < self._context.config.acting.heartbeat_timeout_ms
             if not is_asking and (self._hinted or is_sought or view.asked_ms < is_late):
                 self._ask(address, view, now_ms)
         # The answer to a question that was under way already may be older than the hint.
@@ -157,14 +167,14 @@ class Members:
         return now_ms + min(SEEK_MS if quick else self._period_ms(), self._period_ms())
 
     def _period_ms(self) -> int:
-        return self._broker.config.acting.member_sync_ms
+        return self._context.config.acting.member_sync_ms
 
     def _ripe_ms(self) -> int:
         return RIPE_MS + self._period_ms()
 
     def _ask(self, address: Address, view: View, now_ms: int) -> None:
-        broker = self._broker
-        identity, acting = broker.config.identity, broker.config.acting
+        context = self._context
+        identity, acting = context.config.identity, context.config.acting
         view.is_asking, view.asked_ms = True, now_ms
         # A connection on which nothing comes is given up at the end of this time, and with it the registration: not before
         # the name server may have given up this broker. A name server that stands still for a moment costs nothing.
@@ -173,17 +183,17 @@ class Members:
         if view.is_old:
             topic = GetRouteInfoRequest(topic=MEMBER_TOPIC_PREFIX + identity.broker_name)
             code = RequestCode.GET_ROUTEINFO_BY_TOPIC
-            broker.remoting.call(address, code, topic, timeout_ms=timeout_ms, then=then)
+            context.remoting.call(address, code, topic, timeout_ms=timeout_ms, then=then)
             return
         group = GetBrokerMemberGroupRequest(cluster_name=identity.broker_cluster_name, broker_name=identity.broker_name)
         code = RequestCode.GET_BROKER_MEMBER_GROUP
-        broker.remoting.call(address, code, group, timeout_ms=timeout_ms, then=then)
+        context.remoting.call(address, code, group, timeout_ms=timeout_ms, then=then)
 
     def _answered(self, address: Address, asked_ms: int, outcome: Outcome) -> None:
         view = self.views[address]
         if not self._running or asked_ms != view.asked_ms or not view.is_asking:
             return
-        now_ms = self._broker.clock.mono_ms
+        now_ms = self._context.clock.mono_ms
         view.is_asking = False
         listed = self._read(view, outcome)
         if listed is None and view.is_old and not view.failure:
@@ -208,7 +218,7 @@ class Members:
         view.failure = ""
         try:
             if outcome.is_ok and view.is_old:
-                name = self._broker.config.identity.broker_name
+                name = self._context.config.identity.broker_name
                 groups = TopicRoute.decode(outcome.body).broker_datas
                 return dict(next((group.broker_addrs for group in groups if group.broker_name == name), {}))
             if outcome.is_ok:
@@ -221,7 +231,7 @@ class Members:
             return {}
         if outcome.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED or view.is_old:
             view.failure = f"code {outcome.code}: {outcome.remark}"
-        elif not self._broker.config.acting.old_nameservers:
+        elif not self._context.config.acting.old_nameservers:
             view.failure = "it is older than 5.0 and does not tell who is alive, and compatibleWithOldNameSrv is false"
         else:
             view.is_old = True
@@ -230,16 +240,16 @@ class Members:
     # --- what was said ------------------------------------------------------------------------------------------------
 
     def _take(self, address: Address, view: View, texts: Mapping[int, str], was_cut_off: bool) -> None:
-        broker, now_ms = self._broker, self._broker.clock.mono_ms
-        own_id, own = broker.config.identity.broker_id, broker.address
+        context, now_ms = self._context, self._context.clock.mono_ms
+        own_id, own = context.config.identity.broker_id, context.address
         listed = {broker_id: found for broker_id, text in texts.items() if (found := self._parse(address, text))}
-        registered_ms = broker.registration.registered.get(address)
+        registered_ms = self._registration.registered.get(address)
         was_asked_after = registered_ms is not None and registered_ms < view.asked_ms
         if was_asked_after:
             self._look_for_conflict(listed.get(own_id, own), now_ms)
         listed.pop(own_id, None)
         is_ripe = registered_ms is not None and registered_ms + self._ripe_ms() <= view.asked_ms
-        if is_ripe or not broker.roles.state.does(Duty.REGISTER):
+        if is_ripe or not self._role.does(Duty.REGISTER):
             view.listed.clear()
         view.told_ms = now_ms
         view.listed.update({broker_id: (found, now_ms) for broker_id, found in listed.items()})
@@ -252,27 +262,29 @@ class Members:
         try:
             return Address.parse(text)
         except ValueError as error:
-            self._broker.log.warning("member-address-unreadable", nameserver=str(nameserver), reason=str(error))
+            self._context.log.warning("member-address-unreadable", nameserver=str(nameserver), reason=str(error))
             return None
 
     def _look_for_conflict(self, listed: Address, now_ms: int) -> None:
         """Two brokers with one id take turns in the name servers' tables, so it is over only after a while."""
         before = self.conflict
-        if listed != self._broker.address:
+        if listed != self._context.address:
             self.conflict = str(listed)
             self._conflict_until_ms = now_ms + CONFLICT_MS
         elif now_ms >= self._conflict_until_ms:
             self.conflict = ""
         if self.conflict == before:
             return
-        own_id = self._broker.config.identity.broker_id
+        own_id = self._context.config.identity.broker_id
         if self.conflict:
-            self._broker.log.error("broker-id-twice", broker_id=own_id, other=self.conflict, own=self._broker.address_text)
+            self._context.log.error(
+                "broker-id-twice", broker_id=own_id, other=self.conflict, own=self._context.address_text
+            )
         self._on_change()
 
     def _merge(self, now_ms: int) -> None:
-        broker = self._broker
-        acting = broker.config.acting
+        context = self._context
+        acting = context.config.acting
         oldest_ms = now_ms - acting.not_active_ms - 2 * acting.member_sync_ms
         newest: dict[int, tuple[int, Address]] = {}
         for view in self.views.values():
@@ -281,8 +293,8 @@ class Members:
                 if broker_id not in newest or newest[broker_id][0] < seen_ms:
                     newest[broker_id] = (seen_ms, address)
         alive = {broker_id: address for broker_id, (_, address) in newest.items()}
-        if broker.registration.registered:
-            alive[broker.config.identity.broker_id] = broker.address
+        if self._registration.registered:
+            alive[context.config.identity.broker_id] = context.address
         alive = dict(sorted(alive.items()))
         if alive != self.alive:
             self.alive = alive
@@ -294,10 +306,10 @@ class Members:
         if was_cut_off == self._was_cut_off:
             return
         if was_cut_off:
-            self._broker.log.info("name-servers-heard-again")
-            self._broker.registration.hurry()
+            self._context.log.info("name-servers-heard-again")
+            self._registration.hurry()
         else:
-            self._broker.log.warning("no-name-server-heard", failures=self.failures())
+            self._context.log.warning("no-name-server-heard", failures=self.failures())
         self._on_change()
 
     def _end_seeking(self, now_ms: int) -> None:
@@ -313,7 +325,7 @@ class Members:
             self._sought = None
             if not has_answer:
                 # It is found out later whether others were there.
-                self._heard_ms = now_ms - self._broker.config.acting.not_active_ms
+                self._heard_ms = now_ms - self._context.config.acting.not_active_ms
             then()
 
     def failures(self) -> str:

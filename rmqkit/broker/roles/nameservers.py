@@ -12,18 +12,16 @@ Source: `namesrv/.../routeinfo/RouteInfoManager.pickupTopicRouteData`.
 """
 
 from functools import partial
-from typing import TYPE_CHECKING
 
-from rmqkit.broker.roles.role import MASTER_ID
+from rmqkit.broker.context import BrokerContext
+from rmqkit.broker.registration import Registration
+from rmqkit.broker.roles.role import MASTER_ID, RoleState
 from rmqkit.errors import RemoteProtocolError
 from rmqkit.runtime.calls import CallFailed, Outcome
 from rmqkit.runtime.connection import Address
 from rmqkit.wire.bodies import TopicRoute
 from rmqkit.wire.codes import RequestCode
 from rmqkit.wire.schemas.nameserver import GetRouteInfoRequest
-
-if TYPE_CHECKING:
-    from rmqkit.broker.roles import Roles
 
 DUTY = "roles-nameservers"
 #: until the first look: a name server may take a moment to see that the master is gone
@@ -32,41 +30,46 @@ PERIOD_MS = 10_000
 
 
 class Nameservers:
-    def __init__(self, roles: "Roles") -> None:
-        self._roles = roles
-        self._broker = roles.broker
+    def __init__(self, context: BrokerContext, role: RoleState, registration: Registration) -> None:
+        self._context = context
+        self._role = role
+        self._registration = registration
+        self._is_stopped = False
         self.notes: dict[Address, str] = {}
-        self._broker.duties.add(DUTY, self._run, None)
+        self._context.duties.add(DUTY, self._run, None)
 
     def changed(self) -> None:
         """Role or online has changed."""
-        if self._roles.is_acting:
-            self._broker.duties.wake(DUTY, self._broker.clock.mono_ms + FIRST_MS)
+        if self._role.is_acting:
+            self._context.duties.wake(DUTY, self._context.clock.mono_ms + FIRST_MS)
         else:
             self.notes.clear()
+
+    def stop(self) -> None:
+        self._is_stopped = True
 
     def text(self) -> str:
         return "; ".join(f"name server {address} {note}" for address, note in self.notes.items())
 
     def _run(self, now_ms: int) -> int | None:
-        if not self._roles.is_acting or not self._roles.is_running:
+        if not self._role.is_acting or self._is_stopped:
             return None
-        broker = self._broker
-        request = GetRouteInfoRequest(topic=broker.config.identity.broker_name)
-        timeout_ms = broker.config.acting.heartbeat_timeout_ms
-        for address in broker.registration.registered:
+        context = self._context
+        request = GetRouteInfoRequest(topic=context.config.identity.broker_name)
+        timeout_ms = context.config.acting.heartbeat_timeout_ms
+        for address in self._registration.registered:
             then = partial(self._answered, address)
-            broker.remoting.call(address, RequestCode.GET_ROUTEINFO_BY_TOPIC, request, timeout_ms=timeout_ms, then=then)
+            context.remoting.call(address, RequestCode.GET_ROUTEINFO_BY_TOPIC, request, timeout_ms=timeout_ms, then=then)
         return now_ms + PERIOD_MS
 
     def _answered(self, address: Address, outcome: Outcome) -> None:
-        if not self._roles.is_acting or isinstance(outcome, CallFailed) or not outcome.is_ok:
+        if not self._role.is_acting or isinstance(outcome, CallFailed) or not outcome.is_ok:
             return
         try:
             groups = TopicRoute.decode(outcome.body).broker_datas
         except RemoteProtocolError:
             return
-        name = self._broker.config.identity.broker_name
+        name = self._context.config.identity.broker_name
         group = next((each for each in groups if each.broker_name == name), None)
         note = ""
         if group is not None and not group.enable_acting_master:
@@ -77,6 +80,6 @@ class Nameservers:
             return
         if note:
             self.notes[address] = note
-            self._broker.log.warning("nameserver-note", nameserver=str(address), note=note)
+            self._context.log.warning("nameserver-note", nameserver=str(address), note=note)
         else:
             del self.notes[address]

@@ -1,39 +1,52 @@
-"""Pre-online: what a broker does between knowing who else of its group is alive and serving.
+"""Pre-online: what a broker does between knowing the live members of its group and serving.
 
-    master                every other member is asked at the same time (`reverse`): it shall follow this master from now
-                          on, and tells how far delay levels and consumers are; then the members of ours may still tell
-                          what they know better, a bounded time
-    slave, master there   follows it and copies its tables once
-    slave, no master      copies the tables of the head of the group once
-    slave, no copy        one whose master refuses it or has another log, and one with an empty log while the master is away
-                          and others have more, stays away from clients: its id may be the smallest, and they would be
-                          sent to what has no messages of the group
+A master asks every other member at the same time (`reverse_sync`): the member shall follow this master from now on, and
+says how far special duties and consumers are. Then the members of ours may still tell what they know better, a bounded
+time. The states of a master:
 
-Every other wait is bounded; what was not reached is told, and the broker is online without it. A member that the name
-servers list no more (or, if they list nobody, that answers no more) is waited for no longer; one that appears meanwhile is
-asked as well. Nothing is given up on the way: what is taken only ever moves progress forward, and whoever told it keeps it,
-so a broker that dies at any step begins anew.
+    asking   ->  waiting
+    waiting  ->  ended
+    ended    ->  (end)
+
+A slave follows the master, if there is one, and copies the tables of the head of the group once. It stays away from
+clients while its log is no copy of its master's (foreign, refused), and while its log is empty, the master is away and
+other members have more: its id may be the smallest, and clients would be sent to a broker without the messages of the
+group. The states of a slave:
+
+    locating   ->  kept-away, copying, ended
+    kept-away  ->  locating, ended
+    copying    ->  kept-away, copied, ended
+    copied     ->  kept-away, ended
+    ended      ->  (end)
+
+Every other wait is bounded; the result names what was not reached, and the broker is online without it. A member that the
+name servers list no more (or, if they list nobody, that answers no more) is waited for no longer; a member that appears
+meanwhile is asked as well. Progress only ever moves forward, and the member that told it keeps it, so a broker that dies at
+any step begins again.
 
 `start` is called when `Online` has become PRE_ONLINE, with at least one of `roles.others`; `then` is called once, with a
-sentence about how it went ("" is all well), and the broker is online. `stop` ends it without a word: the broker stops, or
-isolates itself anew and will start it again.
+sentence about the result ("" if all is well), and the broker is online. `stop` ends it without a call: the broker stops, or
+isolates itself and will start it again.
 
 Source: `broker/.../BrokerPreOnlineService.java`.
 """
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from enum import StrEnum
+from typing import Protocol
 
+from rmqkit.broker.context import BrokerContext
+from rmqkit.broker.metadata.copied_tables import CopiedTables
 from rmqkit.broker.replication.ha_state import AHEAD, FOLLOWING, FOREIGN, REFUSED
-from rmqkit.broker.roles.reverse_sync import LOOK_MS, Reverse
+from rmqkit.broker.replication.replication import Replication
+from rmqkit.broker.roles.reverse_sync import LOOK_MS, ReverseSync
 from rmqkit.broker.roles.role import MASTER_ID
 from rmqkit.errors import RemoteProtocolError
 from rmqkit.runtime.calls import CallFailed, Outcome
 from rmqkit.runtime.connection import Address
+from rmqkit.runtime.states import Moves, StateMachine
+from rmqkit.store.contract import StorageEngine
 from rmqkit.wire.schemas.admin import ExchangeHAInfoResponse
-
-if TYPE_CHECKING:
-    from rmqkit.broker.node import Broker
 
 DUTY = "pre-online"
 #: how long members of ours may take to tell what they know better
@@ -47,19 +60,82 @@ ASKING = "asking the others of the group what they have, as its own log is empty
 Then = Callable[[str], None]
 
 
+class MasterState(StrEnum):
+    #: members are asked
+    ASKING = "asking"
+    #: members that were asked may still tell what they know better
+    WAITING = "waiting"
+    ENDED = "ended"
+
+
+MASTER_MOVES = Moves(
+    {
+        MasterState.ASKING: (MasterState.WAITING,),
+        MasterState.WAITING: (MasterState.ENDED,),
+        MasterState.ENDED: (),
+    }
+)
+
+
+class SlaveState(StrEnum):
+    #: the address of the master's log is asked for, and its log followed
+    LOCATING = "locating"
+    #: clients would be sent to a log that is no copy
+    KEPT_AWAY = "kept-away"
+    COPYING = "copying"
+    COPIED = "copied"
+    ENDED = "ended"
+
+
+LOCATING, KEPT_AWAY, COPYING, COPIED, ENDED = SlaveState
+
+SLAVE_MOVES = Moves(
+    {
+        LOCATING: (KEPT_AWAY, COPYING, ENDED),
+        KEPT_AWAY: (LOCATING, ENDED),
+        COPYING: (KEPT_AWAY, COPIED, ENDED),
+        COPIED: (KEPT_AWAY, ENDED),
+        ENDED: (),
+    }
+)
+
+
+class Group(Protocol):
+    """What `Roles` knows of the other members."""
+
+    @property
+    def others(self) -> Mapping[int, Address]: ...
+    @property
+    def known_before(self) -> dict[int, Address]: ...
+
+
 class PreOnline:
-    def __init__(self, broker: "Broker") -> None:
-        self._broker = broker
+    def __init__(
+        self,
+        group: Group,
+        context: BrokerContext,
+        store: StorageEngine,
+        replication: Replication,
+        tables: CopiedTables,
+    ) -> None:
+        self._group = group
+        self._context = context
+        self._store = store
+        self._replication = replication
+        self._tables = tables
         #: what it is doing, "" when nothing
         self.stage = ""
         self._way: MasterWay | SlaveWay | None = None
         self._then: Then = lambda how: None
-        broker.duties.add(DUTY, self._run, None)
+        context.duties.add(DUTY, self._run, None)
 
     def start(self, then: Then) -> None:
         self._then = then
-        self._way = SlaveWay(self._broker) if self._broker.replication.is_slave else MasterWay(self._broker)
-        self._broker.duties.wake(DUTY, self._broker.clock.mono_ms)
+        if self._replication.is_slave:
+            self._way = SlaveWay(self._group, self._context, self._store, self._replication)
+        else:
+            self._way = MasterWay(self._group, self._context, self._store, self._replication, self._tables)
+        self._context.duties.wake(DUTY, self._context.clock.mono_ms)
 
     def stop(self) -> None:
         self.stage = ""
@@ -80,107 +156,140 @@ class PreOnline:
         return None
 
 
-class MasterWay:
+class MasterWay(StateMachine[MasterState]):
     """How a master comes back."""
 
-    def __init__(self, broker: "Broker") -> None:
-        self._broker = broker
+    def __init__(
+        self,
+        group: Group,
+        context: BrokerContext,
+        store: StorageEngine,
+        replication: Replication,
+        tables: CopiedTables,
+    ) -> None:
+        super().__init__(MASTER_MOVES)
+        self._group = group
+        self._context = context
+        self._store = store
+        self._replication = replication
+        self._tables = tables
         self.stage = ""
-        self._members: dict[int, Reverse] = {}
-        #: until when members may tell what they know better, -1: they are being asked
+        self._members: dict[int, ReverseSync] = {}
+        #: until when members may tell what they know better, once all were asked
         self._until_ms = -1
-        broker.replication.metadata.told.wait_no_more(is_complete=False)
+        replication.metadata.told.wait_no_more(is_complete=False)
+
+    def validate(self) -> None:
+        assert (self.state is MasterState.ASKING) == (self._until_ms < 0)
+        assert self.state is MasterState.ASKING or all(each.is_done for each in self._members.values())
 
     def look(self, now_ms: int) -> str | None:
         """How it went, once it is over."""
-        if self._until_ms < 0:
+        if self.state is MasterState.ASKING:
             self._ask(now_ms)
             asked = [member for member in self._members.values() if not member.is_done]
             if asked:
                 self.stage = "taking progress back: " + ", ".join(f"member {each.broker_id} {each.stage}" for each in asked)
                 return None
+            self.move(MasterState.WAITING)
             self._until_ms = now_ms + IN_STEP_MS
-        told = self._broker.replication.metadata.told
-        alive = self._broker.roles.others
-        untold = sorted(broker_id for broker_id in told.waited_for if broker_id in alive)
+        alive = self._group.others
+        untold = sorted(each for each in self._replication.metadata.told.waited_for if each in alive)
         if untold and now_ms < self._until_ms:
             self.stage = "waiting until members have told what they know better: " + ", ".join(map(str, untold))
             return None
+        self.move(MasterState.ENDED)
         return self._end(untold)
 
     def _ask(self, now_ms: int) -> None:
-        alive = self._broker.roles.others
+        alive = self._group.others
         for broker_id, address in sorted(alive.items()):
             member = self._members.get(broker_id)
             if member is None or member.address != address:
-                member = self._members[broker_id] = Reverse(self._broker, broker_id, address)
-                member.start()
+                member = ReverseSync(self._context, self._store, self._replication, self._tables, broker_id, address)
+                self._members[broker_id] = member
         for broker_id, member in self._members.items():
             if broker_id not in alive:
                 member.leave_out("the name servers list it no more")
             member.look(now_ms)
 
     def _end(self, untold: list[int]) -> str:
-        broker = self._broker
         found = [f"member {each.broker_id} ({each.address}): {each.why}" for each in self._members.values() if each.why]
         found += [f"member {broker_id} has not told all it knows within {IN_STEP_MS} ms" for broker_id in untold]
-        broker.replication.metadata.told.wait_no_more(is_complete=not found)
-        broker.offsets.save()
-        broker.special.save()
+        self._replication.metadata.told.wait_no_more(is_complete=not found)
+        self._tables.offsets.save()
+        self._tables.special.save()
         return "; ".join(found)
 
 
-def why_no_copy(broker: "Broker") -> str:
+def why_no_copy(replication: Replication) -> str:
     """Why a slave's log is no copy of its master's, "" when it may be one."""
-    follow = broker.replication.follow
+    follow = replication.follow
     return follow.why if follow.state in (FOREIGN, REFUSED) else ""
 
 
-class SlaveWay:
+class SlaveWay(StateMachine[SlaveState]):
     """How a slave joins."""
 
-    def __init__(self, broker: "Broker") -> None:
-        self._broker = broker
+    def __init__(self, group: Group, context: BrokerContext, store: StorageEngine, replication: Replication) -> None:
+        super().__init__(SLAVE_MOVES)
+        self._group = group
+        self._context = context
+        self._store = store
+        self._replication = replication
         self.stage = "asking the master where its log is to be had"
-        self._until_ms = broker.clock.mono_ms + SLAVE_MS
-        self._ask_ms = broker.clock.mono_ms
-        self._is_copying = False
-        self._is_copied = False
+        self._until_ms = context.clock.mono_ms + SLAVE_MS
+        self._ask_ms = context.clock.mono_ms
         #: where the logs of the others end, as far as they have told it
         self._ends: dict[int, int] = {}
         self._ends_asked_ms = -1
 
+    def validate(self) -> None:
+        assert (self.state is KEPT_AWAY) == (self.stage == ASKING or self.stage.startswith("kept away"))
+        assert self.state in (LOCATING, KEPT_AWAY, ENDED) or self.stage.startswith("copying")
+
     def look(self, now_ms: int) -> str | None:
         """How it went, once it is over."""
-        broker = self._broker
-        follow, members = broker.replication.follow, broker.roles.others
-        no_copy = why_no_copy(broker) or self._why_empty(members, now_ms)
+        follow, members = self._replication.follow, self._group.others
+        no_copy = why_no_copy(self._replication) or self._why_empty(members, now_ms)
         if no_copy:
+            if self.state is not KEPT_AWAY:
+                self.move(KEPT_AWAY)
             self.stage = ASKING if no_copy is ASKING else f"kept away from clients: {no_copy}"
-            # Begun anew when that is over: a master may be there by then.
-            self._until_ms, self._is_copying, self._is_copied = now_ms + SLAVE_MS, False, False
+            self._until_ms = now_ms + SLAVE_MS
             return None
-        if self._is_copied or not members:
-            return follow.why if follow.state == AHEAD else ""
+        if self.state is COPIED or not members:
+            return self._end(follow.why if follow.state == AHEAD else "")
         if now_ms >= self._until_ms:
-            return f"not within {SLAVE_MS} ms: {self.stage} ({broker.replication.metadata.failure or follow.why})"
-        if self._is_copying:
-            return None
-        if 0 in members and follow.state not in (FOLLOWING, AHEAD):
+            why = self._replication.metadata.failure or follow.why
+            return self._end(f"not within {SLAVE_MS} ms: {self.stage} ({why})")
+        if self.state is KEPT_AWAY:
+            # A master may be there by now.
+            self.move(LOCATING)
+            self.stage = "asking the master where its log is to be had"
+        if self.state is LOCATING:
+            self._follow_or_copy(members, now_ms)
+        return None
+
+    def _follow_or_copy(self, members: Mapping[int, Address], now_ms: int) -> None:
+        if MASTER_ID in members and self._replication.follow.state not in (FOLLOWING, AHEAD):
             if now_ms >= self._ask_ms:
                 self._ask_ms = now_ms + ASK_MS
-                self._ask(members[0])
-            return None
-        self._is_copying = True
+                self._ask(members[MASTER_ID])
+            return
+        self.move(COPYING)
         self.stage = f"copying tables from member {min(members)}"
-        broker.replication.metadata.again()
-        broker.replication.metadata.when_copied(self._copied)
-        return None
+        self._replication.metadata.again()
+        self._replication.metadata.when_copied(self._copied)
+
+    def _end(self, how: str) -> str:
+        self.move(ENDED)
+        self.stage = ""
+        return how
 
     def _why_empty(self, members: Mapping[int, Address], now_ms: int) -> str:
         """Without a master one that lost its disk would be read from in the place of others that have the messages."""
-        store = self._broker.store
-        if MASTER_ID in members or not members or store.offset_written > store.offset_min:
+        if MASTER_ID in members or not members or self._store.offset_written > self._store.offset_min:
             return ""
         if self._ends_asked_ms < 0 or now_ms >= self._ends_asked_ms + ASK_MS:
             if self._ends_asked_ms >= 0 and not any(self._ends.get(broker_id) for broker_id in members):
@@ -197,21 +306,21 @@ class SlaveWay:
     def _ask_end(self, broker_id: int, address: Address) -> None:
         def answered(outcome: Outcome) -> None:
             if isinstance(outcome, CallFailed):
-                self._broker.roles.known_before.pop(broker_id, None)
+                self._group.known_before.pop(broker_id, None)
                 return
             try:
                 self._ends[broker_id] = outcome.read(ExchangeHAInfoResponse).log_end or 0 if outcome.is_ok else 0
             except RemoteProtocolError:
                 self._ends[broker_id] = 0
 
-        self._broker.replication.calls.locate(address, answered)
+        self._replication.calls.locate(address, answered)
 
     def _ask(self, master: Address) -> None:
         def answered(outcome: Outcome) -> None:
             if isinstance(outcome, CallFailed):
-                self._broker.roles.known_before.pop(MASTER_ID, None)
+                self._group.known_before.pop(MASTER_ID, None)
             if isinstance(outcome, CallFailed) or not outcome.is_ok:
-                self._ask_ms = self._broker.clock.mono_ms + 5 * LOOK_MS
+                self._ask_ms = self._context.clock.mono_ms + 5 * LOOK_MS
                 return
             try:
                 said = outcome.read(ExchangeHAInfoResponse)
@@ -220,11 +329,13 @@ class SlaveWay:
             except (RemoteProtocolError, ValueError):
                 return
             if ha_address is not None:
-                self.stage = f"following the master {address}"
-                self._broker.replication.follow.learned(address, ha_address)
+                if self.state is LOCATING:
+                    self.stage = f"following the master {address}"
+                self._replication.follow.learned(address, ha_address)
 
-        self._broker.replication.calls.locate(master, answered)
+        self._replication.calls.locate(master, answered)
 
     def _copied(self) -> None:
-        self._is_copied = True
-        self._broker.duties.wake(DUTY, self._broker.clock.mono_ms)
+        if self.state is COPYING:
+            self.move(COPIED)
+            self._context.duties.wake(DUTY, self._context.clock.mono_ms)

@@ -60,7 +60,7 @@ def test_who_was_listed_is_kept_and_written_when_it_changes(group):
         "brokerName": "broker-a",
         "members": {"1": "10.0.1.2:10911", "2": "10.0.1.3:10911"},
     }
-    file = group.master.roles.remembered._file
+    file = group.master.roles.known_members._file
     file.save = lambda *_: pytest.fail("nothing has changed")
     group.world.kill(S1)
     group.world.run_for(5000)
@@ -119,7 +119,7 @@ def test_one_that_is_starting_is_asked_again(group):
     served = group.slave.remoting.served
 
     def shut(broker, unavailable, served) -> None:
-        broker.derive_blocked = lambda: None
+        broker.roles.on_refusal = lambda: None
         broker.remoting.unavailable, broker.remoting.served = unavailable, served
 
     group.world.call(S1, lambda broker: shut(broker, "the broker is starting", frozenset()))
@@ -186,7 +186,7 @@ def test_a_file_that_cannot_be_used_counts_as_none(group, content):
 
 
 def test_an_address_has_one_id_and_there_are_not_too_many(group):
-    remembered = group.master.roles.remembered
+    remembered = group.master.roles.known_members
     first = remembered.by_id[1]
     for number in range(5, 60):
         group.world.call(M, lambda broker, each=number: remembered.note({each: first._replace(port=each)}))

@@ -9,8 +9,9 @@ from zlib import crc32
 import pytest
 
 from rmqkit.broker.handlers.members.metadata import TIMER_CHECKPOINT
+from rmqkit.broker.metadata.copied_tables import CopiedTables
 from rmqkit.broker.node import Broker
-from rmqkit.broker.roles.reverse_sync import HANDSHAKE_APACHE_MS, HANDSHAKE_MS, LOOK_MS, MEMBER_MS, Reverse
+from rmqkit.broker.roles.reverse_sync import HANDSHAKE_APACHE_MS, HANDSHAKE_MS, LOOK_MS, MEMBER_MS, ReverseSync
 from rmqkit.runtime.connection import Address
 from rmqkit.wire.codes import RequestCode, ResponseCode
 from tests.broker.metadata.test_metadata import commit, offset
@@ -53,8 +54,10 @@ class Member:
             assert send(client, i="DELAY\x015\x02").code == 0
         self.answers = dict(answers)
         self.log: list[Command] = []
-        self.reverse = Reverse(self.node, MEMBER_ID, Address.parse(MEMBER))
-        self.script.turn(self.reverse.start)
+        node = self.node
+        tables = CopiedTables(node.topics, node.groups, node.offsets, node.special)
+        address = Address.parse(MEMBER)
+        self.reverse = ReverseSync(node.context, node.store, node.replication, tables, MEMBER_ID, address)
 
     @property
     def node(self) -> Broker:

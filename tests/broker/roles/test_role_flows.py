@@ -1,0 +1,10 @@
+"""The named states of pre-online: their drawings stand in the heads of their modules."""
+
+from rmqkit.broker.roles import pre_online, reverse_sync
+from tests.helpers import flows
+
+
+def test_the_heads_have_the_drawings():
+    assert flows.is_drawn(pre_online.MASTER_MOVES, pre_online)
+    assert flows.is_drawn(pre_online.SLAVE_MOVES, pre_online)
+    assert flows.is_drawn(reverse_sync.MOVES, reverse_sync)
