@@ -65,5 +65,5 @@ class MeasuredCall(Call[Any]):
     latency: Latency
 
     def finish_frame(self, code: int, frame: Buffer) -> None:
-        self.latency.record(self, code, self._remoting.clock.mono_ms)
+        self.latency.record(self, code, self.remoting.clock.mono_ms)
         Call.finish_frame(self, code, frame)

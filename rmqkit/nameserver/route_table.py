@@ -21,6 +21,7 @@ Source: `namesrv/.../routeinfo/RouteInfoManager.java`.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any, NamedTuple
 
@@ -31,40 +32,18 @@ from rmqkit.wire.codes import PermName
 MASTER_ID = 0
 
 
+@dataclass(slots=True, eq=False, kw_only=True)
 class Member:
     """One live broker. `conn_id` is the connection it registered by last; closing that one unregisters it."""
 
-    __slots__ = (
-        "address",
-        "broker_id",
-        "conn_id",
-        "data_version",
-        "filter_servers",
-        "ha_address",
-        "heard_ms",
-        "timeout_ms",
-    )
-
-    def __init__(
-        self,
-        *,
-        broker_id: int,
-        address: str,
-        ha_address: str,
-        data_version: DataVersion,
-        conn_id: int,
-        heard_ms: int,
-        timeout_ms: int,
-        filter_servers: tuple[str, ...],
-    ) -> None:
-        self.broker_id = broker_id
-        self.address = address
-        self.ha_address = ha_address
-        self.data_version = data_version
-        self.conn_id = conn_id
-        self.heard_ms = heard_ms
-        self.timeout_ms = timeout_ms
-        self.filter_servers = filter_servers
+    broker_id: int
+    address: str
+    ha_address: str
+    data_version: DataVersion
+    conn_id: int
+    heard_ms: int
+    timeout_ms: int
+    filter_servers: tuple[str, ...]
 
 
 class BrokerGroup:

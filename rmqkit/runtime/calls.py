@@ -17,6 +17,7 @@ state; after that an exception is a broken invariant and stops the node.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from rmqkit.errors import RmqkitError
@@ -66,50 +67,23 @@ class Refused(RmqkitError):
 Answer = Callable[[Response], None]
 
 
+@dataclass(slots=True, eq=False)
 class Call(Generic[E]):
     """One request of a peer."""
 
-    __slots__ = (
-        "_remoting",
-        "args",
-        "body",
-        "changed",
-        "code",
-        "codec",
-        "conn",
-        "finished",
-        "flag",
-        "language",
-        "opaque",
-        "version",
-    )
-
-    def __init__(
-        self,
-        remoting: "Remoting",
-        conn: Connection,
-        code: int,
-        args: E,
-        body: bytes,
-        opaque: int,
-        flag: int,
-        version: int,
-        language: str | int | None,
-        codec: int = CODEC_JSON,
-    ) -> None:
-        self._remoting = remoting
-        self.conn = conn
-        self.code = code
-        self.args = args
-        self.body = body
-        self.opaque = opaque
-        self.flag = flag
-        self.version = version
-        self.language = language
-        #: the form of the request's header, and so of its answer's
-        self.codec = codec
-        self.finished = False
-        self.changed = False
+    remoting: "Remoting"
+    conn: Connection
+    code: int
+    args: E
+    body: bytes
+    opaque: int
+    flag: int
+    version: int
+    language: str | int | None
+    #: the form of the request's header, and so of its answer's
+    codec: int = CODEC_JSON
+    finished: bool = False
+    changed: bool = False
 
     @property
     def oneway(self) -> bool:
@@ -141,7 +115,7 @@ class Call(Generic[E]):
         return LATER
 
     def finish(self, response: Response) -> None:
-        self._remoting.answer(self, response)
+        self.remoting.answer(self, response)
 
     def finish_frame(self, code: int, frame: Buffer) -> None:
         """Answer with a whole frame of response `code` that the caller built (the hot path of sends).
@@ -151,7 +125,7 @@ class Call(Generic[E]):
         assert not self.finished, f"call {self.opaque} of {self.conn} is answered twice"
         self.finished = True
         if not self.flag & 2 and not self.conn.closing:
-            self._remoting.outbox.send(self.conn, frame)
+            self.remoting.outbox.send(self.conn, frame)
 
 
 Handler = Callable[[Any, Call[Any]], Response]

@@ -14,6 +14,7 @@ Rules between the two:
   too): if both sides stopped reading, nothing would ever move again.
 """
 
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, NamedTuple
 
 Buffer = bytes | bytearray | memoryview
@@ -37,37 +38,26 @@ class Address(NamedTuple):
         return cls(host.removeprefix("[").removesuffix("]"), int(port))
 
 
+@dataclass(slots=True, eq=False)
 class Connection:
     """One TCP connection. Fields up to `state` are the node's to read, the rest belongs to the driver."""
 
-    __slots__ = (
-        "closing",
-        "dialled",
-        "driver",
-        "id",
-        "is_open",
-        "local",
-        "out",
-        "out_size",
-        "peer",
-        "reading",
-        "state",
-        "tag",
-    )
+    id: int
+    tag: str
+    peer: Address
+    _: KW_ONLY
+    local: Address | None = None
+    dialled: bool = False
+    is_open: bool = field(init=False)
+    state: Any = None
+    reading: bool = True
+    closing: str = ""
+    out: list[Buffer] = field(default_factory=list)
+    out_size: int = 0
+    driver: Any = None
 
-    def __init__(self, id: int, tag: str, peer: Address, *, local: Address | None = None, dialled: bool = False) -> None:
-        self.id = id
-        self.tag = tag
-        self.peer = peer
-        self.local = local
-        self.dialled = dialled
-        self.is_open = not dialled
-        self.state: Any = None
-        self.reading = True
-        self.closing = ""
-        self.out: list[Buffer] = []
-        self.out_size = 0
-        self.driver: Any = None
+    def __post_init__(self) -> None:
+        self.is_open = not self.dialled
 
     @property
     def is_remote(self) -> bool:

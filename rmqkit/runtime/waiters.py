@@ -9,6 +9,7 @@ it wants, its deadline and a match on the tag code. The third table, by opaque, 
 
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from heapq import heappop, heappush
 from typing import NamedTuple
 
@@ -57,6 +58,7 @@ class OffsetWaiters:
             each.finish(False)
 
 
+@dataclass(slots=True, eq=False)
 class ArrivalWaiter:
     """`wake(arrived)` is called once, unless the connection goes first.
 
@@ -64,26 +66,14 @@ class ArrivalWaiter:
     number.
     """
 
-    __slots__ = ("accepts", "conn", "deadline_ms", "key", "match", "number", "offset", "wake")
-
-    def __init__(
-        self,
-        key: tuple[str, int],
-        offset: int,
-        deadline_ms: int,
-        conn: Connection,
-        match: Callable[[int], bool] | None,
-        wake: Callable[[bool], None],
-        accepts: Callable[[int], bool] | None = None,
-    ) -> None:
-        self.accepts = accepts
-        self.key = key
-        self.offset = offset
-        self.deadline_ms = deadline_ms
-        self.conn = conn
-        self.match = match
-        self.wake = wake
-        self.number = 0
+    key: tuple[str, int]
+    offset: int
+    deadline_ms: int
+    conn: Connection
+    match: Callable[[int], bool] | None
+    wake: Callable[[bool], None]
+    accepts: Callable[[int], bool] | None = None
+    number: int = 0
 
 
 class ArrivalWaiters:

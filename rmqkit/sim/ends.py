@@ -10,6 +10,7 @@ and acts in the reading phase of its turn (`take`), with the same rules for mark
 """
 
 from collections import deque
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from rmqkit.runtime.connection import Buffer, Connection
@@ -97,50 +98,34 @@ class Pipe:
             self.net.at_us(due_us, self.arrive)
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class End:
     """One side of a connection."""
 
-    __slots__ = (
-        "active_us",
-        "conn",
-        "inbox",
-        "inbox_size",
-        "is_ended",
-        "is_over",
-        "is_reset",
-        "linger_until_us",
-        "net",
-        "news",
-        "out",
-        "paused",
-        "peer",
-        "pending",
-        "process",
-        "writable",
-    )
+    net: "SimNet"
+    process: "Process"
+    conn: Connection
+    out: Pipe
+    peer: "End | None" = None
+    inbox: deque[bytes] = field(default_factory=deque)
+    inbox_size: int = 0
+    pending: list[Buffer] = field(default_factory=list)
+    paused: bool = False
+    #: the node was not told of this connection yet
+    news: bool = True
+    #: room has come for pending bytes
+    writable: bool = False
+    is_ended: bool = False
+    is_reset: bool = False
+    #: closed on this side
+    is_over: bool = False
+    linger_until_us: int = 0
+    active_us: int = field(init=False)
 
-    def __init__(self, net: "SimNet", process: "Process", conn: Connection, out: Pipe) -> None:
-        self.net = net
-        self.process = process
-        self.conn = conn
-        self.out = out
-        self.peer: End | None = None
-        self.inbox: deque[bytes] = deque()
-        self.inbox_size = 0
-        self.pending: list[Buffer] = []
-        self.paused = False
-        #: the node was not told of this connection yet
-        self.news = True
-        #: room has come for pending bytes
-        self.writable = False
-        self.is_ended = False
-        self.is_reset = False
-        #: closed on this side
-        self.is_over = False
-        self.linger_until_us = 0
-        self.active_us = net.clock_us()
-        net.ends[self] = None
-        net.watch_idle(self)
+    def __post_init__(self) -> None:
+        self.active_us = self.net.clock_us()
+        self.net.ends[self] = None
+        self.net.watch_idle(self)
 
     # --- what the pipe brings ---------------------------------------------------------------------------------------
 

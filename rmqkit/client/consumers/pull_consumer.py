@@ -19,7 +19,7 @@ Source: `client/.../impl/consumer/DefaultLitePullConsumerImpl.java`, `AssignedMe
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from rmqkit.client.client import Client
 from rmqkit.client.consumers.offset_store import OffsetStore
@@ -60,36 +60,25 @@ class PullConsumerSettings(ConsumerSettings):
     announce: bool = True
 
 
+@dataclass(slots=True, eq=False)
 class _Part:
     """One queue being read. `dropped` ends its loop."""
 
-    __slots__ = (
-        "begun",
-        "buffer",
-        "buffer_size",
-        "done",
-        "dropped",
-        "failure",
-        "paused",
-        "pull_offset",
-        "queue",
-        "suggest_broker_id",
-    )
+    queue: MessageQueue
+    pull_offset: int | None
+    buffer: deque[MessageExt] = field(default_factory=deque)
+    buffer_size: int = 0
+    done: int | None = None
+    dropped: bool = False
+    paused: bool = False
+    suggest_broker_id: int = 0
+    #: the error of the last try to read the queue, None after an answer
+    failure: ClientError | None = None
+    #: resolved when it is known where the queue is begun; fails, and is replaced, with each try to find out
+    begun: Promise[None] = field(default_factory=Promise)
 
-    def __init__(self, queue: MessageQueue, pull_offset: int | None) -> None:
-        self.queue = queue
-        self.pull_offset = pull_offset
-        self.buffer: deque[MessageExt] = deque()
-        self.buffer_size = 0
-        self.done: int | None = None
-        self.dropped = False
-        self.paused = False
-        self.suggest_broker_id = 0
-        #: the error of the last try to read the queue, None after an answer
-        self.failure: ClientError | None = None
-        #: resolved when it is known where the queue is begun; fails, and is replaced, with each try to find out
-        self.begun: Promise[None] = Promise()
-        if pull_offset is not None:
+    def __post_init__(self) -> None:
+        if self.pull_offset is not None:
             self.begun.resolve(None)
 
     @property

@@ -208,7 +208,7 @@ class PushConsumer:
                 self._let_go(work)
         for queue in queues:
             if queue not in self.works and queue not in self._letting_go:
-                work = self.works[queue] = QueueWork(queue, self.client.clock.mono_ms)
+                work = self.works[queue] = QueueWork.begun_at(queue, self.client.clock.mono_ms)
                 start(self._begin(work, alone))
         return wanted <= self.works.keys()
 
@@ -385,7 +385,7 @@ class PushConsumer:
     def deliver_directly(self, message: MessageExt, answer: Callable[[bool, str], None]) -> None:
         """A message that an administrator wants consumed now; it belongs to no queue that is worked on."""
         self._show_first_topic(message)
-        self._dispatch(Batch(QueueWork(message.queue, self.client.clock.mono_ms), [message], answer))
+        self._dispatch(Batch(QueueWork.begun_at(message.queue, self.client.clock.mono_ms), [message], answer))
 
     async def send_back(self, message: MessageExt, *, delay_level: int, max_times: int) -> bool:
         """Have the message delivered again later; False when nobody took it."""

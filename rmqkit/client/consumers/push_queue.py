@@ -11,8 +11,8 @@ Source: `client/.../impl/consumer/{DefaultMQPushConsumerImpl,ProcessQueue,PullRe
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, field
+from typing import Protocol, Self
 
 from rmqkit.client.consumers.process_queue import ProcessQueue
 from rmqkit.client.consumers.subscriptions import ConsumerSettings
@@ -41,43 +41,31 @@ class PushConsumerSettings(ConsumerSettings):
     lock_live_ms: int = 30_000
 
 
+@dataclass(slots=True, eq=False)
 class QueueWork:
-    __slots__ = (
-        "cached",
-        "delivering",
-        "dropped",
-        "last_consume_ms",
-        "last_pull_ms",
-        "leaving",
-        "locked_until_ms",
-        "pull_offset",
-        "queue",
-        "results_count",
-        "stopped",
-        "suggest_broker_id",
-        "waiting_again",
-    )
+    queue: MessageQueue
+    last_pull_ms: int
+    last_consume_ms: int
+    cached: ProcessQueue = field(default_factory=ProcessQueue)
+    #: None until it is known where the queue is begun
+    pull_offset: int | None = None
+    dropped: bool = False
+    #: nothing new is begun, results still count (a consumer that closes)
+    stopped: bool = False
+    suggest_broker_id: int = 0
+    # --- orderly
+    delivering: bool = False
+    waiting_again: bool = False
+    #: lease of the lock in monotonic ms; None without one
+    locked_until_ms: int | None = None
+    #: false when the offset was moved by somebody else while the listener was at work
+    results_count: bool = True
+    #: what to do once the listener is done with a queue that is being let go
+    leaving: Callable[[], None] | None = None
 
-    def __init__(self, queue: MessageQueue, now_ms: int) -> None:
-        self.queue = queue
-        self.cached = ProcessQueue()
-        #: None until it is known where the queue is begun
-        self.pull_offset: int | None = None
-        self.dropped = False
-        #: nothing new is begun, results still count (a consumer that closes)
-        self.stopped = False
-        self.suggest_broker_id = 0
-        self.last_pull_ms = now_ms
-        self.last_consume_ms = now_ms
-        # --- orderly
-        self.delivering = False
-        self.waiting_again = False
-        #: lease of the lock in monotonic ms; None without one
-        self.locked_until_ms: int | None = None
-        #: false when the offset was moved by somebody else while the listener was at work
-        self.results_count = True
-        #: what to do once the listener is done with a queue that is being let go
-        self.leaving: Callable[[], None] | None = None
+    @classmethod
+    def begun_at(cls, queue: MessageQueue, now_ms: int) -> Self:
+        return cls(queue, last_pull_ms=now_ms, last_consume_ms=now_ms)
 
     @property
     def is_idle(self) -> bool:

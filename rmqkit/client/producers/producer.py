@@ -123,7 +123,8 @@ class Producer:
         retries = settings.retry_times_when_send_failed if retry_times is None else retry_times
         if queue is not None or ordering_key is not None or oneway:
             retries = 0
-        sending = _Sending(self, outgoing, then, timeout_ms, 1 + retries, queue, ordering_key, oneway)
+        deadline_ms = self.client.clock.mono_ms + timeout_ms
+        sending = _Sending(self, outgoing, then, deadline_ms, 1 + retries, queue, ordering_key, oneway)
         self.in_flight += 1
         self.in_flight_bytes += len(outgoing.body)
         if outgoing.topic not in self._topics:
@@ -174,57 +175,27 @@ class Producer:
             await self.client.remove_producer(self.settings.group)
 
 
+@dataclass(slots=True, eq=False)
 class _Sending:
     """One message on its way."""
 
-    __slots__ = (
-        "broker_failed",
-        "conn",
-        "deadline_ms",
-        "failure",
-        "failures",
-        "maybe_stored",
-        "oneway",
-        "ordering_key",
-        "outgoing",
-        "producer",
-        "queue",
-        "queue_wanted",
-        "result",
-        "then",
-        "tries",
-        "tries_max",
-        "try_began_ms",
-    )
-
-    def __init__(
-        self,
-        producer: Producer,
-        outgoing: Outgoing,
-        then: SendThen,
-        timeout_ms: int,
-        tries_max: int,
-        queue: MessageQueue | None,
-        ordering_key: str | None,
-        oneway: bool,
-    ) -> None:
-        self.producer = producer
-        self.outgoing = outgoing
-        self.then = then
-        self.deadline_ms = producer.client.clock.mono_ms + timeout_ms
-        self.tries_max = tries_max
-        self.tries = 0
-        self.queue_wanted = queue
-        self.ordering_key = ordering_key
-        self.oneway = oneway
-        self.queue: MessageQueue | None = None
-        self.conn: Connection | None = None
-        self.broker_failed: str | None = None
-        self.try_began_ms = 0
-        self.maybe_stored = False
-        self.result: SendResult | None = None
-        self.failure: ClientError | None = None
-        self.failures: list[str] = []
+    producer: Producer
+    outgoing: Outgoing
+    then: SendThen
+    deadline_ms: int
+    tries_max: int
+    queue_wanted: MessageQueue | None
+    ordering_key: str | None
+    oneway: bool
+    tries: int = 0
+    queue: MessageQueue | None = None
+    conn: "Connection | None" = None
+    broker_failed: str | None = None
+    try_began_ms: int = 0
+    maybe_stored: bool = False
+    result: SendResult | None = None
+    failure: ClientError | None = None
+    failures: list[str] = field(default_factory=list)
 
     # --- where to
 

@@ -15,6 +15,7 @@ Source: `store/.../ConsumeQueueExt.java`.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from struct import Struct
 from typing import NamedTuple
 
@@ -45,36 +46,22 @@ class ExtUnit(NamedTuple):
     bits: bytes
 
 
+@dataclass(slots=True, eq=False)
 class QueueExt:
     """`offset_written` is -1 until it is known where units go on."""
 
-    __slots__ = (
-        "_is_loaded",
-        "_window",
-        "_window_at",
-        "files",
-        "offset_max",
-        "offset_synced",
-        "offset_written",
-        "queue_id",
-        "tail",
-        "topic",
-        "unsynced",
-    )
-
-    def __init__(self, topic: str, queue_id: int, files: LogFiles) -> None:
-        self.topic = topic
-        self.queue_id = queue_id
-        self.files = files
-        self.tail = bytearray()
-        self.offset_written = -1
-        self.offset_max = -1
-        self.offset_synced = 0
-        #: files written since their last sync, as offsets of their first bytes
-        self.unsynced: dict[int, None] = {}
-        self._is_loaded = False
-        self._window: Buffer = b""
-        self._window_at = 0
+    topic: str
+    queue_id: int
+    files: LogFiles
+    tail: bytearray = field(default_factory=bytearray)
+    offset_written: int = -1
+    offset_max: int = -1
+    offset_synced: int = 0
+    #: files written since their last sync, as offsets of their first bytes
+    unsynced: dict[int, None] = field(default_factory=dict)
+    _is_loaded: bool = False
+    _window: Buffer = b""
+    _window_at: int = 0
 
     # --- reading ------------------------------------------------------------------------------------------------------
 

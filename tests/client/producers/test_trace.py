@@ -224,7 +224,7 @@ def test_messages_to_the_trace_topic_are_not_traced(peers):
 
 def batch_of(*offsets, answer=None, **more):
     messages = [MessageExt(next(iter_records(record(offset, **more))), "broker-a") for offset in offsets]
-    return Batch(QueueWork(MessageQueue("T", "broker-a", 0), 0), messages, answer)
+    return Batch(QueueWork.begun_at(MessageQueue("T", "broker-a", 0), 0), messages, answer)
 
 
 def id_of(number):
