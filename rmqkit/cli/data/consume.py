@@ -51,10 +51,8 @@ From = Annotated[
         "--from", metavar="earliest|latest|OFFSET|TIME", help="Where to begin; TIME: 2026-01-31T12:30, or 10m (ago)."
     ),
 ]
-To = Annotated[
-    str | None, typer.Option("--to", metavar="OFFSET|TIME", help="Where to end: before this message.", show_default=False)
-]
-Max = Annotated[int | None, typer.Option("--max", min=1, help="End after so many messages.", show_default=False)]
+To = Annotated[str | None, typer.Option("--to", metavar="OFFSET|TIME", help="Where to end: before this message.")]
+Max = Annotated[int | None, typer.Option("--max", min=1, help="End after so many messages.")]
 Follow = Annotated[bool, typer.Option("--follow", help="Go on as new messages come, until Ctrl-C.")]
 Filter = Annotated[
     str,
@@ -70,7 +68,6 @@ Format = Annotated[
         "--format",
         metavar="line|body|json|TEMPLATE",
         help="line on a terminal, body elsewhere; a template such as '{keys} {body}'.",
-        show_default=False,
     ),
 ]
 Timeout = Annotated[
@@ -79,7 +76,6 @@ Timeout = Annotated[
         "--timeout",
         min=0.1,
         help=f"End with exit code 3 if no queue could be read for so many seconds ({TIMEOUT_S:g}; with --follow: never).",
-        show_default=False,
     ),
 ]
 

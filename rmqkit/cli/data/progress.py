@@ -20,9 +20,7 @@ if TYPE_CHECKING:
     from rmqkit import Admin
 
 Group = Annotated[str, typer.Argument(metavar="GROUP", autocompletion=groups)]
-GroupOrAll = Annotated[
-    str | None, typer.Argument(metavar="GROUP", help="All groups otherwise.", autocompletion=groups, show_default=False)
-]
+GroupOrAll = Annotated[str | None, typer.Argument(metavar="GROUP", help="All groups otherwise.", autocompletion=groups)]
 
 NO_GROUPS = "no groups; the first consumer with a group makes one, or `rmqkit group create`"
 GROUPS: output.Columns = {

@@ -36,9 +36,7 @@ Topic = Annotated[
         metavar="TOPIC", help="Created by the first send, on every group that allows it.", autocompletion=topics
     ),
 ]
-Body = Annotated[
-    str | None, typer.Argument(metavar="BODY", help="The message; - sends each line of stdin.", show_default=False)
-]
+Body = Annotated[str | None, typer.Argument(metavar="BODY", help="The message; - sends each line of stdin.")]
 File = Annotated[str | None, typer.Option("--file", "-f", help="Send each line of a file.")]
 Keys = Annotated[list[str] | None, typer.Option("--key", help="A key to find the message by; may be repeated.")]
 Tag = Annotated[str | None, typer.Option("--tag", help="The tag that consumers filter by.")]
@@ -57,9 +55,9 @@ Delay = Annotated[
 Compress = Annotated[
     str | None, typer.Option("--compress", metavar="zlib|lz4|zstd", help="Compress bodies, however small they are.")
 ]
-Count = Annotated[int | None, typer.Option("--count", min=1, help="How many messages to send.", show_default=False)]
-Rate = Annotated[float | None, typer.Option("--rate", min=0.001, help="Messages a second.", show_default=False)]
-Size = Annotated[int | None, typer.Option("--size", min=1, help="Make up bodies of so many bytes.", show_default=False)]
+Count = Annotated[int | None, typer.Option("--count", min=1, help="How many messages to send.")]
+Rate = Annotated[float | None, typer.Option("--rate", min=0.001, help="Messages a second.")]
+Size = Annotated[int | None, typer.Option("--size", min=1, help="Make up bodies of so many bytes.")]
 Timeout = Annotated[float, typer.Option("--timeout", min=0.001, help="Seconds a message may take.")]
 
 

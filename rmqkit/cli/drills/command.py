@@ -39,15 +39,10 @@ Seed = Annotated[
 Seconds = Annotated[
     float | None,
     typer.Option(
-        "--seconds",
-        min=0.5,
-        help="How long the fault lasts. By default 6, or long enough for a slave to act as master.",
-        show_default=False,
+        "--seconds", min=0.5, help="How long the fault lasts. By default 6, or long enough for a slave to act as master."
     ),
 ]
-Report = Annotated[
-    Path | None, typer.Option("--report", help="Write the HTML report to this file as well.", show_default=False)
-]
+Report = Annotated[Path | None, typer.Option("--report", help="Write the HTML report to this file as well.")]
 Settings = Annotated[
     list[str] | None,
     typer.Option(
@@ -69,7 +64,7 @@ PresetName = Annotated[
 def fail_master(
     broker_group: Annotated[
         str | None,
-        typer.Argument(metavar="[GROUP]", help="The broker group to break; by default the first.", show_default=False),
+        typer.Argument(metavar="[GROUP]", help="The broker group to break; by default the first."),
     ] = None,
     cluster_option: Annotated[
         str | None,
@@ -78,7 +73,6 @@ def fail_master(
             metavar="NAME",
             help="The cluster on this machine: the one that runs, `default` of several.",
             autocompletion=cluster_names,
-            show_default=False,
         ),
     ] = None,
     fault: FaultName = "kill",
@@ -164,12 +158,7 @@ def run(
     settings: Settings = None,
     breaks: Annotated[
         list[str] | None,
-        typer.Option(
-            "--break",
-            metavar="DEFECT",
-            help="Plant this defect in the brokers; the drill has to find it.",
-            show_default=False,
-        ),
+        typer.Option("--break", metavar="DEFECT", help="Plant this defect in the brokers; the drill has to find it."),
     ] = None,
     seed: Seed = 1,
     repeat: Annotated[int, typer.Option("--repeat", min=1, help="Number of drills; the seeds count up from --seed.")] = 1,
@@ -258,9 +247,7 @@ def simulate(
     mode: Annotated[str, typer.Option("--mode", help="The mode of all drills; by default each seed draws one.")] = "",
     defect: Annotated[
         str,
-        typer.Option(
-            "--break", metavar="DEFECT", help="Plant this defect; stop at the first seed that finds it.", show_default=False
-        ),
+        typer.Option("--break", metavar="DEFECT", help="Plant this defect; stop at the first seed that finds it."),
     ] = "",
     verbose: Annotated[bool, typer.Option("--verbose", help="Print a line for each seed.")] = False,
     json: Json = False,

@@ -30,25 +30,19 @@ app = group("cluster")
 Name = Annotated[
     str | None,
     typer.Argument(
-        metavar="NAME",
-        help="The cluster: the one that runs here, `default` of several.",
-        autocompletion=cluster_names,
-        show_default=False,
+        metavar="NAME", help="The cluster: the one that runs here, `default` of several.", autocompletion=cluster_names
     ),
 ]
-UpName = Annotated[
-    str | None, typer.Argument(metavar="NAME", help="The cluster: default, or that of --file.", show_default=False)
-]
+UpName = Annotated[str | None, typer.Argument(metavar="NAME", help="The cluster: default, or that of --file.")]
 ClusterOption = Annotated[
     str | None,
-    typer.Option("--cluster", metavar="NAME", help="The same as NAME.", autocompletion=cluster_names, show_default=False),
+    typer.Option("--cluster", metavar="NAME", help="The same as NAME.", autocompletion=cluster_names),
 ]
 Words = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="[NAME] [SELECTOR]",
         help="Which nodes: all, master, ns, broker-a, broker-a:0, broker-a-0, ns-0; several joined by commas.",
-        show_default=False,
         autocompletion=clusters_and_selectors,
     ),
 ]
@@ -74,7 +68,6 @@ Layout = Annotated[
         "--layout",
         metavar="LAYOUT",
         help="Which brokers share a process: apart, all, replica (those with one id), crosswise (apart).",
-        show_default=False,
     ),
 ]
 Grace = Annotated[float, typer.Option("--grace", min=0.0, help="Seconds a node has to stop cleanly before it is killed.")]
@@ -136,12 +129,12 @@ def up(
     name: UpName = None,
     cluster_option: ClusterOption = None,
     file: Annotated[Path | None, typer.Option("--file", "-f", help="A description as in cluster.toml.")] = None,
-    groups: Annotated[int | None, typer.Option("--groups", help="Broker groups (1).", show_default=False)] = None,
+    groups: Annotated[int | None, typer.Option("--groups", help="Broker groups (1).")] = None,
     replicas: Annotated[
         int | None,
-        typer.Option("--replicas", help="Brokers of a group, a master and its slaves (2).", show_default=False),
+        typer.Option("--replicas", help="Brokers of a group, a master and its slaves (2)."),
     ] = None,
-    nameservers: Annotated[int | None, typer.Option("--nameservers", help="Name servers (1).", show_default=False)] = None,
+    nameservers: Annotated[int | None, typer.Option("--nameservers", help="Name servers (1).")] = None,
     preset: Preset = None,
     container: AllInOne = False,
     layout: Layout = None,
@@ -153,17 +146,13 @@ def up(
     ] = None,
     base_port: Annotated[
         int | None,
-        typer.Option("--base-port", help="First port; name servers, then brokers, 10 apart.", show_default=False),
+        typer.Option("--base-port", help="First port; name servers, then brokers, 10 apart."),
     ] = None,
     any_port: Annotated[bool, typer.Option("--any-port", help="Move on when a port is taken.")] = False,
-    bind: Annotated[
-        str | None, typer.Option("--bind", help="Address to listen on (127.0.0.1).", show_default=False)
-    ] = None,
-    advertise: Annotated[
-        str | None, typer.Option("--advertise", help="Address that clients are told.", show_default=False)
-    ] = None,
+    bind: Annotated[str | None, typer.Option("--bind", help="Address to listen on (127.0.0.1).")] = None,
+    advertise: Annotated[str | None, typer.Option("--advertise", help="Address that clients are told.")] = None,
     log_format: Annotated[
-        str | None, typer.Option("--log-format", metavar="text|json", help="How log lines look (text).", show_default=False)
+        str | None, typer.Option("--log-format", metavar="text|json", help="How log lines look (text).")
     ] = None,
     timeout: Timeout = 60.0,
     json: Json = False,

@@ -42,7 +42,6 @@ At = Annotated[
         metavar="WHERE",
         help="The container: its port, HOST:PORT, or container-0 of the cluster that runs here. Without it: that"
         " cluster's only one, else 127.0.0.1:10811.",
-        show_default=False,
     ),
 ]
 
@@ -80,9 +79,7 @@ def add(
 @app.command()
 def remove(
     broker: Annotated[str, typer.Argument(metavar="BROKER", help="Its name and id, as broker-a:0 or broker-a-0.")],
-    cluster: Annotated[
-        str | None, typer.Option("--cluster", help="Its cluster, where two have such a broker.", show_default=False)
-    ] = None,
+    cluster: Annotated[str | None, typer.Option("--cluster", help="Its cluster, where two have such a broker.")] = None,
     at: At = None,
     json: Json = False,
 ) -> None:

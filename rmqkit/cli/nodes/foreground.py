@@ -53,17 +53,11 @@ def run_broker(
             "--container-port",
             metavar="PORT|off",
             help="Where `rmqkit container` adds and removes brokers (10811 with several -c, else off).",
-            show_default=False,
         ),
     ] = None,
     container_folder: Annotated[
         str | None,
-        typer.Option(
-            "--container-folder",
-            metavar="FOLDER",
-            help="Files below it may be added (that of the first -c).",
-            show_default=False,
-        ),
+        typer.Option("--container-folder", metavar="FOLDER", help="Files below it may be added (that of the first -c)."),
     ] = None,
 ) -> None:
     """Run a broker until Ctrl-C, or several in this process, one for each -c. Without -c: Apache's defaults, port 10911."""

@@ -10,19 +10,14 @@ from rmqkit.cli.finding import find_namesrv
 from rmqkit.cli.times import time_of
 from rmqkit.cli.usage import UsageError
 
-Since = Annotated[
-    str | None, typer.Option("--since", metavar="TIME", help="Only what was stored then or later.", show_default=False)
-]
-Until = Annotated[
-    str | None, typer.Option("--until", metavar="TIME", help="Only what was stored before.", show_default=False)
-]
+Since = Annotated[str | None, typer.Option("--since", metavar="TIME", help="Only what was stored then or later.")]
+Until = Annotated[str | None, typer.Option("--until", metavar="TIME", help="Only what was stored before.")]
 Master = Annotated[
     str | None,
     typer.Option(
         "--master",
         metavar="URL",
         help="The Spark cluster: spark://HOST:PORT, yarn, k8s://…, or local[2] for two threads here. All threads else.",
-        show_default=False,
     ),
 ]
 Conf = Annotated[

@@ -33,9 +33,7 @@ from rmqkit.cli.usage import UsageError
 app = group("pipeline")
 
 Lake = Annotated[str, typer.Argument(metavar="PATH", help="The lake: a folder, or a URI that Spark knows.")]
-Rate = Annotated[
-    int | None, typer.Option("--rate", min=1, metavar="N", help="So many messages a second in all.", show_default=False)
-]
+Rate = Annotated[int | None, typer.Option("--rate", min=1, metavar="N", help="So many messages a second in all.")]
 Order = Annotated[
     str, typer.Option("--order", help="What stays in order: queue (each queue) or key (each sharding key, or key).")
 ]
@@ -48,16 +46,13 @@ def ingest(
     follow: Annotated[bool, typer.Option("--follow", help="Go on with what comes, until Ctrl-C.")] = False,
     trigger: Annotated[str, typer.Option("--trigger", help="How often --follow writes.")] = "10 seconds",
     since: Since = None,
-    checkpoint: Annotated[
-        str | None, typer.Option("--checkpoint", metavar="PATH", help="By default in the lake.", show_default=False)
-    ] = None,
+    checkpoint: Annotated[str | None, typer.Option("--checkpoint", metavar="PATH", help="By default in the lake.")] = None,
     packages: Annotated[
         str | None,
         typer.Option(
             "--packages",
             metavar="MAVEN",
             help="Write Delta or Iceberg, by its Spark package (io.delta:delta-spark_2.13:4.1.0).",
-            show_default=False,
         ),
     ] = None,
     options: Options = None,
@@ -106,13 +101,9 @@ def compact(
     path: Lake,
     before: Annotated[
         str | None,
-        typer.Option(
-            "--before", metavar="TIME", help="Hours before this; those that ended an hour ago.", show_default=False
-        ),
+        typer.Option("--before", metavar="TIME", help="Hours before this; those that ended an hour ago."),
     ] = None,
-    topics: Annotated[
-        list[str] | None, typer.Option("--topic", help="This topic only (repeatable).", show_default=False)
-    ] = None,
+    topics: Annotated[list[str] | None, typer.Option("--topic", help="This topic only (repeatable).")] = None,
     master: Master = None,
     conf: Conf = None,
     json: Json = False,
@@ -142,14 +133,10 @@ def replay(
     to: Annotated[str, typer.Option("--to", metavar="TOPIC", help="Where to send.", autocompletion=complete_topics)],
     since: Since = None,
     until: Until = None,
-    topics: Annotated[
-        list[str] | None, typer.Option("--topic", help="Only what was in this topic (repeatable).", show_default=False)
-    ] = None,
+    topics: Annotated[list[str] | None, typer.Option("--topic", help="Only what was in this topic (repeatable).")] = None,
     rate: Rate = None,
     order: Order = "queue",
-    run_id: Annotated[
-        str | None, typer.Option("--run-id", help="That of a replay that failed: its keys again.", show_default=False)
-    ] = None,
+    run_id: Annotated[str | None, typer.Option("--run-id", help="That of a replay that failed: its keys again.")] = None,
     options: Options = None,
     namesrv: Namesrv = None,
     master: Master = None,
@@ -193,13 +180,13 @@ def copy(
     to: Annotated[str, typer.Option("--to", metavar="TOPIC", help="The other topic; it may have the same name.")],
     to_namesrv: Annotated[
         str | None,
-        typer.Option("--to-namesrv", metavar="HOST:PORT[;...]", help="Its cluster: the same one.", show_default=False),
+        typer.Option("--to-namesrv", metavar="HOST:PORT[;...]", help="Its cluster: the same one."),
     ] = None,
     follow: Annotated[bool, typer.Option("--follow", help="Go on with what comes, until Ctrl-C.")] = False,
     trigger: Annotated[str, typer.Option("--trigger", help="How often --follow copies.")] = "5 seconds",
     checkpoint: Annotated[
         str | None,
-        typer.Option("--checkpoint", metavar="PATH", help="Where it is kept how far the copy is.", show_default=False),
+        typer.Option("--checkpoint", metavar="PATH", help="Where it is kept how far the copy is."),
     ] = None,
     rate: Rate = None,
     order: Order = "queue",

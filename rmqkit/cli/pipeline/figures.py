@@ -36,18 +36,12 @@ KEYS: output.Columns = {
 
 
 def stats(
-    topics: Annotated[
-        list[str] | None, typer.Argument(metavar="[TOPIC...]", autocompletion=complete_topics, show_default=False)
-    ] = None,
-    path: Annotated[
-        str | None, typer.Option("--from", metavar="PATH", help="Of a lake instead of topics.", show_default=False)
-    ] = None,
+    topics: Annotated[list[str] | None, typer.Argument(metavar="[TOPIC...]", autocompletion=complete_topics)] = None,
+    path: Annotated[str | None, typer.Option("--from", metavar="PATH", help="Of a lake instead of topics.")] = None,
     since: Since = None,
     until: Until = None,
     hot_keys: Annotated[int, typer.Option("--hot-keys", min=0, help="So many keys an hour.")] = 5,
-    plot: Annotated[
-        Path | None, typer.Option("--plot", metavar="FILE", help="Draw it too: .svg, .png or .pdf.", show_default=False)
-    ] = None,
+    plot: Annotated[Path | None, typer.Option("--plot", metavar="FILE", help="Draw it too: .svg, .png or .pdf.")] = None,
     options: Options = None,
     namesrv: Namesrv = None,
     master: Master = None,
@@ -89,7 +83,7 @@ def audit(
     runs: Annotated[list[str], typer.Argument(metavar="RUN...", help="Names of runs, their folders, or last.")],
     to: Annotated[
         Path | None,
-        typer.Option("--to", metavar="FOLDER", help="Write the tables and findings there as Parquet.", show_default=False),
+        typer.Option("--to", metavar="FOLDER", help="Write the tables and findings there as Parquet."),
     ] = None,
     master: Master = None,
     conf: Conf = None,
