@@ -163,7 +163,9 @@ class Broker(BaseNode):
         self.special = SpecialDuties(table.SPECIAL_DUTIES, SpecialParts(context, self.store, CONFIG_FOLDER))
         self.delay = self.special.find(DelayDelivery)
         tables = CopiedTables(self.topics, self.groups, self.offsets, self.special)
-        self.replication = Replication(self, context, self.store, self.role, self.registration, tables, CONFIG_FOLDER)
+        self.replication = Replication(
+            context, self.store, self.role, self.registration, tables, CONFIG_FOLDER, lambda: self.roles
+        )
         self.puts = Puts(context, self.store, self.hosts, self.statistics, self.replication.acks)
         self._fill(view)
         self.escape = view.escape = Escape(
@@ -191,7 +193,8 @@ class Broker(BaseNode):
 
     def _wire(self) -> None:
         """Connect parts with those that are built after them."""
-        self.replication.members.alive = lambda: self.roles.members
+        self.replication.metadata.on_topic_gone = self.view.delete_topic
+        self.replication.metadata.on_group_gone = self.statistics.forget_group
         self.replication.acks.on_blocked = self.derive_blocked
         self.replication.answers.on_return.append(self.roles.give_way.begin)
         self.roles.on_refusal, self.roles.on_served = self.derive_blocked, self.view.release_pulls

@@ -1,4 +1,4 @@
-"""Told: what a broker tells its slaves of the tables that are not in the log.
+"""MetadataServer: sends slaves what changed in the tables that are not in the log.
 
 One question does it, code 43 with fields of ours (Apache's brokers ignore them and give the whole table of offsets): the
 slave names how far it knows the changes of consumer offsets, and the answer has the pairs that changed after that, the
@@ -21,14 +21,14 @@ that begins a queue in that moment would else begin it at an offset that is abou
 """
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
+from rmqkit.broker.context import BrokerContext
+from rmqkit.broker.metadata.copied_tables import CopiedTables
+from rmqkit.broker.replication.log_tail import LogStart
 from rmqkit.runtime.calls import LATER, Call, Response
+from rmqkit.store.contract import StorageEngine
 from rmqkit.wire.bodies import ConsumerOffsetTable
 from rmqkit.wire.schemas.offsets import GetAllConsumerOffsetRequest, GetAllConsumerOffsetResponse
-
-if TYPE_CHECKING:
-    from rmqkit.broker.node import Broker
 
 #: how long the question of a slave that is up to date waits
 HOLD_MS = 500
@@ -46,9 +46,16 @@ START_DUTY = "metadata-start"
 Question = Call[GetAllConsumerOffsetRequest]
 
 
-class Told:
-    def __init__(self, broker: "Broker") -> None:
-        self._broker = broker
+class MetadataServer:
+    def __init__(
+        self, context: BrokerContext, store: StorageEngine, tables: CopiedTables, start: LogStart, log_of: Callable[[], str]
+    ) -> None:
+        self._context = context
+        self._store = store
+        self._tables = tables
+        self._start = start
+        #: the start of the master whose log this is, "" while that is not known
+        self._log_of = log_of
         #: with their deadlines, which grow
         self._waiting: list[tuple[int, Question]] = []
         self._stopped = False
@@ -58,17 +65,17 @@ class Told:
         self._asking: list[Callable[[], None]] = []
         #: ids of slaves that a master on its way to being online waits for
         self._waited_for: set[int] = set()
-        broker.duties.add(DUTY, self._run, None)
-        broker.duties.add(START_DUTY, self._start_over, None)
+        context.duties.add(DUTY, self._run, None)
+        context.duties.add(START_DUTY, self._start_over, None)
 
     # --- a master that has started ------------------------------------------------------------------------------------
 
     def start(self) -> None:
         """A master serves."""
-        settings = self._broker.config.replication
+        settings = self._context.config.replication
         self._missing = max(settings.total_replicas, settings.in_sync_replicas) - 1
         if self._missing:
-            self._broker.duties.wake(START_DUTY, self._broker.clock.mono_ms + START_HOLD_MS)
+            self._context.duties.wake(START_DUTY, self._context.clock.mono_ms + START_HOLD_MS)
 
     def has_to_wait(self, then: Callable[[], None]) -> bool:
         """Whether offsets may still be corrected; then `then` is called once they are, or in a while."""
@@ -85,14 +92,14 @@ class Told:
 
     def _note_in_step(self, call: Question) -> None:
         """A slave that knows all of this life of the broker, and waits, has told all it had."""
-        knows_us = (call.args.known_changes or "").rpartition(".")[0] == self._broker.replication.start_id
+        knows_us = (call.args.known_changes or "").rpartition(".")[0] == self._start.id
         if call.args.wait and knows_us and (self._missing or self._waited_for):
             broker_id = call.args.broker_id
             self._in_step.add(("connection", call.conn.id) if broker_id is None else ("slave", broker_id))
             if broker_id is not None:
                 self._waited_for.discard(broker_id)
             if self._missing and len(self._in_step) >= self._missing:
-                self._start_over(self._broker.clock.mono_ms)
+                self._start_over(self._context.clock.mono_ms)
 
     # --- a master that is about to be online --------------------------------------------------------------------------
 
@@ -108,33 +115,33 @@ class Told:
         """The master goes online; if every slave has told, nobody has to wait for offsets."""
         self._waited_for.clear()
         if is_complete:
-            self._start_over(self._broker.clock.mono_ms)
+            self._start_over(self._context.clock.mono_ms)
 
     # --- questions ----------------------------------------------------------------------------------------------------
 
     def ask(self, call: Question) -> Response:
-        broker = self._broker
+        offsets = self._tables.offsets
         if call.body:
             told = ConsumerOffsetTable.decode(call.body)
             call.changing()
-            ahead = broker.offsets.merge(told, self._may_take)
+            ahead = offsets.merge(told, self._may_take)
             for key in ahead:
                 # What a slave was told by somebody who lags behind would be what consumers begin with when it acts.
-                broker.offsets.changes.note(key)
-        broker.offsets.changes.follow(broker.offsets.table)
+                offsets.changes.note(key)
+        offsets.changes.follow(offsets.table)
         self._note_in_step(call)
         if not call.args.wait or self._stopped or len(self._waiting) >= WAITING_MAX:
             return self._answer(call)
-        due_ms = broker.clock.mono_ms + HOLD_MS
+        due_ms = self._context.clock.mono_ms + HOLD_MS
         self._waiting.append((due_ms, call))
-        broker.duties.wake(DUTY, due_ms)
+        self._context.duties.wake(DUTY, due_ms)
         return LATER
 
     def hand_over(self) -> None:
         """The broker stops: whoever waits gets the last state."""
         self._stopped = True
         self._end(len(self._waiting))
-        self._start_over(self._broker.clock.mono_ms)
+        self._start_over(self._context.clock.mono_ms)
 
     def _run(self, now_ms: int) -> int | None:
         self._end(sum(due_ms <= now_ms for due_ms, _ in self._waiting))
@@ -147,25 +154,24 @@ class Told:
                 call.finish(self._answer(call))
 
     def _answer(self, call: Question) -> Response:
-        broker = self._broker
-        life = broker.replication.start_id
+        tables, life = self._tables, self._start.id
         known_life, _, number = (call.args.known_changes or "").rpartition(".")
         since = int(number) if known_life == life and number.isdecimal() else 0
         keys, reached, more = self._changed_since(since)
         ext = GetAllConsumerOffsetResponse(
             changes=f"{life}.{reached}",
             more=more,
-            topics_version=broker.topics.version.encode().decode(),
-            groups_version=broker.groups.version.encode().decode(),
-            log_end=broker.store.offset_written,
-            log_of=broker.replication.log_of,
+            topics_version=tables.topics.version.encode().decode(),
+            groups_version=tables.groups.version.encode().decode(),
+            log_end=self._store.offset_written,
+            log_of=self._log_of(),
         )
-        broker.special.fill(ext)
-        return call.ok(ext, broker.offsets.part(keys).encode())
+        tables.special.fill(ext)
+        return call.ok(ext, tables.offsets.part(keys).encode())
 
     def _changed_since(self, number: int) -> tuple[list[str], int, bool]:
         """Pairs for one answer, the number up to which they reach, and whether there are more."""
-        offsets = self._broker.offsets
+        offsets = self._tables.offsets
         keys: list[str] = []
         reached, entries = number, 0
         for key, changed in offsets.changes.since(number):
@@ -178,6 +184,6 @@ class Told:
 
     def _may_take(self, topic: str, queue_id: int, offset: int) -> bool:
         """Whether a slave's entry can be of this broker's log."""
-        if topic not in self._broker.topics.by_name or queue_id < 0:
+        if topic not in self._tables.topics.by_name or queue_id < 0:
             return False
-        return 0 <= offset <= self._broker.store.queue_range(topic, queue_id).offset_max
+        return 0 <= offset <= self._store.queue_range(topic, queue_id).offset_max

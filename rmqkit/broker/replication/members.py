@@ -56,6 +56,7 @@ class Members:
         role: RoleState,
         registration: Registered,
         connections: HaConnections,
+        alive: Callable[[], Mapping[int, Address]],
     ) -> None:
         self._context = context
         self._store = store
@@ -64,7 +65,7 @@ class Members:
         self._links = connections.links
         self._refused = connections.refused
         #: which members of the group are alive, by id, as roles know it
-        self.alive: Callable[[], Mapping[int, Address]] = dict
+        self._alive = alive
         #: called when other links may count than before
         self.on_change: Callable[[], None] = lambda: None
         #: links by the id they are bound to
@@ -213,7 +214,7 @@ class Members:
 
     def _ask(self, now_ms: int) -> int | None:
         if self._role.is_enabled:
-            self._know({broker_id: str(address) for broker_id, address in self.alive().items()})
+            self._know({broker_id: str(address) for broker_id, address in self._alive().items()})
             return now_ms + ASK_MS
         identity = self._context.config.identity
         address = next(iter(self._registration.registered), None)

@@ -1,12 +1,14 @@
 """What a broker is in its group's replication, what it knows of its peers, and what it reports about both."""
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import msgspec
 
 from rmqkit.broker.context import BrokerContext
 from rmqkit.broker.metadata.copied_tables import CopiedTables
-from rmqkit.broker.metadata.metadata_copy import Metadata
+from rmqkit.broker.metadata.metadata_copy import GroupMembers, MetadataCopy
+from rmqkit.broker.metadata.metadata_server import MetadataServer
+from rmqkit.broker.metadata.request_modes import RequestModes
 from rmqkit.broker.replication.acks import Acks
 from rmqkit.broker.replication.divergence import Divergence
 from rmqkit.broker.replication.ha_client import HaClient
@@ -23,27 +25,24 @@ from rmqkit.runtime.connection import Address
 from rmqkit.store.contract import StorageEngine
 from rmqkit.wire.bodies.ha import HAClientRuntimeInfo, HAConnectionRuntimeInfo, HARuntimeInfo
 
-if TYPE_CHECKING:
-    from rmqkit.broker.node import Broker
-
 
 class Replication:
     def __init__(
         self,
-        broker: "Broker",
         context: BrokerContext,
         store: StorageEngine,
         role: RoleState,
         registration: Registered,
         tables: CopiedTables,
         folder: str,
+        group: Callable[[], GroupMembers],
     ) -> None:
-        self._broker = broker
+        """`group` is asked for the members of the group that are alive, as roles know them."""
         self._context = context
         self._store = store
         self._start = LogStart(context)
         links = HaConnections()
-        self.members = Members(context, store, role, registration, links)
+        self.members = Members(context, store, role, registration, links, lambda: group().members)
         self.acks = Acks(context, self.members)
         self.members.on_change = self.acks.changed
         self.accept = HaServer(context, store, links, self.members, self.acks)
@@ -52,9 +51,11 @@ class Replication:
         truncation = Truncation(context, store, divergence, self.calls, tables.offsets, tables.special)
         has_nameservers = bool(registration.nameservers)
         self.follow = HaClient(context, store, self.calls, divergence, truncation, has_nameservers=has_nameservers)
-        self.metadata = Metadata(broker, folder)
+        self.request_modes = RequestModes(context.disk, folder)
+        self.metadata_server = MetadataServer(context, store, tables, self._start, lambda: self.log_of)
+        self.metadata = MetadataCopy(context, store, role, tables, self.request_modes, self.follow, group)
         self.answers = MemberAnswers(context, store, self._start, self.members, self.follow)
-        self.answers.on_return.append(self.metadata.summoned)
+        self.answers.on_return.append(self.metadata.master_returns)
 
     # --- who it is ------------------------------------------------------------------------------------------------------
 
@@ -113,11 +114,12 @@ class Replication:
             self.follow.start()
             self.metadata.start()
         elif self.members.are_wanted:
-            self.metadata.told.start()
+            self.metadata_server.start()
             self.members.start()
 
     def stop(self) -> None:
         self.metadata.stop()
+        self.metadata_server.hand_over()
         self.acks.fail_all()
         if self.is_slave:
             self.follow.stop()
@@ -155,11 +157,10 @@ class Replication:
 
     def runtime_info(self) -> HARuntimeInfo:
         """What code 907 tells. Source: `DefaultHAService.getRuntimeInfo`, `DefaultHAClient`."""
-        broker = self._broker
-        end = broker.store.offset_written
+        end = self._store.offset_written
         if self.is_slave:
             follow = self.follow
-            offset_ms = broker.clock.wall_ms - broker.clock.mono_ms
+            offset_ms = self._context.clock.wall_ms - self._context.clock.mono_ms
             client = HAClientRuntimeInfo(
                 last_read_timestamp=follow.read_ms + offset_ms if follow.read_ms else 0,
                 last_write_timestamp=follow.written_ms + offset_ms if follow.written_ms else 0,

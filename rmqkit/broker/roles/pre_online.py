@@ -177,7 +177,7 @@ class MasterWay(StateMachine[MasterState]):
         self._members: dict[int, ReverseSync] = {}
         #: until when members may tell what they know better, once all were asked
         self._until_ms = -1
-        replication.metadata.told.wait_no_more(is_complete=False)
+        replication.metadata_server.wait_no_more(is_complete=False)
 
     def validate(self) -> None:
         assert (self.state is MasterState.ASKING) == (self._until_ms < 0)
@@ -194,7 +194,7 @@ class MasterWay(StateMachine[MasterState]):
             self.move(MasterState.WAITING)
             self._until_ms = now_ms + IN_STEP_MS
         alive = self._group.others
-        untold = sorted(each for each in self._replication.metadata.told.waited_for if each in alive)
+        untold = sorted(each for each in self._replication.metadata_server.waited_for if each in alive)
         if untold and now_ms < self._until_ms:
             self.stage = "waiting until members have told what they know better: " + ", ".join(map(str, untold))
             return None
@@ -216,7 +216,7 @@ class MasterWay(StateMachine[MasterState]):
     def _end(self, untold: list[int]) -> str:
         found = [f"member {each.broker_id} ({each.address}): {each.why}" for each in self._members.values() if each.why]
         found += [f"member {broker_id} has not told all it knows within {IN_STEP_MS} ms" for broker_id in untold]
-        self._replication.metadata.told.wait_no_more(is_complete=not found)
+        self._replication.metadata_server.wait_no_more(is_complete=not found)
         self._tables.offsets.save()
         self._tables.special.save()
         return "; ".join(found)

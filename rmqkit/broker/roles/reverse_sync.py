@@ -231,7 +231,7 @@ class ReverseSync(StateMachine[SyncState]):
         if self.is_same is False:
             self._end(f"its log, which ends at {said.log_end}, has other content than this one: nothing is taken from it")
             return
-        self._replication.metadata.told.wait_for(self.broker_id)
+        self._replication.metadata_server.wait_for(self.broker_id)
         # One that is longer does not follow, or cuts its log first.
         if self.is_longer:
             self._next_row()

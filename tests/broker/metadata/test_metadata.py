@@ -8,11 +8,12 @@ import json
 import pytest
 
 from rmqkit.broker.handlers.members.metadata import TIMER_CHECKPOINT
-from rmqkit.broker.metadata import metadata_server
+from rmqkit.broker.metadata import metadata_copy, metadata_server
 from rmqkit.wire.bodies import ConsumerOffsetTable, DataVersion, DelayOffsetTable, SubscriptionGroupConfig, TopicConfig
 from rmqkit.wire.codes import RequestCode, ResponseCode
 from rmqkit.wire.schemas.offsets import QueryConsumerOffsetRequest, ResetOffsetRequest, UpdateConsumerOffsetRequest
 from tests.broker.replica_group import Group
+from tests.helpers import flows
 
 WITHIN_A_SECOND = 1000
 
@@ -131,7 +132,8 @@ def test_what_is_committed_while_the_same_pair_is_being_told_is_told_next(group)
     pump(group, 9)
     group.world.run_for(1000)
     commit(group, 5, node="broker-1")
-    group.until(lambda: "T@CG" in group.slave.replication.metadata._giving)
+    metadata = group.slave.replication.metadata
+    group.until(lambda: metadata._question is not None and "T@CG" in metadata._question.giving)
     assert offset(group, "broker-0") == -1
     group.world.call("broker-1", lambda broker: broker.offsets.commit("CG", "T", 0, 9))
     group.world.run_for(WITHIN_A_SECOND)
@@ -374,17 +376,17 @@ def test_delay_offsets_wait_for_a_log_that_lags(group):
     for _ in range(5):
         group.send(properties="DELAY\x019\x02")
     group.until(group.same_logs)
-    metadata, offsets = group.slave.replication.metadata, group.slave.delay.offsets
+    progress, offsets = group.slave.replication.metadata.progress, group.slave.delay.offsets
     end = group.slave.store.offset_written
     table = offsets.snapshot()
     table.offset_table = {9: 5}
-    metadata._take_progress(end + 1, {"delays": table})
+    progress.take(end + 1, {"delays": table})
     assert 9 not in offsets.by_level
-    metadata._progress = None
-    metadata._take_progress(end, {"delays": table})
+    progress.forget()
+    progress.take(end, {"delays": table})
     assert offsets.by_level[9] == 5
     table.offset_table = {9: 4}
-    metadata._take_progress(end, {"delays": table})
+    progress.take(end, {"delays": table})
     assert offsets.by_level[9] == 5, "never backwards"
 
 
@@ -476,3 +478,7 @@ def test_the_age_of_the_copy_is_told(group):
     facts = group.facts("broker-1")
     assert int(facts["metadataAge"]) >= 4000
     assert "gave no answer" in facts["metadataWhy"]
+
+
+def test_the_states_are_drawn_as_they_are():
+    assert flows.is_drawn(metadata_copy.MOVES, metadata_copy)

@@ -6,7 +6,7 @@ Source: `broker/.../BrokerPreOnlineService.java`; where this differs, Apache 5.5
 
 import pytest
 
-from rmqkit.broker.metadata.metadata_server import Told
+from rmqkit.broker.metadata.metadata_server import MetadataServer
 from rmqkit.broker.roles import Online, Role
 from rmqkit.broker.roles.pre_online import IN_STEP_MS, SLAVE_MS
 from rmqkit.broker.roles.reverse_sync import MEMBER_MS
@@ -133,7 +133,7 @@ def test_a_consumer_that_goes_back_after_the_return_is_not_set_forward_again(gro
 
 
 def test_a_master_waits_in_vain_for_a_slave_that_does_not_tell_only_so_long(group, monkeypatch):
-    monkeypatch.setattr(Told, "waited_for", frozenset((1, 7)))
+    monkeypatch.setattr(MetadataServer, "waited_for", frozenset((1, 7)))
     taken_over(group).world.restart(M)
     assert IN_STEP_MS <= online(group) < IN_STEP_MS + 500
     assert f"member 1 has not told all it knows within {IN_STEP_MS} ms" in group.facts(M)["roleWhy"]
@@ -202,7 +202,7 @@ def test_a_master_that_only_stood_still_takes_back_as_well(group):
 
 
 def test_a_question_that_waited_before_the_master_stood_still_is_not_answered_with_what_was(group):
-    told = group.master.replication.metadata.told
+    told = group.master.replication.metadata_server
     told._missing = 3
     answers: list = []
     request = QueryConsumerOffsetRequest(consumer_group="CG", topic="T", queue_id=0)

@@ -174,7 +174,7 @@ def test_a_slave_of_ours_that_does_not_dial_is_not_waited_for_long(make):
     assert member.reverse.is_done
     assert "no HA connection" in member.reverse.why
     assert member.node.delay.offsets.by_level[5] == 2, "its log is this one, whether it follows or not"
-    assert MEMBER_ID in member.node.replication.metadata.told.waited_for
+    assert MEMBER_ID in member.node.replication.metadata_server.waited_for
 
 
 def test_nothing_is_taken_from_another_log(make):

@@ -47,7 +47,7 @@ def query(broker: "BrokerView", call: Call[QueryConsumerOffsetRequest]) -> Respo
         else:
             call.finish(_offset(broker, call))
 
-    return LATER if broker.replication.metadata.told.has_to_wait(answer) else _offset(broker, call)
+    return LATER if broker.replication.metadata_server.has_to_wait(answer) else _offset(broker, call)
 
 
 def _offset(broker: "BrokerView", call: Call[QueryConsumerOffsetRequest]) -> Response:

@@ -31,7 +31,7 @@ TIMER_METRICS = fastjson.dumps({"dataVersion": DataVersion(), "timingCount": {}}
 @rows.handles(RequestCode.GET_ALL_CONSUMER_OFFSET, GetAllConsumerOffsetRequest)
 def all_offsets(broker: "BrokerView", call: Call[GetAllConsumerOffsetRequest]) -> Response:
     if call.args.known_changes is not None:
-        return broker.replication.metadata.told.ask(call)
+        return broker.replication.metadata_server.ask(call)
     offsets = broker.offsets
     if call.args.resets:
         return call.ok(body=offsets.snapshot().encode())
@@ -50,4 +50,4 @@ def timer_metrics(broker: "BrokerView", call: Call[NoFields]) -> Response:
 
 @rows.handles(RequestCode.GET_ALL_MESSAGE_REQUEST_MODE, NoFields)
 def request_modes(broker: "BrokerView", call: Call[NoFields]) -> Response:
-    return call.ok(body=broker.replication.metadata.modes.table.encode())
+    return call.ok(body=broker.replication.request_modes.table.encode())
