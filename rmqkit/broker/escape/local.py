@@ -108,7 +108,7 @@ class _Left:
 
 
 class Inbox:
-    """What brokers of the same process leave for this one, and what it is told of what it left at others."""
+    """Messages that brokers of this process leave for this one, and the answers to those that it left at them."""
 
     def __init__(self, broker: EscapeHost) -> None:
         self._broker = broker
@@ -131,7 +131,7 @@ class Inbox:
         self._wake()
 
     def stop(self) -> None:
-        """Whoever waits for this broker is told; nothing more is stored."""
+        """Answer every broker that waits for this one; store nothing more."""
         left, self._left = self._left, []
         for each in left:
             self._end(each, PutStatus.SERVICE_NOT_AVAILABLE)

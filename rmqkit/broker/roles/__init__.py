@@ -12,9 +12,9 @@
 
 `Roles` alone changes the role. Other parts read the `RoleState`, or add themselves to its `on_change`.
 
-    isolated ──who else is there is known──► pre-online ──took over what they know──► online
-        ▲                                                                              │
-        └──────────── was away, or a name server has taken it out (`isolate`) ◄────────┘
+    isolated ──the other members are known──► pre-online ──has their progress──► online
+        ▲                                                                         │
+        └─────────── stalled, or a name server has removed it (`isolate`) ◄───────┘
 
 Without `enableSlaveActingMaster`, or without a name server, a broker is online from its start and its role is that of its
 `brokerRole`.
@@ -85,7 +85,7 @@ class Roles:
         #: counts the times that it was isolated: an answer of an earlier time does not count
         self._round = 0
 
-    # --- asked by others ----------------------------------------------------------------------------------------------
+    # --- state --------------------------------------------------------------------------------------------------------
 
     @property
     def role(self) -> Role:
@@ -113,12 +113,12 @@ class Roles:
 
     @property
     def head(self) -> tuple[int, Address] | None:
-        """The smallest id alive: the master, or who acts for it."""
+        """The smallest id alive: the master, or the slave that acts for it."""
         return next(iter(self.members.items()), None)
 
     @property
     def is_cut_off(self) -> bool:
-        """Whether no name server has answered for so long that others may have taken this broker's place."""
+        """Whether no name server has answered for so long that another member may have taken this broker's place."""
         return self._members.is_cut_off
 
     @property
@@ -128,7 +128,7 @@ class Roles:
 
     @property
     def is_masterless(self) -> bool:
-        """Whether the name servers tell who is alive, and the master is not: nothing is to be had by asking for it."""
+        """Whether the name servers list live members, and the master is not among them: asking it is pointless."""
         return self.is_enabled and self.acting.had_time and self.head is not None and MASTER_ID not in self.members
 
     @property
@@ -184,7 +184,7 @@ class Roles:
     # --- changes ------------------------------------------------------------------------------------------------------
 
     def isolate(self, why: str) -> None:
-        """Out of the routes, clients refused, special duties off; then find out who is there, and pre-online."""
+        """Leave the routes, refuse clients, stop special duties; then find the live members, and go pre-online."""
         if not self.is_running or not self.is_enabled:
             return
         self.pre_online.stop()
@@ -201,7 +201,7 @@ class Roles:
         self._members.seek(self._sought)
 
     def _sought(self) -> None:
-        """The name servers have told who is there, or are silent."""
+        """The name servers have listed the live members, or are silent."""
         if self.others or not self.known_members.by_id or self._context.config.acting.skip_pre_online:
             self._begin_pre_online()
         else:
@@ -264,7 +264,7 @@ class Roles:
     def _apply(self) -> None:
         """Everything that depends on the role is brought into line with it."""
         if not self.is_running:
-            return  # who stops delivers nothing again, and stays unregistered
+            return  # a broker that stops starts no duty again, and stays unregistered
         state, special = self.state, self._special
         self.on_refusal()
         destination = self.destinations[state.role] if state.does(Duty.SPECIAL) else None

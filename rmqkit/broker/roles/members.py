@@ -1,4 +1,4 @@
-"""Members: who of the group is alive, as the name servers tell it.
+"""Members: the live members of the group, as the name servers list them.
 
 Every name server is asked (901) each `syncBrokerMemberGroupPeriod`, and at once when something hints at a change (905, a
 registration). A name server older than 5.0 does not know 901; with `compatibleWithOldNameSrv` it is asked for the route of
@@ -35,7 +35,7 @@ from rmqkit.wire.codes import RequestCode, ResponseCode
 from rmqkit.wire.schemas.nameserver import GetBrokerMemberGroupRequest, GetRouteInfoRequest
 
 DUTY = "roles-members"
-#: while it is not known who else is there, and after a hint that came while a question was under way
+#: while the live members are not known, and after a hint that came while a question was under way
 SEEK_MS = 50
 #: name servers that have not answered are waited for so long after the first one has
 OTHERS_MS = 300
@@ -140,7 +140,7 @@ class Members:
 
     @property
     def is_ripe(self) -> bool:
-        """Whether a name server tells who is alive, and has known this broker for so long that it knows the others, too."""
+        """Whether a name server lists live members, and has known this broker long enough to know the others, too."""
         registered = self._registration.registered
         since_ms = min(
             (registered.get(each, NEVER_MS) for each, view in self.views.items() if view.told_ms >= 0), default=NEVER_MS

@@ -125,38 +125,38 @@ class PreOnline:
         self._tables = tables
         #: what it is doing, "" when nothing
         self.stage = ""
-        self._way: MasterWay | SlaveWay | None = None
+        self._flow: MasterReturn | SlaveJoin | None = None
         self._then: Then = lambda how: None
         context.duties.add(DUTY, self._run, None)
 
     def start(self, then: Then) -> None:
         self._then = then
         if self._replication.is_slave:
-            self._way = SlaveWay(self._group, self._context, self._store, self._replication)
+            self._flow = SlaveJoin(self._group, self._context, self._store, self._replication)
         else:
-            self._way = MasterWay(self._group, self._context, self._store, self._replication, self._tables)
+            self._flow = MasterReturn(self._group, self._context, self._store, self._replication, self._tables)
         self._context.duties.wake(DUTY, self._context.clock.mono_ms)
 
     def stop(self) -> None:
         self.stage = ""
-        self._way = None
+        self._flow = None
 
     def _run(self, now_ms: int) -> int | None:
-        way = self._way
-        if way is None:
+        flow = self._flow
+        if flow is None:
             return None
-        how = way.look(now_ms)
-        if self._way is not way:
+        how = flow.look(now_ms)
+        if self._flow is not flow:
             return None
         if how is None:
-            self.stage = way.stage
+            self.stage = flow.stage
             return now_ms + LOOK_MS
         self.stop()
         self._then(how)
         return None
 
 
-class MasterWay(StateMachine[MasterState]):
+class MasterReturn(StateMachine[MasterState]):
     """How a master comes back."""
 
     def __init__(
@@ -228,7 +228,7 @@ def why_no_copy(replication: Replication) -> str:
     return follow.why if follow.state in (FOREIGN, REFUSED) else ""
 
 
-class SlaveWay(StateMachine[SlaveState]):
+class SlaveJoin(StateMachine[SlaveState]):
     """How a slave joins."""
 
     def __init__(self, group: Group, context: BrokerContext, store: StorageEngine, replication: Replication) -> None:
