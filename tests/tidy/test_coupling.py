@@ -16,7 +16,7 @@ pytestmark = GROUP
 CYCLE_BY_TYPE_MAX = 3
 CYCLE_AT_RUN_TIME_MAX = 0
 #: modules of `rmqkit/broker` that name the class `Broker`
-BROKER_USERS_MAX = 10
+BROKER_USERS_MAX = 1
 #: attributes of a `Broker` without a leading underscore, besides those of every node
 BROKER_ATTRIBUTES_MAX = 29
 FOLDER_MODULES_MAX = 15
