@@ -5,8 +5,7 @@
     class TestMine(SpecialDutyContract):
         row = SpecialRow("mine", "my progress", 46_000, "", MySnapshot.decode, MyDuty)
 
-        @abstractmethod
-    def give_work(self, broker, count):
+        def give_work(self, broker, count):
             ...                  # store what makes `count` messages due
 
 The broker is a slave that runs alone in virtual time, so its own special duties are off. Each test starts the duty with a

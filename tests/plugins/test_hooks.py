@@ -8,7 +8,6 @@ import sys
 
 from rmqkit import plugins
 from rmqkit.api import choices
-from rmqkit.broker.roles import Role
 from rmqkit.client.fault_policy import QueueRing
 from rmqkit.drill.engine import Engine
 from rmqkit.testing import FaultLab, SimBroker
@@ -133,7 +132,7 @@ def test_hook_escape_strategies(install):
     )
     broker = SimBroker("escapeStrategy=box")
     broker.send("T", b"late", properties={"DELAY": "1"})
-    broker.node.roles.state.role = Role.ACTING
+    broker.turn(lambda: broker.node.roles.set_acting(True, "the test says so"))
     broker.advance(5_000)
     (message,) = broker.node.escape.strategy.messages
     assert (message.put.topic, message.put.body, message.origin) == ("T", b"late", "broker-a:SCHEDULE:1:0")
