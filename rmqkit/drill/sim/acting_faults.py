@@ -20,8 +20,7 @@ from rmqkit.drill.contract import DrillNode, Driver, Fault
 from rmqkit.drill.faults import FAULTS, Isolate
 from rmqkit.drill.plan import Flush, Plan
 from rmqkit.drill.promises.table import Harm
-from rmqkit.drill.sim.driver import SimDriver
-from rmqkit.drill.sim.faults import PowerCut, Series, Step, isolate_peer
+from rmqkit.drill.sim.faults import PowerCut, Series, Step, isolate_peer, sim_driver
 
 #: ways for a node to be away as the others see it
 AWAY = ("kill", "kill", "pause", "pause", "isolate", "isolate", "isolate-out", "stop")
@@ -43,14 +42,14 @@ class Stop:
     harm = Harm.KILL
 
     def begin(self, driver: Driver, node: DrillNode) -> None:
-        _simulated(driver).stop(node)
+        sim_driver(driver).stop(node)
 
     def proof(self, driver: Driver, node: DrillNode) -> str:
         return "" if driver.seen(node)["alive"] else f"{node.name} has ended"
 
     def end(self, driver: Driver, node: DrillNode) -> None:
         driver.kill(node)
-        _simulated(driver).begin(node)
+        sim_driver(driver).begin(node)
 
 
 class ClockJump:
@@ -64,7 +63,7 @@ class ClockJump:
         self.text = f"the clock of the machine jumps by {jump_ms} ms"
 
     def begin(self, driver: Driver, node: DrillNode) -> None:
-        _simulated(driver).jump_clock(node, self.jump_ms)
+        sim_driver(driver).jump_clock(node, self.jump_ms)
 
     def proof(self, driver: Driver, node: DrillNode) -> str:
         return f"the clock of {node.name} has jumped by {self.jump_ms} ms"
@@ -77,11 +76,6 @@ def isolate_names(nameservers: Sequence[DrillNode]) -> Isolate:
     rules = [{"peer": each.name} for each in nameservers]
     text = f"no byte passes between the node and {', '.join(each.name for each in nameservers)}"
     return Isolate("isolate-names", text, rules, silent=False)
-
-
-def _simulated(driver: Driver) -> SimDriver:
-    assert isinstance(driver, SimDriver)
-    return driver
 
 
 class ActingSeries(Series):

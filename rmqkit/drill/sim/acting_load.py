@@ -13,22 +13,20 @@ from functools import partial
 from typing import Any
 from zlib import crc32
 
-from rmqkit.client.admin.admin import AdminBrokers
 from rmqkit.client.client import Client, decoded
 from rmqkit.client.consumers.offset_store import RemoteOffsets
 from rmqkit.client.consumers.push_consumer import PushConsumer
 from rmqkit.client.consumers.push_queue import Batch, PushConsumerSettings
 from rmqkit.client.consumers.subscriptions import ConsumeFrom
-from rmqkit.client.flow import Promise
 from rmqkit.client.message import Message, MessageExt
 from rmqkit.client.producers.outgoing import Prepare
-from rmqkit.client.producers.producer import Producer, ProducerSettings, SendOutcome
+from rmqkit.client.producers.producer import Producer, ProducerSettings
 from rmqkit.drill import workload
 from rmqkit.drill.history import FAULT_BITES, FAULT_ENDS, History, Row
 from rmqkit.drill.plan import Plan
 from rmqkit.drill.sim.acting_plans import ActingExtras
 from rmqkit.drill.sim.load import COMMIT_MS, RETRY_MS, WORK_MS, SimLoad, _go
-from rmqkit.errors import ClientError, RmqkitError
+from rmqkit.errors import ClientError
 from rmqkit.runtime.connection import Address
 from rmqkit.sim.cluster import SimCluster
 from rmqkit.wire.bodies import LockBatchAnswer, LockBatchBody
@@ -73,18 +71,8 @@ class ActingLoad(SimLoad):
         #: (node, wall time of its machine) → when that was
         self.world_ms: Callable[[str, int], int] = lambda node, wall_ms: wall_ms - cluster.world.wall_start_ms
 
-    def _admin(self, client: Client) -> None:
-        async def make() -> None:
-            wanted = [self.name, self.delayed_topic]
-            while wanted:
-                try:
-                    await AdminBrokers(client).create_topic(wanted[-1], queue_nums=self.plan.queues)
-                    wanted.pop()
-                except RmqkitError:
-                    await client.timers.sleep(RETRY_MS)
-            self.has_topic = True
-
-        client.timers.after(1, lambda: _go(make()))
+    def topics(self) -> list[str]:
+        return [self.name, self.delayed_topic]
 
     def begin(self) -> None:
         super().begin()
@@ -103,7 +91,7 @@ class ActingLoad(SimLoad):
             self.healed_ms = row.invoke_ms
         if row.kind == "event" and row.key == FAULT_BITES and workload.ORDERED not in self.given:
             self.given[workload.ORDERED] = {}
-            self.cluster.client(f"{workload.ORDERED}-0", self._ordered)
+            self.cluster.client(f"{workload.ORDERED}-0", partial(self.push, workload.ORDERED, 0))
 
     # --- delayed messages
 
@@ -117,15 +105,10 @@ class ActingLoad(SimLoad):
                 await client.timers.sleep(round(order.pause_ms))
                 if not self.sending:
                     return
-                body = Message(self.delayed_topic, order.body, keys=order.key, delay_level=order.level)
-                message = prepare.message(body, client.clock.wall_ms)
+                message = Message(self.delayed_topic, order.body, keys=order.key, delay_level=order.level)
                 queue = MessageQueue(self.delayed_topic, self.broker, order.queue)
-                ended: Promise[SendOutcome | None] = Promise()
                 invoke_ms = self.now_ms()
-                self.under_way += 1
-                core.send(message, ended.resolve, timeout_ms=self.plan.send_timeout_ms, queue=queue)
-                outcome = await ended
-                self.under_way -= 1
+                outcome = await self.send(core, prepare, message, queue)
                 self.delay_sent(order, delays_ms[order.level], invoke_ms, outcome)
 
         client.timers.after(500, lambda: _go(write()))
@@ -181,25 +164,6 @@ class ActingLoad(SimLoad):
             group=self.group(RETRY),
             ordered=False,
         )
-
-    # --- a group in order that comes late
-
-    def _ordered(self, client: Client) -> None:
-        group = self.group(workload.ORDERED)
-        times: dict[str, Any] = {"persist_interval_ms": COMMIT_MS, **self.times, **self.lock_times}
-        settings = PushConsumerSettings(group=group, orderly=True, consume_from=ConsumeFrom.FIRST, **times)
-
-        def dispatch(batch: Batch) -> None:
-            def done() -> None:
-                for message in batch.messages:
-                    self.delivered(workload.ORDERED, f"{workload.ORDERED}-0", message)
-                consumer.finished(batch, True)
-
-            client.timers.after(WORK_MS, done)
-
-        consumer = PushConsumer(client, settings, RemoteOffsets(client, group), dispatch)
-        consumer.subscribe(self.name, "*", "TAG")
-        self.join(client, consumer)
 
     # --- locks
 

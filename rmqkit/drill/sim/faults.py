@@ -30,7 +30,7 @@ LASTS_MS = (300, 2_500)
 APART_MS = (50, 1_800)
 
 
-def _simulated(driver: Driver) -> SimDriver:
+def sim_driver(driver: Driver) -> SimDriver:
     assert isinstance(driver, SimDriver)
     return driver
 
@@ -41,7 +41,7 @@ class PowerCut:
     harm = Harm.POWER_CUT
 
     def begin(self, driver: Driver, node: DrillNode) -> None:
-        _simulated(driver).power_cut(node)
+        sim_driver(driver).power_cut(node)
 
     def proof(self, driver: Driver, node: DrillNode) -> str:
         return "" if driver.seen(node)["alive"] else f"{node.name} is without power"
@@ -57,7 +57,7 @@ class DiskLoss(PowerCut):
     harm = Harm.DISK_LOSS
 
     def begin(self, driver: Driver, node: DrillNode) -> None:
-        _simulated(driver).lose_disk(node)
+        sim_driver(driver).lose_disk(node)
 
 
 def isolate_peer(peer: str, direction: str) -> Isolate:
@@ -159,13 +159,13 @@ class Series:
 
     def begin(self, driver: Driver, node: DrillNode) -> None:
         for step in self.steps:
-            _simulated(driver).later(step.at_ms, partial(self._begin, driver, step))
+            sim_driver(driver).later(step.at_ms, partial(self._begin, driver, step))
 
     def _begin(self, driver: Driver, step: Step) -> None:
         if step not in self._left:
             return
         self._left.remove(step)
-        simulated = _simulated(driver)
+        simulated = sim_driver(driver)
         if step.node.name in self._broken or not driver.seen(step.node)["alive"]:
             return
         now_ms = driver.now_ms()
@@ -196,7 +196,7 @@ class Series:
             invoke_ms=driver.now_ms(),
             node=step.node.name,
         )
-        simulated = _simulated(driver)
+        simulated = sim_driver(driver)
         if not driver.seen(step.node)["alive"]:
             simulated.begin(step.node)  # the world goes on meanwhile
         else:

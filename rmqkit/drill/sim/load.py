@@ -55,21 +55,27 @@ class SimLoad(RecordedLoad):
         """Make the topic; clients begin when it is there."""
         self.cluster.client("admin", self._admin)
 
+    def topics(self) -> list[str]:
+        """What is to be created."""
+        return [self.name]
+
     def _admin(self, client: Client) -> None:
         async def make() -> None:
-            while not self.has_topic:
+            wanted = self.topics()
+            while wanted:
                 try:
-                    await AdminBrokers(client).create_topic(self.name, queue_nums=self.plan.queues)
-                    self.has_topic = True
+                    await AdminBrokers(client).create_topic(wanted[-1], queue_nums=self.plan.queues)
+                    wanted.pop()
                 except RmqkitError:
                     await client.timers.sleep(RETRY_MS)
+            self.has_topic = True
 
         client.timers.after(1, lambda: _go(make()))
 
     def begin(self) -> None:
         """The topic is there: writers and readers join."""
         for number in range(workload.PUSH_MEMBERS):
-            self.cluster.client(f"push-{number}", partial(self._push, number))
+            self.cluster.client(f"push-{number}", partial(self.push, workload.PUSH, number))
         self.cluster.client("pull-0", partial(self._pull, workload.PULL))
         for number in range(self.plan.writers):
             self.cluster.client(workload.writer_name(number), partial(self._writer, number))
@@ -95,28 +101,36 @@ class SimLoad(RecordedLoad):
                 if not self.sending:
                     return
                 queue = MessageQueue(self.name, self.broker, order.queue) if order.queue >= 0 else None
-                message = prepare.message(Message(self.name, order.body, keys=order.key), client.clock.wall_ms)
-                ended: Promise[SendOutcome | None] = Promise()
                 invoke_ms = self.now_ms()
-                self.under_way += 1
-                core.send(message, ended.resolve, timeout_ms=self.plan.send_timeout_ms, queue=queue)
-                outcome = await ended
-                self.under_way -= 1
+                outcome = await self.send(core, prepare, Message(self.name, order.body, keys=order.key), queue)
                 self.sent(name, order, invoke_ms, outcome)
 
         client.timers.after(500, lambda: _go(write()))
 
+    async def send(
+        self, core: Producer, prepare: Prepare, message: Message, queue: MessageQueue | None
+    ) -> SendOutcome | None:
+        """Send one message, once, and wait for its outcome."""
+        ended: Promise[SendOutcome | None] = Promise()
+        self.under_way += 1
+        prepared = prepare.message(message, core.client.clock.wall_ms)
+        core.send(prepared, ended.resolve, timeout_ms=self.plan.send_timeout_ms, queue=queue)
+        outcome = await ended
+        self.under_way -= 1
+        return outcome
+
     # --- reading
 
-    def _push(self, number: int, client: Client) -> PushConsumer:
-        group, name = self.group(workload.PUSH), f"push-{number}"
+    def push(self, kind: str, number: int, client: Client) -> PushConsumer:
+        """A member, in order, of a group that pushes the topic."""
+        group, name = self.group(kind), f"{kind}-{number}"
         times: dict[str, Any] = {"persist_interval_ms": COMMIT_MS, **self.times, **self.lock_times}
         settings = PushConsumerSettings(group=group, orderly=True, consume_from=ConsumeFrom.FIRST, **times)
 
         def dispatch(batch: Batch) -> None:
             def done() -> None:
                 for message in batch.messages:
-                    self.delivered(workload.PUSH, name, message)
+                    self.delivered(kind, name, message)
                 consumer.finished(batch, True)
 
             client.timers.after(WORK_MS, done)
