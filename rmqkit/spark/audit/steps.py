@@ -28,44 +28,44 @@ from rmqkit.drill.promises.waits import refusing
 #: a row that stands for all that are not looked at: a history ends with its last row, whatever kind it is
 LAST = "last"
 
+STRETCH = "since_ms: bigint, until_ms: bigint"
+CHANGE = (
+    "number: int, broker: string, before: string, before_end_ms: bigint, after: string, begin_ms: bigint, "
+    "sure_ms: bigint, what: string"
+)
 CONTEXT = (
     "run string, has_fault boolean, harm string, fault_node string, fault_broker string, hits_master boolean, "
     "fault_ms bigint, where_plain string, where_alone string, where_unsynced string, where_both string, "
     "bites_ms bigint, ended_ms bigint, "
     "load_ends_ms bigint, jumped_ms bigint, is_silent boolean, masters array<string>, slaves array<string>, unread string, "
     "ahead array<string>, refusing array<string>, served array<string>, "
-    "windows array<struct<since_ms: bigint, until_ms: bigint>>, "
-    "allowed array<struct<since_ms: bigint, until_ms: bigint>>, "
-    "broken array<struct<node: string, since_ms: bigint, until_ms: bigint>>, "
-    "changes array<struct<number: int, broker: string, before: string, before_end_ms: bigint, after: string, "
-    "begin_ms: bigint, sure_ms: bigint, what: string>>"
+    f"windows array<struct<{STRETCH}>>, allowed array<struct<{STRETCH}>>, "
+    f"broken array<struct<node: string, {STRETCH}>>, changes array<struct<{CHANGE}>>"
 )
-_STRETCH = pa.struct([("since_ms", pa.int64()), ("until_ms", pa.int64())])
-_SCALARS = {"string": pa.string(), "boolean": pa.bool_(), "bigint": pa.int64(), "array<string>": pa.list_(pa.string())}
+_SCALARS = {
+    "string": pa.string(),
+    "boolean": pa.bool_(),
+    "int": pa.int32(),
+    "bigint": pa.int64(),
+    "array<string>": pa.list_(pa.string()),
+}
+
+
+def _fields(ddl: str) -> list[tuple[str, pa.DataType]]:
+    """The fields of a text without structs."""
+    return [(name.rstrip(":"), _SCALARS[kind]) for name, kind in (part.split() for part in ddl.rstrip(", ").split(", "))]
+
+
 _NESTED = {
-    "windows": pa.list_(_STRETCH),
-    "allowed": pa.list_(_STRETCH),
-    "broken": pa.list_(pa.struct([("node", pa.string()), *_STRETCH])),
-    "changes": pa.list_(
-        pa.struct(
-            [
-                ("number", pa.int32()),
-                ("broker", pa.string()),
-                ("before", pa.string()),
-                ("before_end_ms", pa.int64()),
-                ("after", pa.string()),
-                ("begin_ms", pa.int64()),
-                ("sure_ms", pa.int64()),
-                ("what", pa.string()),
-            ]
-        )
-    ),
+    "windows": pa.list_(pa.struct(_fields(STRETCH))),
+    "allowed": pa.list_(pa.struct(_fields(STRETCH))),
+    "broken": pa.list_(pa.struct(_fields(f"node: string, {STRETCH}"))),
+    "changes": pa.list_(pa.struct(_fields(CHANGE))),
 }
 
 
 def _context_schema() -> pa.Schema:
-    plain = [part.split() for part in CONTEXT.partition("windows")[0].rstrip(", ").split(", ")]
-    return pa.schema([*((name, _SCALARS[kind]) for name, kind in plain), *_NESTED.items()])
+    return pa.schema([*_fields(CONTEXT.partition("windows")[0]), *_NESTED.items()])
 
 
 def _history(rows: Sequence[Mapping[str, Any]], last_ms: int) -> History:
@@ -151,20 +151,7 @@ LEASES = (
     "run string, group_name string, broker string, queue int, number int, op bigint, client string, node string, "
     "begin_ms bigint, end_ms bigint"
 )
-_LEASES = pa.schema(
-    [
-        ("run", pa.string()),
-        ("group_name", pa.string()),
-        ("broker", pa.string()),
-        ("queue", pa.int32()),
-        ("number", pa.int32()),
-        ("op", pa.int64()),
-        ("client", pa.string()),
-        ("node", pa.string()),
-        ("begin_ms", pa.int64()),
-        ("end_ms", pa.int64()),
-    ]
-)
+_LEASES = pa.schema(_fields(LEASES))
 
 
 def leases(run: pa.Array, plan: pa.Array, last_ms: pa.Array, rows: pa.Array) -> pa.Array:
