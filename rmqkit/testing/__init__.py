@@ -8,19 +8,22 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rmqkit.testing.allocators import AllocatorContract
-    from rmqkit.testing.brokers import SimBroker
-    from rmqkit.testing.clusters import Clean, RunningCluster
-    from rmqkit.testing.escape import EscapeContract
-    from rmqkit.testing.fault_policies import FaultPolicyContract
-    from rmqkit.testing.faults import FaultContract, FaultLab
-    from rmqkit.testing.filters import FilterContract
-    from rmqkit.testing.lock_modes import LockModeContract
-    from rmqkit.testing.promises import PromiseContract
-    from rmqkit.testing.special_duties import SpecialDutyContract
-    from rmqkit.testing.storage import StorageEngineContract
-    from rmqkit.testing.store_world import StoreWorld
+    from rmqkit.testing.allocators import AllocatorContract as AllocatorContract
+    from rmqkit.testing.brokers import SimBroker as SimBroker
+    from rmqkit.testing.clusters import Clean as Clean
+    from rmqkit.testing.clusters import RunningCluster as RunningCluster
+    from rmqkit.testing.escape import EscapeContract as EscapeContract
+    from rmqkit.testing.fault_policies import FaultPolicyContract as FaultPolicyContract
+    from rmqkit.testing.faults import FaultContract as FaultContract
+    from rmqkit.testing.faults import FaultLab as FaultLab
+    from rmqkit.testing.filters import FilterContract as FilterContract
+    from rmqkit.testing.lock_modes import LockModeContract as LockModeContract
+    from rmqkit.testing.promises import PromiseContract as PromiseContract
+    from rmqkit.testing.special_duties import SpecialDutyContract as SpecialDutyContract
+    from rmqkit.testing.storage import StorageEngineContract as StorageEngineContract
+    from rmqkit.testing.store_world import StoreWorld as StoreWorld
 
+#: name -> module that has it
 _HOMES = {
     "AllocatorContract": "rmqkit.testing.allocators",
     "Clean": "rmqkit.testing.clusters",
@@ -38,22 +41,7 @@ _HOMES = {
     "StoreWorld": "rmqkit.testing.store_world",
 }
 
-__all__ = [
-    "AllocatorContract",
-    "Clean",
-    "EscapeContract",
-    "FaultContract",
-    "FaultLab",
-    "FaultPolicyContract",
-    "FilterContract",
-    "LockModeContract",
-    "PromiseContract",
-    "RunningCluster",
-    "SimBroker",
-    "SpecialDutyContract",
-    "StorageEngineContract",
-    "StoreWorld",
-]
+__all__ = sorted(_HOMES)
 
 
 def __getattr__(name: str) -> Any:
@@ -63,4 +51,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    return __all__

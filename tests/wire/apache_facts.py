@@ -80,7 +80,6 @@ ApplyBrokerIdRequest | clusterName:s brokerName:s appliedBrokerId:l registerChec
 ApplyBrokerIdResponse | clusterName:s brokerName:s
 BrokerHeartbeatRequest | !clusterName:s !brokerAddr:s !brokerName:s brokerId:l epoch:i maxOffset:l confirmOffset:l
   heartbeatTimeoutMills:l electionPriority:i
-CheckRocksdbCqWriteProgressRequest | !topic:s checkStoreTime:l
 CheckTransactionStateRequest | topic:s !tranStateTableOffset:l !commitLogOffset:l msgId:s transactionId:s offsetMsgId:s
 CleanControllerBrokerDataRequest | clusterName:s !brokerName:s brokerControllerIdsToClean:s isCleanLivingBroker:b
   invokeTime:l
@@ -99,7 +98,6 @@ EndTransactionRequest | topic:s !producerGroup:s !tranStateTableOffset:l !commit
   fromTransactionCheck:b !msgId:s transactionId:s
 ExchangeHAInfoRequest | masterHaAddress:s masterFlushOffset:l masterAddress:s
 ExchangeHAInfoResponse | masterHaAddress:s masterFlushOffset:l masterAddress:s
-ExportRocksDBConfigToJsonRequest | !configType:s
 GetAllSubscriptionGroupRequest | !groupSeq:i dataVersion:s maxGroupNum:i
 GetAllSubscriptionGroupResponse | !totalGroupNum:i
 GetAllTopicConfigRequest | !topicSeq:i dataVersion:s maxTopicNum:i

@@ -1,4 +1,4 @@
-"""Administration of a broker process: 26, 315, 317, 354, 355, 902, 903, 906, 908, 1008."""
+"""Administration of a broker process: 26, 315, 317, 902, 903, 906, 908, 1008."""
 
 from rmqkit.wire.schema import Ext, Int32, Int64
 
@@ -20,17 +20,6 @@ class GetConsumeStatsInBrokerRequest(Ext, kw_only=True):
     """317: `is_order` asks for the topics that are consumed in order only."""
 
     is_order: bool = False
-
-
-class CheckRocksdbCqWriteProgressRequest(Ext, kw_only=True):
-    topic: str
-    check_store_time: Int64 = 0
-
-
-class ExportRocksDBConfigToJsonRequest(Ext, kw_only=True):
-    """355: `config_type` is names joined by `;`."""
-
-    config_type: str
 
 
 class AddBrokerRequest(Ext, kw_only=True):
