@@ -11,6 +11,7 @@ from rmqkit.api import choices
 from rmqkit.client.fault_policy import QueueRing
 from rmqkit.drill.engine import Engine
 from rmqkit.testing import FaultLab, SimBroker
+from rmqkit.testing.brokers import NAME
 from rmqkit.testing.fault_policies import queues_of
 from rmqkit.wire.bodies import LockBatchAnswer, LockBatchBody, MessageQueue
 from rmqkit.wire.codes import RequestCode, ResponseCode
@@ -132,7 +133,7 @@ def test_hook_escape_strategies(install):
     )
     broker = SimBroker("escapeStrategy=box")
     broker.send("T", b"late", properties={"DELAY": "1"})
-    broker.turn(lambda: broker.node.roles.set_acting(True, "the test says so"))
+    broker.world.call(NAME, lambda node: node.roles.set_acting(True, "the test says so"))
     broker.advance(5_000)
     (message,) = broker.node.escape.strategy.messages
     assert (message.put.topic, message.put.body, message.origin) == ("T", b"late", "broker-a:SCHEDULE:1:0")
