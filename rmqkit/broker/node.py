@@ -369,7 +369,7 @@ class Broker(BaseNode):
         self.client_calls.notify_groups()
 
     def settle(self) -> None:
-        if not self.serving:
+        if not self.view.serving:
             if self.store.ready and not self.stopping:
                 self._serve()
             return

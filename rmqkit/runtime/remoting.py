@@ -290,7 +290,7 @@ class Remoting:
 
     def _send(self, conn: Connection, opaque: int, codec: int, response: Response) -> None:
         code, ext, body, remark, head = response
-        if isinstance(body, bytes | bytearray | memoryview):
+        if isinstance(body, Buffer):
             buffers: Sequence[Buffer] = (body,) if len(body) else ()
         else:
             buffers = body

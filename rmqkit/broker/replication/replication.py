@@ -127,11 +127,13 @@ class Replication:
 
     def settle(self) -> None:
         """The turn's write is done."""
-        self.accept.settle()
-        if self.is_slave:
+        is_slave = self.is_slave
+        if self.accept.links:
+            self.accept.settle()
+            if not is_slave:
+                self.acks.configure()
+        if is_slave:
             self.follow.settle()
-        elif self.accept.links:
-            self.acks.configure()
 
     @property
     def log_of(self) -> str:
