@@ -6,7 +6,7 @@ import pytest
 
 from rmqkit.store import mapped, recovery
 from rmqkit.store.mapped import MappedEngine
-from tests.store import crash_lives
+from tests.store.crash import lives
 
 
 def planted(plant):
@@ -117,7 +117,7 @@ RUNNING = [
     ("plant", "life", "begin", "kind", "found"), RUNNING, ids=lambda value: getattr(value, "__name__", None)
 )
 def test_a_defect_of_the_running_store_is_found(plant, life, begin, kind, found):
-    check_finds(crash_lives.LIVES[life](planted(plant)), begin, kind, found, make=crash_lives.MAPPED)
+    check_finds(lives.LIVES[life](planted(plant)), begin, kind, found, make=lives.MAPPED)
 
 
 def check_finds(work, begin, kind, found, *, make):
@@ -196,7 +196,7 @@ RECOVERING = [
     ("recovery", "life", "begin", "kind", "found"), RECOVERING, ids=lambda value: getattr(value, "__name__", None)
 )
 def test_a_defect_of_the_recovery_is_found(recovery, life, begin, kind, found, monkeypatch):
-    work = crash_lives.LIVES[life]()
+    work = lives.LIVES[life]()
     monkeypatch.setattr(mapped, "Recovery", recovery)
     check_finds(work, begin, kind, found, make=None)
 
@@ -208,4 +208,4 @@ def test_a_recovery_that_does_not_look_at_the_body_is_found():
             adapt=lambda config: replace(config, commit_log=replace(config.commit_log, check_crc_on_recover=False)),
         )
 
-    check_finds(crash_lives.mixed(), 0, "flip", "CRC of the record at 0 was damaged", make=make)
+    check_finds(lives.mixed(), 0, "flip", "CRC of the record at 0 was damaged", make=make)

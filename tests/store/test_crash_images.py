@@ -10,7 +10,7 @@ from multiprocessing import get_context
 
 import pytest
 
-from tests.store.crash_lives import LIVES
+from tests.store.crash.lives import LIVES
 
 SHARES = [int(os.environ.get("RMQKIT_CRASH_SHARE", "59")), pytest.param(29, marks=pytest.mark.long)]
 MASTER_MIN = {"synced": 80, "pages": 1900, "stale": 380, "names": 240, "torn": 110, "changes": 8, "flip": 3500, "kill": 40}

@@ -3,9 +3,9 @@
 import pytest
 
 from rmqkit.store import ENGINES
-from rmqkit.testing.crash.check import bytes_of, found_in
 from rmqkit.testing.storage import FOREVER_MS, body_of, drain, keys, offset_of
 from rmqkit.testing.store_world import StoreWorld, put
+from tests.store.crash.check import bytes_of, found_in
 
 LOG = "/store/commitlog/00000000000000000000"
 CONFIRMED_AT = 32

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from rmqkit.sim.folder import PAGE_SIZE, SECTOR_SIZE, SimFile, SimFolder
-from rmqkit.testing.crash.record import ENDED, Operation
+from tests.store.crash.record import ENDED, Operation
 
 PAGES_LAST = 4
 _ZEROES = bytes(PAGE_SIZE)

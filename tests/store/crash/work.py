@@ -17,10 +17,10 @@ from rmqkit.config import NodeConfig
 from rmqkit.sim.disk import SimDisk
 from rmqkit.sim.folder import SimFolder
 from rmqkit.store.contract import EngineFactory, PutStatus, StoreWriteError
-from rmqkit.testing.crash.check import CrashCheck, Flip, SlaveCheck, bytes_of, properties_of
-from rmqkit.testing.crash.images import Image, Platter, all_images
-from rmqkit.testing.crash.record import Known, Ledger, Operation, RecordingDisk
 from rmqkit.testing.store_world import StoreWorld, put, store_config
+from tests.store.crash.check import CrashCheck, Flip, SlaveCheck, bytes_of, properties_of
+from tests.store.crash.images import Image, Platter, all_images
+from tests.store.crash.record import Known, Ledger, Operation, RecordingDisk
 
 #: field -> (position in a record with IPv4 hosts, size, whether a check of the store covers it)
 FIELDS = {

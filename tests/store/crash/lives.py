@@ -4,8 +4,8 @@ import errno
 
 from rmqkit.store import ENGINES
 from rmqkit.store.contract import EngineFactory
-from rmqkit.testing.crash.work import MasterWork, SlaveWork
 from rmqkit.testing.store_world import store_config
+from tests.store.crash.work import MasterWork, SlaveWork
 
 SIZES = (0, 7, 100, 300, 600, 1500, 40, 250)
 MAPPED = ENGINES["mapped"]

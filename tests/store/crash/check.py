@@ -17,10 +17,10 @@ from typing import NamedTuple
 from rmqkit.config import NodeConfig
 from rmqkit.errors import RmqkitError
 from rmqkit.store.contract import EngineFactory, StorageEngine
-from rmqkit.testing.crash.images import Image
-from rmqkit.testing.crash.record import Known, Ledger, Promise
 from rmqkit.testing.storage import FOREVER_MS, body_of, drain, offset_of, phy_offset_of
 from rmqkit.testing.store_world import StoreWorld, put
+from tests.store.crash.images import Image
+from tests.store.crash.record import Known, Ledger, Promise
 
 #: queue offset, physical offset, body
 Row = tuple[int, int, bytes]
