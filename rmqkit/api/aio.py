@@ -23,7 +23,7 @@ from rmqkit.api.admin import AdminFlows, Awaited
 from rmqkit.api.log import logger
 from rmqkit.client.consumers.push_queue import Batch
 from rmqkit.client.flow import Promise
-from rmqkit.client.message import Message, MessageExt, SendResult
+from rmqkit.client.message import Message, MessageExt
 from rmqkit.errors import ClientClosed, ClientError
 from rmqkit.wire.fastjson import MessageQueue
 
@@ -56,6 +56,20 @@ def _in_thread(method: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate
     @wraps(method)
     async def call(self: _Closing, /, *args: P.args, **kwargs: P.kwargs) -> R:
         return await asyncio.to_thread(method, self._inner, *args, **kwargs)
+
+    return call
+
+
+def _sent(
+    method: Callable[Concatenate[Any, P], R], begin: Callable[Concatenate[Any, P], "Future[R]"], *, takes_room: bool = True
+) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, R]]:
+    """A method of the producer as a coroutine; `begin` gives a future for what `method` returns."""
+
+    @wraps(method)
+    async def call(self: "Producer", /, *args: P.args, **kwargs: P.kwargs) -> R:
+        if takes_room:
+            await self._room()
+        return await asyncio.wrap_future(begin(self._inner, *args, **kwargs))
 
     return call
 
@@ -108,40 +122,15 @@ class Producer(_Closing):
         self._inner: api.Producer = api.Producer(group, **settings)
         self.group = group
 
-    async def send(
-        self,
-        message: Message,
-        queue: MessageQueue | None = None,
-        *,
-        ordering_key: str | None = None,
-        timeout_ms: int | None = None,
-    ) -> SendResult:
-        await self._room()
-        future = self._inner.send_async(message, queue, ordering_key=ordering_key, timeout_ms=timeout_ms)
-        return await asyncio.wrap_future(future)
-
-    async def send_batch(
-        self, messages: Sequence[Message], queue: MessageQueue | None = None, *, timeout_ms: int | None = None
-    ) -> SendResult:
-        await self._room()
-        return await asyncio.wrap_future(self._inner.send_batch_async(messages, queue, timeout_ms=timeout_ms))
+    send = _sent(api.Producer.send, api.Producer.send_async)
+    send_batch = _sent(api.Producer.send_batch, api.Producer.send_batch_async)
+    request = _sent(api.Producer.request, api.Producer.request_async, takes_room=False)
 
     async def send_oneway(
         self, message: Message, queue: MessageQueue | None = None, *, ordering_key: str | None = None
     ) -> None:
         await self._room()
         self._inner.send_oneway(message, queue, ordering_key=ordering_key)
-
-    async def request(
-        self,
-        message: Message,
-        queue: MessageQueue | None = None,
-        *,
-        ordering_key: str | None = None,
-        timeout_ms: int | None = None,
-    ) -> MessageExt:
-        future = self._inner.request_async(message, queue, ordering_key=ordering_key, timeout_ms=timeout_ms)
-        return await asyncio.wrap_future(future)
 
     queues = _in_thread(api.Producer.queues)
     flush = _in_thread(api.Producer.flush)

@@ -28,7 +28,7 @@ from typing import Any, Self, TypeVar
 from rmqkit.api.identity import local_month_bounds, name_servers, new_instance_name, own_ip
 from rmqkit.api.log import StdlibLog, logger
 from rmqkit.client.client import Client, ClientSettings
-from rmqkit.client.flow import Promise
+from rmqkit.client.flow import Promise, start
 from rmqkit.config import NetworkLimits
 from rmqkit.errors import ClientClosed, ClientError, ClientForked, RmqkitError
 from rmqkit.runtime.connection import Address
@@ -140,6 +140,14 @@ class IoThread:
                 f"{what} cannot wait inside a callback of the I/O thread, which would wait for itself; use the async form"
             )
         return self.run(what, make).result()
+
+    def do(self, what: str, function: Callable[[], None]) -> None:
+        """Run a function in the loop, and wait for its end. Raises as `wait`."""
+
+        async def call() -> None:
+            function()
+
+        self.wait(what, lambda: start(call()))
 
     def stop(self, wait_s: float) -> None:
         if self.ended is None:

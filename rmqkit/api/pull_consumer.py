@@ -143,11 +143,7 @@ class PullConsumer(User):
 
     def unsubscribe(self, topic: str) -> None:
         """Read nothing of a topic any more; its queues go to the other members."""
-
-        async def unsubscribe() -> None:
-            self._core.unsubscribe(topic)
-
-        self._wait("unsubscribe", unsubscribe)
+        self._do("unsubscribe", lambda: self._core.unsubscribe(topic))
         self._share_listeners.pop(topic, None)
         self._ready = deque(each for each in self._ready if each.queue.topic != topic)
 
@@ -161,10 +157,7 @@ class PullConsumer(User):
         self._wait("watch_queues", lambda: self._core.watch(topic))
 
     def unwatch_queues(self, topic: str) -> None:
-        async def unwatch() -> None:
-            self._core.unwatch(topic)
-
-        self._wait("unwatch_queues", unwatch)
+        self._do("unwatch_queues", lambda: self._core.unwatch(topic))
         self._queues_listeners.pop(topic, None)
 
     def _share_changed(self, topic: str, queues: list[MessageQueue], mine: list[MessageQueue]) -> None:
@@ -268,11 +261,7 @@ class PullConsumer(User):
     def seek(self, queue: MessageQueue, offset: int) -> None:
         """Go on at that offset. One outside the queue is corrected to its nearest end."""
         self._ready = deque(each for each in self._ready if each.queue != queue)
-
-        async def seek() -> None:
-            self._core.seek(queue, offset)
-
-        self._wait("seek", seek)
+        self._do("seek", lambda: self._core.seek(queue, offset))
 
     def seek_to_begin(self, queue: MessageQueue) -> None:
         self.seek(queue, max(0, self.offset_min(queue)))
@@ -282,16 +271,10 @@ class PullConsumer(User):
 
     def pause(self, queues: Iterable[MessageQueue]) -> None:
         """Give nothing of these queues until `resume`."""
-        self._pause(queues, True)
+        self._do("pause", lambda: self._core.pause(list(queues), True))
 
     def resume(self, queues: Iterable[MessageQueue]) -> None:
-        self._pause(queues, False)
-
-    def _pause(self, queues: Iterable[MessageQueue], paused: bool) -> None:
-        async def pause() -> None:
-            self._core.pause(list(queues), paused)
-
-        self._wait("pause", pause)
+        self._do("pause", lambda: self._core.pause(list(queues), False))
 
     # --- offsets
 
@@ -361,6 +344,10 @@ class PullConsumer(User):
     def _wait(self, what: str, flow: Callable[[], Coroutine[Any, Any, T]]) -> T:
         self._check()
         return self._io.wait(f"PullConsumer.{what}()", lambda: start(flow()))
+
+    def _do(self, what: str, function: Callable[[], None]) -> None:
+        self._check()
+        self._io.do(f"PullConsumer.{what}()", function)
 
     def _check(self) -> None:
         self._io.check("PullConsumer")

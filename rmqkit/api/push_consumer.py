@@ -171,11 +171,8 @@ class PushConsumer(User):
         self._io.wait("PushConsumer.subscribe()", lambda: start(subscribe()))
 
     def unsubscribe(self, topic: str) -> None:
-        async def unsubscribe() -> None:
-            self._core.unsubscribe(topic)
-
         self._check()
-        self._io.wait("PushConsumer.unsubscribe()", lambda: start(unsubscribe()))
+        self._io.do("PushConsumer.unsubscribe()", lambda: self._core.unsubscribe(topic))
 
     def listener(self, function: Listener) -> Listener:
         """Decorator: this function gets the messages."""

@@ -15,19 +15,18 @@ Source: `client/.../latency/MQFaultStrategy.java` (selectOneMessageQueue, comput
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from rmqkit.wire.fastjson import MessageQueue
 
 
+@dataclass(slots=True, eq=False)
 class QueueRing:
     """The queues of a topic and the place of the round robin among them."""
 
-    __slots__ = ("index", "queues")
-
-    def __init__(self, queues: Sequence[MessageQueue], index: int) -> None:
-        self.queues = queues
-        self.index = index
+    queues: Sequence[MessageQueue]
+    index: int
 
     def next(self) -> MessageQueue:
         self.index += 1

@@ -16,6 +16,7 @@ Source: `client/.../producer/{RequestFutureHolder,RequestResponseFuture}.java`, 
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from rmqkit.client.flow import Promise, start
@@ -31,15 +32,13 @@ if TYPE_CHECKING:
 WAITING_MAX = 20_000
 
 
+@dataclass(slots=True, eq=False)
 class _Waiting:
-    __slots__ = ("promise", "sent", "timer", "topic", "who")
-
-    def __init__(self, topic: str, who: object) -> None:
-        self.topic = topic
-        self.who = who
-        self.promise: Promise[MessageExt] = Promise()
-        self.sent = False
-        self.timer: Timer | None = None
+    topic: str
+    who: object
+    promise: Promise[MessageExt] = field(default_factory=Promise)
+    sent: bool = False
+    timer: Timer | None = None
 
 
 class Requests:

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from rmqkit.client.flow import Promise, start
-from rmqkit.errors import ClientError, NoRoute, RemoteProtocolError
+from rmqkit.errors import ClientError, NoRoute, PeerUnreachable, RemoteProtocolError
 from rmqkit.runtime.calls import Reply
 from rmqkit.runtime.connection import Address
 from rmqkit.wire.bodies import TopicRoute
@@ -152,6 +152,13 @@ class Routes:
             return None
         first = min(members)
         return BrokerAddress(members[first], first == MASTER_ID)
+
+    def address_to_read(self, broker_name: str) -> Address:
+        """The master, or whoever is there. Raises PeerUnreachable if no broker of that name is known."""
+        found = self.reader(broker_name)
+        if found is None:
+            raise PeerUnreachable(f"no broker of {broker_name} is known", kind="connect", address="")
+        return found.address
 
     def addresses(self, *, masters_only: bool) -> list[Address]:
         """Of all known brokers, each once, by broker name and id."""

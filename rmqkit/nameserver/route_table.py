@@ -21,7 +21,7 @@ Source: `namesrv/.../routeinfo/RouteInfoManager.java`.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Any, NamedTuple
 
@@ -46,17 +46,15 @@ class Member:
     filter_servers: tuple[str, ...]
 
 
+@dataclass(slots=True, eq=False)
 class BrokerGroup:
     """The brokers of one name. Never empty while it is in the table."""
 
-    __slots__ = ("broker_name", "cluster", "enable_acting_master", "members", "zone_name")
-
-    def __init__(self, cluster: str, broker_name: str) -> None:
-        self.cluster = cluster
-        self.broker_name = broker_name
-        self.zone_name: str | None = None
-        self.enable_acting_master = False
-        self.members: dict[int, Member] = {}
+    cluster: str
+    broker_name: str
+    zone_name: str | None = None
+    enable_acting_master: bool = False
+    members: dict[int, Member] = field(default_factory=dict)
 
     @property
     def broker_id_min(self) -> int:

@@ -24,7 +24,8 @@ import shutil
 import stat
 import threading
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 from rmqkit.runtime.connection import Buffer
 from rmqkit.runtime.ports import Completion, DiskUsage, FileInfo
@@ -38,14 +39,12 @@ _LOCKED: dict[tuple[int, int], str] = {}
 _LOCKED_GUARD = threading.Lock()
 
 
+@dataclass(slots=True, eq=False)
 class _File:
-    __slots__ = ("fd", "users", "writable")
-
-    def __init__(self, fd: int, writable: bool) -> None:
-        self.fd = fd
-        self.writable = writable
-        #: jobs under way, or the lock: while above 0 the descriptor stays open
-        self.users = 0
+    fd: int
+    writable: bool
+    #: jobs under way, or the lock: while above 0 the descriptor stays open
+    users: int = 0
 
 
 class OsDisk:
@@ -175,7 +174,7 @@ class OsDisk:
         try:
             file = self._readable(path)
         except OSError as error:
-            self._give(Job(path, _raising(error), then, self.completed))
+            self._give(Job(path, _raising(error), [then], self.completed))
             return
         file.users += 1
         folders = self._new_names.pop(path, [])
@@ -192,7 +191,7 @@ class OsDisk:
                 failed[path] = error
                 raise
 
-        job = Job(path, work, then, self.completed)
+        job = Job(path, work, [then], self.completed)
         self._synced_files[job] = file
         self._syncing[path] = job
         self._give(job)
@@ -208,7 +207,7 @@ class OsDisk:
         def work() -> None:
             _remove(full)
             # The name may be made again: that is another file.
-            for known in [known for known in failed if known == path or known.startswith(f"{path}/")]:
+            for known in _of_path(path, failed):
                 del failed[known]
 
         self._change(path, work, then)
@@ -274,10 +273,8 @@ class OsDisk:
         full = self._full(path)
         try:
             return self._keep(path, _File(os.open(full, os.O_RDWR | osfile.OPEN_FLAGS), True))
-        except PermissionError:
-            return self._keep(path, _File(os.open(full, os.O_RDONLY | osfile.OPEN_FLAGS), False))
         except OSError as error:
-            if error.errno != errno.EROFS:
+            if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
                 raise
             return self._keep(path, _File(os.open(full, os.O_RDONLY | osfile.OPEN_FLAGS), False))
 
@@ -326,10 +323,9 @@ class OsDisk:
 
     def _forget(self, path: str) -> None:
         """Let go of descriptors and mappings of a path and of all below it."""
-        below = f"{path}/"
-        for known in [known for known in self._mappings if known == path or known.startswith(below)]:
+        for known in _of_path(path, self._mappings):
             del self._mappings[known]
-        for known in [known for known in self._files if known == path or known.startswith(below)]:
+        for known in _of_path(path, self._files):
             if self._files[known].users == 0:
                 os.close(self._files.pop(known).fd)
 
@@ -337,11 +333,17 @@ class OsDisk:
         """A job that changes a name or a size: syncs asked for later must not join one from before it."""
         self._syncing.clear()
         self._forget(path)
-        self._give(Job(path, work, then, self.completed))
+        self._give(Job(path, work, [then], self.completed))
 
     def _give(self, job: Job) -> None:
         self._asked += 1
         self._thread.give(job)
+
+
+def _of_path(path: str, known: Iterable[str]) -> Sequence[str]:
+    """The path itself and what is below it."""
+    below = f"{path}/"
+    return [each for each in known if each == path or each.startswith(below)]
 
 
 def _raising(error: OSError) -> Callable[[], None]:

@@ -13,22 +13,21 @@ The thread starts with the first job and is a daemon: a driver that dies does no
 import threading
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from rmqkit.runtime.ports import Completion
 
 
+@dataclass(slots=True, eq=False)
 class Job:
-    """One piece of work. `then` is its first waiter."""
+    """One piece of work."""
 
-    __slots__ = ("completed", "error", "path", "started", "waiters", "work")
-
-    def __init__(self, path: str, work: Callable[[], None], then: Completion, completed: "deque[Job]") -> None:
-        self.path = path
-        self.work = work
-        self.waiters = [then]
-        self.completed = completed
-        self.error: OSError | None = None
-        self.started = False
+    path: str
+    work: Callable[[], None]
+    waiters: list[Completion]
+    completed: "deque[Job]"
+    error: OSError | None = None
+    started: bool = False
 
 
 class DiskThread:

@@ -12,6 +12,7 @@ that the node's memory comes back.
 import gc
 import socket
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from rmqkit.errors import CannotStart, RmqkitError
@@ -52,17 +53,15 @@ class Started(NamedTuple):
     ports: Mapping[str, int]
 
 
+@dataclass(slots=True, eq=False)
 class Resident:
     """A node of the process and what it has."""
 
-    __slots__ = ("drill", "log", "node", "spec", "started")
-
-    def __init__(self, spec: NodeSpec, log: NodeLog, node: Node, started: Started) -> None:
-        self.spec = spec
-        self.log = log
-        self.node = node
-        self.started = started
-        self.drill: DrillSocket | None = None
+    spec: NodeSpec
+    log: NodeLog
+    node: Node
+    started: Started
+    drill: "DrillSocket | None" = None
 
 
 class Hosting:

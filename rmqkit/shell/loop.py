@@ -29,6 +29,7 @@ import socket
 import time
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -75,14 +76,12 @@ class IsolationRules(Protocol):
     def holds(self, dial: Dial) -> bool: ...
 
 
+@dataclass(slots=True, eq=False)
 class Hosted:
     """A node and what the loop holds for it."""
 
-    __slots__ = ("disk", "node")
-
-    def __init__(self, node: Node, disk: OsDisk | None) -> None:
-        self.node = node
-        self.disk = disk
+    node: Node
+    disk: OsDisk | None
 
 
 def memory_size() -> int:
@@ -511,11 +510,9 @@ class Loop:
             self.turn(50)
 
 
+@dataclass(slots=True, eq=False)
 class _Wakeup:
-    __slots__ = ("sock",)
-
-    def __init__(self, sock: socket.socket) -> None:
-        self.sock = sock
+    sock: socket.socket
 
     def ready(self, mask: int) -> None:
         try:
@@ -527,11 +524,9 @@ class _Wakeup:
         pass
 
 
+@dataclass(slots=True, eq=False)
 class _Lifeline:
-    __slots__ = ("fd",)
-
-    def __init__(self, fd: int) -> None:
-        self.fd = fd
+    fd: int
 
     def ready(self, mask: int) -> None:
         try:

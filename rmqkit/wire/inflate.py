@@ -31,9 +31,7 @@ def inflate_zlib(data: bytes, size_max: int = BODY_SIZE_MAX) -> bytes:
         out = inflater.decompress(data, size_max + 1)
     except zlib.error as error:
         raise RemoteProtocolError(f"zlib: {error}") from None
-    _check_size(out, size_max)
-    if not inflater.eof:
-        raise RemoteProtocolError("zlib: data ends early")
+    _check("zlib", out, size_max, inflater.eof)
     return out
 
 
@@ -45,9 +43,7 @@ def inflate_lz4(data: bytes, size_max: int = BODY_SIZE_MAX) -> bytes:
         out: bytes = inflater.decompress(data, max_length=size_max + 1)
     except (RuntimeError, EOFError, ValueError) as error:
         raise RemoteProtocolError(f"LZ4: {error}") from None
-    _check_size(out, size_max)
-    if not inflater.eof:
-        raise RemoteProtocolError("LZ4: data ends early")
+    _check("LZ4", out, size_max, inflater.eof)
     return out
 
 
@@ -64,9 +60,7 @@ def inflate_zstd(data: bytes, size_max: int = BODY_SIZE_MAX) -> bytes:
                 break
     except zstandard.ZstdError as error:
         raise RemoteProtocolError(f"ZSTD: {error}") from None
-    _check_size(out, size_max)
-    if not inflater.eof:
-        raise RemoteProtocolError("ZSTD: data ends early")
+    _check("ZSTD", out, size_max, inflater.eof)
     return bytes(out)
 
 
@@ -86,9 +80,11 @@ def inflate_body(body: bytes, sys_flag: int, size_max: int = BODY_SIZE_MAX) -> b
     return inflate(body, size_max)
 
 
-def _check_size(out: bytes | bytearray, size_max: int) -> None:
+def _check(what: str, out: bytes | bytearray, size_max: int, is_whole: bool) -> None:
     if len(out) > size_max:
         raise RemoteProtocolError(f"inflates to more than {size_max} bytes")
+    if not is_whole:
+        raise RemoteProtocolError(f"{what}: data ends early")
 
 
 def _imported(module: str, package: str) -> Any:

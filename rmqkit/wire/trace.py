@@ -80,39 +80,14 @@ class TraceRecord(NamedTuple):
     from_check: bool = False
 
 
+#: what a send and the end of its transaction begin with
+_OF_SEND = ("time_ms", "region_id", "group", "topic", "msg_id", "tags", "keys", "store_host")
 #: type → names of the fields after it, in the order of the wire
 _FIELDS: dict[TraceType, tuple[str, ...]] = {
-    TraceType.PUB: (
-        "time_ms",
-        "region_id",
-        "group",
-        "topic",
-        "msg_id",
-        "tags",
-        "keys",
-        "store_host",
-        "body_length",
-        "cost_ms",
-        "message_type",
-        "offset_msg_id",
-        "success",
-    ),
+    TraceType.PUB: (*_OF_SEND, "body_length", "cost_ms", "message_type", "offset_msg_id", "success"),
     TraceType.SUB_BEFORE: ("time_ms", "region_id", "group", "request_id", "msg_id", "retry_times", "keys"),
     TraceType.SUB_AFTER: ("request_id", "msg_id", "cost_ms", "success", "keys", "code", "time_ms", "group"),
-    TraceType.END_TRANSACTION: (
-        "time_ms",
-        "region_id",
-        "group",
-        "topic",
-        "msg_id",
-        "tags",
-        "keys",
-        "store_host",
-        "message_type",
-        "transaction_id",
-        "transaction_state",
-        "from_check",
-    ),
+    TraceType.END_TRANSACTION: (*_OF_SEND, "message_type", "transaction_id", "transaction_state", "from_check"),
     TraceType.RECALL: ("time_ms", "region_id", "group", "topic", "msg_id", "success"),
 }
 #: how many fields the oldest client that is still read wrote

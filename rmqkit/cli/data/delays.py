@@ -5,7 +5,7 @@ A time that is no level is an error that names the nearest ones, since the broke
 """
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from rmqkit.cli.times import UNITS_MS
 from rmqkit.cli.usage import Failed, UsageError
@@ -17,13 +17,12 @@ if TYPE_CHECKING:
 _TIME = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
 
 
-class Delay:
+class Delay(NamedTuple):
     """What `--delay` says: a level's number, or a time. `text` is as it was written."""
 
-    def __init__(self, text: str, level: int | None, time_ms: int | None) -> None:
-        self.text = text
-        self.level = level
-        self.time_ms = time_ms
+    text: str
+    level: int | None
+    time_ms: int | None
 
 
 def parse_delay(text: str) -> Delay:

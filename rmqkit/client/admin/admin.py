@@ -175,13 +175,11 @@ class AdminBrokers:
 
     async def topic_stats(self, topic: str) -> dict[MessageQueue, TopicOffset]:
         """Smallest and next offset of every queue, and when it last grew."""
-        route = await self.client.routes.fetch(topic)
         table: dict[MessageQueue, TopicOffset] = {}
-        for name in route.brokers:
-            request = GetTopicStatsInfoRequest(topic=topic)
-            reader = self.client.routes.reader(name)
-            assert reader is not None, "a broker of a route has an address"
-            reply = await self.client.ask(reader.address, RequestCode.GET_TOPIC_STATS_INFO, request)
+        request = GetTopicStatsInfoRequest(topic=topic)
+        for name in (await self.client.routes.fetch(topic)).brokers:
+            address = self.client.routes.address_to_read(name)
+            reply = await self.client.ask(address, RequestCode.GET_TOPIC_STATS_INFO, request)
             table |= decoded(reply, TopicStatsTable.decode).offset_table
         return dict(sorted(table.items()))
 

@@ -9,14 +9,16 @@ that no time stands for is not asked of it (`move_group`).
 Source: `tools/.../admin/DefaultMQAdminExtImpl.java`, `client/.../impl/MQAdminImpl.java`.
 """
 
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, TypeVar
 
 from rmqkit.client.admin.admin import AdminBrokers
 from rmqkit.client.client import decoded, fields, refused
 from rmqkit.client.consumers.pull import PullStatus, pull
+from rmqkit.client.consumers.subscriptions import offset_for_time, offset_max
 from rmqkit.client.message import MessageExt
 from rmqkit.client.producers.outgoing import check_group
-from rmqkit.errors import BrokerError, ClientError, PeerUnreachable, RemoteProtocolError
+from rmqkit.errors import BrokerError, ClientError, RemoteProtocolError
 from rmqkit.runtime.connection import Address
 from rmqkit.wire.bodies import (
     ConsumeProgress,
@@ -34,6 +36,7 @@ from rmqkit.wire.codes import RequestCode, ResponseCode
 from rmqkit.wire.fastjson import MessageQueue
 from rmqkit.wire.msgid import decode_offset_id
 from rmqkit.wire.record import iter_records
+from rmqkit.wire.schema import Ext
 from rmqkit.wire.schemas.calls import GetConsumerRunningInfoRequest
 from rmqkit.wire.schemas.groups import (
     DeleteSubscriptionGroupRequest,
@@ -46,18 +49,17 @@ from rmqkit.wire.schemas.messages import QueryMessageRequest, ViewMessageRequest
 from rmqkit.wire.schemas.offsets import (
     GetEarliestMsgStoretimeRequest,
     GetEarliestMsgStoretimeResponse,
-    GetMaxOffsetRequest,
-    GetMaxOffsetResponse,
     GetMinOffsetRequest,
     GetMinOffsetResponse,
     QueryConsumerOffsetRequest,
     QueryConsumerOffsetResponse,
     ResetOffsetRequest,
-    SearchOffsetRequest,
-    SearchOffsetResponse,
     UpdateConsumerOffsetRequest,
 )
 from rmqkit.wire.schemas.topics import QueryTopicConsumeByWhoRequest, QueryTopicsByConsumerRequest
+
+T = TypeVar("T")
+C = TypeVar("C", ConsumerConnection, ProducerConnection)
 
 #: the group in whose name administrators read (`MixAll.TOOLS_CONSUMER_GROUP`)
 TOOLS_GROUP = "TOOLS_CONSUMER"
@@ -94,15 +96,13 @@ class Admin(AdminBrokers):
 
     async def offset_max(self, queue: MessageQueue) -> int:
         """The offset of the next message."""
-        request = GetMaxOffsetRequest(topic=queue.topic, queue_id=queue.queue_id)
-        reply = await self.client.ask(await self.reader(queue), RequestCode.GET_MAX_OFFSET, request)
-        return fields(reply, GetMaxOffsetResponse).offset
+        await self.client.routes.find(queue.topic)
+        return await offset_max(self.client, queue)
 
     async def offset_for_time(self, queue: MessageQueue, timestamp_ms: int) -> int:
         """The offset of the first message that was stored at that time or later."""
-        request = SearchOffsetRequest(topic=queue.topic, queue_id=queue.queue_id, timestamp=timestamp_ms)
-        reply = await self.client.ask(await self.reader(queue), RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, request)
-        return fields(reply, SearchOffsetResponse).offset
+        await self.client.routes.find(queue.topic)
+        return await offset_for_time(self.client, queue, timestamp_ms)
 
     async def earliest_store_time(self, queue: MessageQueue) -> int:
         """When the first message that is still there was stored, in ms; -1 for an empty queue."""
@@ -245,9 +245,9 @@ class Admin(AdminBrokers):
     async def groups(self) -> dict[str, SubscriptionGroupConfig]:
         """Subscription groups of all masters by name."""
         found: dict[str, SubscriptionGroupConfig] = {}
-        for address in (await self.masters()).values():
-            reply = await self.client.ask(address, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
-            found |= decoded(reply, SubscriptionGroupTable.decode).subscription_group_table
+        code = RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG
+        for each in await self._of_masters(code, None, SubscriptionGroupTable.decode):
+            found |= each.subscription_group_table
         return dict(sorted(found.items()))
 
     async def group_config(self, group: str, broker: str) -> SubscriptionGroupConfig | None:
@@ -279,54 +279,32 @@ class Admin(AdminBrokers):
     async def groups_of_topic(self, topic: str) -> list[str]:
         """Groups that consume a topic or have."""
         found: set[str] = set()
+        request = QueryTopicConsumeByWhoRequest(topic=topic)
         for name in (await self.client.routes.fetch(topic)).brokers:
-            reply = await self.client.ask(
-                await self._broker_of(name),
-                RequestCode.QUERY_TOPIC_CONSUME_BY_WHO,
-                QueryTopicConsumeByWhoRequest(topic=topic),
-            )
+            address = self.client.routes.address_to_read(name)
+            reply = await self.client.ask(address, RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, request)
             found.update(decoded(reply, GroupList.decode).group_list)
         return sorted(found)
 
     async def topics_of_group(self, group: str) -> list[str]:
         """Topics that a group consumes or has."""
-        found: set[str] = set()
         request = QueryTopicsByConsumerRequest(group=group)
-        for address in (await self.masters()).values():
-            reply = await self.client.ask(address, RequestCode.QUERY_TOPICS_BY_CONSUMER, request)
-            found.update(decoded(reply, TopicList.decode).topic_list)
-        return sorted(found)
+        lists = await self._of_masters(RequestCode.QUERY_TOPICS_BY_CONSUMER, request, TopicList.decode)
+        return sorted({topic for each in lists for topic in each.topic_list})
 
     async def consumer_connections(self, group: str) -> ConsumerConnection | None:
         """Members of a group and what they subscribe to, None when nobody is online."""
-        merged: ConsumerConnection | None = None
         request = GetConsumerConnectionListRequest(consumer_group=group)
-        accept = frozenset({ResponseCode.SUCCESS, ResponseCode.CONSUMER_NOT_ONLINE})
-        for address in (await self.masters()).values():
-            reply = await self.client.ask(address, RequestCode.GET_CONSUMER_CONNECTION_LIST, request, accept=accept)
-            if not reply.is_ok:
-                continue
-            found = decoded(reply, ConsumerConnection.decode)
-            if merged is None:
-                merged = found
-                continue
-            known = {each.client_id for each in merged.connection_set}
-            merged.connection_set += [each for each in found.connection_set if each.client_id not in known]
-        return merged
+        code, none = RequestCode.GET_CONSUMER_CONNECTION_LIST, ResponseCode.CONSUMER_NOT_ONLINE
+        return _merged(await self._of_masters(code, request, ConsumerConnection.decode, none))
 
     async def producer_connections(self, group: str) -> ProducerConnection | None:
         """Open producers of a group, None when there is none."""
-        merged = ProducerConnection()
         request = GetProducerConnectionListRequest(producer_group=group)
         # "No such producer" is the plain error code here.
-        accept = frozenset({ResponseCode.SUCCESS, ResponseCode.SYSTEM_ERROR})
-        for address in (await self.masters()).values():
-            reply = await self.client.ask(address, RequestCode.GET_PRODUCER_CONNECTION_LIST, request, accept=accept)
-            if reply.is_ok:
-                known = {each.client_id for each in merged.connection_set}
-                found = decoded(reply, ProducerConnection.decode).connection_set
-                merged.connection_set += [each for each in found if each.client_id not in known]
-        return merged if merged.connection_set else None
+        code, none = RequestCode.GET_PRODUCER_CONNECTION_LIST, ResponseCode.SYSTEM_ERROR
+        merged = _merged(await self._of_masters(code, request, ProducerConnection.decode, none))
+        return merged if merged is not None and merged.connection_set else None
 
     async def consumer_running_info(self, group: str, client_id: str, *, stack: bool = False) -> ConsumerRunningInfo:
         """What one member says it is doing, with the `stack`s of its threads. Raises BrokerError when none reaches it."""
@@ -384,7 +362,7 @@ class Admin(AdminBrokers):
         )
         accept = frozenset({ResponseCode.SUCCESS, ResponseCode.QUERY_NOT_FOUND})
         for name in (await self.client.routes.fetch(topic)).brokers:
-            address = await self._broker_of(name)
+            address = self.client.routes.address_to_read(name)
             reply = await self.client.ask(address, RequestCode.QUERY_MESSAGE, request, timeout_ms=6000, accept=accept)
             if reply.is_ok:
                 found += [MessageExt(each, name) for each in decoded(reply, lambda body: list(iter_records(body)))]
@@ -408,10 +386,18 @@ class Admin(AdminBrokers):
     async def reader(self, queue: MessageQueue) -> Address:
         """The broker that answers for a queue: its master, else a slave. Raises NoRoute, PeerUnreachable."""
         await self.client.routes.find(queue.topic)
-        return await self._broker_of(queue.broker_name)
+        return self.client.routes.address_to_read(queue.broker_name)
 
-    async def _broker_of(self, broker_name: str) -> Address:
-        found = self.client.routes.reader(broker_name)
-        if found is None:
-            raise PeerUnreachable(f"no broker of {broker_name} is known", kind="connect", address="")
-        return found.address
+    async def _of_masters(self, code: int, ext: Ext | None, decode: Callable[[bytes], T], none: int = 0) -> list[T]:
+        """What each master answers. A master that answers with the code `none` has nothing to say."""
+        accept = frozenset({ResponseCode.SUCCESS, none})
+        replies = [await self.client.ask(each, code, ext, accept=accept) for each in (await self.masters()).values()]
+        return [decoded(reply, decode) for reply in replies if reply.is_ok]
+
+
+def _merged(found: Sequence[C]) -> C | None:
+    """The clients of several brokers, each once; None without any broker."""
+    for each in found[1:]:
+        known = {client.client_id for client in found[0].connection_set}
+        found[0].connection_set += [client for client in each.connection_set if client.client_id not in known]
+    return found[0] if found else None

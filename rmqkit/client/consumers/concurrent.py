@@ -51,7 +51,7 @@ class ConcurrentConsumption:
         consumer = self._consumer
         size = consumer.settings.consume_message_batch_max_size
         for begin in range(0, len(messages), size):
-            batch = Batch(work, messages[begin : begin + size])
+            batch = Batch(work, list(messages[begin : begin + size]))
             self._out[batch] = None
             self._dispatch(batch)
         if not consumer.settings.broadcasting:

@@ -171,15 +171,7 @@ class PullConsumer:
             raise ClientError("assign() and subscribe() exclude each other; make another PullConsumer for the other one")
         await self._add_topic(topic, expression, expression_type)
         if self._rebalance is None:
-            self._rebalance = Rebalance(
-                self.client,
-                group=self.group,
-                broadcasting=self.settings.broadcasting,
-                allocator=self.settings.allocator,
-                topics=lambda: list(self.subscriptions),
-                apply=self._apply,
-                interval_ms=self.settings.rebalance_interval_ms,
-            )
+            self._rebalance = Rebalance(self.client, self.settings, self.subscriptions, self._apply)
             # The round of rebalance that follows must find this client in the group.
             await self.client.heartbeats.beat_all()
             if not self.closed:

@@ -68,15 +68,7 @@ class PushConsumer:
         kind = OrderlyConsumption if settings.orderly else ConcurrentConsumption
         self._consumption: Consumption = kind(self, dispatch)
         self._dispatch = dispatch
-        self._rebalance = Rebalance(
-            client,
-            group=settings.group,
-            broadcasting=settings.broadcasting,
-            allocator=settings.allocator,
-            topics=lambda: list(self.subscriptions),
-            apply=self._apply,
-            interval_ms=settings.rebalance_interval_ms,
-        )
+        self._rebalance = Rebalance(client, settings, self.subscriptions, self._apply)
         self._duty = f"offsets-{settings.group}"
         #: queues that are being let go: they are begun again only after their offset is stored
         self._letting_go: dict[MessageQueue, Promise[None]] = {}

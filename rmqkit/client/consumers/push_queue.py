@@ -72,22 +72,18 @@ class QueueWork:
         return self.dropped or self.stopped
 
 
+@dataclass(slots=True, eq=False)
 class Batch:
     """Messages for one call of the listener, all of one queue. `answer` is for a message that an administrator sent.
 
     `started_ms` (monotonic) is set when the listener begins, perhaps by another thread; `expired` when it took too long.
     """
 
-    __slots__ = ("answer", "expired", "messages", "started_ms", "work")
-
-    def __init__(
-        self, work: QueueWork, messages: Sequence[MessageExt], answer: Callable[[bool, str], None] | None = None
-    ) -> None:
-        self.work = work
-        self.messages = list(messages)
-        self.answer = answer
-        self.started_ms: int | None = None
-        self.expired = False
+    work: QueueWork
+    messages: list[MessageExt]
+    answer: Callable[[bool, str], None] | None = None
+    started_ms: int | None = None
+    expired: bool = False
 
     @property
     def queue(self) -> MessageQueue:

@@ -10,11 +10,12 @@ Source: `client/.../impl/consumer/RebalanceImpl.java` (`rebalanceByTopic`), `Reb
 `impl/factory/MQClientInstance.java` (`findConsumerIdList`).
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 
-from rmqkit.client.allocators import Allocator, sorted_ids
+from rmqkit.client.allocators import sorted_ids
 from rmqkit.client.client import Client, decoded
-from rmqkit.client.consumers.subscriptions import REBALANCE_MS
+from rmqkit.client.consumers.subscriptions import ConsumerSettings
 from rmqkit.client.flow import start
 from rmqkit.client.routes import Route
 from rmqkit.errors import ClientError, PeerUnreachable, RmqkitError
@@ -30,49 +31,41 @@ UNBALANCED_MS = 1000
 Apply = Callable[[str, Sequence[MessageQueue], bool], bool]
 
 
+@dataclass(slots=True, eq=False)
 class Rebalance:
-    def __init__(
-        self,
-        client: Client,
-        *,
-        group: str,
-        broadcasting: bool,
-        allocator: Allocator,
-        topics: Callable[[], Iterable[str]],
-        apply: Apply,
-        interval_ms: int = REBALANCE_MS,
-    ) -> None:
-        self.group = group
-        self.allocator = allocator
-        self._client = client
-        self._broadcasting = broadcasting
-        self._topics = topics
-        self._apply = apply
-        self._interval_ms = interval_ms
-        self._duty = f"rebalance-{group}"
-        self._running = False
-        self._again = False
-        self._stopped = False
-        self._last_error = ""
+    """`topics` are looked at in each round."""
+
+    client: Client
+    settings: ConsumerSettings
+    topics: Collection[str]
+    apply: Apply
+    _running: bool = False
+    _again: bool = False
+    _stopped: bool = False
+    _last_error: str = ""
+
+    @property
+    def _duty(self) -> str:
+        return f"rebalance-{self.settings.group}"
 
     def start(self) -> None:
-        self._client.duties.add(self._duty, self._run, self._client.clock.mono_ms)
-        self._client.routes.on_change.append(self._route_changed)
+        self.client.duties.add(self._duty, self._run, self.client.clock.mono_ms)
+        self.client.routes.on_change.append(self._route_changed)
 
     def stop(self) -> None:
         if not self._stopped:
             self._stopped = True
-            self._client.duties.remove(self._duty)
-            if self._route_changed in self._client.routes.on_change:
-                self._client.routes.on_change.remove(self._route_changed)
+            self.client.duties.remove(self._duty)
+            if self._route_changed in self.client.routes.on_change:
+                self.client.routes.on_change.remove(self._route_changed)
 
     def soon(self) -> None:
         """Something has changed; during a round: another one after it."""
         self._again = self._running
-        self._client.duties.wake(self._duty, self._client.clock.mono_ms)
+        self.client.duties.wake(self._duty, self.client.clock.mono_ms)
 
     def _route_changed(self, topic: str) -> None:
-        if topic in self._topics():
+        if topic in self.topics:
             self.soon()
 
     def _run(self, now_ms: int) -> int | None:
@@ -83,7 +76,7 @@ class Rebalance:
 
     async def _round(self) -> None:
         balanced = True
-        for topic in list(self._topics()):
+        for topic in list(self.topics):
             try:
                 done = await self._topic(topic)
                 self._last_error = ""
@@ -92,47 +85,48 @@ class Rebalance:
                 done = topic.startswith(RETRY_PREFIX)
                 if not done and str(error) != self._last_error:
                     self._last_error = str(error)
-                    self._client.log.warning("rebalance-failed", group=self.group, topic=topic, error=str(error))
+                    self.client.log.warning("rebalance-failed", group=self.settings.group, topic=topic, error=str(error))
             if self._stopped:
                 return
             balanced = balanced and done
         self._running = False
-        pause_ms = 0 if self._again else self._interval_ms if balanced else UNBALANCED_MS
+        pause_ms = 0 if self._again else self.settings.rebalance_interval_ms if balanced else UNBALANCED_MS
         self._again = False
-        self._client.duties.wake(self._duty, self._client.clock.mono_ms + pause_ms)
+        self.client.duties.wake(self._duty, self.client.clock.mono_ms + pause_ms)
 
     async def _topic(self, topic: str) -> bool:
-        route = await self._client.routes.find(topic)
+        route = await self.client.routes.find(topic)
         queues = sorted(route.subscribe)
-        if self._broadcasting:
-            return self._apply(topic, queues, True)
+        if self.settings.broadcasting:
+            return self.apply(topic, queues, True)
         ids = sorted_ids(await self._members(route))
-        client_id = self._client.settings.client_id
+        client_id = self.client.settings.client_id
         if client_id not in ids or self._stopped:
             return False
+        allocator = self.settings.allocator
         try:
-            share = self.allocator.allocate(self.group, client_id, queues, ids)
+            share = allocator.allocate(self.settings.group, client_id, queues, ids)
         except Exception as error:
             # An allocator may be a plug-in's; upstream too leaves everything as it is when one fails.
-            raise ClientError(f"allocator {self.allocator.name}: {type(error).__name__}: {error}") from None
-        return self._apply(topic, share, len(ids) == 1)
+            raise ClientError(f"allocator {allocator.name}: {type(error).__name__}: {error}") from None
+        return self.apply(topic, share, len(ids) == 1)
 
     async def _members(self, route: Route) -> list[str]:
         """Client ids of the group as one of the topic's brokers has them. Raises the last broker's error."""
         names = sorted(route.brokers)
-        first = self._client.ports.entropy.randrange(len(names)) if names else 0
+        first = self.client.ports.entropy.randrange(len(names)) if names else 0
         last: ClientError | None = None
         for name in names[first:] + names[:first]:
-            reader = self._client.routes.reader(name)
+            reader = self.client.routes.reader(name)
             if reader is None:
                 continue
-            request = GetConsumerListByGroupRequest(consumer_group=self.group)
+            request = GetConsumerListByGroupRequest(consumer_group=self.settings.group)
             try:
-                reply = await self._client.ask(reader.address, RequestCode.GET_CONSUMER_LIST_BY_GROUP, request)
+                reply = await self.client.ask(reader.address, RequestCode.GET_CONSUMER_LIST_BY_GROUP, request)
                 return decoded(reply, ConsumerListByGroup.decode).consumer_id_list
             except ClientError as error:
                 if isinstance(error, PeerUnreachable):
                     # Its slaves may be there: a member that comes right after a master's death learned an old route.
-                    self._client.routes.refresh_soon(route.topic)
+                    self.client.routes.refresh_soon(route.topic)
                 last = error
         raise last or ClientError(f"topic {route.topic} has no broker that could tell who consumes it")

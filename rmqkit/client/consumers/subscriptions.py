@@ -141,17 +141,12 @@ async def first_offset(client: Client, offsets: OffsetStore, settings: ConsumerS
 
 async def offset_max(client: Client, queue: MessageQueue) -> int:
     request = GetMaxOffsetRequest(topic=queue.topic, queue_id=queue.queue_id)
-    reader = client.routes.reader(queue.broker_name)
-    if reader is None:
-        raise PeerUnreachable(f"no broker of {queue.broker_name} is known", kind="connect", address="")
-    reply = await client.ask(reader.address, RequestCode.GET_MAX_OFFSET, request)
+    reply = await client.ask(client.routes.address_to_read(queue.broker_name), RequestCode.GET_MAX_OFFSET, request)
     return fields(reply, GetMaxOffsetResponse).offset
 
 
 async def offset_for_time(client: Client, queue: MessageQueue, timestamp_ms: int) -> int:
     request = SearchOffsetRequest(topic=queue.topic, queue_id=queue.queue_id, timestamp=timestamp_ms)
-    reader = client.routes.reader(queue.broker_name)
-    if reader is None:
-        raise PeerUnreachable(f"no broker of {queue.broker_name} is known", kind="connect", address="")
-    reply = await client.ask(reader.address, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, request)
+    address = client.routes.address_to_read(queue.broker_name)
+    reply = await client.ask(address, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, request)
     return fields(reply, SearchOffsetResponse).offset

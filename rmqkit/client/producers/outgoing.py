@@ -9,6 +9,7 @@ Source: `client/.../Validators.java`, `impl/producer/DefaultMQProducerImpl.java`
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from rmqkit.client.message import REPLY_TYPE, Message
@@ -47,23 +48,15 @@ class Outgoing(NamedTuple):
     max_reconsume_times: int | None = None
 
 
+@dataclass(slots=True)
 class Prepare:
     """Checks messages and makes them `Outgoing`. All its methods raise InvalidMessage."""
 
-    def __init__(
-        self,
-        ids: UniqueIds,
-        *,
-        message_size_max: int = MESSAGE_SIZE_MAX,
-        compress_over: int = COMPRESS_OVER,
-        compression: Compression = COMPRESSIONS["zlib"],
-        compress_level: int = COMPRESS_LEVEL,
-    ) -> None:
-        self._ids = ids
-        self._message_size_max = message_size_max
-        self._compress_over = compress_over
-        self._compression = compression
-        self._compress_level = compress_level
+    ids: UniqueIds
+    message_size_max: int = MESSAGE_SIZE_MAX
+    compress_over: int = COMPRESS_OVER
+    compression: Compression = COMPRESSIONS["zlib"]
+    compress_level: int = COMPRESS_LEVEL
 
     def message(self, message: Message, wall_ms: int) -> Outgoing:
         _check_type(message)
@@ -74,9 +67,9 @@ class Prepare:
             code = RequestCode.SEND_REPLY_MESSAGE_V2
         msg_id, properties = self._properties(message, wall_ms)
         sys_flag = 0
-        if len(body) >= self._compress_over:
-            body = self._compression.compress(body, self._compress_level)
-            sys_flag = self._compression.sys_flag
+        if len(body) >= self.compress_over:
+            body = self.compression.compress(body, self.compress_level)
+            sys_flag = self.compression.sys_flag
         if message.flag < 0 or message.flag > 0x7FFFFFFF:
             raise InvalidMessage(f"flag {message.flag} of a message is not within 0 and 2147483647")
         return Outgoing(message.topic, body, message.flag, sys_flag, properties.decode(), msg_id, False, code)
@@ -103,9 +96,9 @@ class Prepare:
             parts.append(BatchMessage(message.flag, body, properties))
             ids.append(msg_id)
         encoded = encode_batch(parts)
-        if len(encoded) > self._message_size_max:
+        if len(encoded) > self.message_size_max:
             raise InvalidMessage(
-                f"batch of {len(encoded)} bytes, more than the limit of {self._message_size_max}; send fewer at a time"
+                f"batch of {len(encoded)} bytes, more than the limit of {self.message_size_max}; send fewer at a time"
             )
         return Outgoing(topic, encoded, 0, 0, "", ",".join(ids), True, RequestCode.SEND_BATCH_MESSAGE)
 
@@ -128,9 +121,9 @@ class Prepare:
         body = message.body
         if not body:
             raise InvalidMessage(f"message to {message.topic} has an empty body, which no broker takes")
-        if len(body) > self._message_size_max:
+        if len(body) > self.message_size_max:
             raise InvalidMessage(
-                f"body of {len(body)} bytes, more than the limit of {self._message_size_max} (max_message_size)"
+                f"body of {len(body)} bytes, more than the limit of {self.message_size_max} (max_message_size)"
             )
         return body
 
@@ -144,7 +137,7 @@ class Prepare:
             user = {**user, **message.own_properties}
         if message.delay_level:
             user = {**user, props.PROPERTY_DELAY_TIME_LEVEL: _level(message.delay_level)}
-        msg_id = self._ids.next(wall_ms)
+        msg_id = self.ids.next(wall_ms)
         try:
             encoded = props.encode({**user, props.PROPERTY_UNIQ_KEY: msg_id})
         except (ValueError, UnicodeEncodeError) as error:

@@ -21,6 +21,7 @@ tag or a port those that have dialled it. To cut one pair of nodes, give each a 
 from __future__ import annotations
 
 import socket
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmqkit.errors import RmqkitError
@@ -113,17 +114,15 @@ class _Held(NamedTuple):
     conn: Connection
 
 
+@dataclass(slots=True, eq=False)
 class _Active:
     """One isolation: rules that begin and end together."""
 
-    __slots__ = ("began_ms", "connections", "dials_held", "node", "rules")
-
-    def __init__(self, node: Node, rules: tuple[Rule, ...], began_ms: int) -> None:
-        self.node = node
-        self.rules = rules
-        self.began_ms = began_ms
-        self.connections = 0
-        self.dials_held = 0
+    node: Node
+    rules: tuple[Rule, ...]
+    began_ms: int
+    connections: int = 0
+    dials_held: int = 0
 
 
 class Isolation:
