@@ -68,7 +68,9 @@ class Slices:
         if record_match is not None and not record_match(self._window[at : at + size]):
             return GetStatus.NO_MATCHED_MESSAGE
         if at != self._end:
-            self._close()
+            # `_close` without the call: with several queues in the log most records end a slice.
+            if self._end > self._start:
+                self.buffers.append(self._window[self._start : self._end])
             self._start = at
         self._end = at + size
         return GetStatus.FOUND
