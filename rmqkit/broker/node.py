@@ -13,7 +13,8 @@ wake the pulls that wait for them; members of changed groups are told.
 Listeners, by connection tag: `remoting` is the broker's port P; `vip` is P - 2, the same table without pulls, as Apache's;
 `ha` is P + 1, where slaves come (`ha-master` is what a slave dials);
 `metrics` is HTTP for Prometheus, when `metricsExporterType` asks for it.
-Only this module knows all parts; the others are handed the broker and use its fields.
+Only this module knows all parts. A part is given the parts that it uses; handlers, lock modes, escape
+strategies and plug-ins get a `BrokerView`.
 
 Source: `broker/.../BrokerController.java`.
 """
@@ -133,40 +134,32 @@ class Broker(BaseNode):
         self.view = view = BrokerView(name)
         view.live_settings = LiveSettings(ports.disk, ports.clock, CONFIG_FOLDER)
         config = view.config = view.live_settings.load(config, ports.log)
-        self.log = ports.log
-        self.entropy = ports.entropy
         self.remoting = self._remoting(
             config, Handlers(AREAS, special_progress.handlers_of(table.SPECIAL_DUTIES), *parts.handlers)
         )
         self.remoting.unavailable = "the broker is starting"
         context = self.context = BrokerContext(ports, self.duties, self.outbox, config, self.remoting)
-        self.address, self.address_text, self.ha_address_text = (
-            context.address,
-            context.address_text,
-            context.ha_address_text,
-        )
         disk, clock = ports.disk, ports.clock
-        self.hosts = Hosts(self.address)
+        self._hosts = Hosts(context.address)
         self.topics = TopicTable(disk, clock, config, CONFIG_FOLDER)
         self.groups = GroupTable(disk, clock, config, CONFIG_FOLDER)
         step = config.offsets.consumer_offset_update_version_step
         self.offsets = OffsetTable(disk, clock, CONFIG_FOLDER, step)
         self.filters = FilterTable(disk, clock, CONFIG_FOLDER, Filters(parts.filters), config.filters)
         self.clients = Clients()
-        self.client_calls = ClientCalls(self.remoting, self.clients)
-        self.arrivals = ArrivalWaiters(config.limits.waiters_max)
+        self._client_calls = ClientCalls(self.remoting, self.clients)
+        self._arrivals = ArrivalWaiters(config.limits.waiters_max)
         self.registration = Registration(context, self.topics)
         #: role and online state; only `roles` changes it
         self.role = RoleState(config, clock.wall_ms, has_nameservers=bool(self.registration.nameservers))
         self.statistics = Statistics(clock)
         self.store: StorageEngine = parts.engine(EngineParts(ports, self.duties, config, ports.memory_size, self._bit_map))
         self.special = SpecialDuties(table.SPECIAL_DUTIES, SpecialParts(context, self.store, CONFIG_FOLDER))
-        self.delay = self.special.find(DelayDelivery)
         tables = CopiedTables(self.topics, self.groups, self.offsets, self.special)
         self.replication = Replication(
             context, self.store, self.role, self.registration, tables, CONFIG_FOLDER, lambda: self.roles
         )
-        self.puts = Puts(context, self.store, self.hosts, self.statistics, self.replication.acks)
+        self.puts = Puts(context, self.store, self._hosts, self.statistics, self.replication.acks)
         self._fill(view)
         self.escape = view.escape = Escape(
             context, self.role, self.special.due_count, Inbox(view), parts.escape_strategy(view)
@@ -208,15 +201,15 @@ class Broker(BaseNode):
         context, ports = self.context, self.ports
         view.ports, view.clock, view.duties, view.remoting = ports, ports.clock, self.duties, self.remoting
         view.entropy, view.log = ports.entropy, ports.log
-        view.address, view.address_text, view.hosts = context.address, context.address_text, self.hosts
+        view.address, view.address_text, view.hosts = context.address, context.address_text, self._hosts
         view.topics, view.groups, view.offsets, view.filters = self.topics, self.groups, self.offsets, self.filters
-        view.clients, view.client_calls, view.arrivals = self.clients, self.client_calls, self.arrivals
+        view.clients, view.client_calls, view.arrivals = self.clients, self._client_calls, self._arrivals
         view.registration, view.role, view.statistics = self.registration, self.role, self.statistics
         view.store, view.replication, view.puts = self.store, self.replication, self.puts
-        view.special, view.delay = self.special, self.delay
+        view.special, view.delay = self.special, self.special.find(DelayDelivery)
         view.arrived = Arrived(self.store)
         view.guarded_topics = self.topics.guarded
-        unique_ids = UniqueIds(self.hosts.store_host[:-4], pid=0, salt=ports.entropy.getrandbits(31))
+        unique_ids = UniqueIds(self._hosts.store_host[:-4], pid=0, salt=ports.entropy.getrandbits(31))
         view.unique_id = lambda: unique_ids.next(ports.clock.wall_ms)
         view.apply_config = self.apply_config
 
@@ -254,7 +247,7 @@ class Broker(BaseNode):
     def start(self) -> None:
         """Raises RmqkitError: the store is locked or damaged, a kept file cannot be read."""
         for note in self.config.notes:
-            self.log.warning("setting", note=note)
+            self.ports.log.warning("setting", note=note)
         self.store.start()
         self.topics.load()
         self.groups.load()
@@ -266,7 +259,7 @@ class Broker(BaseNode):
         for name, factory, settings in self._plugin_parts:
             self._plugin_duties[f"plugin-{name}"] = factory(self.view, settings)
         self._derive()
-        self.log.info("starting", address=self.address_text, store=self.config.paths.store_path_root_dir)
+        self.ports.log.info("starting", address=self.context.address_text, store=self.config.paths.store_path_root_dir)
 
     def _serve(self) -> None:
         self.view.serving = True
@@ -274,7 +267,7 @@ class Broker(BaseNode):
         self.duties.add(OFFSETS_DUTY, self._save_offsets, now_ms + self.config.offsets.flush_consumer_offset_interval_ms)
         self.duties.add("save-filters", self._save_filters, now_ms + FILTERS_SAVE_MS)
         self.duties.add("client-scan", self._scan_clients, now_ms + CLIENT_SCAN_MS)
-        self.duties.add("pull-deadlines", self.arrivals.expire, None)
+        self.duties.add("pull-deadlines", self._arrivals.expire, None)
         self.duties.add("pull-hold-scan", lambda now: pull.hold_scan(self.view, now), None)
         self.duties.add("lock-sweep", self._sweep_locks, now_ms + LOCK_SWEEP_MS)
         self.duties.add("statistics", self.statistics.sample, now_ms)
@@ -283,7 +276,7 @@ class Broker(BaseNode):
         self.replication.start()
         self.locks.start()
         self.roles.start()
-        self.log.info("serving", address=self.address_text, log_end=self.store.offset_max)
+        self.ports.log.info("serving", address=self.context.address_text, log_end=self.store.offset_max)
 
     def stop(self) -> None:
         if self.stopping:
@@ -296,7 +289,7 @@ class Broker(BaseNode):
             self.special.stop()
             self.escape.stop()
             self.replication.stop()
-        self.log.info("stopping")
+        self.ports.log.info("stopping")
         self.store.stop(self._store_stopped)
 
     def _store_stopped(self) -> None:
@@ -316,7 +309,7 @@ class Broker(BaseNode):
             if waiting:
                 waiting.pop(0)(saved)
             else:
-                self.log.info("stopped", log_end=self.store.offset_max)
+                self.ports.log.info("stopped", log_end=self.store.offset_max)
                 self.stopped = True
 
         saved()
@@ -363,10 +356,10 @@ class Broker(BaseNode):
         if conn.dialled:
             self.registration.connection_closed(conn.peer)
             return
-        self.hosts.forget(conn)
-        self.arrivals.drop(conn)
+        self._hosts.forget(conn)
+        self._arrivals.drop(conn)
         self.clients.connection_closed(conn)
-        self.client_calls.notify_groups()
+        self._client_calls.notify_groups()
 
     def settle(self) -> None:
         if not self.view.serving:
@@ -377,17 +370,17 @@ class Broker(BaseNode):
             arrivals = self.store.settle()
         except StoreWriteError as error:
             if not self.puts.failing:
-                self.log.error("write-failed", error=str(error))
+                self.ports.log.error("write-failed", error=str(error))
             self.puts.write_failed(error)
             self.replication.follow.write_failed(error)
             return
         self.replication.settle()
         self.puts.settle()
-        if arrivals and self.arrivals.count:
-            waiting = self.arrivals.by_key
+        if arrivals and self._arrivals.count:
+            waiting = self._arrivals.by_key
             for topic, queue_id, queue_offset, tags_code in arrivals:
                 if (topic, queue_id) in waiting:
-                    self.arrivals.arrived((topic, queue_id), queue_offset, tags_code)
+                    self._arrivals.arrived((topic, queue_id), queue_offset, tags_code)
 
     # --- what handlers use ---------------------------------------------------------------------------------------------
 

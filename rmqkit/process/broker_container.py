@@ -134,7 +134,7 @@ class Brokers:
         identity = identity_of(broker.config)
         state = self._states.get(key) or ("serving" if broker.serving else "starting")
         store = broker.config.paths.store_path_root_dir
-        return Shown(*identity, broker.address_text, state, self._paths[key], store)
+        return Shown(*identity, broker.context.address_text, state, self._paths[key], store)
 
     def _loop_soon(self, function: Callable[[], None]) -> None:
         assert self._hosting is not None

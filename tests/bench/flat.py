@@ -120,7 +120,7 @@ def waiting(rounds: int) -> Case:
         server.make_topic("Quiet", MANY)
         for number in range(MANY):
             server.receive(pull_frame(number, 0, topic="Quiet", queue_id=number, suspend_ms=60_000), server.connect())
-        assert server.broker.arrivals.count == MANY
+        assert server.broker.view.arrivals.count == MANY
         many = sends_us(server, rounds), pulls_us(server, rounds)
     return Case("pulls that wait elsewhere", "0", f"{MANY:,}", (few[0], many[0]), (few[1], many[1]))
 

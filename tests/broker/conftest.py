@@ -53,8 +53,8 @@ def broker(make: MakeScript) -> Script[Broker]:
 def validate(node: Broker) -> None:
     """What holds in a broker between turns."""
     assert not node.puts._turn, "a put of the last turn was not answered"
-    waiting = sum(len(each) for each in node.arrivals.by_key.values())
-    assert waiting == node.arrivals.count
+    waiting = sum(len(each) for each in node.view.arrivals.by_key.values())
+    assert waiting == node.view.arrivals.count
     members = sum(len(group.members) for group in node.clients.consumers.values())
     members += sum(len(each) for each in node.clients.producers.values())
     assert members == node.clients.count

@@ -103,7 +103,7 @@ def test_a_broker_survives(part: float, engine: str, frames: int) -> None:
     assert rig.closed_count > frames // 20
     held(rig)
     validate(node)
-    assert node.arrivals.count == 0
+    assert node.view.arrivals.count == 0
     assert node.clients.count == 0
     assert len(node.puts) == 0
     # What grows is what peers may make grow, topics and groups above all, and that has its own limits.

@@ -18,7 +18,7 @@ CYCLE_AT_RUN_TIME_MAX = 0
 #: modules of `rmqkit/broker` that name the class `Broker`
 BROKER_USERS_MAX = 1
 #: attributes of a `Broker` without a leading underscore, besides those of every node
-BROKER_ATTRIBUTES_MAX = 29
+BROKER_ATTRIBUTES_MAX = 20
 FOLDER_MODULES_MAX = 15
 #: folders with more modules than that: (how many, why)
 LARGE_FOLDERS: Mapping[str, tuple[int, str]] = {

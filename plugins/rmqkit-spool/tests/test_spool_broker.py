@@ -244,14 +244,14 @@ def test_a_group_whose_only_other_is_gone_goes_on_and_its_own_master_takes_the_r
     """Progress of the delay level moves on; the slave, no longer acting, brings what it kept."""
     lab = Lab(replicas=2, acting=True)
     lab.create("T", A0)
-    levels = lab.node(A0).delay
+    levels = lab.node(A0).view.delay
     for number in range(5):
         put = Put("T", 1, 0, 0, 1, bytes(8), bytes(8), 0, 0, b"late%d" % number, b"", 0)
         lab.world.call(A0, lambda broker, put=put: broker.puts.await_own("T", levels.append(put, 2), lambda status: None))
     lab.world.run_for(500)
     lab.world.kill(A0)
     lab.until(lambda: lab.spool(A1).waiting() == 5)
-    lab.until(lambda: lab.node(A1).delay.offsets.by_level.get(2) == 5)
+    lab.until(lambda: lab.node(A1).view.delay.offsets.by_level.get(2) == 5)
     facts = lab.node(A1).view.facts()
     assert (facts["escapeWaiting"], facts["spoolMessages"], facts["escapeStrategy"]) == ("5", "5", "auto")
     lab.back(A0)

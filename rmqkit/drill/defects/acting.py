@@ -189,7 +189,7 @@ def _escaped_unnoticed(broker: Broker) -> None:
     needs="an end of the whole group",
 )
 def _delay_progress_not_saved(broker: Broker) -> None:
-    replace(broker.delay.offsets, "save", lambda then=None: None if then is None else then())
+    replace(broker.view.delay.offsets, "save", lambda then=None: None if then is None else then())
 
 
 @_acting(
@@ -201,7 +201,7 @@ def _delay_progress_not_saved(broker: Broker) -> None:
 )
 def _not_saved_at_stop(broker: Broker) -> None:
     # A slave's copy, which its master takes over at the start, would be a second one.
-    offsets = broker.delay.offsets
+    offsets = broker.view.delay.offsets
     save = offsets.save
 
     def saved(then: Callable[[], None] | None = None) -> None:

@@ -72,7 +72,7 @@ def plant(broker: "Broker", names: Iterable[str]) -> None:
     told = ";".join(names)
     facts = broker.view.facts
     replace(broker.view, "facts", lambda: {**facts(), "drillDefects": told})
-    broker.log.warning(
+    broker.ports.log.warning(
         "BROKEN ON PURPOSE", defects=told, meaning="drillDefects plants defects: this broker breaks its promises"
     )
 

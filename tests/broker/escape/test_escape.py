@@ -50,7 +50,7 @@ class Lab:
 
     def ask(self, name, code, ext, body=b""):
         found = []
-        address = self.node(name).address
+        address = self.node(name).view.address
         self.world.call(
             "client", lambda node: node.remoting.call(address, code, ext, body, timeout_ms=9000, then=found.append)
         )
@@ -115,7 +115,7 @@ def test_due_messages_are_put_on_the_other_master_once_in_order_and_never_early(
     lab.world.run_for(20_000)
     assert len(lab.bodies()) == 20, "once"
     assert lab.acting.store.offset_max == end, "nothing goes into its own log"
-    assert lab.acting.delay.offsets.by_level[2] == 20
+    assert lab.acting.view.delay.offsets.by_level[2] == 20
     marks = [props.decode(each.properties) for each in lab.records()]
     assert [each["ESCAPED_FROM"] for each in marks] == [f"broker-a:SCHEDULE:2:{number}" for number in range(20)]
     assert {each["ESCAPED_BY"] for each in marks} == {"broker-a:1"}
@@ -131,7 +131,7 @@ def test_takeover_and_return():
     lab.send(b"meanwhile", level=2)
     lab.send(b"later", level=4)
     lab.until(lambda: lab.bodies(name=A0) == [b"soon"])
-    lab.until(lambda: lab.acting.delay.offsets.by_level.get(1) == 1, 70_000)
+    lab.until(lambda: lab.acting.view.delay.offsets.by_level.get(1) == 1, 70_000)
     lab.world.kill(A0)
     lab.until(lambda: lab.bodies() == [b"meanwhile"])
     assert lab.acting.roles.is_acting
@@ -159,7 +159,7 @@ def test_it_begins_where_the_master_has_ended(lab):
     lab.world.run_for(3_000)
     assert len(lab.bodies(name=A0)) == 5
     lab.send(b"late", level=1)
-    lab.until(lambda: lab.acting.delay.offsets.by_level.get(1) == 5, 70_000)
+    lab.until(lambda: lab.acting.view.delay.offsets.by_level.get(1) == 5, 70_000)
     lab.takeover()
     lab.world.run_for(5_000)
     assert lab.bodies() == [b"late"]
@@ -171,10 +171,10 @@ def test_it_ends_at_once_with_the_role(lab):
     lab.takeover()
     lab.until(lambda: lab.bodies() == [b"one"])
     lab.act(Role.SLAVE)
-    assert not lab.acting.delay.is_on
+    assert not lab.acting.view.delay.is_on
     lab.world.run_for(20_000)
     assert lab.bodies() == [b"one"]
-    assert lab.acting.delay.offsets.by_level == {1: 1}, "the progress is what a master takes back"
+    assert lab.acting.view.delay.offsets.by_level == {1: 1}, "the progress is what a master takes back"
 
 
 def test_what_cannot_be_put_stays_due_and_is_seen(lab):
@@ -187,7 +187,7 @@ def test_what_cannot_be_put_stays_due_and_is_seen(lab):
     facts = lab.acting.view.facts()
     assert (facts["escaped"], facts["escapeWaiting"]) == ("0", "3")
     assert "no other group with topic T has a live master" in facts["escapeWhy"]
-    assert 1 not in lab.acting.delay.offsets.by_level
+    assert 1 not in lab.acting.view.delay.offsets.by_level
     (line,) = lab.world.log(A1).events("delayed-message-not-stored")
     assert line.fields["level"] == 1
     assert line.fields["why"]
@@ -227,7 +227,7 @@ def test_a_target_that_stops_answering_costs_no_message(lab):
     lab.world.run_for(8_000)
     assert lab.acting.view.facts()["escaped"] == "0"
     lab.world.resume(B0)
-    lab.until(lambda: lab.acting.delay.offsets.by_level.get(1) == 10, 60_000)
+    lab.until(lambda: lab.acting.view.delay.offsets.by_level.get(1) == 10, 60_000)
     assert list(dict.fromkeys(lab.bodies())) == [b"m%d" % number for number in range(10)]
     assert len(lab.bodies()) <= 10 + int(lab.acting.view.facts()["escapeUnknown"])
 
@@ -249,7 +249,7 @@ def test_what_arrives_without_an_append_of_its_own_is_found(lab):
     """As a record does that is replicated."""
     lab.takeover()
     lab.world.run_for(1_000)
-    assert lab.acting.delay.levels[1].offset == 0
+    assert lab.acting.view.delay.levels[1].offset == 0
     wall_ms = lab.acting.clock.wall_ms
     properties = props.encode({"REAL_TOPIC": "T", "REAL_QID": "0", "DELAY": "1"})
     put = Put(SCHEDULE, 0, 0, 0, 1, bytes(8), bytes(8), 0, 0, b"arrived", properties, wall_ms + 1000)
@@ -279,7 +279,7 @@ def test_a_master_in_the_same_process_takes_it_without_a_connection(strategy):
     lab.until(lambda: len(lab.bodies()) == 5)
     lab.world.run_for(5_000)
     assert lab.bodies() == [b"m%d" % number for number in range(5)]
-    assert lab.node(B0).address not in lab.acting.remoting.links
+    assert lab.node(B0).view.address not in lab.acting.remoting.links
     assert lab.acting.view.facts()["escapedTo"] == '{"broker-b":5}'
 
 
@@ -438,14 +438,14 @@ def test_few_are_under_way_and_each_for_another_queue(make):
     answered(broker, third)
     answered(broker, first)
     assert strategy.take() == ([], [])
-    assert broker.node.delay.offsets.by_level == {1: 1}
+    assert broker.node.view.delay.offsets.by_level == {1: 1}
     answered(broker, second)
     queues, thens = strategy.take()
     assert queues == [1, 3]
-    assert broker.node.delay.offsets.by_level == {1: 3}
+    assert broker.node.view.delay.offsets.by_level == {1: 3}
     for then in thens:
         answered(broker, then)
-    assert broker.node.delay.offsets.by_level == {1: 5}
+    assert broker.node.view.delay.offsets.by_level == {1: 5}
 
 
 def test_a_level_has_so_many_under_way(make):
@@ -477,7 +477,7 @@ def test_after_a_failure_one_alone_is_tried_with_a_growing_pause(make):
         seen += queues
         answered(broker, then)
     assert seen == [0, 1, 2, 3]
-    assert broker.node.delay.offsets.by_level == {1: 4}
+    assert broker.node.view.delay.offsets.by_level == {1: 4}
 
 
 def test_what_failed_goes_again_before_what_stands_behind_it(make):
@@ -497,24 +497,24 @@ def test_what_failed_goes_again_before_what_stands_behind_it(make):
 def test_what_ends_after_the_role_counts_and_does_nothing_more(make):
     broker, strategy = held(make, [0, 1, 2])
     _, (first, second, third) = strategy.take()
-    broker.turn(broker.node.delay.stop)
+    broker.turn(broker.node.view.delay.stop)
     answered(broker, first)
     answered(broker, second, PutStatus.SERVICE_NOT_AVAILABLE)
     answered(broker, third)
     broker.advance(10_000)
     assert strategy.take() == ([], [])
-    assert broker.node.delay.offsets.by_level == {1: 1}
+    assert broker.node.view.delay.offsets.by_level == {1: 1}
 
 
 def test_what_ends_after_the_level_was_begun_anew_does_not_count(make):
     broker, strategy = held(make, [0, 1])
     _, (first, _) = strategy.take()
-    broker.turn(broker.node.delay.stop)
-    broker.turn(lambda: broker.node.delay.start(broker.node.special.destination))
+    broker.turn(broker.node.view.delay.stop)
+    broker.turn(lambda: broker.node.view.delay.start(broker.node.special.destination))
     broker.turn()
     assert strategy.take()[0] == [0, 1]
     answered(broker, first)
-    assert broker.node.delay.offsets.by_level == {}
+    assert broker.node.view.delay.offsets.by_level == {}
 
 
 def test_a_master_that_stops_while_a_new_topic_is_saved_ends_in_order():

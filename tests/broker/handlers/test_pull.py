@@ -124,9 +124,9 @@ def test_only_a_matching_record_wakes_and_the_scan_moves_on(broker):
 def test_a_lost_connection_takes_its_waiting_pulls_along(broker):
     client = with_topic(broker)
     client.tell(RequestCode.PULL_MESSAGE, pull_fields(sysFlag=SUSPEND, suspendTimeoutMillis="15000"))
-    assert broker.node.arrivals.count == 1
+    assert broker.node.view.arrivals.count == 1
     client.close()
-    assert broker.node.arrivals.count == 0
+    assert broker.node.view.arrivals.count == 0
 
 
 def test_short_polling(make):

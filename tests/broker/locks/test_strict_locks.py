@@ -220,7 +220,7 @@ def test_an_unlock_that_comes_late_frees_nothing_that_was_locked_again_elsewhere
     ).encode()
     node, member = group.node(0), group.names[0]
     done = []
-    to = group.node(2).address
+    to = group.node(2).view.address
     group.world.call(
         member,
         lambda _: node.remoting.call(to, RequestCode.UNLOCK_BATCH_MQ, None, late, timeout_ms=SECOND, then=done.append),
@@ -279,7 +279,7 @@ def body(client_id, *, only_this_broker=False, more=None):
 def wire(group, at, data, code=RequestCode.LOCK_BATCH_MQ):
     """As a peer without a broker's rights asks: from broker 2's machine."""
     done = []
-    to = group.node(at).address
+    to = group.node(at).view.address
     group.world.call(
         group.names[2],
         lambda broker: broker.remoting.call(to, code, None, data, timeout_ms=2 * SECOND, then=done.append),

@@ -261,7 +261,7 @@ def asked(group: Group) -> list:
     found: list = []
     request = QueryConsumerOffsetRequest(consumer_group="CG", topic="T", queue_id=0)
     group.until(lambda: group.master.serving)
-    address = group.master.address
+    address = group.master.view.address
     group.world.call(
         "client",
         lambda client: client.remoting.call(
@@ -364,9 +364,9 @@ def test_many_offsets_come_in_parts(group, monkeypatch):
 
 def test_delay_offsets_are_copied_once_the_log_has_the_deliveries(group):
     group.send(b"later", properties="DELAY\x011\x02")
-    group.until(lambda: group.master.delay.offsets.by_level.get(1) == 1)
+    group.until(lambda: group.master.view.delay.offsets.by_level.get(1) == 1)
     group.world.run_for(WITHIN_A_SECOND)
-    assert group.slave.delay.offsets.by_level == {1: 1}
+    assert group.slave.view.delay.offsets.by_level == {1: 1}
     group.world.run_for(11_000)
     saved = group.world.disk("broker-1").read("config/delayOffset.json", 0, 1 << 20)
     assert DelayOffsetTable.decode(saved).offset_table == {1: 1}
@@ -376,7 +376,7 @@ def test_delay_offsets_wait_for_a_log_that_lags(group):
     for _ in range(5):
         group.send(properties="DELAY\x019\x02")
     group.until(group.same_logs)
-    progress, offsets = group.slave.replication.metadata.progress, group.slave.delay.offsets
+    progress, offsets = group.slave.replication.metadata.progress, group.slave.view.delay.offsets
     end = group.slave.store.offset_written
     table = offsets.snapshot()
     table.offset_table = {9: 5}

@@ -134,7 +134,7 @@ def test_delay_offsets_never_pass_the_end_of_the_queue(script, master):
     master.answers[RequestCode.GET_ALL_DELAY_OFFSET] = {}, f'{{"dataVersion":{VERSION},"offsetTable":{{2:5,3:4}}}}'.encode()
     delay(script, 2, 3)
     master.run(2 * SYNC_MS)
-    offsets = script.node.delay.offsets
+    offsets = script.node.view.delay.offsets
     assert offsets.by_level == {2: 3, 3: 0}
     assert offsets.version.counter == 0, "an Apache master that returns must not take this for its own table"
     delay(script, 2, 3)
@@ -147,12 +147,12 @@ def test_delay_offsets_never_pass_the_end_of_the_queue(script, master):
 def test_delay_offsets_count_a_round_later(script, master):
     """Nothing says where the master's log ended when it told them."""
     delay(script, 2, 5)
-    assert script.node.delay.offsets.by_level == {}
+    assert script.node.view.delay.offsets.by_level == {}
     master.run(SYNC_MS)
-    assert script.node.delay.offsets.by_level == {2: 5}
+    assert script.node.view.delay.offsets.by_level == {2: 5}
     master.answers[RequestCode.GET_ALL_DELAY_OFFSET] = {}, b'{"offsetTable":{2:4}}'
     master.run(2 * SYNC_MS)
-    assert script.node.delay.offsets.by_level == {2: 5}
+    assert script.node.view.delay.offsets.by_level == {2: 5}
 
 
 def test_offsets_do_not_go_back(script, master):

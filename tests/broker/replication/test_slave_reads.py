@@ -93,7 +93,7 @@ def test_a_pull_that_waits_at_the_slave_gets_the_record_that_is_copied(group):
     group.world.call(
         "client",
         lambda client: client.remoting.call(
-            group.slave.address, RequestCode.PULL_MESSAGE, address, timeout_ms=20_000, then=found.append
+            group.slave.view.address, RequestCode.PULL_MESSAGE, address, timeout_ms=20_000, then=found.append
         ),
     )
     group.world.run_for(500)

@@ -209,7 +209,7 @@ def test_a_question_that_waited_before_the_master_stood_still_is_not_answered_wi
     group.world.call(
         "client",
         lambda client: client.remoting.call(
-            group.master.address, RequestCode.QUERY_CONSUMER_OFFSET, request, timeout_ms=9000, then=answers.append
+            group.master.view.address, RequestCode.QUERY_CONSUMER_OFFSET, request, timeout_ms=9000, then=answers.append
         ),
     )
     group.until(lambda: told._asking)
@@ -306,10 +306,10 @@ def test_what_the_acting_master_released_the_master_does_not(group):
     escaped = Escaped(group)
     group.until(lambda: len(escaped.origins) == 3)
     group.world.run_for(600)
-    assert group.node(S2).delay.offsets.by_level[2] == 3, "the other slave knows, too"
+    assert group.node(S2).view.delay.offsets.by_level[2] == 3, "the other slave knows, too"
     group.world.restart(M)
     online(group)
-    assert group.master.delay.offsets.by_level[2] == 3
+    assert group.master.view.delay.offsets.by_level[2] == 3
     group.world.run_for(6000)
     assert delivered(group) == 0
 
@@ -322,12 +322,12 @@ def test_a_late_answer_takes_nothing_back_of_what_the_master_has_told(group):
     group.until(lambda: len(escaped.origins) == 1)
 
     def told(broker) -> None:
-        broker.delay.stop()
-        broker.delay.offsets.merge(DelayOffsetTable(offset_table={2: 7}))
+        broker.view.delay.stop()
+        broker.view.delay.offsets.merge(DelayOffsetTable(offset_table={2: 7}))
 
     group.world.call(S1, told)
     group.world.run_for(4000)
-    assert group.node(S1).delay.offsets.by_level[2] == 7
+    assert group.node(S1).view.delay.offsets.by_level[2] == 7
 
 
 def test_what_the_master_delivered_in_its_last_moment_does_not_come_again(group):
@@ -339,12 +339,12 @@ def test_what_the_master_delivered_in_its_last_moment_does_not_come_again(group)
     group.until(lambda: delivered(group) == 3)
     group.until(lambda: group.node(S1).store.queue_range("Later", 0).offset_max == 3)
     group.world.kill(M)
-    assert group.node(S1).delay.offsets.by_level.get(1, 0) < 3
+    assert group.node(S1).view.delay.offsets.by_level.get(1, 0) < 3
     acting(group)
     escaped = Escaped(group)
-    group.until(lambda: group.node(S1).delay.offsets.by_level.get(2) == 1)
+    group.until(lambda: group.node(S1).view.delay.offsets.by_level.get(2) == 1)
     assert escaped.origins == ["SCHEDULE:2:0"]
-    assert group.node(S1).delay.offsets.by_level[1] == 3
+    assert group.node(S1).view.delay.offsets.by_level[1] == 3
     group.world.restart(M)
     online(group)
     group.world.run_for(3000)
@@ -356,7 +356,7 @@ def test_a_message_is_taken_for_delivered_only_if_all_of_it_is_there(group):
     group.until(lambda: delivered(group) == 1)
     group.world.kill(M)
     acting(group)
-    delay = group.node(S1).delay
+    delay = group.node(S1).view.delay
     (entry,) = group.node(S1).store.entries(SCHEDULE_TOPIC, 0, 0, 1)
     group.world.run_for(100)
     looks = delay._dedup
@@ -414,7 +414,7 @@ def test_who_is_stopped_while_it_gives_way_does_not_begin_again(group):
     group.world.call(S1, lambda broker: broker.stop())
     group.until(lambda: not slave.roles.give_way.is_on, 15_000)
     group.world.run_for(2000)
-    assert not slave.delay.is_on
+    assert not slave.view.delay.is_on
     assert not slave.registration.registered
 
 
@@ -505,7 +505,7 @@ def test_a_slave_whose_master_stands_still_is_online_in_time(group):
 
 def test_the_other_slaves_copy_from_the_acting_master(group):
     taken_over(group)
-    group.until(lambda: group.facts(S2)["metadataFrom"] == str(group.node(S1).address), 5000)
+    group.until(lambda: group.facts(S2)["metadataFrom"] == str(group.node(S1).view.address), 5000)
     commit(group, 9, node=S1, name="AtTheHead")
     commit(group, 9, node=S2, name="AtTheOther")
     group.world.run_for(1000)

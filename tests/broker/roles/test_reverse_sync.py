@@ -106,11 +106,14 @@ def test_an_apache_slave_is_told_asked_and_understood(apache):
     apache.run(200)
     assert [each.code for each in apache.log] == [HA_INFO, DELAYS, OFFSETS]
     told = apache.log[0].ext
-    assert (told["masterAddress"], told["masterHaAddress"]) == (apache.node.address_text, apache.node.ha_address_text)
+    assert (told["masterAddress"], told["masterHaAddress"]) == (
+        apache.node.context.address_text,
+        apache.node.context.ha_address_text,
+    )
     assert "masterFlushOffset" in told
     assert apache.reverse.is_done
     assert apache.reverse.why == ""
-    assert apache.node.delay.offsets.by_level == {5: 2, 6: 0}, "no further than what this log has"
+    assert apache.node.view.delay.offsets.by_level == {5: 2, 6: 0}, "no further than what this log has"
     assert apache.node.offsets.table == {"T@CG": {0: 3, 1: 0}}
 
 
@@ -121,7 +124,7 @@ def test_its_connection_is_waited_for_and_then_done_without(apache):
     assert apache.reverse.is_done
     assert "no HA connection" in apache.reverse.why
     assert "delay offsets not taken" in apache.reverse.why
-    assert 5 not in apache.node.delay.offsets.by_level
+    assert 5 not in apache.node.view.delay.offsets.by_level
     assert apache.node.offsets.table["T@CG"][0] == 3
 
 
@@ -173,7 +176,7 @@ def test_a_slave_of_ours_that_does_not_dial_is_not_waited_for_long(make):
     member.run(HANDSHAKE_MS + 300)
     assert member.reverse.is_done
     assert "no HA connection" in member.reverse.why
-    assert member.node.delay.offsets.by_level[5] == 2, "its log is this one, whether it follows or not"
+    assert member.node.view.delay.offsets.by_level[5] == 2, "its log is this one, whether it follows or not"
     assert MEMBER_ID in member.node.replication.metadata_server.waited_for
 
 
@@ -182,7 +185,7 @@ def test_nothing_is_taken_from_another_log(make):
     member.answers[HA_INFO] = (0, member.tail(tailCrc="1"), b"")
     member.run(300)
     assert "other content" in member.reverse.why
-    assert (member.node.offsets.table, member.node.delay.offsets.by_level) == ({}, {})
+    assert (member.node.offsets.table, member.node.view.delay.offsets.by_level) == ({}, {})
 
 
 @pytest.mark.parametrize("size", ["-5", "0", str(10**12)])
@@ -200,7 +203,7 @@ def test_a_longer_log_is_no_witness_of_what_was_delivered(make):
     member.answers[HA_INFO] = (0, member.tail(logEnd=str(end + 50)), b"")
     member.run(300)
     assert "longer than this one" in member.reverse.why
-    assert 5 not in member.node.delay.offsets.by_level
+    assert 5 not in member.node.view.delay.offsets.by_level
     assert member.node.offsets.table == {"T@CG": {0: 3, 1: 0}}
 
 
@@ -211,7 +214,7 @@ def test_an_apache_master_that_comes_back_is_followed_and_answered(make):
     """It waits for an HA connection from this host, then needs an answer to 45, 43 and, on P - 2, to 60."""
     script: Script[Broker] = make("brokerRole=SLAVE", "brokerId=1")
     script.node.offsets.commit("CG", "T", 0, 5)
-    script.node.delay.offsets.update(1, 4)
+    script.node.view.delay.offsets.update(1, 4)
     master = script.connect()
     info = {"masterHaAddress": f"{HOST}:10912", "masterFlushOffset": "0", "masterAddress": MEMBER}
     assert master.ask(HA_INFO, info).code == 0
@@ -256,14 +259,14 @@ def test_offsets_of_what_was_cut_off_go_back_to_the_end(monkeypatch):
     group.until(group.same_logs)
     commit(group, 8)
     group.world.run_for(7000)
-    group.slave.delay.offsets.update(1, 5)
+    group.slave.view.delay.offsets.update(1, 5)
     group.world.lose_disk("broker-0")
     group.world.run_for(500)
     group.world.restart("broker-0")
     group.world.restart("client")
     group.until(lambda: group.master.serving)
     group.until(lambda: group.slave.store.offset_written == 0)
-    group.until(lambda: offset(group, "broker-1") == 0 and group.slave.delay.offsets.by_level == {1: 0})
+    group.until(lambda: offset(group, "broker-1") == 0 and group.slave.view.delay.offsets.by_level == {1: 0})
     group.in_sync()
     for _ in range(9):
         group.send()

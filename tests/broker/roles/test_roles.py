@@ -79,8 +79,8 @@ def test_the_smallest_slave_acts_for_a_killed_master_until_it_is_back():
     group.world.kill("broker-0")
     group.until(lambda: group.slave.roles.is_acting, 500)
     assert role_of(group, "broker-2") == (Role.SLAVE, Online.ONLINE)
-    assert group.slave.delay.is_on
-    assert not group.node("broker-2").delay.is_on
+    assert group.slave.view.delay.is_on
+    assert not group.node("broker-2").view.delay.is_on
     refused = group.send(node="broker-1")
     assert refused.code == ResponseCode.SERVICE_NOT_AVAILABLE
     facts = group.facts("broker-1")
@@ -90,7 +90,7 @@ def test_the_smallest_slave_acts_for_a_killed_master_until_it_is_back():
 
     group.world.restart("broker-0")
     group.until(lambda: is_whole(group), 10_000)
-    assert not group.slave.delay.is_on
+    assert not group.slave.view.delay.is_on
     assert [why for role, _, why in role_lines(group, "broker-1") if role == "slave"][-1] == "the master is back"
     group.in_sync(3)
     assert group.send().code == ResponseCode.SUCCESS
@@ -126,7 +126,7 @@ def test_nothing_of_it_happens_while_it_is_off():
     group.world.run_for(20_000)
     facts = group.facts("broker-1")
     assert (facts["role"], facts["roleOnline"], facts["roleMembers"], facts["roleHead"]) == ("slave", "online", "{}", "")
-    assert not group.slave.delay.is_on
+    assert not group.slave.view.delay.is_on
     assert (
         not {RequestCode.GET_BROKER_MEMBER_GROUP, RequestCode.BROKER_HEARTBEAT}
         & set(group.world.node("ns").remoting.counts)
@@ -188,7 +188,7 @@ def test_a_send_that_waited_for_its_topic_is_not_stored_by_a_master_that_stood_s
     group.world.call(
         "client",
         lambda client: client.remoting.call(
-            master.address, RequestCode.SEND_MESSAGE_V2, request, b"x", timeout_ms=9000, then=answers.append
+            master.view.address, RequestCode.SEND_MESSAGE_V2, request, b"x", timeout_ms=9000, then=answers.append
         ),
     )
     group.until(lambda: waiting)

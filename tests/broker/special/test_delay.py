@@ -283,10 +283,10 @@ def test_in_sync_flush_progress_waits_for_the_disk(make):
     broker.disk.held = True
     broker.advance(1000)
     assert bodies(client) == [b"later"], "readers do not wait"
-    assert broker.node.delay.offsets.by_level == {}
+    assert broker.node.view.delay.offsets.by_level == {}
     broker.disk.held = False
     broker.finish_disk()
-    assert broker.node.delay.offsets.by_level == {1: 1}
+    assert broker.node.view.delay.offsets.by_level == {1: 1}
 
 
 def test_puts_under_way_are_bounded(make):
@@ -300,7 +300,7 @@ def test_puts_under_way_are_bounded(make):
     broker.disk.held = False
     broker.advance(1)
     assert len(bodies(client)) == 8
-    assert broker.node.delay.offsets.by_level == {1: 8}
+    assert broker.node.view.delay.offsets.by_level == {1: 8}
 
 
 def test_a_put_that_fails_is_tried_until_it_succeeds(make):
@@ -310,11 +310,11 @@ def test_a_put_that_fails_is_tried_until_it_succeeds(make):
         delayed(client, 1, b"%d" % number)
     broker.disk.write_error = OSError(errno.ENOSPC, "No space left on device")
     broker.advance(5000)
-    assert broker.node.delay.offsets.by_level == {}
+    assert broker.node.view.delay.offsets.by_level == {}
     broker.disk.write_error = None
     broker.advance(2000)
     assert bodies(client) == [b"0", b"1", b"2"], "each once, in order"
-    assert broker.node.delay.offsets.by_level == {1: 3}
+    assert broker.node.view.delay.offsets.by_level == {1: 3}
     assert broker.log.events().count("delayed-message-not-stored") == 1
 
 
@@ -340,7 +340,7 @@ def test_a_record_that_cannot_be_read_is_passed_over_and_told(broker):
     broker.advance(1000)
     assert bodies(client) == [b"message 0", b"message 2"]
     assert "delayed-message-dropped" in broker.log.events("error")
-    assert broker.node.delay.offsets.by_level == {1: 3}
+    assert broker.node.view.delay.offsets.by_level == {1: 3}
 
 
 @pytest.mark.parametrize("text", ["HALF", "SCHEDULE", "NOWHERE"])
@@ -375,7 +375,7 @@ def test_a_saved_offset_out_of_range_is_corrected(make, offset, again):
     client = broker.connect()
     broker.advance(1000)
     assert "delay-offset-corrected" in broker.log.events("warning")
-    assert broker.node.delay.offsets.by_level == {1: 2}
+    assert broker.node.view.delay.offsets.by_level == {1: 2}
     assert len(bodies(client)) == 2 + again
     delayed(client, 1, b"c")
     broker.advance(1000)
@@ -396,22 +396,22 @@ def test_a_file_that_apache_wrote_is_read(make):
     client = broker.connect()
     broker.advance(1000)
     assert bodies(client) == [b"b"]
-    assert broker.node.delay.offsets.version.counter == 3
+    assert broker.node.view.delay.offsets.version.counter == 3
 
 
 def test_switched_off_nothing_is_delivered_and_on_it_goes_on(broker):
     """A slave that acts as the master switches it on; a master that comes back switches it off there."""
     client = with_topic(broker)
     delayed(client, 1, b"a")
-    broker.turn(broker.node.delay.stop)
-    assert not broker.node.delay.is_on
+    broker.turn(broker.node.view.delay.stop)
+    assert not broker.node.view.delay.is_on
     broker.advance(5000)
     assert bodies(client) == []
     delayed(client, 1, b"b")
-    broker.turn(lambda: broker.node.delay.start(broker.node.special.destination))
+    broker.turn(lambda: broker.node.view.delay.start(broker.node.special.destination))
     broker.advance(1000)
     assert bodies(client) == [b"a", b"b"]
-    assert broker.node.delay.offsets.by_level == {1: 2}
+    assert broker.node.view.delay.offsets.by_level == {1: 2}
 
 
 def test_delays_longer_than_messages_are_kept_are_told(make):
@@ -446,7 +446,7 @@ def test_a_level_whose_only_message_was_not_written_is_not_looked_at_again(broke
     assert client.ask(RequestCode.SEND_MESSAGE_V2, fields, b"lost").code == ResponseCode.SERVICE_NOT_AVAILABLE
     broker.disk.write_error = None
     broker.advance(5000)
-    assert broker.node.delay.levels[1].due_ms is None
+    assert broker.node.view.delay.levels[1].due_ms is None
     delayed(client, 1, b"next")
     broker.advance(1000)
     assert bodies(client) == [b"next"]
