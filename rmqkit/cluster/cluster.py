@@ -20,12 +20,13 @@ from rmqkit.cluster.deferred_signals import signals_held
 from rmqkit.cluster.errors import ClusterError, NoSuchCluster, UsageProblem
 from rmqkit.cluster.health import isolated_nodes, readiness, takeover
 from rmqkit.cluster.health.readiness import Target
-from rmqkit.cluster.launch import alive_of, launch, node_folder, processes_of, targets
+from rmqkit.cluster.launch import Launch, alive_of, node_folder, processes_of, targets
 from rmqkit.cluster.layout import description as descriptions
 from rmqkit.cluster.layout import home as homes
 from rmqkit.cluster.layout import nodefile, selectors, state
 from rmqkit.cluster.layout.description import Description, NodePlan
 from rmqkit.cluster.layout.names import DEFAULT, check_cluster_name
+from rmqkit.cluster.layout.state import Started
 from rmqkit.suggestions import suggest
 
 UP_TIMEOUT_S = 60.0
@@ -182,16 +183,16 @@ class Cluster:
     def _launch(
         self, description: Description, plans: list[NodePlan], timeout_s: float, *, keep_ports: bool = True
     ) -> None:
-        launch(
-            self.folder,
-            description,
-            plans,
+        launch = Launch(
+            folder=self.folder,
+            description=description,
+            plans=plans,
             lifeline=self.lifeline,
-            timeout_s=timeout_s,
             keep_ports=keep_ports,
             note=self.note,
             waiting=self.waiting,
         )
+        launch.run(timeout_s)
 
     def down(self, *, purge: bool = False, grace_s: float = GRACE_S) -> list[str]:
         """Stop all nodes; the names of those that ran. The data stays unless `purge`. Raises NoSuchCluster."""
@@ -359,7 +360,7 @@ class Cluster:
         for plan in plans:
             if plan.node in known.nodes:
                 started = known.nodes[plan.node]
-                known.nodes[plan.node] = replace(started, asked=asked)
+                known.nodes[plan.node] = Started(started.pid, started.start_s, asked)
         try:
             state.save(self.folder, known)
         except ClusterError as error:  # stopping must work on a full disk; the nodes will merely count as died

@@ -8,8 +8,9 @@ The cluster's lock is held by the caller.
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
@@ -47,107 +48,155 @@ def targets(folder: Path, description: Description, plans: Sequence[NodePlan]) -
     return found
 
 
-def launch(
-    folder: Path,
-    description: Description,
-    plans: Sequence[NodePlan],
-    *,
-    lifeline: int | None,
-    timeout_s: float,
-    keep_ports: bool,
-    note: Note,
-    waiting: Note,
-) -> None:
-    """Start `plans`, none of which runs, and return when they answer and the name servers that run know them.
+@dataclass(slots=True, eq=False, kw_only=True)
+class Launch:
+    """The start of `plans`, none of which runs. `keep_ports`: a node that had a port takes it again."""
 
-    `keep_ports`: a node that had a port takes it again. Raises ClusterError; nothing that was started here is left then.
-    """
-    deadline_s = time.monotonic() + timeout_s
-    for attempt in range(PORT_TRIES):
-        _write_node_files(folder, description, plans, keep_ports=keep_ports, note=note)
-        try:
-            _start(folder, description, plans, lifeline, deadline_s, note, waiting)
-            return
-        except readiness.NodeDied as died:
-            process = next(plan.process for plan in plans if plan.node == died.node)
-            own = node_folder(folder, process)
-            again = description.any_port and _found_taken(own, died.log_from)
-            if not again or attempt == PORT_TRIES - 1:
-                raise _death(own, died.log_from) from None
-            note(f"a port of {died.node} was taken meanwhile; all ports are looked for again")
+    folder: Path
+    description: Description
+    plans: Sequence[NodePlan]
+    lifeline: int | None
+    keep_ports: bool
+    note: Note
+    waiting: Note
 
+    def run(self, timeout_s: float) -> None:
+        """Return when the nodes answer and the name servers that run know them.
 
-def _write_node_files(
-    folder: Path,
-    description: Description,
-    plans: Sequence[NodePlan],
-    *,
-    keep_ports: bool,
-    note: Note,
-) -> None:
-    nodes = description.nodes()
-    there = {plan.node: nodefile.load(node_folder(folder, plan.node)) for plan in nodes}
-    chosen = {}
-    reserved: set[int] = set()
-    for plan in nodes:
-        port = nodefile.port_of(there[plan.node])
-        if plan not in plans and port is not None:
-            chosen[plan.node] = port
-            reserved.update(plan.ports(port))
+        Raises ClusterError; nothing that was started here is left then.
+        """
+        deadline_s = time.monotonic() + timeout_s
+        for attempt in range(PORT_TRIES):
+            self._write_node_files()
+            try:
+                self._start(deadline_s)
+                return
+            except readiness.NodeDied as died:
+                process = next(plan.process for plan in self.plans if plan.node == died.node)
+                own = node_folder(self.folder, process)
+                again = self.description.any_port and _found_taken(own, died.log_from)
+                if not again or attempt == PORT_TRIES - 1:
+                    raise _death(own, died.log_from) from None
+                self.note(f"a port of {died.node} was taken meanwhile; all ports are looked for again")
 
-    def wanted(plan: NodePlan) -> int:
-        kept = nodefile.port_of(there[plan.node]) if keep_ports else None
-        return kept or plan.port
+    def _write_node_files(self) -> None:
+        description, plans = self.description, self.plans
+        nodes = description.nodes()
+        there = {plan.node: nodefile.load(node_folder(self.folder, plan.node)) for plan in nodes}
+        had = {node: nodefile.port_of(content) for node, content in there.items()}
+        chosen = {plan.node: port for plan in nodes if plan not in plans and (port := had[plan.node]) is not None}
+        reserved = _taken_by(nodes, chosen)
+        if self.keep_ports:
+            known = [plan.ports(port) for plan in plans if (port := had[plan.node]) is not None]
+            ports.wait_free(description.bound, [port for block in known for port in block])
 
-    if keep_ports:
-        known = [plan.ports(port) for plan in plans if (port := nodefile.port_of(there[plan.node])) is not None]
-        ports.wait_free(description.bound, [port for block in known for port in block])
-    chosen |= ports.choose(plans, wanted, description.bound, any_port=description.any_port, reserved=reserved)
-    metrics = _metrics_ports(description, plans, there, chosen, keep_ports=keep_ports)
-    nameservers = [Target(plan, description.advertised, chosen[plan.node]) for plan in nodes if plan.node in chosen]
-    namesrv = ";".join(target.address for target in nameservers if not target.plan.is_broker)
-    for plan in plans:
-        own = node_folder(folder, plan.node)
-        port = chosen[plan.node]
-        before = nodefile.port_of(there[plan.node])
-        if keep_ports and before not in (None, port):
-            note(f"{plan.node} moves to port {port}: one of its ports at {before} is taken")
-        content = nodefile.contents(
-            description,
-            plan,
-            own,
-            port=port,
-            namesrv=namesrv,
-            there=there[plan.node],
-            metrics_port=metrics.get(plan.node),
+        def wanted(plan: NodePlan) -> int:
+            return (had[plan.node] if self.keep_ports else None) or plan.port
+
+        chosen |= ports.choose(plans, wanted, description.bound, any_port=description.any_port, reserved=reserved)
+        metrics = self._metrics_ports(there, chosen)
+        nameservers = [Target(plan, description.advertised, chosen[plan.node]) for plan in nodes if plan.node in chosen]
+        namesrv = ";".join(target.address for target in nameservers if not target.plan.is_broker)
+        for plan in plans:
+            own = node_folder(self.folder, plan.node)
+            port, before = chosen[plan.node], had[plan.node]
+            if self.keep_ports and before not in (None, port):
+                self.note(f"{plan.node} moves to port {port}: one of its ports at {before} is taken")
+            content = nodefile.contents(
+                description,
+                plan,
+                own,
+                port=port,
+                namesrv=namesrv,
+                there=there[plan.node],
+                metrics_port=metrics.get(plan.node),
+            )
+            nodefile.save(own, content)
+            nodefile.check(own, plan.kind)
+        self._write_container_files({*metrics.values(), *_taken_by(nodes, chosen)})
+
+    def _write_container_files(self, reserved: set[int]) -> None:
+        """The ports of the processes of several brokers, which none of the cluster's other ports may be."""
+        starting, containers = processes_of(self.plans), self.description.containers()
+        known = {each.node: nodefile.container_port(node_folder(self.folder, each.node)) for each in containers}
+        own = [each for each in containers if each.node in starting]
+        if self.keep_ports:
+            ports.wait_free(LOOPBACK, [port for each in own if (port := known[each.node])])
+
+        def wanted(plan: NodePlan) -> int:
+            return (known[plan.node] if self.keep_ports else None) or plan.port
+
+        taken = reserved | {port for name, port in known.items() if name not in starting and port}
+        chosen = ports.choose(own, wanted, LOOPBACK, any_port=self.description.any_port, reserved=taken)
+        for name, port in chosen.items():
+            nodefile.save_container(node_folder(self.folder, name), port, [plan.node for plan in starting[name]])
+
+    def _metrics_ports(self, there: Mapping[str, Mapping[str, Setting]], chosen: Mapping[str, int]) -> dict[str, int]:
+        """The port of each node's metrics, which none of the cluster's other ports may be; {} when they are off."""
+        description, plans = self.description, self.plans
+        if not description.has_metrics:
+            return {}
+        starting = {plan.node for plan in plans}
+        had = {node: nodefile.port_of(content, METRICS_PORT_KEY) or 0 for node, content in there.items()}
+        reserved = _taken_by(description.nodes(), chosen)
+        reserved.update(port for node, port in had.items() if node not in starting and port)
+        if self.keep_ports:
+            ports.wait_free(description.bound, [port for plan in plans if (port := had[plan.node])])
+
+        def wanted(plan: NodePlan) -> int:
+            return (had[plan.node] if self.keep_ports else 0) or plan.metrics_port
+
+        return ports.choose(
+            plans,
+            wanted,
+            description.bound,
+            any_port=description.any_port,
+            reserved=reserved,
+            block_of=lambda plan, port: (port,),
         )
-        nodefile.save(own, content)
-        nodefile.check(own, plan.kind)
-    own_ports = {*metrics.values(), *_taken_by(nodes, chosen)}
-    _write_container_files(folder, description, plans, own_ports, keep_ports=keep_ports)
+
+    def _start(self, deadline_s: float) -> None:
+        folder, description = self.folder, self.description
+        known = processes.known(folder)
+        before = dict(known.nodes)
+        made: list[tuple[str, psutil.Process]] = []
+        log_from = {plan.node: processes.log_size(node_folder(folder, plan.process)) for plan in self.plans}
+        try:
+            for process, members in processes_of(self.plans).items():
+                with signals_held():
+                    started = self._spawn(process, members)
+                    with suppress(psutil.NoSuchProcess):
+                        made.append((process, psutil.Process(started.pid)))
+                    known.nodes |= {plan.node: started for plan in members}
+                    state.save(folder, known)
+            stuck = readiness.wait_ready(
+                targets(folder, description, self.plans),
+                targets(folder, description, description.nodes()),
+                alive_of(folder, known),
+                lambda node: answers(folder, known, node),
+                deadline_s,
+                log_from,
+                self.waiting,
+            )
+        except BaseException:
+            with signals_held():
+                processes.kill(made)
+                state.save(folder, state.State(before))
+            raise
+        for node, why in stuck.items():
+            self.note(f"{node} does not follow its master: {why}; `rmqkit explain {node}`")
+
+    def _spawn(self, process: str, members: Sequence[NodePlan]) -> state.Started:
+        own, log_format = node_folder(self.folder, process), self.description.log_format
+        if not members[0].container:
+            return processes.spawn(own, members[0].kind, self.lifeline, log_format=log_format)
+        brokers = [node_folder(self.folder, plan.node) for plan in members]
+        port = nodefile.container_port(own) or members[0].port
+        return processes.spawn_container(own, brokers, port, self.lifeline, log_format=log_format)
 
 
-def _taken_by(nodes: Sequence[NodePlan], chosen: dict[str, int]) -> set[int]:
+def _taken_by(nodes: Sequence[NodePlan], chosen: Mapping[str, int]) -> set[int]:
     return {port for plan in nodes if plan.node in chosen for port in plan.ports(chosen[plan.node])}
-
-
-def _write_container_files(
-    folder: Path, description: Description, plans: Sequence[NodePlan], reserved: set[int], *, keep_ports: bool
-) -> None:
-    """The ports of the processes of several brokers, which none of the cluster's other ports may be."""
-    starting = processes_of(plans)
-    known = {each.node: nodefile.container_port(node_folder(folder, each.node)) for each in description.containers()}
-    own = [each for each in description.containers() if each.node in starting]
-
-    def wanted(plan: NodePlan) -> int:
-        return (known[plan.node] if keep_ports else None) or plan.port
-
-    if keep_ports:
-        ports.wait_free(LOOPBACK, [port for each in own if (port := known[each.node])])
-    taken = reserved | {port for name, port in known.items() if name not in starting and port}
-    chosen = ports.choose(own, wanted, LOOPBACK, any_port=description.any_port, reserved=taken)
-    for name, port in chosen.items():
-        nodefile.save_container(node_folder(folder, name), port, [plan.node for plan in starting[name]])
 
 
 def processes_of(plans: Sequence[NodePlan]) -> dict[str, list[NodePlan]]:
@@ -156,91 +205,6 @@ def processes_of(plans: Sequence[NodePlan]) -> dict[str, list[NodePlan]]:
     for plan in plans:
         found.setdefault(plan.process, []).append(plan)
     return found
-
-
-def _metrics_ports(
-    description: Description,
-    plans: Sequence[NodePlan],
-    there: dict[str, dict[str, Setting]],
-    chosen: dict[str, int],
-    *,
-    keep_ports: bool,
-) -> dict[str, int]:
-    """The port of each node's metrics, which none of the cluster's other ports may be; {} when they are off."""
-    if not description.has_metrics:
-        return {}
-    starting = {plan.node for plan in plans}
-    reserved = _taken_by(description.nodes(), chosen)
-    reserved.update(port for node, content in there.items() if node not in starting and (port := _metrics_port(content)))
-
-    def wanted(plan: NodePlan) -> int:
-        return (_metrics_port(there[plan.node]) if keep_ports else 0) or plan.metrics_port
-
-    if keep_ports:
-        ports.wait_free(description.bound, [port for plan in plans if (port := _metrics_port(there[plan.node]))])
-    return ports.choose(
-        plans,
-        wanted,
-        description.bound,
-        any_port=description.any_port,
-        reserved=reserved,
-        block_of=lambda plan, port: (port,),
-    )
-
-
-def _metrics_port(content: dict[str, Setting]) -> int:
-    return nodefile.port_of(content, METRICS_PORT_KEY) or 0
-
-
-def _start(
-    folder: Path,
-    description: Description,
-    plans: Sequence[NodePlan],
-    lifeline: int | None,
-    deadline_s: float,
-    note: Note,
-    waiting: Note,
-) -> None:
-    known = processes.known(folder)
-    before = dict(known.nodes)
-    made: list[tuple[str, psutil.Process]] = []
-    log_from = {plan.node: processes.log_size(node_folder(folder, plan.process)) for plan in plans}
-    try:
-        for process, members in processes_of(plans).items():
-            with signals_held():
-                started = _spawn(folder, description, process, members, lifeline)
-                with suppress(psutil.NoSuchProcess):
-                    made.append((process, psutil.Process(started.pid)))
-                known.nodes |= {plan.node: started for plan in members}
-                state.save(folder, known)
-        stuck = readiness.wait_ready(
-            targets(folder, description, plans),
-            targets(folder, description, description.nodes()),
-            alive_of(folder, known),
-            lambda node: answers(folder, known, node),
-            deadline_s,
-            log_from,
-            waiting,
-        )
-    except BaseException:
-        with signals_held():
-            processes.kill(made)
-            state.save(folder, state.State(before))
-        raise
-    for node, why in stuck.items():
-        note(f"{node} does not follow its master: {why}; `rmqkit explain {node}`")
-
-
-def _spawn(
-    folder: Path, description: Description, process: str, members: Sequence[NodePlan], lifeline: int | None
-) -> state.Started:
-    own, log_format = node_folder(folder, process), description.log_format
-    if not members[0].container:
-        return processes.spawn(own, members[0].kind, lifeline, log_format=log_format)
-    brokers = [node_folder(folder, plan.node) for plan in members]
-    return processes.spawn_container(
-        own, brokers, nodefile.container_port(own) or members[0].port, lifeline, log_format=log_format
-    )
 
 
 def answers(folder: Path, known: state.State, node: str) -> bool:

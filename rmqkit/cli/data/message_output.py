@@ -24,43 +24,29 @@ if TYPE_CHECKING:
     from rmqkit import MessageExt
 
 FORMATS = ("line", "body", "json")
-FIELDS = (
-    "topic",
-    "broker_name",
-    "queue_id",
-    "queue_offset",
-    "msg_id",
-    "offset_msg_id",
-    "keys",
-    "tags",
-    "properties",
-    "born_ms",
-    "store_ms",
-    "born_host",
-    "store_host",
-    "reconsume_times",
-    "body",
-)
+#: name of a field -> name in `MessageExt`
+FIELDS = {
+    "topic": "topic",
+    "broker_name": "broker_name",
+    "queue_id": "queue_id",
+    "queue_offset": "queue_offset",
+    "msg_id": "msg_id",
+    "offset_msg_id": "offset_msg_id",
+    "keys": "keys",
+    "tags": "tags",
+    "properties": "properties",
+    "born_ms": "born_timestamp_ms",
+    "store_ms": "store_timestamp_ms",
+    "born_host": "born_host",
+    "store_host": "store_host",
+    "reconsume_times": "reconsume_times",
+    "body": "body",
+}
 
 
 def fields_of(message: MessageExt) -> dict[str, Any]:
     """Everything about a message. Raises RmqkitError for a body that cannot be inflated."""
-    fields: dict[str, Any] = {
-        "topic": message.topic,
-        "broker_name": message.broker_name,
-        "queue_id": message.queue_id,
-        "queue_offset": message.queue_offset,
-        "msg_id": message.msg_id,
-        "offset_msg_id": message.offset_msg_id,
-        "keys": message.keys,
-        "tags": message.tags,
-        "properties": message.properties,
-        "born_ms": message.born_timestamp_ms,
-        "store_ms": message.store_timestamp_ms,
-        "born_host": message.born_host,
-        "store_host": message.store_host,
-        "reconsume_times": message.reconsume_times,
-    }
+    fields: dict[str, Any] = {name: getattr(message, own) for name, own in FIELDS.items() if name != "body"}
     try:
         fields["body"] = message.body.decode()
     except UnicodeDecodeError:

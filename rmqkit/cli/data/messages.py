@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -56,7 +56,7 @@ def show(
     if json:
         output.document({**fields, "tracks": tracked} if track else fields)
         return
-    print_message(message, fields)
+    print_message(message)
     if track:
         print()
         output.report(tracked, {"group": "group", "state": "state", "online": "online"})
@@ -78,7 +78,7 @@ def the_message(admin: Admin, msg_id: str, topic: str | None) -> MessageExt:
     return found
 
 
-def print_message(message: MessageExt, fields: dict[str, Any]) -> None:
+def print_message(message: MessageExt) -> None:
     from rmqkit.cli.data.message_output import visible
 
     place = f"{message.broker_name}:{message.queue_id} offset {message.queue_offset}"

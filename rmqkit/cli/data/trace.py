@@ -65,7 +65,8 @@ def rows_of(msg_id: str, messages: "list[MessageExt]") -> list[dict[str, Any]]:
             if msg_id != record.msg_id and msg_id not in record.keys.split():
                 continue
             if record.type in (TraceType.SUB_BEFORE, TraceType.SUB_AFTER):
-                row = calls.setdefault((record.request_id, record.msg_id), _call(record, message.born_host))
+                row = _row(record, message.born_host, "consumed", "not ended, or not traced yet")
+                row = calls.setdefault((record.request_id, record.msg_id), row)
                 _fill(row, record)
             else:
                 rows.append(_sent(record, message.born_host))
@@ -74,35 +75,17 @@ def rows_of(msg_id: str, messages: "list[MessageExt]") -> list[dict[str, Any]]:
 
 def _sent(record: TraceRecord, client: str) -> dict[str, Any]:
     what = {TraceType.PUB: "sent", TraceType.END_TRANSACTION: "transaction", TraceType.RECALL: "recalled"}[record.type]
-    ended = record.transaction_state or ("SUCCESS" if record.success else "FAILED")
-    return {
-        **_common(record, client),
-        "what": what,
+    names = {int(each): each.name for each in MessageType}
+    return _row(record, client, what, record.transaction_state or ("SUCCESS" if record.success else "FAILED")) | {
         "topic": record.topic,
-        "outcome": ended,
         "took_ms": record.cost_ms if record.type is TraceType.PUB else None,
         "store_host": record.store_host,
         "offset_msg_id": record.offset_msg_id,
-        "message_type": {int(each): each.name for each in MessageType}.get(record.message_type, str(record.message_type)),
-        "retry_times": None,
+        "message_type": names.get(record.message_type, str(record.message_type)),
     }
 
 
-def _call(record: TraceRecord, client: str) -> dict[str, Any]:
-    return {
-        **_common(record, client),
-        "what": "consumed",
-        "topic": "",
-        "outcome": "not ended, or not traced yet",
-        "took_ms": None,
-        "store_host": "",
-        "offset_msg_id": "",
-        "message_type": None,
-        "retry_times": None,
-    }
-
-
-def _common(record: TraceRecord, client: str) -> dict[str, Any]:
+def _row(record: TraceRecord, client: str, what: str, outcome: str) -> dict[str, Any]:
     return {
         "msg_id": record.msg_id,
         "group": record.group,
@@ -110,6 +93,14 @@ def _common(record: TraceRecord, client: str) -> dict[str, Any]:
         "time_ms": record.time_ms,
         "keys": record.keys,
         "tags": record.tags,
+        "what": what,
+        "topic": "",
+        "outcome": outcome,
+        "took_ms": None,
+        "store_host": "",
+        "offset_msg_id": "",
+        "message_type": None,
+        "retry_times": None,
     }
 
 

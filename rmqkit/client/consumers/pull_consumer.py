@@ -26,13 +26,13 @@ from rmqkit.client.consumers.offset_store import OffsetStore
 from rmqkit.client.consumers.pull import Pulled, PullStatus, pull
 from rmqkit.client.consumers.rebalance import Rebalance
 from rmqkit.client.consumers.subscriptions import (
-    CONSUME_FROM_WIRE,
     FLOW_CONTROL_MS,
     MIB,
     RETRY_AFTER_BUSY_MS,
     ConsumerSettings,
     check_filter,
     first_offset,
+    heartbeat_of,
     subscription,
 )
 from rmqkit.client.flow import Promise, start
@@ -134,13 +134,7 @@ class PullConsumer:
     def heartbeat_data(self) -> ConsumerData | None:
         if not self.settings.announce:
             return None
-        return ConsumerData(
-            group_name=self.group,
-            consume_type="CONSUME_ACTIVELY",
-            message_model="BROADCASTING" if self.settings.broadcasting else "CLUSTERING",
-            consume_from_where=CONSUME_FROM_WIRE[self.settings.consume_from],
-            subscription_data_set=list(self.subscriptions.values()),
-        )
+        return heartbeat_of(self.settings, "CONSUME_ACTIVELY", self.subscriptions)
 
     def members_changed(self) -> None:
         if self._rebalance is not None:
@@ -187,8 +181,7 @@ class PullConsumer:
         self.client.routes.unwatch(topic)
         self._set_queues([queue for queue in self._parts if queue.topic != topic])
         self.client.heartbeats.soon()
-        if self._rebalance is not None:
-            self._rebalance.soon()
+        self.members_changed()
 
     async def watch(self, topic: str) -> None:
         """Tell `on_queues` when the topic has other queues than now. Raises NoRoute for a topic that is not there."""
@@ -350,17 +343,15 @@ class PullConsumer:
             if part.pull_offset is not None:
                 offsets = [each.queue_offset for each in held if each.queue == part.queue]
                 self.offsets.update(part.queue, min([part.position, *offsets]), increase_only=False)
-        await self._persist()
+        await self._persist(self._parts)
 
     async def commit_offsets(self, offsets: Mapping[MessageQueue, int]) -> None:
         for queue, offset in offsets.items():
             self.offsets.update(queue, offset, increase_only=False)
-        errors = await self.offsets.persist(list(offsets))
-        if errors:
-            raise errors[0]
+        await self._persist(offsets)
 
-    async def _persist(self) -> None:
-        errors = await self.offsets.persist(list(self._parts))
+    async def _persist(self, queues: Iterable[MessageQueue]) -> None:
+        errors = await self.offsets.persist(list(queues))
         if errors:
             raise errors[0]
 
@@ -368,7 +359,7 @@ class PullConsumer:
         for part in self._parts.values():
             if part.done is not None:
                 self.offsets.update(part.queue, part.done, increase_only=False)
-        start(self._persist(), self._commit_failed)
+        start(self._persist(self._parts), self._commit_failed)
         return now_ms + self.settings.persist_interval_ms
 
     def _commit_failed(self, error: RmqkitError) -> None:

@@ -28,12 +28,12 @@ from rmqkit.client.consumers.push_queue import Batch, Consumption, PushConsumerS
 from rmqkit.client.consumers.rebalance import UNBALANCED_MS, Rebalance
 from rmqkit.client.consumers.redelivery import Redelivery
 from rmqkit.client.consumers.subscriptions import (
-    CONSUME_FROM_WIRE,
     FLOW_CONTROL_MS,
     MIB,
     RETRY_AFTER_BUSY_MS,
     check_filter,
     first_offset,
+    heartbeat_of,
     subscription,
 )
 from rmqkit.client.flow import Promise, gather, start
@@ -80,13 +80,7 @@ class PushConsumer:
     # --- member of the client
 
     def heartbeat_data(self) -> ConsumerData | None:
-        return ConsumerData(
-            group_name=self.group,
-            consume_type="CONSUME_PASSIVELY",
-            message_model="BROADCASTING" if self.settings.broadcasting else "CLUSTERING",
-            consume_from_where=CONSUME_FROM_WIRE[self.settings.consume_from],
-            subscription_data_set=list(self.subscriptions.values()),
-        )
+        return heartbeat_of(self.settings, "CONSUME_PASSIVELY", self.subscriptions)
 
     def members_changed(self) -> None:
         if self.started and not self.closed:

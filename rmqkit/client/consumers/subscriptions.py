@@ -16,7 +16,7 @@ from rmqkit.client.allocators import Allocator, Average
 from rmqkit.client.client import Client, fields
 from rmqkit.client.consumers.offset_store import OffsetStore
 from rmqkit.errors import ClientError, PeerUnreachable, RemoteProtocolError
-from rmqkit.wire.bodies import EXPRESSION_SQL92, CheckClientBody, SubscriptionData, parse_subscription
+from rmqkit.wire.bodies import EXPRESSION_SQL92, CheckClientBody, ConsumerData, SubscriptionData, parse_subscription
 from rmqkit.wire.codes import RequestCode
 from rmqkit.wire.fastjson import MessageQueue
 from rmqkit.wire.schemas.offsets import (
@@ -72,6 +72,19 @@ class ConsumerSettings:
     #: between a pull that failed and the next
     retry_after_error_ms: int = RETRY_AFTER_ERROR_MS
     rebalance_interval_ms: int = REBALANCE_MS
+
+
+def heartbeat_of(
+    settings: ConsumerSettings, consume_type: str, subscriptions: Mapping[str, SubscriptionData]
+) -> ConsumerData:
+    """What heartbeats say of a consumer."""
+    return ConsumerData(
+        group_name=settings.group,
+        consume_type=consume_type,
+        message_model="BROADCASTING" if settings.broadcasting else "CLUSTERING",
+        consume_from_where=CONSUME_FROM_WIRE[settings.consume_from],
+        subscription_data_set=list(subscriptions.values()),
+    )
 
 
 class Sql(str):

@@ -95,8 +95,6 @@ class Producer:
         self.client = client
         self.settings = settings
         self.closed = False
-        self.in_flight = 0
-        self.in_flight_bytes = 0
         #: hears of acknowledged sends; None when nobody wants traces
         self.trace: ProducerTrace | None = None
         #: topics that were sent to; their routes are kept fresh
@@ -125,8 +123,6 @@ class Producer:
             retries = 0
         deadline_ms = self.client.clock.mono_ms + timeout_ms
         sending = _Sending(self, outgoing, then, deadline_ms, 1 + retries, queue, ordering_key, oneway)
-        self.in_flight += 1
-        self.in_flight_bytes += len(outgoing.body)
         if outgoing.topic not in self._topics:
             self._topics[outgoing.topic] = None
             self.client.routes.watch(outgoing.topic)
@@ -224,7 +220,7 @@ class _Sending:
         header = self._header(queue, client.clock.wall_ms)
         if self.oneway:
             client.remoting.oneway(address, code, header, outgoing.body)
-            self._end(None)
+            self.then(None)
             return
         limit_ms = self.producer.settings.send_msg_max_timeout_per_request_ms
         if limit_ms is not None and self.tries < self.tries_max:
@@ -309,7 +305,7 @@ class _Sending:
             trace.stored(self.outgoing, self.result, str(reply.address), clock.wall_ms - cost_ms, cost_ms, ordered)
         settings = self.producer.settings
         if status is SendStatus.SEND_OK or not settings.retry_another_broker_when_not_store_ok:
-            self._end(self.result)
+            self.then(self.result)
         else:
             self.maybe_stored = True
             self._failed(ClientError(f"{queue.broker_name} answered {status}"), queue)
@@ -346,7 +342,7 @@ class _Sending:
 
     def give_up(self, why: str) -> None:
         if self.result is not None:
-            self._end(self.result)
+            self.then(self.result)
             return
         topic = self.outgoing.topic
         route = self.producer.client.routes.routes.get(topic)
@@ -359,7 +355,7 @@ class _Sending:
         brokers = dict.fromkeys(queue.broker_name for queue in route.publish) if route is not None else {}
         if len(brokers) == 1 and (last is None or last.code is None):
             text += f"; {next(iter(brokers))} is the only broker of this topic: bring it back, or add another broker group"
-        self._end(
+        self.then(
             SendFailed(
                 text,
                 topic=topic,
@@ -372,10 +368,4 @@ class _Sending:
 
     def fail(self, error: RmqkitError) -> None:
         """No route."""
-        self._end(error if isinstance(error, ClientError) else ClientError(str(error)))
-
-    def _end(self, outcome: SendOutcome | None) -> None:
-        producer, then = self.producer, self.then
-        producer.in_flight -= 1
-        producer.in_flight_bytes -= len(self.outgoing.body)
-        then(outcome)
+        self.then(error if isinstance(error, ClientError) else ClientError(str(error)))

@@ -7,47 +7,36 @@ beside it (`processes.find` compares both). A node without a record was never st
 has no process has died by itself.
 """
 
-import json
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Annotated
+
+import msgspec
 
 from rmqkit.cluster.layout.home import STATE, write_whole
 
 VERSION = 1
 
 
-@dataclass(frozen=True, slots=True)
-class Started:
+class Started(msgspec.Struct, frozen=True):
     """A process that was started. `start_s` is its start time as psutil gives it: seconds since the epoch."""
 
-    pid: int
+    pid: Annotated[int, msgspec.Meta(ge=1)]
     start_s: float
     asked: str = "up"
 
 
-@dataclass(slots=True)
-class State:
-    nodes: dict[str, Started] = field(default_factory=dict)
+class State(msgspec.Struct):
+    nodes: dict[str, Started] = {}
 
 
 def load(folder: Path) -> State | None:
     """What the file says; None when it is absent or unreadable."""
     try:
-        content = json.loads((folder / STATE).read_text(encoding="utf-8"))
-        nodes = content["nodes"]
-        return State({node: _started(record) for node, record in nodes.items()})
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return msgspec.json.decode((folder / STATE).read_bytes(), type=State)
+    except (OSError, ValueError, msgspec.MsgspecError):
         return None
 
 
 def save(folder: Path, state: State) -> None:
-    nodes = {node: asdict(started) for node, started in state.nodes.items()}
-    write_whole(folder / STATE, json.dumps({"version": VERSION, "nodes": nodes}, indent=1) + "\n")
-
-
-def _started(record: Mapping[str, object]) -> Started:
-    pid, start_s, asked = record["pid"], record["start_s"], record["asked"]
-    if not isinstance(pid, int) or isinstance(pid, bool) or not isinstance(start_s, (int, float)) or pid < 1:
-        raise ValueError("state.json")
-    return Started(pid, float(start_s), str(asked))
+    content = msgspec.json.encode({"version": VERSION, "nodes": state.nodes})
+    write_whole(folder / STATE, msgspec.json.format(content, indent=1).decode() + "\n")

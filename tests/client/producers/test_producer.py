@@ -524,11 +524,3 @@ def test_a_closed_producer_refuses_and_says_goodbye(peers):
     assert peers.times(RequestCode.UNREGISTER_CLIENT) >= 1
     sender.send()
     assert isinstance(sender.outcomes[-1], ClientClosed)
-
-
-def test_in_flight_is_counted(peers):
-    sender = Sender(peers)
-    sender.send(b"12345")
-    assert (sender.producer.in_flight, sender.producer.in_flight_bytes) == (1, 5)
-    peers.take(SEND).answer(0, STORED)
-    assert (sender.producer.in_flight, sender.producer.in_flight_bytes) == (0, 0)
