@@ -4,23 +4,13 @@ What programs use stands here and is loaded when it is first asked for: `Produce
 `Message` and what they return, `sql`. The same names as coroutines are in `rmqkit.aio`, exceptions in `rmqkit.errors`.
 """
 
+# ruff: noqa: F403, F405
+
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rmqkit.api import (
-        Admin,
-        LitePullConsumer,
-        Message,
-        MessageExt,
-        MessageQueue,
-        Producer,
-        PullConsumer,
-        PushConsumer,
-        SendResult,
-        SendStatus,
-        sql,
-    )
+    from rmqkit.api import *
 
 __version__ = "0.1.0"
 

@@ -12,7 +12,7 @@ from datetime import datetime
 from rmqkit.cli.usage import UsageError
 
 UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-AGO = re.compile(r"-?(\d+(?:\.\d+)?)(ms|s|m|h|d)")
+SPAN = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
 
 
 #: what a time may be, for help texts and errors
@@ -27,13 +27,19 @@ def time_of(option: str, text: str, expected: str = "a time") -> int:
     return found
 
 
+def parse_span(text: str) -> float | None:
+    """The milliseconds of `10s` or `1.5m`; None when it is no such text."""
+    found = SPAN.fullmatch(text)
+    return float(found[1]) * UNITS_MS[found[2]] if found else None
+
+
 def parse_time(text: str, now_ms: int) -> int | None:
     """None when it is not a time."""
     text = text.strip()
     if re.fullmatch(r"\d{13}", text):
         return int(text)
-    if ago := AGO.fullmatch(text):
-        return now_ms - round(float(ago[1]) * UNITS_MS[ago[2]])
+    if (ago_ms := parse_span(text.removeprefix("-"))) is not None:
+        return now_ms - round(ago_ms)
     if not re.match(r"\d{4}-\d\d-\d\d", text):
         return None
     try:

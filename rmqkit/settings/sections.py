@@ -14,63 +14,39 @@ the loader knows: the caller must pass them.
 
 from dataclasses import dataclass
 
-from rmqkit.settings.broker_sections import (
-    BrokerIdentity,
-    BrokerNetwork,
-    Coordination,
-    DelaySettings,
-    FilterSettings,
-    OffsetSettings,
-    PullSettings,
-    Registration,
-    SendLimits,
-    TopicDefaults,
-)
+from rmqkit.settings import broker_sections as broker
+from rmqkit.settings import node_sections as node
+from rmqkit.settings import store_sections as store
 from rmqkit.settings.declaration import section
-from rmqkit.settings.node_sections import (
-    LogSettings,
-    MetricsSettings,
-    NameserverSettings,
-    NetworkLimits,
-    PluginSettings,
-)
 from rmqkit.settings.replication_sections import ActingSettings, DrillSettings, HaSettings, ReplicationSettings
-from rmqkit.settings.store_sections import (
-    CommitLogSettings,
-    ConsumeQueueSettings,
-    FlushSettings,
-    IndexSettings,
-    RetentionSettings,
-    StorePaths,
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sections:
     """A broker reads every section but `nameserver`; a name server reads `nameserver` and those of both kinds."""
 
-    identity: BrokerIdentity = section(BrokerIdentity, "Identity and addresses", "broker")
-    network: BrokerNetwork = section(BrokerNetwork, "Identity and addresses", "broker")
-    topics: TopicDefaults = section(TopicDefaults, "Topics and groups", "broker")
-    send: SendLimits = section(SendLimits, "Sending", "broker")
-    pull: PullSettings = section(PullSettings, "Pulling", "broker")
-    filters: FilterSettings = section(FilterSettings, "Pulling", "broker")
-    registration: Registration = section(Registration, "Registration with name servers", "broker")
-    offsets: OffsetSettings = section(OffsetSettings, "Clients and consumer offsets", "broker")
-    delay: DelaySettings = section(DelaySettings, "Timer and delay", "broker")
-    coordination: Coordination = section(Coordination, "Sending", "broker")
-    paths: StorePaths = section(StorePaths, "Store: files", "broker")
-    commit_log: CommitLogSettings = section(CommitLogSettings, "Store: files", "broker")
-    flush: FlushSettings = section(FlushSettings, "Store: flushing", "broker")
-    consume_queue: ConsumeQueueSettings = section(ConsumeQueueSettings, "Store: files", "broker")
-    index: IndexSettings = section(IndexSettings, "Store: files", "broker")
-    retention: RetentionSettings = section(RetentionSettings, "Store: retention", "broker")
+    identity: broker.BrokerIdentity = section(broker.BrokerIdentity, "Identity and addresses", "broker")
+    network: broker.BrokerNetwork = section(broker.BrokerNetwork, "Identity and addresses", "broker")
+    topics: broker.TopicDefaults = section(broker.TopicDefaults, "Topics and groups", "broker")
+    send: broker.SendLimits = section(broker.SendLimits, "Sending", "broker")
+    pull: broker.PullSettings = section(broker.PullSettings, "Pulling", "broker")
+    filters: broker.FilterSettings = section(broker.FilterSettings, "Pulling", "broker")
+    registration: broker.Registration = section(broker.Registration, "broker.Registration with name servers", "broker")
+    offsets: broker.OffsetSettings = section(broker.OffsetSettings, "Clients and consumer offsets", "broker")
+    delay: broker.DelaySettings = section(broker.DelaySettings, "Timer and delay", "broker")
+    coordination: broker.Coordination = section(broker.Coordination, "Sending", "broker")
+    paths: store.StorePaths = section(store.StorePaths, "Store: files", "broker")
+    commit_log: store.CommitLogSettings = section(store.CommitLogSettings, "Store: files", "broker")
+    flush: store.FlushSettings = section(store.FlushSettings, "Store: flushing", "broker")
+    consume_queue: store.ConsumeQueueSettings = section(store.ConsumeQueueSettings, "Store: files", "broker")
+    index: store.IndexSettings = section(store.IndexSettings, "Store: files", "broker")
+    retention: store.RetentionSettings = section(store.RetentionSettings, "Store: retention", "broker")
     replication: ReplicationSettings = section(ReplicationSettings, "Replication and acting master", "broker")
     ha: HaSettings = section(HaSettings, "Replication and acting master", "broker")
     acting: ActingSettings = section(ActingSettings, "Replication and acting master", "broker")
     drills: DrillSettings = section(DrillSettings, "Drills", "broker")
-    nameserver: NameserverSettings = section(NameserverSettings, "Name server", "nameserver")
-    limits: NetworkLimits = section(NetworkLimits, "Network and limits", "broker", "nameserver")
-    metrics: MetricsSettings = section(MetricsSettings, "Metrics", "broker", "nameserver")
-    logs: LogSettings = section(LogSettings, "Logs", "broker", "nameserver")
-    plugins: PluginSettings = section(PluginSettings, "Plug-ins", "broker", "nameserver")
+    nameserver: node.NameserverSettings = section(node.NameserverSettings, "Name server", "nameserver")
+    limits: node.NetworkLimits = section(node.NetworkLimits, "Network and limits", "broker", "nameserver")
+    metrics: node.MetricsSettings = section(node.MetricsSettings, "Metrics", "broker", "nameserver")
+    logs: node.LogSettings = section(node.LogSettings, "Logs", "broker", "nameserver")
+    plugins: node.PluginSettings = section(node.PluginSettings, "Plug-ins", "broker", "nameserver")

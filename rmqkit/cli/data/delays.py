@@ -4,17 +4,14 @@ Levels are the brokers': their `messageDelayLevel` is asked for, so that a clust
 A time that is no level is an error that names the nearest ones, since the broker would have no way to wait that long.
 """
 
-import re
 from typing import TYPE_CHECKING, NamedTuple
 
-from rmqkit.cli.times import UNITS_MS
+from rmqkit.cli.times import parse_span
 from rmqkit.cli.usage import Failed, UsageError
 from rmqkit.settings.broker_sections import DEFAULT_DELAY_LEVELS
 
 if TYPE_CHECKING:
     from rmqkit import Admin
-
-_TIME = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
 
 
 class Delay(NamedTuple):
@@ -29,10 +26,10 @@ def parse_delay(text: str) -> Delay:
     """Raises UsageError."""
     if text.isdigit() and int(text) > 0:
         return Delay(text, int(text), None)
-    found = _TIME.fullmatch(text)
-    if found is None or float(found[1]) == 0:
+    time_ms = parse_span(text)
+    if not time_ms:
         raise UsageError(f"--delay {text}: must be a level such as 3, or its time such as 10s, 5m, 1h")
-    return Delay(text, None, round(float(found[1]) * UNITS_MS[found[2]]))
+    return Delay(text, None, round(time_ms))
 
 
 def level_of(delay: Delay, namesrv: str) -> int:
@@ -75,5 +72,5 @@ def choose_level(delay: Delay, levels: str) -> int:
 
 
 def _ms(word: str) -> int:
-    found = _TIME.fullmatch(word)
-    return round(float(found[1]) * UNITS_MS[found[2]]) if found else -1
+    found = parse_span(word)
+    return -1 if found is None else round(found)

@@ -31,20 +31,7 @@ from rmqkit.wire.bodies import (
 from rmqkit.wire.codes import RequestCode, ResponseCode
 from rmqkit.wire.fastjson import MessageQueue
 from rmqkit.wire.schema import Ext
-from rmqkit.wire.schemas.nameserver import (
-    AddWritePermOfBrokerRequest,
-    AddWritePermOfBrokerResponse,
-    DeleteKVConfigRequest,
-    DeleteTopicFromNamesrvRequest,
-    GetKVConfigRequest,
-    GetKVConfigResponse,
-    GetKVListByNamespaceRequest,
-    GetRouteInfoRequest,
-    GetTopicsByClusterRequest,
-    PutKVConfigRequest,
-    WipeWritePermOfBrokerRequest,
-    WipeWritePermOfBrokerResponse,
-)
+from rmqkit.wire.schemas import nameserver as schemas
 from rmqkit.wire.schemas.topics import (
     CreateTopicRequest,
     DeleteTopicRequest,
@@ -79,12 +66,13 @@ class AdminBrokers:
         return sorted(decoded(reply, TopicList.decode).topic_list)
 
     async def topics_of_cluster(self, cluster: str) -> list[str]:
-        reply = await self._name_server(RequestCode.GET_TOPICS_BY_CLUSTER, GetTopicsByClusterRequest(cluster=cluster))
+        request = schemas.GetTopicsByClusterRequest(cluster=cluster)
+        reply = await self._name_server(RequestCode.GET_TOPICS_BY_CLUSTER, request)
         return sorted(decoded(reply, TopicList.decode).topic_list)
 
     async def route(self, topic: str) -> TopicRoute:
         """The route as the name server has it now. Raises BrokerError with code 17 for an unknown topic."""
-        request = GetRouteInfoRequest(topic=topic, accept_standard_json_only=True)
+        request = schemas.GetRouteInfoRequest(topic=topic, accept_standard_json_only=True)
         return decoded(await self._name_server(RequestCode.GET_ROUTEINFO_BY_TOPIC, request), TopicRoute.decode)
 
     async def queues(self, topic: str) -> list[MessageQueue]:
@@ -162,7 +150,7 @@ class AdminBrokers:
                 request = DeleteTopicRequest(topic=topic)
                 await self.client.ask(members[broker_id], RequestCode.DELETE_TOPIC_IN_BROKER, request)
         await self._each_name_server(
-            RequestCode.DELETE_TOPIC_IN_NAMESRV, DeleteTopicFromNamesrvRequest(topic=topic, cluster_name=cluster)
+            RequestCode.DELETE_TOPIC_IN_NAMESRV, schemas.DeleteTopicFromNamesrvRequest(topic=topic, cluster_name=cluster)
         )
 
     async def topic_config(self, topic: str, broker: str) -> TopicConfig | None:
@@ -222,30 +210,30 @@ class AdminBrokers:
 
     async def wipe_write_perm(self, broker_name: str) -> int:
         """Take the write permission from all topics of a broker, at every name server; how many topics, at most."""
-        request = WipeWritePermOfBrokerRequest(broker_name=broker_name)
+        request = schemas.WipeWritePermOfBrokerRequest(broker_name=broker_name)
         replies = await self._each_name_server(RequestCode.WIPE_WRITE_PERM_OF_BROKER, request)
-        return max(fields(reply, WipeWritePermOfBrokerResponse).wipe_topic_count for reply in replies)
+        return max(fields(reply, schemas.WipeWritePermOfBrokerResponse).wipe_topic_count for reply in replies)
 
     async def add_write_perm(self, broker_name: str) -> int:
-        request = AddWritePermOfBrokerRequest(broker_name=broker_name)
+        request = schemas.AddWritePermOfBrokerRequest(broker_name=broker_name)
         replies = await self._each_name_server(RequestCode.ADD_WRITE_PERM_OF_BROKER, request)
-        return max(fields(reply, AddWritePermOfBrokerResponse).add_topic_count for reply in replies)
+        return max(fields(reply, schemas.AddWritePermOfBrokerResponse).add_topic_count for reply in replies)
 
     async def put_kv(self, namespace: str, key: str, value: str) -> None:
-        request = PutKVConfigRequest(namespace=namespace, key=key, value=value)
+        request = schemas.PutKVConfigRequest(namespace=namespace, key=key, value=value)
         await self._each_name_server(RequestCode.PUT_KV_CONFIG, request)
 
     async def get_kv(self, namespace: str, key: str) -> str | None:
-        request = GetKVConfigRequest(namespace=namespace, key=key)
+        request = schemas.GetKVConfigRequest(namespace=namespace, key=key)
         reply = await self._name_server(RequestCode.GET_KV_CONFIG, request, accept=_NONE_FOUND)
-        return fields(reply, GetKVConfigResponse).value if reply.is_ok else None
+        return fields(reply, schemas.GetKVConfigResponse).value if reply.is_ok else None
 
     async def delete_kv(self, namespace: str, key: str) -> None:
-        request = DeleteKVConfigRequest(namespace=namespace, key=key)
+        request = schemas.DeleteKVConfigRequest(namespace=namespace, key=key)
         await self._each_name_server(RequestCode.DELETE_KV_CONFIG, request)
 
     async def kv_list(self, namespace: str) -> dict[str, str]:
-        request = GetKVListByNamespaceRequest(namespace=namespace)
+        request = schemas.GetKVListByNamespaceRequest(namespace=namespace)
         reply = await self._name_server(RequestCode.GET_KVLIST_BY_NAMESPACE, request, accept=_NONE_FOUND)
         return decoded(reply, KVTable.decode).table if reply.is_ok else {}
 

@@ -37,25 +37,9 @@ from rmqkit.wire.fastjson import MessageQueue
 from rmqkit.wire.msgid import decode_offset_id
 from rmqkit.wire.record import iter_records
 from rmqkit.wire.schema import Ext
+from rmqkit.wire.schemas import groups, offsets
 from rmqkit.wire.schemas.calls import GetConsumerRunningInfoRequest
-from rmqkit.wire.schemas.groups import (
-    DeleteSubscriptionGroupRequest,
-    GetConsumerConnectionListRequest,
-    GetConsumeStatsRequest,
-    GetProducerConnectionListRequest,
-    GetSubscriptionGroupConfigRequest,
-)
 from rmqkit.wire.schemas.messages import QueryMessageRequest, ViewMessageRequest
-from rmqkit.wire.schemas.offsets import (
-    GetEarliestMsgStoretimeRequest,
-    GetEarliestMsgStoretimeResponse,
-    GetMinOffsetRequest,
-    GetMinOffsetResponse,
-    QueryConsumerOffsetRequest,
-    QueryConsumerOffsetResponse,
-    ResetOffsetRequest,
-    UpdateConsumerOffsetRequest,
-)
 from rmqkit.wire.schemas.topics import QueryTopicConsumeByWhoRequest, QueryTopicsByConsumerRequest
 
 T = TypeVar("T")
@@ -90,9 +74,9 @@ class Admin(AdminBrokers):
 
     async def offset_min(self, queue: MessageQueue) -> int:
         """The first offset that is still there."""
-        request = GetMinOffsetRequest(topic=queue.topic, queue_id=queue.queue_id)
+        request = offsets.GetMinOffsetRequest(topic=queue.topic, queue_id=queue.queue_id)
         reply = await self.client.ask(await self.reader(queue), RequestCode.GET_MIN_OFFSET, request)
-        return fields(reply, GetMinOffsetResponse).offset
+        return fields(reply, offsets.GetMinOffsetResponse).offset
 
     async def offset_max(self, queue: MessageQueue) -> int:
         """The offset of the next message."""
@@ -106,28 +90,28 @@ class Admin(AdminBrokers):
 
     async def earliest_store_time(self, queue: MessageQueue) -> int:
         """When the first message that is still there was stored, in ms; -1 for an empty queue."""
-        request = GetEarliestMsgStoretimeRequest(topic=queue.topic, queue_id=queue.queue_id)
+        request = offsets.GetEarliestMsgStoretimeRequest(topic=queue.topic, queue_id=queue.queue_id)
         reply = await self.client.ask(await self.reader(queue), RequestCode.GET_EARLIEST_MSG_STORETIME, request)
-        return fields(reply, GetEarliestMsgStoretimeResponse).timestamp
+        return fields(reply, offsets.GetEarliestMsgStoretimeResponse).timestamp
 
     # --- offsets of groups
 
     async def group_offset(self, group: str, queue: MessageQueue) -> int | None:
         """How far a group has consumed a queue, None when it never did."""
-        request = QueryConsumerOffsetRequest(
+        request = offsets.QueryConsumerOffsetRequest(
             consumer_group=group, topic=queue.topic, queue_id=queue.queue_id, set_zero_if_not_found=False
         )
         accept = frozenset({ResponseCode.SUCCESS, ResponseCode.QUERY_NOT_FOUND})
         code = RequestCode.QUERY_CONSUMER_OFFSET
         reply = await self.client.ask(await self.reader(queue), code, request, accept=accept)
-        return fields(reply, QueryConsumerOffsetResponse).offset if reply.is_ok else None
+        return fields(reply, offsets.QueryConsumerOffsetResponse).offset if reply.is_ok else None
 
     async def group_offsets(self, group: str, topic: str) -> dict[MessageQueue, int | None]:
         return {queue: await self.group_offset(group, queue) for queue in await self.queues(topic)}
 
     async def set_group_offset(self, group: str, queue: MessageQueue, offset: int) -> None:
         """As a member of the group would commit it; online members may overwrite it. `reset_group_offset` is stronger."""
-        request = UpdateConsumerOffsetRequest(
+        request = offsets.UpdateConsumerOffsetRequest(
             consumer_group=group, topic=queue.topic, queue_id=queue.queue_id, commit_offset=offset
         )
         await self.client.ask(await self.reader(queue), RequestCode.UPDATE_CONSUMER_OFFSET, request)
@@ -182,7 +166,7 @@ class Admin(AdminBrokers):
 
     async def _reset(self, group: str, queue: MessageQueue, offset: int, time_ms: int) -> str:
         """The way it went."""
-        request = ResetOffsetRequest(
+        request = offsets.ResetOffsetRequest(
             topic=queue.topic, group=group, queue_id=queue.queue_id, offset=offset, timestamp=time_ms, is_force=True
         )
         code = RequestCode.INVOKE_BROKER_TO_RESET_OFFSET
@@ -217,7 +201,7 @@ class Admin(AdminBrokers):
         """As `consume_stats`, with how many messages a second the group consumes."""
         table: dict[MessageQueue, ConsumeProgress] = {}
         tps = 0.0
-        request = GetConsumeStatsRequest(consumer_group=group, topic=topic)
+        request = groups.GetConsumeStatsRequest(consumer_group=group, topic=topic)
         for address in (await self.masters()).values():
             try:
                 reply = await self.client.ask(address, RequestCode.GET_CONSUME_STATS, request)
@@ -252,7 +236,7 @@ class Admin(AdminBrokers):
 
     async def group_config(self, group: str, broker: str) -> SubscriptionGroupConfig | None:
         accept = frozenset({ResponseCode.SUCCESS, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST})
-        request = GetSubscriptionGroupConfigRequest(group=group)
+        request = groups.GetSubscriptionGroupConfigRequest(group=group)
         address = await self.broker_address(broker)
         reply = await self.client.ask(address, RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, request, accept=accept)
         return decoded(reply, SubscriptionGroupConfig.decode) if reply.is_ok else None
@@ -272,7 +256,7 @@ class Admin(AdminBrokers):
 
     async def delete_group(self, group: str, *, cluster: str | None = None, clean_offset: bool = False) -> None:
         """`clean_offset` also forgets how far it has consumed."""
-        request = DeleteSubscriptionGroupRequest(group_name=group, clean_offset=clean_offset)
+        request = groups.DeleteSubscriptionGroupRequest(group_name=group, clean_offset=clean_offset)
         for target in (await self.masters(cluster)).values():
             await self.client.ask(target, RequestCode.DELETE_SUBSCRIPTIONGROUP, request)
 
@@ -294,13 +278,13 @@ class Admin(AdminBrokers):
 
     async def consumer_connections(self, group: str) -> ConsumerConnection | None:
         """Members of a group and what they subscribe to, None when nobody is online."""
-        request = GetConsumerConnectionListRequest(consumer_group=group)
+        request = groups.GetConsumerConnectionListRequest(consumer_group=group)
         code, none = RequestCode.GET_CONSUMER_CONNECTION_LIST, ResponseCode.CONSUMER_NOT_ONLINE
         return _merged(await self._of_masters(code, request, ConsumerConnection.decode, none))
 
     async def producer_connections(self, group: str) -> ProducerConnection | None:
         """Open producers of a group, None when there is none."""
-        request = GetProducerConnectionListRequest(producer_group=group)
+        request = groups.GetProducerConnectionListRequest(producer_group=group)
         # "No such producer" is the plain error code here.
         code, none = RequestCode.GET_PRODUCER_CONNECTION_LIST, ResponseCode.SYSTEM_ERROR
         merged = _merged(await self._of_masters(code, request, ProducerConnection.decode, none))

@@ -14,14 +14,7 @@ from rmqkit.runtime.calls import Call, Handlers, Refused, Response
 from rmqkit.wire.bodies import DataVersion, KVTable, RegisterBrokerBody, TopicConfigAndMappingTable
 from rmqkit.wire.codes import RequestCode, ResponseCode, Version
 from rmqkit.wire.record import body_crc
-from rmqkit.wire.schemas.nameserver import (
-    BrokerHeartbeatRequest,
-    QueryDataVersionRequest,
-    QueryDataVersionResponse,
-    RegisterBrokerRequest,
-    RegisterBrokerResponse,
-    UnregisterBrokerRequest,
-)
+from rmqkit.wire.schemas import nameserver as schemas
 
 if TYPE_CHECKING:
     from rmqkit.nameserver.view import NameServerView
@@ -29,8 +22,8 @@ if TYPE_CHECKING:
 rows = Handlers()
 
 
-@rows.handles(RequestCode.REGISTER_BROKER, RegisterBrokerRequest)
-def register_broker(ns: "NameServerView", call: Call[RegisterBrokerRequest]) -> Response:
+@rows.handles(RequestCode.REGISTER_BROKER, schemas.RegisterBrokerRequest)
+def register_broker(ns: "NameServerView", call: Call[schemas.RegisterBrokerRequest]) -> Response:
     args = call.args
     if args.body_crc32 and args.body_crc32 != body_crc(call.body):
         return call.error(ResponseCode.SYSTEM_ERROR, "crc32 not match")
@@ -47,11 +40,11 @@ def register_broker(ns: "NameServerView", call: Call[RegisterBrokerRequest]) -> 
     member = ns.routes.member(newcomer.cluster, newcomer.broker_name, newcomer.address)
     if not registered.ignored and member is not None:
         ns.liveness.registered(call.conn, member)
-    _log_registration(ns, call, known, registered)
+    _log_registration(ns, args, known, registered)
     master = registered.master
-    ext = RegisterBrokerResponse()
+    ext = schemas.RegisterBrokerResponse()
     if master is not None:
-        ext = RegisterBrokerResponse(ha_server_addr=master.ha_address, master_addr=master.address)
+        ext = schemas.RegisterBrokerResponse(ha_server_addr=master.ha_address, master_addr=master.address)
     body = b""
     if ns.config.nameserver.return_order_topic_config_to_broker:
         order_topics = ns.kv.namespace(ORDER_TOPIC_CONFIG)
@@ -60,8 +53,8 @@ def register_broker(ns: "NameServerView", call: Call[RegisterBrokerRequest]) -> 
     return Response(ResponseCode.SUCCESS, ext, body, registered.remark)
 
 
-@rows.handles(RequestCode.UNREGISTER_BROKER, UnregisterBrokerRequest)
-def unregister_broker(ns: "NameServerView", call: Call[UnregisterBrokerRequest]) -> Response:
+@rows.handles(RequestCode.UNREGISTER_BROKER, schemas.UnregisterBrokerRequest)
+def unregister_broker(ns: "NameServerView", call: Call[schemas.UnregisterBrokerRequest]) -> Response:
     args = call.args
     call.changing()
     if ns.routes.unregister_address(args.cluster_name, args.broker_name, args.broker_addr):
@@ -69,19 +62,19 @@ def unregister_broker(ns: "NameServerView", call: Call[UnregisterBrokerRequest])
     return call.ok()
 
 
-@rows.handles(RequestCode.QUERY_DATA_VERSION, QueryDataVersionRequest)
-def query_data_version(ns: "NameServerView", call: Call[QueryDataVersionRequest]) -> Response:
+@rows.handles(RequestCode.QUERY_DATA_VERSION, schemas.QueryDataVersionRequest)
+def query_data_version(ns: "NameServerView", call: Call[schemas.QueryDataVersionRequest]) -> Response:
     args = call.args
     asked = DataVersion.decode(call.body) if call.body else None
     call.changing()
     member = ns.routes.heard(args.cluster_name, args.broker_name, args.broker_addr, ns.clock.mono_ms)
     if member is None:
-        return call.ok(QueryDataVersionResponse(changed=True))
-    return call.ok(QueryDataVersionResponse(changed=asked != member.data_version), member.data_version.encode())
+        return call.ok(schemas.QueryDataVersionResponse(changed=True))
+    return call.ok(schemas.QueryDataVersionResponse(changed=asked != member.data_version), member.data_version.encode())
 
 
-@rows.handles(RequestCode.BROKER_HEARTBEAT, BrokerHeartbeatRequest)
-def broker_heartbeat(ns: "NameServerView", call: Call[BrokerHeartbeatRequest]) -> Response:
+@rows.handles(RequestCode.BROKER_HEARTBEAT, schemas.BrokerHeartbeatRequest)
+def broker_heartbeat(ns: "NameServerView", call: Call[schemas.BrokerHeartbeatRequest]) -> Response:
     """Answered with success also for a broker that is not registered: it learns that from 322 and by its next 103."""
     args = call.args
     call.changing()
@@ -89,7 +82,7 @@ def broker_heartbeat(ns: "NameServerView", call: Call[BrokerHeartbeatRequest]) -
     return call.ok()
 
 
-def _newcomer(ns: "NameServerView", call: Call[RegisterBrokerRequest]) -> Newcomer:
+def _newcomer(ns: "NameServerView", call: Call[schemas.RegisterBrokerRequest]) -> Newcomer:
     args = call.args
     known = ns.routes.member(args.cluster_name, args.broker_name, args.broker_addr)
     # What a broker sent by a connection that it has given up may come after it registered by a new one; the end of the old
@@ -116,7 +109,7 @@ def _newcomer(ns: "NameServerView", call: Call[RegisterBrokerRequest]) -> Newcom
     )
 
 
-def _read_body(call: Call[RegisterBrokerRequest]) -> tuple[TopicConfigAndMappingTable, list[str] | None]:
+def _read_body(call: Call[schemas.RegisterBrokerRequest]) -> tuple[TopicConfigAndMappingTable, list[str] | None]:
     """Topics and filter servers. Brokers before 3.0.11 send the bare topics and have nothing to say about the latter."""
     if call.version < Version.V3_0_11:
         return TopicConfigAndMappingTable.decode(call.body or b"{}"), None
@@ -124,8 +117,9 @@ def _read_body(call: Call[RegisterBrokerRequest]) -> tuple[TopicConfigAndMapping
     return body.topic_config_serialize_wrapper, body.filter_server_list
 
 
-def _log_registration(ns: "NameServerView", call: Call[RegisterBrokerRequest], known: bool, registered: Registered) -> None:
-    args = call.args
+def _log_registration(
+    ns: "NameServerView", args: schemas.RegisterBrokerRequest, known: bool, registered: Registered
+) -> None:
     fields = {"broker_name": args.broker_name, "broker_id": args.broker_id, "address": args.broker_addr}
     if registered.ignored:
         ns.ports.log.warning("registration-ignored", **fields, reason=registered.conflict)

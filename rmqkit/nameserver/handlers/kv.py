@@ -6,18 +6,12 @@ Source: `namesrv/.../processor/DefaultRequestProcessor.java` (`putKVConfig` and 
 """
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rmqkit.runtime.calls import LATER, Call, Handlers, Response
 from rmqkit.wire.bodies import KVTable
 from rmqkit.wire.codes import RequestCode, ResponseCode
-from rmqkit.wire.schemas.nameserver import (
-    DeleteKVConfigRequest,
-    GetKVConfigRequest,
-    GetKVConfigResponse,
-    GetKVListByNamespaceRequest,
-    PutKVConfigRequest,
-)
+from rmqkit.wire.schemas import nameserver as schemas
 
 if TYPE_CHECKING:
     from rmqkit.nameserver.view import NameServerView
@@ -25,8 +19,8 @@ if TYPE_CHECKING:
 rows = Handlers()
 
 
-@rows.handles(RequestCode.PUT_KV_CONFIG, PutKVConfigRequest)
-def put_kv_config(ns: "NameServerView", call: Call[PutKVConfigRequest]) -> Response:
+@rows.handles(RequestCode.PUT_KV_CONFIG, schemas.PutKVConfigRequest)
+def put_kv_config(ns: "NameServerView", call: Call[schemas.PutKVConfigRequest]) -> Response:
     args = call.args
     ns.kv.check_put(args.namespace, args.key, args.value)
     call.changing()
@@ -34,31 +28,31 @@ def put_kv_config(ns: "NameServerView", call: Call[PutKVConfigRequest]) -> Respo
     return LATER
 
 
-@rows.handles(RequestCode.GET_KV_CONFIG, GetKVConfigRequest)
-def get_kv_config(ns: "NameServerView", call: Call[GetKVConfigRequest]) -> Response:
+@rows.handles(RequestCode.GET_KV_CONFIG, schemas.GetKVConfigRequest)
+def get_kv_config(ns: "NameServerView", call: Call[schemas.GetKVConfigRequest]) -> Response:
     namespace, key = call.args.namespace, call.args.key
     value = ns.kv.get(namespace, key)
     if value is None:
         return call.error(ResponseCode.QUERY_NOT_FOUND, f"No config item, Namespace: {namespace} Key: {key}")
-    return call.ok(GetKVConfigResponse(value=value))
+    return call.ok(schemas.GetKVConfigResponse(value=value))
 
 
-@rows.handles(RequestCode.DELETE_KV_CONFIG, DeleteKVConfigRequest)
-def delete_kv_config(ns: "NameServerView", call: Call[DeleteKVConfigRequest]) -> Response:
+@rows.handles(RequestCode.DELETE_KV_CONFIG, schemas.DeleteKVConfigRequest)
+def delete_kv_config(ns: "NameServerView", call: Call[schemas.DeleteKVConfigRequest]) -> Response:
     call.changing()
     ns.kv.delete(call.args.namespace, call.args.key, _when_kept(ns, call))
     return LATER
 
 
-@rows.handles(RequestCode.GET_KVLIST_BY_NAMESPACE, GetKVListByNamespaceRequest)
-def get_kv_list_by_namespace(ns: "NameServerView", call: Call[GetKVListByNamespaceRequest]) -> Response:
+@rows.handles(RequestCode.GET_KVLIST_BY_NAMESPACE, schemas.GetKVListByNamespaceRequest)
+def get_kv_list_by_namespace(ns: "NameServerView", call: Call[schemas.GetKVListByNamespaceRequest]) -> Response:
     table = ns.kv.namespace(call.args.namespace)
     if table is None:
         return call.error(ResponseCode.QUERY_NOT_FOUND, f"No config item, Namespace: {call.args.namespace}")
     return call.ok(body=KVTable(table=dict(table)).encode())
 
 
-def _when_kept(ns: "NameServerView", call: Call[PutKVConfigRequest] | Call[DeleteKVConfigRequest]) -> Callable[[], None]:
+def _when_kept(ns: "NameServerView", call: Call[Any]) -> Callable[[], None]:
     def finish() -> None:
         error = ns.kv.error
         if error is None:

@@ -11,15 +11,7 @@ from rmqkit.runtime.calls import Call, Handlers, Refused, Response
 from rmqkit.wire.bodies import TopicList, TopicRoute
 from rmqkit.wire.codes import RequestCode, ResponseCode
 from rmqkit.wire.schema import NoFields
-from rmqkit.wire.schemas.nameserver import (
-    AddWritePermOfBrokerRequest,
-    AddWritePermOfBrokerResponse,
-    DeleteTopicFromNamesrvRequest,
-    GetTopicsByClusterRequest,
-    RegisterTopicRequest,
-    WipeWritePermOfBrokerRequest,
-    WipeWritePermOfBrokerResponse,
-)
+from rmqkit.wire.schemas import nameserver as schemas
 
 if TYPE_CHECKING:
     from rmqkit.nameserver.view import NameServerView
@@ -27,24 +19,24 @@ if TYPE_CHECKING:
 rows = Handlers()
 
 
-@rows.handles(RequestCode.WIPE_WRITE_PERM_OF_BROKER, WipeWritePermOfBrokerRequest)
-def wipe_write_perm_of_broker(ns: "NameServerView", call: Call[WipeWritePermOfBrokerRequest]) -> Response:
+@rows.handles(RequestCode.WIPE_WRITE_PERM_OF_BROKER, schemas.WipeWritePermOfBrokerRequest)
+def wipe_write_perm_of_broker(ns: "NameServerView", call: Call[schemas.WipeWritePermOfBrokerRequest]) -> Response:
     call.changing()
     count = ns.routes.change_perm(call.args.broker_name, writable=False)
     ns.ports.log.info(
         "write-perm-wiped", broker_name=call.args.broker_name[:NAME_SIZE_MAX], topics=count, peer=str(call.conn.peer)
     )
-    return call.ok(WipeWritePermOfBrokerResponse(wipe_topic_count=count))
+    return call.ok(schemas.WipeWritePermOfBrokerResponse(wipe_topic_count=count))
 
 
-@rows.handles(RequestCode.ADD_WRITE_PERM_OF_BROKER, AddWritePermOfBrokerRequest)
-def add_write_perm_of_broker(ns: "NameServerView", call: Call[AddWritePermOfBrokerRequest]) -> Response:
+@rows.handles(RequestCode.ADD_WRITE_PERM_OF_BROKER, schemas.AddWritePermOfBrokerRequest)
+def add_write_perm_of_broker(ns: "NameServerView", call: Call[schemas.AddWritePermOfBrokerRequest]) -> Response:
     call.changing()
     count = ns.routes.change_perm(call.args.broker_name, writable=True)
     ns.ports.log.info(
         "write-perm-added", broker_name=call.args.broker_name[:NAME_SIZE_MAX], topics=count, peer=str(call.conn.peer)
     )
-    return call.ok(AddWritePermOfBrokerResponse(add_topic_count=count))
+    return call.ok(schemas.AddWritePermOfBrokerResponse(add_topic_count=count))
 
 
 @rows.handles(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, NoFields)
@@ -54,8 +46,8 @@ def get_all_topic_list(ns: "NameServerView", call: Call[NoFields]) -> Response:
     return _listed(call, answers.all_topics(ns.routes))
 
 
-@rows.handles(RequestCode.GET_TOPICS_BY_CLUSTER, GetTopicsByClusterRequest)
-def get_topics_by_cluster(ns: "NameServerView", call: Call[GetTopicsByClusterRequest]) -> Response:
+@rows.handles(RequestCode.GET_TOPICS_BY_CLUSTER, schemas.GetTopicsByClusterRequest)
+def get_topics_by_cluster(ns: "NameServerView", call: Call[schemas.GetTopicsByClusterRequest]) -> Response:
     _check_lists(ns)
     return _listed(call, answers.topics_of_cluster(ns.routes, call.args.cluster))
 
@@ -83,8 +75,8 @@ def get_has_unit_sub_ununit_topic_list(ns: "NameServerView", call: Call[NoFields
     return _listed(call, answers.unit_sub_ununit_topics(ns.routes))
 
 
-@rows.handles(RequestCode.DELETE_TOPIC_IN_NAMESRV, DeleteTopicFromNamesrvRequest)
-def delete_topic(ns: "NameServerView", call: Call[DeleteTopicFromNamesrvRequest]) -> Response:
+@rows.handles(RequestCode.DELETE_TOPIC_IN_NAMESRV, schemas.DeleteTopicFromNamesrvRequest)
+def delete_topic(ns: "NameServerView", call: Call[schemas.DeleteTopicFromNamesrvRequest]) -> Response:
     topic, cluster = call.args.topic, call.args.cluster_name or None
     check_name("topic", topic)
     call.changing()
@@ -93,8 +85,8 @@ def delete_topic(ns: "NameServerView", call: Call[DeleteTopicFromNamesrvRequest]
     return call.ok()
 
 
-@rows.handles(RequestCode.REGISTER_TOPIC_IN_NAMESRV, RegisterTopicRequest)
-def register_topic(ns: "NameServerView", call: Call[RegisterTopicRequest]) -> Response:
+@rows.handles(RequestCode.REGISTER_TOPIC_IN_NAMESRV, schemas.RegisterTopicRequest)
+def register_topic(ns: "NameServerView", call: Call[schemas.RegisterTopicRequest]) -> Response:
     topic = call.args.topic
     check_name("topic", topic)
     if not call.body:
@@ -113,5 +105,5 @@ def _check_lists(ns: "NameServerView") -> None:
         raise Refused(ResponseCode.SYSTEM_ERROR, "disable")
 
 
-def _listed(call: Call[NoFields] | Call[GetTopicsByClusterRequest], topics: TopicList) -> Response:
+def _listed(call: Call[NoFields] | Call[schemas.GetTopicsByClusterRequest], topics: TopicList) -> Response:
     return call.ok(body=topics.encode())
