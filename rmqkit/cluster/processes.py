@@ -102,7 +102,7 @@ def find(started: Started, folder: Path) -> psutil.Process | None:
     try:
         process = psutil.Process(started.pid)
         with process.oneshot():
-            if process.status() == psutil.STATUS_ZOMBIE:
+            if _has_ended(process):
                 return None
             if abs(process.create_time() - started.start_s) <= START_TOLERANCE_S:
                 return process
@@ -198,9 +198,14 @@ def wait_paused(running: Iterable[psutil.Process], paused: bool) -> None:
 def _is_there(process: psutil.Process) -> bool:
     _reap(process.pid)
     try:
-        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
+        return bool(process.is_running() and not _has_ended(process))
     except psutil.Error:
         return False
+
+
+def _has_ended(process: psutil.Process) -> bool:
+    """Whether it is a zombie without threads. The main thread may end first: sockets stay open until the last one does."""
+    return bool(process.status() == psutil.STATUS_ZOMBIE and process.num_threads() <= 1)
 
 
 def last_lines(folder: Path, count: int, since_byte: int = 0) -> list[str]:

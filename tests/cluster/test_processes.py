@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 
 import psutil
 import pytest
@@ -12,6 +13,10 @@ from rmqkit.cluster import processes
 from rmqkit.cluster.deferred_signals import signals_held
 
 STUBBORN = "import signal, sys; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('on', flush=True); sys.stdin.read()"
+LEADERLESS = (
+    "import ctypes, threading, time; threading.Thread(target=time.sleep, args=(60,)).start();"
+    "print('on', flush=True); ctypes.CDLL(None).pthread_exit(None)"
+)
 POLITE = "import sys; print('on', flush=True); sys.stdin.read()"
 
 
@@ -55,6 +60,16 @@ def test_a_paused_process_stops_as_well(start):
     assert processes.is_paused(process)
     processes.end([("a", process)], 20.0)
     assert not process.is_running()
+
+
+def test_a_process_has_not_ended_while_a_thread_of_it_is_left(start):
+    """Its main thread has: the process is shown as a zombie, and its sockets are still open."""
+    process = start(LEADERLESS)
+    while process.status() != psutil.STATUS_ZOMBIE:
+        time.sleep(0.01)
+    assert processes.wait_gone([("broker-a-0", process)], 0.0) == [("broker-a-0", process)]
+    processes.kill([("broker-a-0", process)])
+    assert processes.wait_gone([("broker-a-0", process)], 0.0) == []
 
 
 def test_a_signal_waits_for_the_end_of_the_block(heeds_ctrl_c):
