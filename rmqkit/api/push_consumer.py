@@ -20,15 +20,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, Self
 
-from rmqkit.api.choices import (
-    choose_allocator,
-    choose_begin,
-    choose_begin_ms,
-    choose_model,
-    choose_offsets,
-    choose_trace_topic,
-    wall_ms,
-)
+from rmqkit.api import choices
 from rmqkit.api.io_thread import User, acquire, release
 from rmqkit.api.listener_pool import ListenerPool
 from rmqkit.api.log import logger
@@ -105,11 +97,11 @@ class PushConsumer(User):
         self.group = group
         self._settings = PushConsumerSettings(
             group=group,
-            broadcasting=choose_model(model),
+            broadcasting=choices.choose_model(model),
             orderly=orderly,
-            consume_from=choose_begin(consume_from),
-            consume_timestamp_ms=choose_begin_ms(consume_timestamp_ms),
-            allocator=choose_allocator(allocator),
+            consume_from=choices.choose_begin(consume_from),
+            consume_timestamp_ms=choices.choose_begin_ms(consume_timestamp_ms),
+            allocator=choices.choose_allocator(allocator),
             consume_message_batch_max_size=batch_max,
             max_reconsume_times=max_reconsume_times,
             pull_batch_size=pull_batch_size,
@@ -126,7 +118,7 @@ class PushConsumer(User):
         self._started = False
         self._closed = threading.Event()
         self._close_guard = threading.Lock()
-        self._trace_topic = choose_trace_topic(trace, trace_topic)
+        self._trace_topic = choices.choose_trace_topic(trace, trace_topic)
         self._trace: ConsumerTrace | None = None
         threads = ORDERLY_THREADS_MAX if orderly else consume_threads
         self._runner: Runner = ListenerPool(f"rmqkit-{group}", threads, self._consume, self.discard)
@@ -149,7 +141,7 @@ class PushConsumer(User):
                 ask_flush=lambda: io.post(dispatch.flush),
             )
             self._trace = ConsumerTrace(dispatch, self.group)
-        offsets = choose_offsets(client, settings.group, settings.broadcasting, folder)
+        offsets = choices.choose_offsets(client, settings.group, settings.broadcasting, folder)
         return core.PushConsumer(client, settings, offsets, self._dispatch)
 
     # --- before and while running
@@ -285,11 +277,11 @@ class PushConsumer(User):
     def began(self, batch: Batch) -> None:
         self._core.began(batch)
         if self._trace is not None:
-            self._trace.began(batch, wall_ms())
+            self._trace.began(batch, choices.wall_ms())
 
     def finished(self, batch: Batch, ok: bool, error: str) -> None:
         if self._trace is not None:
-            self._trace.ended(batch, wall_ms(), ok, error)
+            self._trace.ended(batch, choices.wall_ms(), ok, error)
         self._io.post(lambda: self._core.finished(batch, ok, error))
 
     def discard(self, batch: Batch) -> None:

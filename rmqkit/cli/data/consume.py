@@ -21,6 +21,7 @@ import sys
 import time
 from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -160,23 +161,23 @@ def wanted_tags(expression: str) -> frozenset[str] | None:
     return None if not found or "*" in found else found
 
 
+@dataclass
 class Sink:
     """Where messages go: printed and counted, up to a number."""
 
-    def __init__(self, show: Callable[[MessageExt], bool], most: int | None) -> None:
-        self._show = show
-        self._most = most
-        self.count = 0
-        self.unreadable = 0
+    show: Callable[[MessageExt], bool]
+    most: int | None
+    count: int = 0
+    unreadable: int = 0
 
     @property
     def room(self) -> int:
         """How many messages to ask for next; 0 at the end."""
-        return BATCH if self._most is None else min(BATCH, self._most - self.count)
+        return BATCH if self.most is None else min(BATCH, self.most - self.count)
 
     def take(self, messages: Iterable[MessageExt]) -> None:
         for message in messages:
-            if not self._show(message):
+            if not self.show(message):
                 self.unreadable += 1
             self.count += 1
         sys.stdout.flush()

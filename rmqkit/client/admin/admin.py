@@ -17,17 +17,7 @@ from rmqkit.client.producers.outgoing import check_topic
 from rmqkit.errors import ClientError, NoRoute
 from rmqkit.runtime.calls import Reply
 from rmqkit.runtime.connection import Address
-from rmqkit.wire import properties_text
-from rmqkit.wire.bodies import (
-    ClusterInfo,
-    HARuntimeInfo,
-    KVTable,
-    TopicConfig,
-    TopicList,
-    TopicOffset,
-    TopicRoute,
-    TopicStatsTable,
-)
+from rmqkit.wire import bodies, properties_text
 from rmqkit.wire.codes import RequestCode, ResponseCode
 from rmqkit.wire.fastjson import MessageQueue
 from rmqkit.wire.schema import Ext
@@ -56,24 +46,24 @@ class AdminBrokers:
 
     # --- cluster and routes
 
-    async def cluster_info(self) -> ClusterInfo:
+    async def cluster_info(self) -> bodies.ClusterInfo:
         """Brokers by name with their addresses, and broker names by cluster."""
-        return decoded(await self._name_server(RequestCode.GET_BROKER_CLUSTER_INFO), ClusterInfo.decode)
+        return decoded(await self._name_server(RequestCode.GET_BROKER_CLUSTER_INFO), bodies.ClusterInfo.decode)
 
     async def topics(self) -> list[str]:
         """Every topic that the name server knows, the system's own among them."""
         reply = await self._name_server(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
-        return sorted(decoded(reply, TopicList.decode).topic_list)
+        return sorted(decoded(reply, bodies.TopicList.decode).topic_list)
 
     async def topics_of_cluster(self, cluster: str) -> list[str]:
         request = schemas.GetTopicsByClusterRequest(cluster=cluster)
         reply = await self._name_server(RequestCode.GET_TOPICS_BY_CLUSTER, request)
-        return sorted(decoded(reply, TopicList.decode).topic_list)
+        return sorted(decoded(reply, bodies.TopicList.decode).topic_list)
 
-    async def route(self, topic: str) -> TopicRoute:
+    async def route(self, topic: str) -> bodies.TopicRoute:
         """The route as the name server has it now. Raises BrokerError with code 17 for an unknown topic."""
         request = schemas.GetRouteInfoRequest(topic=topic, accept_standard_json_only=True)
-        return decoded(await self._name_server(RequestCode.GET_ROUTEINFO_BY_TOPIC, request), TopicRoute.decode)
+        return decoded(await self._name_server(RequestCode.GET_ROUTEINFO_BY_TOPIC, request), bodies.TopicRoute.decode)
 
     async def queues(self, topic: str) -> list[MessageQueue]:
         """The queues of a topic that can be read. Raises NoRoute."""
@@ -153,22 +143,22 @@ class AdminBrokers:
             RequestCode.DELETE_TOPIC_IN_NAMESRV, schemas.DeleteTopicFromNamesrvRequest(topic=topic, cluster_name=cluster)
         )
 
-    async def topic_config(self, topic: str, broker: str) -> TopicConfig | None:
+    async def topic_config(self, topic: str, broker: str) -> bodies.TopicConfig | None:
         """A topic's settings at one broker, None when it is not there."""
         address = await self.broker_address(broker)
         accept = frozenset({ResponseCode.SUCCESS, ResponseCode.TOPIC_NOT_EXIST})
         request = GetTopicConfigRequest(topic=topic)
         reply = await self.client.ask(address, RequestCode.GET_TOPIC_CONFIG, request, accept=accept)
-        return decoded(reply, TopicConfig.decode) if reply.is_ok else None
+        return decoded(reply, bodies.TopicConfig.decode) if reply.is_ok else None
 
-    async def topic_stats(self, topic: str) -> dict[MessageQueue, TopicOffset]:
+    async def topic_stats(self, topic: str) -> dict[MessageQueue, bodies.TopicOffset]:
         """Smallest and next offset of every queue, and when it last grew."""
-        table: dict[MessageQueue, TopicOffset] = {}
+        table: dict[MessageQueue, bodies.TopicOffset] = {}
         request = GetTopicStatsInfoRequest(topic=topic)
         for name in (await self.client.routes.fetch(topic)).brokers:
             address = self.client.routes.address_to_read(name)
             reply = await self.client.ask(address, RequestCode.GET_TOPIC_STATS_INFO, request)
-            table |= decoded(reply, TopicStatsTable.decode).offset_table
+            table |= decoded(reply, bodies.TopicStatsTable.decode).offset_table
         return dict(sorted(table.items()))
 
     # --- brokers
@@ -185,7 +175,7 @@ class AdminBrokers:
     async def broker_runtime(self, broker: str) -> dict[str, str]:
         """Facts about a running broker, as upstream names them."""
         reply = await self.client.ask(await self.broker_address(broker), RequestCode.GET_BROKER_RUNTIME_INFO)
-        return decoded(reply, KVTable.decode).table
+        return decoded(reply, bodies.KVTable.decode).table
 
     async def ask_broker(
         self, broker: str, code: int, ext: Ext | Mapping[str, str] | None = None, body: bytes = b""
@@ -193,9 +183,9 @@ class AdminBrokers:
         """Any request to a broker, as for codes that plug-ins add; its answer. Raises BrokerError for an error answer."""
         return await self.client.ask(await self.broker_address(broker), code, ext, body)
 
-    async def ha_status(self, broker: str) -> HARuntimeInfo:
+    async def ha_status(self, broker: str) -> bodies.HARuntimeInfo:
         reply = await self.client.ask(await self.broker_address(broker), RequestCode.GET_BROKER_HA_STATUS)
-        return decoded(reply, HARuntimeInfo.decode)
+        return decoded(reply, bodies.HARuntimeInfo.decode)
 
     # --- name servers
 
@@ -235,7 +225,7 @@ class AdminBrokers:
     async def kv_list(self, namespace: str) -> dict[str, str]:
         request = schemas.GetKVListByNamespaceRequest(namespace=namespace)
         reply = await self._name_server(RequestCode.GET_KVLIST_BY_NAMESPACE, request, accept=_NONE_FOUND)
-        return decoded(reply, KVTable.decode).table if reply.is_ok else {}
+        return decoded(reply, bodies.KVTable.decode).table if reply.is_ok else {}
 
     # --- inside
 

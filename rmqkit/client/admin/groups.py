@@ -20,18 +20,7 @@ from rmqkit.client.message import MessageExt
 from rmqkit.client.producers.outgoing import check_group
 from rmqkit.errors import BrokerError, ClientError, RemoteProtocolError
 from rmqkit.runtime.connection import Address
-from rmqkit.wire.bodies import (
-    ConsumeProgress,
-    ConsumerConnection,
-    ConsumerRunningInfo,
-    ConsumeStats,
-    GroupList,
-    ProducerConnection,
-    SubscriptionGroupConfig,
-    SubscriptionGroupTable,
-    TopicList,
-    parse_subscription,
-)
+from rmqkit.wire import bodies
 from rmqkit.wire.codes import RequestCode, ResponseCode
 from rmqkit.wire.fastjson import MessageQueue
 from rmqkit.wire.msgid import decode_offset_id
@@ -43,7 +32,7 @@ from rmqkit.wire.schemas.messages import QueryMessageRequest, ViewMessageRequest
 from rmqkit.wire.schemas.topics import QueryTopicConsumeByWhoRequest, QueryTopicsByConsumerRequest
 
 T = TypeVar("T")
-C = TypeVar("C", ConsumerConnection, ProducerConnection)
+C = TypeVar("C", bodies.ConsumerConnection, bodies.ProducerConnection)
 
 #: the group in whose name administrators read (`MixAll.TOOLS_CONSUMER_GROUP`)
 TOOLS_GROUP = "TOOLS_CONSUMER"
@@ -190,16 +179,16 @@ class Admin(AdminBrokers):
             )
         await self.set_group_offset(group, queue, offset)
 
-    async def consume_stats(self, group: str, topic: str | None = None) -> dict[MessageQueue, ConsumeProgress]:
+    async def consume_stats(self, group: str, topic: str | None = None) -> dict[MessageQueue, bodies.ConsumeProgress]:
         """How far a group is in each queue, and how far behind, over all brokers.
 
         From the brokers (208), or for one topic put together from offsets when they do not know that request.
         """
         return (await self.group_progress(group, topic)).offset_table
 
-    async def group_progress(self, group: str, topic: str | None = None) -> ConsumeStats:
+    async def group_progress(self, group: str, topic: str | None = None) -> bodies.ConsumeStats:
         """As `consume_stats`, with how many messages a second the group consumes."""
-        table: dict[MessageQueue, ConsumeProgress] = {}
+        table: dict[MessageQueue, bodies.ConsumeProgress] = {}
         tps = 0.0
         request = groups.GetConsumeStatsRequest(consumer_group=group, topic=topic)
         for address in (await self.masters()).values():
@@ -208,45 +197,45 @@ class Admin(AdminBrokers):
             except BrokerError as error:
                 if error.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED or topic is None:
                     raise
-                return ConsumeStats(offset_table=await self._progress(group, topic))
-            stats = decoded(reply, ConsumeStats.decode)
+                return bodies.ConsumeStats(offset_table=await self._progress(group, topic))
+            stats = decoded(reply, bodies.ConsumeStats.decode)
             table |= stats.offset_table
             tps += stats.consume_tps
-        return ConsumeStats(consume_tps=tps, offset_table=dict(sorted(table.items())))
+        return bodies.ConsumeStats(consume_tps=tps, offset_table=dict(sorted(table.items())))
 
-    async def _progress(self, group: str, topic: str) -> dict[MessageQueue, ConsumeProgress]:
-        table: dict[MessageQueue, ConsumeProgress] = {}
+    async def _progress(self, group: str, topic: str) -> dict[MessageQueue, bodies.ConsumeProgress]:
+        table: dict[MessageQueue, bodies.ConsumeProgress] = {}
         for queue, offset in (await self.group_offsets(group, topic)).items():
             broker_offset = await self.offset_max(queue)
             consumer_offset = -1 if offset is None else offset
-            table[queue] = ConsumeProgress(
+            table[queue] = bodies.ConsumeProgress(
                 broker_offset=broker_offset, consumer_offset=consumer_offset, pull_offset=consumer_offset
             )
         return table
 
     # --- groups
 
-    async def groups(self) -> dict[str, SubscriptionGroupConfig]:
+    async def groups(self) -> dict[str, bodies.SubscriptionGroupConfig]:
         """Subscription groups of all masters by name."""
-        found: dict[str, SubscriptionGroupConfig] = {}
+        found: dict[str, bodies.SubscriptionGroupConfig] = {}
         code = RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG
-        for each in await self._of_masters(code, None, SubscriptionGroupTable.decode):
+        for each in await self._of_masters(code, None, bodies.SubscriptionGroupTable.decode):
             found |= each.subscription_group_table
         return dict(sorted(found.items()))
 
-    async def group_config(self, group: str, broker: str) -> SubscriptionGroupConfig | None:
+    async def group_config(self, group: str, broker: str) -> bodies.SubscriptionGroupConfig | None:
         accept = frozenset({ResponseCode.SUCCESS, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST})
         request = groups.GetSubscriptionGroupConfigRequest(group=group)
         address = await self.broker_address(broker)
         reply = await self.client.ask(address, RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, request, accept=accept)
-        return decoded(reply, SubscriptionGroupConfig.decode) if reply.is_ok else None
+        return decoded(reply, bodies.SubscriptionGroupConfig.decode) if reply.is_ok else None
 
     async def create_group(
-        self, group: str, *, cluster: str | None = None, config: SubscriptionGroupConfig | None = None
+        self, group: str, *, cluster: str | None = None, config: bodies.SubscriptionGroupConfig | None = None
     ) -> list[str]:
         """Create a group or change it at the masters of a cluster (of all by default); their addresses."""
         check_group(group)
-        config = config or SubscriptionGroupConfig()
+        config = config or bodies.SubscriptionGroupConfig()
         config.group_name = group
         targets = list((await self.masters(cluster)).values())
         for target in targets:
@@ -267,37 +256,37 @@ class Admin(AdminBrokers):
         for name in (await self.client.routes.fetch(topic)).brokers:
             address = self.client.routes.address_to_read(name)
             reply = await self.client.ask(address, RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, request)
-            found.update(decoded(reply, GroupList.decode).group_list)
+            found.update(decoded(reply, bodies.GroupList.decode).group_list)
         return sorted(found)
 
     async def topics_of_group(self, group: str) -> list[str]:
         """Topics that a group consumes or has."""
         request = QueryTopicsByConsumerRequest(group=group)
-        lists = await self._of_masters(RequestCode.QUERY_TOPICS_BY_CONSUMER, request, TopicList.decode)
+        lists = await self._of_masters(RequestCode.QUERY_TOPICS_BY_CONSUMER, request, bodies.TopicList.decode)
         return sorted({topic for each in lists for topic in each.topic_list})
 
-    async def consumer_connections(self, group: str) -> ConsumerConnection | None:
+    async def consumer_connections(self, group: str) -> bodies.ConsumerConnection | None:
         """Members of a group and what they subscribe to, None when nobody is online."""
         request = groups.GetConsumerConnectionListRequest(consumer_group=group)
         code, none = RequestCode.GET_CONSUMER_CONNECTION_LIST, ResponseCode.CONSUMER_NOT_ONLINE
-        return _merged(await self._of_masters(code, request, ConsumerConnection.decode, none))
+        return _merged(await self._of_masters(code, request, bodies.ConsumerConnection.decode, none))
 
-    async def producer_connections(self, group: str) -> ProducerConnection | None:
+    async def producer_connections(self, group: str) -> bodies.ProducerConnection | None:
         """Open producers of a group, None when there is none."""
         request = groups.GetProducerConnectionListRequest(producer_group=group)
         # "No such producer" is the plain error code here.
         code, none = RequestCode.GET_PRODUCER_CONNECTION_LIST, ResponseCode.SYSTEM_ERROR
-        merged = _merged(await self._of_masters(code, request, ProducerConnection.decode, none))
+        merged = _merged(await self._of_masters(code, request, bodies.ProducerConnection.decode, none))
         return merged if merged is not None and merged.connection_set else None
 
-    async def consumer_running_info(self, group: str, client_id: str, *, stack: bool = False) -> ConsumerRunningInfo:
+    async def consumer_running_info(self, group: str, client_id: str, *, stack: bool = False) -> bodies.ConsumerRunningInfo:
         """What one member says it is doing, with the `stack`s of its threads. Raises BrokerError when none reaches it."""
         last: ClientError | None = None
         request = GetConsumerRunningInfoRequest(consumer_group=group, client_id=client_id, jstack_enable=stack)
         for address in (await self.masters()).values():
             try:
                 reply = await self.client.ask(address, RequestCode.GET_CONSUMER_RUNNING_INFO, request, timeout_ms=12_000)
-                return decoded(reply, ConsumerRunningInfo.decode)
+                return decoded(reply, bodies.ConsumerRunningInfo.decode)
             except ClientError as error:
                 last = error
         raise last or ClientError(f"no master is registered, so nobody can ask {client_id}")
@@ -357,7 +346,7 @@ class Admin(AdminBrokers):
     async def message_at(self, queue: MessageQueue, offset: int) -> MessageExt | None:
         """The message at one place of a queue."""
         await self.client.routes.find(queue.topic)
-        subscription = parse_subscription(queue.topic, "*")
+        subscription = bodies.parse_subscription(queue.topic, "*")
         pulled = await pull(
             self.client, TOOLS_GROUP, queue, offset, subscription, batch_size=1, suspend_ms=0, send_subscription=True
         )

@@ -16,6 +16,7 @@ Source: `client/.../trace/AsyncTraceDispatcher.java`, `trace/hook/SendMessageTra
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from rmqkit.client.client import Client
 from rmqkit.client.consumers.push_queue import Batch
@@ -153,12 +154,11 @@ class TraceDispatch:
             self._drained.resolve(None)
 
 
-class ProducerTrace:
+class ProducerTrace(NamedTuple):
     """What a producer tells of its sends (`Producer.trace`)."""
 
-    def __init__(self, dispatch: TraceDispatch, group: str) -> None:
-        self.dispatch = dispatch
-        self._group = group
+    dispatch: TraceDispatch
+    group: str
 
     def stored(
         self, outgoing: Outgoing, result: SendResult, broker: str, began_ms: int, cost_ms: int, ordered: bool
@@ -181,7 +181,7 @@ class ProducerTrace:
                     msg_id,
                     time_ms=began_ms,
                     region_id=result.region_id or DEFAULT_REGION,
-                    group=self._group,
+                    group=self.group,
                     topic=outgoing.topic,
                     tags=(props.find(text, b"TAGS") or b"").decode(),
                     keys=(props.find(text, b"KEYS") or b"").decode(),

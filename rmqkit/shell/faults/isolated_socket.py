@@ -15,6 +15,7 @@ import fcntl
 import select
 import socket
 import termios
+from dataclasses import dataclass, field
 
 from rmqkit.runtime.connection import Buffer
 from rmqkit.shell.poller import READ, WRITE, Poller
@@ -24,21 +25,22 @@ SEND_BUFFER_MIN = 65_536
 _PEER_GONE = (errno.EPIPE, errno.ECONNRESET, errno.ETIMEDOUT, errno.ENOTCONN)
 
 
+@dataclass(slots=True, eq=False)
 class HeldSocket:
     """`blocked` is a mask: READ, nothing comes in; WRITE, nothing goes out. `rule_id` is the rule that counts it."""
 
-    __slots__ = ("blocked", "bytes_held", "capacity", "is_closed", "is_ended", "rule_id", "sock", "waiting")
+    sock: socket.socket
+    blocked: int
+    rule_id: str
+    #: bytes that were to go out since it is held
+    bytes_held: int = 0
+    waiting: bytearray = field(default_factory=bytearray)
+    capacity: int = field(init=False)
+    is_ended: bool = False
+    is_closed: bool = False
 
-    def __init__(self, sock: socket.socket, blocked: int, rule_id: str) -> None:
-        self.sock = sock
-        self.blocked = blocked
-        self.rule_id = rule_id
-        #: bytes that were to go out since it is held
-        self.bytes_held = 0
-        self.waiting = bytearray()
-        self.capacity = max(SEND_BUFFER_MIN, sock.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF))
-        self.is_ended = False
-        self.is_closed = False
+    def __post_init__(self) -> None:
+        self.capacity = max(SEND_BUFFER_MIN, self.sock.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF))
 
     # --- as a stream and the loop use a socket
 
@@ -121,14 +123,12 @@ class HeldSocket:
         return taken
 
 
+@dataclass(slots=True, eq=False)
 class _Mask:
-    __slots__ = ("blocked", "told", "wanted")
-
-    def __init__(self, wanted: int, blocked: int, told: int) -> None:
-        self.wanted = wanted
-        self.blocked = blocked
-        #: what the real poller was asked for; 0: it does not know the descriptor
-        self.told = told
+    wanted: int
+    blocked: int
+    #: what the real poller was asked for; 0: it does not know the descriptor
+    told: int
 
 
 class MaskingPoller:
