@@ -142,7 +142,9 @@ class Producer(User):
         if self._io.is_current:
             raise ClientError("send() inside a callback of the I/O thread would wait for itself; use send_async()")
         retries = self._settings.retry_times_when_send_failed
-        return self._acknowledged(self._submit(message, queue, ordering_key, timeout_ms, retries))
+        outgoing = self._prepare.message(message, wall_ms())
+        result: SendResult = self._put(outgoing, queue, ordering_key, timeout_ms, retries).result()
+        return result
 
     def send_async(
         self,
@@ -157,7 +159,7 @@ class Producer(User):
         Waits for room when `pending_max` messages are on their way already.
         """
         retries = self._settings.retry_times_when_send_async_failed
-        return self._submit(message, queue, ordering_key, timeout_ms, retries)  # type: ignore[return-value]  # None is for one-way sends
+        return self._put(self._prepare.message(message, wall_ms()), queue, ordering_key, timeout_ms, retries)
 
     def send_oneway(self, message: Message, queue: MessageQueue | None = None, *, ordering_key: str | None = None) -> None:
         """Send without an answer: it may be lost and nobody will know. Raises InvalidMessage, ClientClosed."""
@@ -173,14 +175,14 @@ class Producer(User):
             raise ClientError(
                 "send_batch() inside a callback of the I/O thread would wait for itself; use send_batch_async()"
             )
-        return self._acknowledged(self.send_batch_async(messages, queue, timeout_ms=timeout_ms))
+        return self.send_batch_async(messages, queue, timeout_ms=timeout_ms).result()
 
     def send_batch_async(
         self, messages: Sequence[Message], queue: MessageQueue | None = None, *, timeout_ms: int | None = None
     ) -> "Future[SendResult]":
         outgoing = self._prepare.batch(messages, wall_ms())
         retries = self._settings.retry_times_when_send_failed
-        return self._put(outgoing, queue, None, timeout_ms, retries)  # type: ignore[return-value]  # None is for one-way sends
+        return self._put(outgoing, queue, None, timeout_ms, retries)
 
     # --- requests
 
@@ -269,16 +271,6 @@ class Producer(User):
 
     # --- inside
 
-    def _submit(
-        self,
-        message: Message,
-        queue: MessageQueue | None,
-        ordering_key: str | None,
-        timeout_ms: int | None,
-        retries: int,
-    ) -> "Future[SendResult | None]":
-        return self._put(self._prepare.message(message, wall_ms()), queue, ordering_key, timeout_ms, retries)
-
     def _put(
         self,
         outgoing: Outgoing,
@@ -287,7 +279,8 @@ class Producer(User):
         timeout_ms: int | None,
         retries: int,
         oneway: bool = False,
-    ) -> "Future[SendResult | None]":
+    ) -> "Future[Any]":
+        """The future is of a SendResult, of a one-way send of None."""
         self._check()
         _check_queue(queue, outgoing.topic)
         if not self.has_room:
@@ -334,11 +327,6 @@ class Producer(User):
                     self._room.wait(0.1)
             finally:
                 self._held -= 1
-
-    @staticmethod
-    def _acknowledged(future: "Future[Any]") -> SendResult:
-        result: SendResult = future.result()
-        return result
 
     # --- in the I/O thread
 

@@ -179,7 +179,7 @@ def column_widths(columns: Sequence[str], rows: Sequence[Sequence[object]], room
 class Transient:
     """A line on a terminal's stderr that the next text replaces; nothing elsewhere."""
 
-    def __init__(self, after_s: float) -> None:
+    def __init__(self, after_s: float = 1.0) -> None:
         self._live = sys.stderr.isatty()
         self._next_s = time.monotonic() + after_s
         self._drawn = False
@@ -200,9 +200,6 @@ class Transient:
 
 class Waiting(Transient):
     """What a command waits for, once that has taken `after_s`."""
-
-    def __init__(self, after_s: float = 1.0) -> None:
-        super().__init__(after_s)
 
     def tell(self, text: str) -> None:
         if self.is_due:

@@ -6,7 +6,7 @@
 typer carries click inside or depends on it, by version; its exceptions are told apart by their fields, not their modules.
 """
 
-from rmqkit.errors import ClientError, ConfigError, InvalidMessage, NoRoute, PeerUnreachable, RmqkitError
+from rmqkit.errors import ConfigError, InvalidMessage, PeerUnreachable, RmqkitError
 from rmqkit.suggestions import suggest
 
 DONE = 0
@@ -51,11 +51,7 @@ def exit_code_of(error: RmqkitError) -> int:
         return code
     if isinstance(error, ConfigError | InvalidMessage):
         return USAGE
-    if isinstance(error, PeerUnreachable):
-        return UNREACHABLE
-    if isinstance(error, NoRoute | ClientError):
-        return FAILED
-    return FAILED
+    return UNREACHABLE if isinstance(error, PeerUnreachable) else FAILED
 
 
 def usage_line(error: Exception) -> str:

@@ -167,15 +167,12 @@ class Client(BaseNode):
         self.producer_groups[group] = self.producer_groups.get(group, 0) + 1
         self.heartbeats.soon()
 
-    def remove_producer(self, group: str) -> Promise[None]:
+    async def remove_producer(self, group: str) -> None:
         left = self.producer_groups.get(group, 0) - 1
         if left > 0:
             self.producer_groups[group] = left
         elif self.producer_groups.pop(group, None) is not None:
-            return start(self._unregister(producer_group=group))
-        done: Promise[None] = Promise()
-        done.resolve(None)
-        return done
+            await self._unregister(producer_group=group)
 
     def add_consumer(self, consumer: ConsumerPart) -> None:
         """Raises ClientError when the group has a consumer here: a client id is in a group once."""
@@ -199,7 +196,7 @@ class Client(BaseNode):
             client_id=self.settings.client_id, producer_group=producer_group, consumer_group=consumer_group
         )
         waiting = [
-            self._call_promise(address, RequestCode.UNREGISTER_CLIENT, request, b"", CLOSE_TIMEOUT_MS)
+            self.try_call(address, RequestCode.UNREGISTER_CLIENT, request, timeout_ms=CLOSE_TIMEOUT_MS)
             for address in self.routes.addresses(masters_only=consumer_group is None)
             if address in self.remoting.links
         ]
@@ -236,10 +233,8 @@ class Client(BaseNode):
         self, to: Address, code: int, ext: Ext | None = None, body: bytes = b"", *, timeout_ms: int | None = None
     ) -> Promise[Outcome]:
         """As `ask`, with failures as values."""
-        return self._call_promise(to, code, ext, body, timeout_ms or self.settings.call_timeout_ms)
-
-    def _call_promise(self, to: Address, code: int, ext: Ext | None, body: bytes, timeout_ms: int) -> Promise[Outcome]:
         promise: Promise[Outcome] = Promise()
+        timeout_ms = timeout_ms or self.settings.call_timeout_ms
         self.remoting.call(to, code, ext, body, timeout_ms=timeout_ms, then=promise.resolve)
         return promise
 
