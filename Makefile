@@ -10,7 +10,7 @@ SPARK_STAMP := $(VENV)/.installed-spark
 
 $(STAMP): pyproject.toml $(wildcard plugins/*/pyproject.toml)
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[dev,compression,report]" $(foreach p,$(wildcard plugins/*/pyproject.toml),-e $(dir $(p)))
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[dev,compression,metrics,report]" $(foreach p,$(wildcard plugins/*/pyproject.toml),-e $(dir $(p)))
 	touch $@
 
 $(SPARK_STAMP): $(STAMP)
@@ -33,6 +33,7 @@ test-long: $(SPARK_STAMP)
 lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	if [ -x $(BIN)/hadolint ]; then $(BIN)/hadolint Containerfile; fi
 
 types: $(SPARK_STAMP)
 	$(BIN)/mypy

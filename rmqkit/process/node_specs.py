@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from rmqkit.shell.log import LogSink
 
 PORT_TRIES = 100
+METRICS_PACKAGES = ("h11", "prometheus_client")  # the extra `rmqkit[metrics]`
 
 
 def config_of(path: str | None, settings: Sequence[str], kind: Kind) -> NodeConfig:
@@ -134,10 +135,19 @@ def broker_spec(config: NodeConfig, name: str, path: str | None, sink: LogSink |
 
 
 def _metrics(config: NodeConfig, host: str) -> list[Listen]:
-    """The listener of the Prometheus endpoint, on `host` unless another was set; none when it is off."""
+    """The listener of the Prometheus endpoint, on `host` unless the settings name another; [] when it is off.
+
+    Raises ConfigError when the packages of the endpoint are not installed.
+    """
+    from importlib.util import find_spec
+
     from rmqkit.shell.hosting import Listen
 
     metrics = config.metrics
     if metrics.exporter_type != "PROM":
         return []
+    if missing := [package for package in METRICS_PACKAGES if find_spec(package) is None]:
+        raise ConfigError(
+            f"config: metricsExporterType = PROM needs {', '.join(missing)}: pip install 'rmqkit[metrics]', or set DISABLE"
+        )
     return [Listen("metrics", metrics.prom_exporter_host or host, metrics.prom_exporter_port)]

@@ -6,7 +6,7 @@ from rmqkit.drill.promises import PROMISES
 from tools import docs
 from tools.pages.promises import TAKEOVER
 
-BEGIN, END = docs.BEGIN.format(name="a"), docs.END.format(name="a")
+BEGIN, END = docs.BEGIN.format(name="a", command="make docs"), docs.END.format(name="a")
 
 
 def test_a_table_is_put_between_its_own_marks():

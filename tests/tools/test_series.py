@@ -35,7 +35,7 @@ def series_of(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("RMQKIT_HOME", str(tmp_path))
     wanted = [Plan(fault=fault, seed=5, replicas=2) for fault in ("kill", "pause")]
     kept, page = tmp_path / "results.json", tmp_path / "drills.md"
-    marks = (f"{docs.BEGIN}\nold\n{docs.END}\n".format(name=name) for name in ("results", "takeovers"))
+    marks = (f"{docs.BEGIN}\nold\n{docs.END}\n".format(name=name, command="make docs") for name in ("results", "takeovers"))
     page.write_text("".join(marks))
     monkeypatch.setattr(docs, "DOCS", tmp_path)
     monkeypatch.setattr(drills, "RESULTS", {**drills.RESULTS, "replicas": kept})

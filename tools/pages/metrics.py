@@ -20,14 +20,18 @@ SWITCHES = {
 HEAD = """\
 # Metrics
 
-With `metricsExporterType=PROM` a broker or a name server answers `GET /metrics` in Prometheus' text format (and
-`/-/healthy` with 200 while it serves). It listens on `metricsPromExporterPort` (5557) of `metricsPromExporterHost` (a
-broker's `brokerIP1`, a name server's `bindAddress`). There is no access control at this port: bind it where only
-Prometheus comes. It is off by default and costs nothing then; switched on it takes about 12 MiB and 0.15 s at the
-start. The node answers on its own loop, one piece a turn, so a scrape of many series delays no client.
+Every metric that a broker and a name server report to Prometheus, and how to switch them on. For
+people who watch a cluster with Prometheus and Grafana.
 
-`rmqkit cluster up --set metricsExporterType=PROM` gives every node a port, 10 apart from 5557 on (name servers
-first), and prints the addresses; `rmqkit cluster status --json` has them as `metrics`.
+## Switch it on
+
+```console
+$ pip install 'rmqkit[metrics]'
+$ rmqkit cluster up --set metricsExporterType=PROM
+```
+
+`cluster up` gives every node a port and prints the addresses: 5557 for the first name server, then
+10 more for each node. `rmqkit cluster status --json` lists them under `metrics`.
 
 ```yaml
 # prometheus.yml
@@ -38,22 +42,44 @@ scrape_configs:
       - targets: ["127.0.0.1:5557", "127.0.0.1:5567"]   # ns-0, broker-a-0
 ```
 
-Names and labels are those that a scrape of Apache RocketMQ 5.5.0 shows (its exporter appends units to the names), so
-its dashboards work; `otel_scope_name` is left out. What Apache does not have is called `rmqkit_…`. Every metric also
-has the labels `node_type`, `node_id` (the broker name; the node's name for a name server), on brokers `cluster`, and
-those of `metricsLabel`. One metric has at most `metricsOtelCardinalityLimit` series (50,000).
+A node answers `GET /metrics` in the Prometheus text format, and `/-/healthy` with 200 while it
+serves. It listens on `metricsPromExporterPort` (5557) of `metricsPromExporterHost`; the default
+host is a broker's `brokerIP1` or a name server's `bindAddress`. **This port has no access
+control**: bind it to an address that only Prometheus reaches.
 
-- Lag is reported for groups that are online and for those that have committed offsets; Apache reports the former alone.
-- `message_type` is that of the topic (`+message.type` attribute), `normal` without one; Apache looks into each
-  message.
+The endpoint is off by default and then costs nothing. Switched on, it takes about 12 MiB of memory
+and 0.15 s at start-up. A large answer is written in pieces, one per turn of the node's loop, so a
+scrape does not delay clients.
+
+## How the metrics compare with Apache's
+
+Names and labels are those of Apache RocketMQ 5.5.0 as a scrape shows them (its exporter appends
+units to names), so its dashboards work. The label `otel_scope_name` is left out. Metrics that
+Apache does not have begin with `rmqkit_`. Every metric also has the labels `node_type`, `node_id`
+(the broker name, or the name of the name server), `cluster` on brokers, and those of
+`metricsLabel`. One metric has at most `metricsOtelCardinalityLimit` series (50,000).
+
+- Lag is reported for online groups and for groups with committed offsets. Apache reports online
+  groups only.
+- `message_type` is taken from the topic's attribute `+message.type`, and is `normal` without it.
+  Apache inspects each message.
 - `rocketmq_message_size` and the metrics of pop, transactions and timers do not exist yet.
-- `rocketmq_rpc_latency_milliseconds` needs `rpcLatencyMetrics=true`: it costs each request about a microsecond. It
-  counts from the turn a request came in to the turn it was answered in.
+- `rocketmq_rpc_latency_milliseconds` needs `rpcLatencyMetrics=true`, which costs about a
+  microsecond per request. It measures from the turn that reads the request to the turn that
+  writes the reply.
 
-Limits of the endpoint: `httpConnectionsMax` (64; the one idle longest gives way, else 503), `httpHeaderSizeMax` (16
-KiB; 431), `httpRequestMillis` (10 s; 408), a body of 64 KiB (413), 8 MiB of answers unread (closed). Other methods
-than GET and HEAD are 405, other paths 404, what is not HTTP is 400; after 400, 408, 413 and 431 the connection is
-closed.
+## Limits of the endpoint
+
+| limit | value | at the limit |
+|---|---|---|
+| `httpConnectionsMax` | 64 | the connection that was idle longest is closed, else 503 |
+| `httpHeaderSizeMax` | 16 KiB | 431, then the connection is closed |
+| `httpRequestMillis` | 10 s | 408, then the connection is closed |
+| size of a request's body | 64 KiB | 413, then the connection is closed |
+| bytes of answers that the client has not read | 8 MiB | the connection is closed |
+
+A method other than GET and HEAD is answered with 405, an unknown path with 404. Bytes that are not
+HTTP are answered with 400, then the connection is closed.
 
 `make docs` generates this page.
 """

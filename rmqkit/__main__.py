@@ -1,0 +1,6 @@
+"""`python -m rmqkit` is the command `rmqkit`."""
+
+from rmqkit.cli.main import run
+
+if __name__ == "__main__":
+    run()
