@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 # with PySpark and a Java for it, half a gigabyte: what demo and lint do not wait for
 SPARK_STAMP := $(VENV)/.installed-spark
 
-.PHONY: demo test test-long lint types docs crash drills simulate interop bench-first bench-apache bench-replicas bench-failover bench-spark soak audit clean
+.PHONY: demo test test-long lint types docs site crash drills simulate interop bench-first bench-apache bench-replicas bench-failover bench-spark soak audit clean
 
 $(STAMP): pyproject.toml $(wildcard plugins/*/pyproject.toml)
 	$(PYTHON) -m venv $(VENV)
@@ -15,6 +15,13 @@ $(STAMP): pyproject.toml $(wildcard plugins/*/pyproject.toml)
 
 $(SPARK_STAMP): $(STAMP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[spark]"
+	touch $@
+
+# the documentation site's generator
+SITE_STAMP := $(VENV)/.installed-site
+
+$(SITE_STAMP): $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[docs]"
 	touch $@
 
 demo: $(STAMP)
@@ -41,6 +48,10 @@ types: $(SPARK_STAMP)
 # every generated page and table of docs/ (tools/docs.py lists them)
 docs: $(STAMP)
 	$(BIN)/python -m tools.docs
+
+# the documentation as a site in site/; a broken link or a page that no menu shows fails it
+site: $(SITE_STAMP)
+	NO_MKDOCS_2_WARNING=1 PYTHONPATH=. $(BIN)/mkdocs build --quiet --strict
 
 # every disk image a power loss can leave (`make test` looks at a sample), then kill -9 in a loop under load, 20 rounds a flush mode
 crash: $(STAMP)
