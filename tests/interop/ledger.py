@@ -22,7 +22,7 @@ HERE = Path(__file__).parent
 TRIED = HERE / "tried.json"
 FEATURES_FILE = HERE / "features.json"
 
-#: the rows of the second table of docs/compatibility.md, in its order
+#: the rows of the first table of docs/compatibility.md, in its order
 FEATURES = (
     "sync",
     "async",

@@ -39,4 +39,5 @@ def test_records_make_columns(tmp_path):
     assert "| 310 | SEND_MESSAGE_V2 | 4.1.0 | broker | A B |" in lines
     assert "| 11 | PULL_MESSAGE | 4.1.0 | broker | B |" in lines
     assert "| 100 | PUT_KV_CONFIG | 4.1.0 | name server |  |" in lines
-    assert lines[-2:] == ["| sync | 2 |", "| tag | – |"]
+    first = lines.index("| sync | 2 |")
+    assert lines[first + 1] == "| tag | – |"

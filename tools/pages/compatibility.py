@@ -1,7 +1,8 @@
-"""docs/compatibility.md: every request code of RocketMQ's 5.x line with the nodes that answer it, from the handler tables.
+"""docs/compatibility.md: every request code of RocketMQ's 5.x line with the nodes that answer it.
 
-`make interop` records which client tried what: `tests/interop/tried.json` has the request codes that a client sent, or
-answered, with success, and `features.json` the checks that passed.
+The nodes come from the handler tables. `make interop` records what each client tried:
+`tests/interop/tried.json` has the request codes that a client sent, or answered, with success;
+`features.json` has the checks that passed.
 """
 
 import json
@@ -22,35 +23,48 @@ NODES = (("broker", BROKER), ("name server", NAMESERVER), ("client", CLIENT), ("
 
 HEAD = """# Compatibility
 
-`make docs` generates this page from the handler tables and from what `make interop` recorded.
+This page lists which request codes and features of RocketMQ 5.x rmqkit supports, and which clients
+have been tried. It is for engineers who connect an existing client, tool or broker to rmqkit.
 
-## Request codes
-
-{answered} of the {count} request codes of RocketMQ's 5.x line are answered here, all since rmqkit 0.1.0. "Since" is the
-Apache release that first had a code (4.1.0 stands for what is older, too, 5.5.0 for 5.4). Any other code gets
-REQUEST_CODE_NOT_SUPPORTED (3), which is what Apache's servers say of codes they do not know. The port P−2 of a broker
-answers all of the broker's codes but {vip}.
-
-"Tried with" are clients that asked for it, or were asked, with success: {legend}.
-
-| code | name | since | answered by | tried with |
-|---|---|---|---|---|"""
+Look up a feature in the first table, or a request code in the second one. `make docs` generates
+both from the handler tables and from the results of `make interop`.
+"""
 FEATURES_HEAD = """
 ## Features by client
 
-How many checks of `make interop` show a feature with each client; `–` where a client has no API for it, or none was tried.
-Their names are in [features.json](../tests/interop/features.json), the checks themselves beside it.
+Each cell counts the checks of `make interop` that show a feature with a client. `–` means that the
+client has no API for the feature, or that no check tries it.
+[features.json](../tests/interop/features.json) names the checks. Their code is in the same folder.
 
 """
+CODES_HEAD = """
+## Request codes
+
+rmqkit answers {answered} of the {count} request codes of RocketMQ's 5.x line, all of them since version 0.1.0.
+Its nodes reply REQUEST_CODE_NOT_SUPPORTED (3) to any other code, as Apache's servers do to codes
+that they do not know.
+
+A broker with main port P also listens on port P−2. There it answers all of its codes except
+{vip}.
+
+"Since" is the first Apache release with the code. "4.1.0" includes earlier releases, and "5.5.0"
+includes 5.4.
+
+"Tried with" lists the clients that sent the code, or answered it, with success:
+
+{legend}
+
+| code | name | since | answered by | tried with |
+|---|---|---|---|---|"""
 
 
 def answered_by(code: int) -> list[str]:
-    """The nodes that do something for a code but refuse it."""
+    """The nodes that answer a code with more than a refusal."""
     return [] if code in REFUSED else [name for name, table in NODES if code in table.rows]
 
 
 def refusal(code: int) -> str:
-    """Why a code is not answered; "" for one that is, or that nobody gave a reason for."""
+    """Why a code is not answered; "" if it is answered, or if no reason is recorded."""
     if code in REFUSED:
         return REFUSED[RequestCode(code)]
     return "" if answered_by(code) else WHY_NOT.get(code, "")
@@ -61,18 +75,18 @@ def page(records: Path = RECORDS) -> str:
     tried: dict[str, list[int]] = _record(records / "tried.json")
     marks = {name: chr(ord("A") + number) for number, name in enumerate(tried)}
     codes = sorted(RequestCode)
-    head = HEAD.format(
+    head = CODES_HEAD.format(
         answered=sum(bool(answered_by(code)) for code in codes),
         count=len(codes),
         vip=" and ".join(f"{code.name} ({int(code)})" for code in NOT_ON_VIP),
-        legend=", ".join(f"{mark} {name}" for name, mark in marks.items()),
+        legend="\n".join(f"- {mark}: {name}" for name, mark in marks.items()),
     )
     lines = [head]
     for code in codes:
-        who = ", ".join(answered_by(code)) or f"refused: {refusal(code)}"
-        with_whom = " ".join(marks[name] for name, its_codes in tried.items() if code in its_codes)
-        lines.append(f"| {int(code)} | {code.name} | {SINCE[int(code)]} | {who} | {with_whom} |")
-    return "\n".join(lines) + "\n" + _features(_record(records / "features.json"))
+        nodes = ", ".join(answered_by(code)) or f"refused: {refusal(code)}"
+        clients = " ".join(marks[name] for name, its_codes in tried.items() if code in its_codes)
+        lines.append(f"| {int(code)} | {code.name} | {SINCE[int(code)]} | {nodes} | {clients} |")
+    return HEAD + _features(_record(records / "features.json")) + "\n".join(lines) + "\n"
 
 
 def _features(record: dict[str, Any]) -> str:
