@@ -99,6 +99,11 @@ class RootGroup(Group):
         if name not in TABLE:
             if name in _cluster_commands() and self.get_command(ctx, name) is None:
                 raise UsageError(f"no such command: {name}; did you mean `{ctx.command_path} cluster {name}`?")
+            if self.get_command(ctx, name) is None:
+                from rmqkit.cli.explain import mqadmin
+
+                if answer := mqadmin.advice(name, ctx.command_path):
+                    raise UsageError(answer)
             return super().resolve_command(ctx, args)
         command = get_command(getattr(import_module(TABLE[name].module), TABLE[name].app))
         command.name = name

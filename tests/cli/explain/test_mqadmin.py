@@ -1,0 +1,37 @@
+"""A name of mqadmin's is answered with our command, and each of those exists."""
+
+import pytest
+
+from rmqkit.cli.explain import mqadmin
+from tools.pages.cli import every_command
+
+TABLE = mqadmin.table()
+COMMANDS = {path for path, _ in every_command()}
+
+
+def words(line: str) -> str:
+    """The command of a line, without arguments and options."""
+    return " ".join(word for word in line.split() if word == word.lower() and not word.startswith("-"))
+
+
+@pytest.mark.parametrize("line", sorted(set(TABLE.commands.values())))
+def test_the_command_exists(line):
+    assert any(words(line).startswith(command) for command in COMMANDS), line
+
+
+def test_each_command_of_mqadmin_is_listed_once():
+    names = [*TABLE.commands, *TABLE.later, *TABLE.never]
+    assert len(names) == len(set(names)) == 96  # of 5.5.0
+
+
+@pytest.mark.parametrize(
+    ("name", "answer"),
+    [
+        ("clusterList", "clusterList is a command of mqadmin; here it is `rmqkit cluster status`"),
+        ("TOPICLIST", "topicList is a command of mqadmin; here it is `rmqkit topic list`"),
+        ("createUser", "createUser is a command of mqadmin; rmqkit has none for it (docs/mqadmin.md lists all)"),
+        ("clustr", "no such command: clustr; did you mean cluster?"),
+    ],
+)
+def test_a_name_of_mqadmin_is_answered_with_ours(shell, name, answer):
+    assert answer in shell.outside.error(name, code=2)
