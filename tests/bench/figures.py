@@ -5,7 +5,9 @@ and says of each row when it was measured.
 """
 
 import json
+import re
 import statistics
+import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,31 +19,42 @@ Figures = dict[str, Any]
 
 _HEAD = """# Performance
 
-Our broker beside Apache RocketMQ's broker 5.5.0, under the same load from Apache's own Java client.
+This page compares rmqkit's broker with Apache RocketMQ's broker 5.5.0 under the same load from
+Apache's own Java client. It is for operators who size a machine, and for developers who change the
+hot path of the broker.
 
 """
 
 _METHOD = """
+A ratio is rmqkit's figure divided by Apache's. The goal states the ratio that the row should reach.
+For ms, MB and s, less is better.
+
 ## How it was measured
 
 {machine}
 
-`make bench-apache` starts one of the two alone (a name server and one broker, fresh, in a temporary folder), warms it up
-for {warm_s:g} s with each kind of send, does all rows on topics of {queues} queues, stops it, and does the same with the
-other; that is a pair. The order turns from pair to pair. A ratio is ours divided by Apache's of the same pair; the table
-has the median of the pairs, with the smallest and the largest. Each row has {lead_s:g} s of lead that does not count, and
-{seconds:g} s that do.
+`make bench-apache` measures in pairs. For one half of a pair it starts a name server and one
+broker, fresh and alone, in a temporary folder. It warms the broker up for {warm_s:g} s with single sends,
+batches and asynchronous sends. It then measures all rows on topics of {queues} queues and stops the
+broker. For the other half it does the same with the other broker. The order alternates from pair to
+pair.
 
-The load is one JVM with `rocketmq-client` 5.5.0 for both sides (`tests/interop/driver/src/main/java/rmqkit/bench`): closed
-loops of synchronous sends from threads that share a producer, binary headers, no compression, as Apache's
-`benchmark.Producer` does it. After each row the broker is asked what it holds: what was acknowledged is stored, and what
-was sent is read, once. Apache's broker runs with `{jvm}`; both flush asynchronously unless the row
-says otherwise.
+The table shows the median of the ratios of all pairs, with the smallest and the largest. Each row
+runs for {lead_s:g} s before the measured window of {seconds:g} s.
 
-*CPU* is user and system time in µs for each message of the window, of the broker's process (ours / Apache's) and of the
-client's (with ours / with Apache's). When both cores are full a ratio cannot exceed (client + Apache) / client, however
-little our broker needs. Private memory is what is not a page of a file, name server and broker together. End-to-end times
-run from the moment a message was *due* to be sent.
+The load is one JVM with `rocketmq-client` 5.5.0 for both brokers
+(`tests/interop/driver/src/main/java/rmqkit/bench`). Its threads share one producer and send
+synchronously in closed loops, with binary headers and without compression. Apache's
+`benchmark.Producer` does the same. After each row the benchmark checks the counts: the broker has
+stored every acknowledged message, and the consumer has read every sent message once. Apache's
+broker runs with `{jvm}`. Both brokers flush asynchronously unless the row says
+otherwise.
+
+*CPU* is user and system time in µs per message of the measured window. The broker's column has the
+broker process (rmqkit / Apache). The client's column has the client (with rmqkit / with Apache).
+When both cores are full, a ratio cannot exceed (client + Apache) / client, even if rmqkit's broker
+needs very little. Private memory is the memory of name server and broker that is not a page of a
+file. End-to-end times start at the moment a message was *due* to be sent.
 """
 
 
@@ -107,8 +120,14 @@ def render(figures: Figures, sections: Path) -> str:
     machine = figures.get("machine", "")
     when = f" Rows of {times[0][:10]}" + (f" to {times[-1][:10]}." if times[0][:10] != times[-1][:10] else ".")
     method = {"warm_s": 10.0, "lead_s": 1.0, "seconds": 6.0, "queues": 8, "jvm": "", **figures.get("method", {})}
-    text = _HEAD + "\n".join(lines) + "\n" + _METHOD.format(machine=machine + when, **method)
+    text = _HEAD + "\n".join(lines) + "\n" + _METHOD.format(machine=wrapped(machine + when), **method)
     for path in sorted(sections.glob("*.md")) if sections.is_dir() else ():
-        # The texts lie a folder deeper than the page.
-        text += "\n" + path.read_text().strip().replace("](../", "](") + "\n"
+        # The texts are pages of their own, one folder and one heading level deeper.
+        section = re.sub(r"^#", "##", path.read_text().strip(), flags=re.MULTILINE)
+        text += "\n" + section.replace("](../", "](") + "\n"
     return text
+
+
+def wrapped(text: str) -> str:
+    """Prose with values of unknown length, at most 100 columns wide."""
+    return textwrap.fill(text, 100, break_long_words=False, break_on_hyphens=False)

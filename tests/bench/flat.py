@@ -28,11 +28,15 @@ TURNS, PER_TURN = 64, 64
 MANY = 1000
 DESCRIPTORS = 4096
 
-_HEAD = """## What a message costs when there is much of everything
+_HEAD = """# Cost of a message in a large broker
 
-µs a message in the broker, without the index's later work: 64 sends of 1 KiB a turn, and pulls of 32 × 1 KiB. Each line is
-one broker, before and after it grew. Connections are real sockets and their turns include the network's system calls.
-`python -m tests.bench.flat --markdown docs/performance/flat.md` makes this table.
+The table shows whether the cost of a message grows with the number of topics, queues, connections,
+long polls or stored messages. Operators need it to plan a large broker.
+
+`python -m tests.bench.flat --markdown docs/performance/flat.md` generates the table. Each row is
+one broker, measured before and after it grew. The figures are µs per message in the broker,
+without the later work of the index: 64 sends of 1 KiB per turn, and pulls of 32 × 1 KiB.
+Connections are real sockets, and their turns include the system calls of the network.
 
 | what grows | from | to | send before | send after | pull before | pull after |
 |---|---:|---:|---:|---:|---:|---:|
@@ -100,7 +104,7 @@ def topics(rounds: int) -> Case:
         for number in range(MANY):
             server.make_topic(f"{TOPIC}-{number}", 4)
         many = sends_us(server, rounds, topics=MANY), pulls_us(server, rounds)
-    return Case("topics, each sent to in turn", "1", f"{MANY:,}", (few[0], many[0]), (few[1], many[1]))
+    return Case("topics, sends go to each in turn", "1", f"{MANY:,}", (few[0], many[0]), (few[1], many[1]))
 
 
 def queues(rounds: int) -> Case:
@@ -122,7 +126,7 @@ def waiting(rounds: int) -> Case:
             server.receive(pull_frame(number, 0, topic="Quiet", queue_id=number, suspend_ms=60_000), server.connect())
         assert server.broker.view.arrivals.count == MANY
         many = sends_us(server, rounds), pulls_us(server, rounds)
-    return Case("pulls that wait elsewhere", "0", f"{MANY:,}", (few[0], many[0]), (few[1], many[1]))
+    return Case("long polls on other queues", "0", f"{MANY:,}", (few[0], many[0]), (few[1], many[1]))
 
 
 def log(rounds: int) -> Case:

@@ -113,11 +113,18 @@ def page(rows: list[tuple[float, float, float, float]], grown: int) -> str:
     lines = [
         "# Hostile peers",
         "",
-        f"What a good client notices of {sockets:,} hostile sockets: `python -m tests.bench.hostile --write`.",
+        f"The table shows how much {sockets:,} hostile sockets slow a well-behaved client down. It is for",
+        "operators whose brokers can be reached by clients that they do not control.",
         "",
-        f"One broker process; one client sends 1 KiB messages one after the other ({SENDS} a round), in turns alone and",
-        f"while another process holds {SILENT} silent sockets, {DRIPPING} that drip a byte of an endless frame every",
-        f"second, and {LAZY} that have asked for 20 pulls of 256 KiB and read nothing. {machine}.",
+        "`python -m tests.bench.hostile --write` generates this text. It runs one broker process. One",
+        f"client sends 1 KiB messages one after the other, {SENDS} per round. Rounds alternate between calm",
+        "and hostile. In a hostile round another process holds these sockets:",
+        "",
+        f"- {SILENT} send nothing.",
+        f"- {DRIPPING} send one byte of an endless frame every second.",
+        f"- {LAZY} have asked for 20 pulls of 256 KiB each and read nothing.",
+        "",
+        f"{machine}.",
         "",
         "| pair | calm p50 µs | calm p99 µs | hostile p50 µs | hostile p99 µs | p99 ratio |",
         "|---|---|---|---|---|---|",
@@ -127,11 +134,11 @@ def page(rows: list[tuple[float, float, float, float]], grown: int) -> str:
         lines.append(f"| {number} | {calm50:.0f} | {calm99:.0f} | {hostile50:.0f} | {hostile99:.0f} | {ratio:.2f} |")
     lines += [
         "",
-        f"Median of the ratios {statistics.median(ratios):.2f} ({spread}); at most {WANTED} is wanted. The broker's",
-        f"private memory grew by {grown / 1048576:.1f} MiB at most.",
+        f"The median of the p99 ratios is {statistics.median(ratios):.2f} ({spread}). The goal is at most {WANTED}. The",
+        f"broker's private memory grew by {grown / 1048576:.1f} MiB at most.",
         "",
-        "The limits that hold such peers, and what happens at each, are in [operations](../operations.md); the tests that",
-        "break them one by one are in `tests/hostile`.",
+        "[Operations](../operations.md) lists the limits that hold such peers, and what happens at each",
+        "limit. The tests in `tests/hostile` exceed them one by one.",
     ]
     return "\n".join(lines) + "\n"
 

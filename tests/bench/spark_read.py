@@ -57,11 +57,11 @@ class Row(NamedTuple):
 ROWS = {"1k": Row("1 KiB", 1024, 600_000), "64": Row("64 B", 64, 1_200_000)}
 TITLES = {
     "arrow": "`rocketmq`, Arrow batches",
-    "tuples": "the same, a tuple a message",
+    "tuples": "*tuples*: one tuple per message",
     "consumer": "`PullConsumer` loop, no Spark",
-    "parquet": "Parquet, uncompressed",
-    "prebuilt": "nothing: batches that are there",
-    "tuned": "`rocketmq`, broker tuned",
+    "parquet": "*Parquet*, uncompressed",
+    "prebuilt": "*prebuilt* batches, nothing is read",
+    "tuned": "`rocketmq`, *tuned* broker",
 }
 
 
@@ -228,22 +228,30 @@ def measure(chosen: argparse.Namespace) -> dict[str, list[dict[str, dict[str, fl
     return known
 
 
-_TEXT = """## Spark: reading a topic
+_TEXT = """# Spark: reading a topic
+
+The table compares rmqkit's Spark source with other ways to read the same rows. It is for engineers
+who size a Spark job that reads topics.
 
 {table}
 
 {machine}
 
-`make bench-spark`: one broker, one Spark session (`local[2]`), topics of {queues} queues with a key, a tag and a property a
-message; all columns, `format("noop")`, all on the same cores. Every contender reads every message once a round, in turns;
-medians of {rounds} rounds after one that does not count, and the ratio of the Arrow reader's rate to the contender's, of
-the same round, with the smallest and the largest. MB are those of bodies. CPU is µs a row: of the broker,
-of Python (Spark's workers, or the consumer's process) and of the JVM.
+`make bench-spark` runs one broker and one Spark session (`local[2]`) on the same cores. The topics
+have {queues} queues. Each message has a key, a tag and a property. Every reader selects all columns and
+writes to `format("noop")`. The readers take turns, and each reads every message once per round.
 
-*Tuples* is the same reader with the same pulls, giving Spark a Python tuple a message. *Parquet* is Spark's own scan of the
-same rows and columns: no broker, no Python. *Prebuilt* is a source in Python that reads nothing: it hands Spark the same
-Arrow batch again and again, so it is what Spark itself takes for rows out of Python, and no source can be faster. *Tuned*
-is a broker with {tuned}; by default an answer holds 32 messages or 256 KiB.
+The figures are medians of {rounds} rounds, after one that does not count. "Arrow / this" is the Arrow
+reader's rate divided by the rate of this reader in the same round, with the smallest and the
+largest. MB counts message bodies. CPU is µs per row: of the broker, of Python (Spark's workers, or
+the consumer's process) and of the JVM.
+
+- *Tuples* is the same reader with the same pulls. It passes one Python tuple per message to Spark.
+- *Parquet* is Spark's own scan of the same rows and columns, without broker and Python.
+- *Prebuilt* is a Python source that reads nothing. It passes the same Arrow batch to Spark again
+  and again. It shows what Spark itself needs for rows from Python, and no source can be faster.
+- *Tuned* is a broker with {tuned}.
+  By default a reply holds 32 messages or 256 KiB.
 
 {distance}
 """
@@ -270,7 +278,7 @@ def _median(rounds: Sequence[Mapping[str, Mapping[str, float]]], contender: str,
 
 def table(known: Mapping[str, Sequence[Mapping[str, Mapping[str, float]]]]) -> str:
     lines = [
-        "| body | read by | rows/s | MB/s | Arrow is | goal | reached | CPU broker / Python / JVM |",
+        "| body | read by | rows/s | MB/s | Arrow / this | goal | reached | CPU broker / Python / JVM |",
         "|---|---|---:|---:|---:|---:|---|---:|",
     ]
     for name, rounds in known.items():
@@ -282,10 +290,10 @@ def section(figures: Mapping[str, Any]) -> str:
     """The section of the page."""
     return _TEXT.format(
         table=table(figures["rows"]),
-        machine=f"{figures['machine']} {figures['at'][:10]}.",
+        machine=kept.wrapped(f"{figures['machine']} {figures['at'][:10]}."),
         queues=QUEUES,
         rounds=max(len(rounds) for rounds in figures["rows"].values()),
-        tuned=" and ".join(f"`{key}={value}`" for key, value in TUNED.items()),
+        tuned="\n  and ".join(f"`{key}={value}`" for key, value in TUNED.items()),
         distance=distance(figures["rows"]),
     )
 
@@ -301,11 +309,12 @@ def distance(known: Mapping[str, Sequence[Mapping[str, Mapping[str, float]]]]) -
             for upper, lower in (("prebuilt", "parquet"), (BASE, "prebuilt"))
         )
         told.append(
-            f"Of {ROWS[name].title} *prebuilt* has {bound:.2f} of Parquet's rate, and the reader {reached:.2f} of that."
+            f"- {ROWS[name].title}: *prebuilt* has {bound:.2f} of Parquet's rate,"
+            f" and the Arrow reader {reached:.2f} of *prebuilt*'s."
         )
     if told:
-        told.append("What is between them is a broker and a reader that share the cores with Spark.")
-    return " ".join(told)
+        told.append("\nThe distance to *prebuilt* comes from a broker and a reader that share the cores with Spark.")
+    return "\n".join(told)
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -215,20 +215,29 @@ def _keep(known: Mapping[str, Sequence[Mapping[str, Mapping[str, Any]]]], chosen
     kept.save(KEPT, figures)
 
 
-_TEXT = """## Replicas: a master that waits for its slave
+_TEXT = """# Replicas: a master that waits for its slave
+
+The table compares masters that wait for their slave: rmqkit's and Apache's. It is for operators who
+choose between ASYNC_MASTER and SYNC_MASTER.
 
 {table}
 
 {machine}
 
-`make bench-replicas` starts a name server, a SYNC_MASTER with `inSyncReplicas=2` and its slave, all ours or all Apache's,
-on the same cores as the client; a send is answered when the slave has reported it. {pairs} pairs of {seconds:g} s a row
-after {warm_s:g} s of warm-up; the ratio is the median of the pairs, with the smallest and the largest. CPU is that of
-master and slave together, in µs for each message (ours / Apache's).
+`make bench-replicas` starts a name server, a SYNC_MASTER with `inSyncReplicas=2` and its slave. All
+of them are rmqkit's or all are Apache's, on the same cores as the client. The master replies to a
+send when the slave has acknowledged it. There are {pairs} pairs. Each row runs {seconds:g} s after {warm_s:g} s of
+warm-up. The ratio is the median of the pairs, with the smallest and the largest. CPU is that of
+master and slave together, in µs per message (rmqkit / Apache).
 
-Catch-up: a slave whose store was removed is started again; the rate is that of its reports between the first and the end
-of the log, {megabytes:,.0f} MB of it. From the start of the process to the end of the log it took {whole}; until all of it
-could be read from the slave's queues, {readable}.
+Catch-up: the benchmark removes the slave's store and starts the slave again. The rate is that of
+the slave's reports, from its first report to the one that names the end of the log ({megabytes:,.0f} MB). The
+times count from the start of the slave's process:
+
+| until | time |
+|---|---|
+| the slave has the whole log | {whole} |
+| all messages can be read from the slave's queues | {readable} |
 """
 
 
@@ -262,7 +271,7 @@ def section(figures: Mapping[str, Any]) -> str:
     )
     return _TEXT.format(
         table="\n".join(lines),
-        machine=f"{figures['machine']} {max(row['at'] for row in rows.values())[:10]}.",
+        machine=kept.wrapped(f"{figures['machine']} {max(row['at'] for row in rows.values())[:10]}."),
         pairs=max(len(row["pairs"]) for row in rows.values()),
         megabytes=median(caught, OURS, "megabytes") if caught else 0,
         whole=whole,

@@ -36,7 +36,7 @@ def test_rows_are_kept_one_by_one_and_the_page_has_all_of_them(tmp_path: Path) -
     known = kept.load(path)
     known["rows"]["batch"] = {"at": "2026-01-02T00:00:00+00:00", "pairs": [pair(9, 10)]}
     kept.save(path, known)
-    (path.parent / "profile.md").write_text("## Where the time goes\n")
+    (path.parent / "profile.md").write_text("# Where the time goes\n")
     page = kept.render(kept.load(path), path.parent)
     assert ROWS["sync-1"].title in page
     assert ROWS["batch"].title in page

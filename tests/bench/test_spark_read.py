@@ -16,9 +16,11 @@ def test_a_line_for_each_contender_and_the_ratio_of_each_round():
     lines = table(known).splitlines()
     assert len(lines) == 2 + len(ROWS) * len(CONTENDERS)
     assert lines[2] == "| 1 KiB | `rocketmq`, Arrow batches | 450,000 | 461 | – | – | – | 1.2 / 4.0 / 2.5 |"
-    assert lines[3].startswith("| 1 KiB | the same, a tuple a message | 300,000 | 307 | 2.00 [1.00–2.00] | ≥ 1.5 | yes |")
-    assert "| Parquet, uncompressed | 900,000 | 922 | 0.50 [0.50–0.50] | ≥ 0.6 | **no** |" in lines[5]
+    assert lines[3].startswith(
+        "| 1 KiB | *tuples*: one tuple per message | 300,000 | 307 | 2.00 [1.00–2.00] | ≥ 1.5 | yes |"
+    )
+    assert "| *Parquet*, uncompressed | 900,000 | 922 | 0.50 [0.50–0.50] | ≥ 0.6 | **no** |" in lines[5]
     text = section({"machine": "2 cores.", "at": "2026-11-22T00:00:00+00:00", "rows": known})
     assert "medians of 3 rounds" in text
-    assert "Of 1 KiB *prebuilt* has 0.83 of Parquet's rate, and the reader 0.60 of that." in text
+    assert "- 1 KiB: *prebuilt* has 0.83 of Parquet's rate, and the Arrow reader 0.60 of *prebuilt*'s." in text
     assert "2 cores. 2026-11-22." in text
