@@ -39,9 +39,15 @@ AREAS = (
 HEAD = """\
 # Settings
 
-Nodes are configured with RocketMQ's property names: in a TOML file or an Apache `.conf` given to `-c` as it is, and with
-`--set key=value`. Several `-c` are read in order; later ones win, and `--set` wins over files. In TOML a key stands at the
-top or under `[broker]` or `[nameserver]`; a list may be written as a list.
+This page lists every configuration key of Apache RocketMQ's broker and name server, and what the
+key does in rmqkit. It is for operators who configure a node or move Apache's configuration files.
+
+Nodes use RocketMQ's property names. Write them to a TOML file, or keep an Apache `.conf` file
+unchanged, and pass the file with `-c`. `--set key=value` sets a single key. Several `-c` options
+are read in order. Later files win over earlier ones, and `--set` wins over files.
+
+In TOML a key stands at the top level or under `[broker]` or `[nameserver]`. A list of values may
+be a TOML list.
 
 ```toml
 namesrvAddr = ["127.0.0.1:9876", "127.0.0.1:9877"]
@@ -55,26 +61,31 @@ storePathRootDir = "${user.home}/store"
 size = 10
 ```
 
-Every key of Apache RocketMQ's broker and name server is in the tables below, with one of four states:
+Paths may contain `${user.home}`, `${ROCKETMQ_HOME}` and other environment variables, and may
+begin with `~/`.
 
-- **works**: it does what it says.
-- **no effect**: there is nothing here that it could change. The node accepts it, and logs once if its value differs from
-  the default.
-- **later**: its feature is not built yet. The node accepts it like "no effect"; messages that need the feature are refused.
-- **refused**: some values would break a promise, such as access control that is not enforced. They end the start with one
-  line.
+The tables below give each key one of four states:
 
-A key in no table is an error that names the nearest one. "Live" keys can be changed while a node runs
-(`UPDATE_BROKER_CONFIG`, `UPDATE_NAMESRV_CONFIG`), all others only by a restart. Defaults are Apache's; `-` means that
-there is none. Paths may hold `${user.home}`, `${ROCKETMQ_HOME}` and other variables of the environment, or begin with
-`~/`.
+- **works**: the key does what its row says.
+- **no effect**: rmqkit has nothing that the key could change. The node accepts the key. It logs
+  once if the value differs from the default.
+- **later**: the feature is not built yet. The node accepts the key as with "no effect", and
+  refuses messages that need the feature.
+- **refused**: some values would break a promise, for example access control that is not enforced.
+  With such a value the node does not start, and prints one line.
+
+A key that is in no table is an error. The error suggests the closest key.
+
+Keys marked "live" can be changed while a node runs (`UPDATE_BROKER_CONFIG`,
+`UPDATE_NAMESRV_CONFIG`). All others need a restart. Defaults are Apache's. `-` means that a key
+has no default.
 
 `make docs` generates this page.
 """
 
 
 def rows_by_area() -> dict[str, list[tuple[str, Row]]]:
-    """Area -> (node, row), a row that both kinds of node have alike once."""
+    """Area -> (node, row). A row that is the same for both kinds of node is listed once."""
     found: dict[str, list[tuple[str, Row]]] = {area: [] for area in AREAS}
     other: dict[Kind, Kind] = {"broker": "nameserver", "nameserver": "broker"}
     for kind in KINDS:
@@ -113,14 +124,14 @@ def lines() -> Iterator[str]:
     yield HEAD
     for area, found in rows_by_area().items():
         yield f"## {area}\n"
-        yield "| key | node | default | status | what it does, or why it does not | live |"
+        yield "| key | node | default | status | what it does, or why it has no effect | live |"
         yield "|---|---|---|---|---|---|"
         for node, row in found:
             live = "yes" if row.live else ""
             yield f"| `{row.key}` | {node} | {default_cell(row)} | {row.status} | {text_cell(row)} | {live} |"
         yield ""
     yield "## Other spellings\n"
-    yield "Taken for the key beside them. Both in one file must agree.\n"
+    yield "A node reads each spelling as the key beside it. If one file has both, their values must agree.\n"
     yield "| spelling | key |"
     yield "|---|---|"
     for spelling, key in sorted(spellings().items()):
