@@ -41,7 +41,7 @@ def survival_table() -> str:
 
 
 class Kept(NamedTuple):
-    """What is promised while a slave acts for its master and when the master comes back, and what is counted only."""
+    """One promise for the time of a takeover and the master's return, and what drills only count."""
 
     promise: str
     where: str
@@ -53,8 +53,8 @@ TAKEOVER: Sequence[Kept] = (
     Kept(
         "one-master",
         "`enableSlaveActingMaster`",
-        "two brokers of a group never append at once; a slave acts only while it sees no smaller broker id alive, and"
-        " appends nothing as the master of its group",
+        "two brokers of a group never append at once; a slave acts only while it sees no smaller live broker id, and"
+        " it never appends as the master of its group",
         "how long an isolated master still considered itself the master while a slave acted",
     ),
     Kept(
@@ -73,26 +73,27 @@ TAKEOVER: Sequence[Kept] = (
     Kept(
         "",
         "any, a consumer that stalled itself",
-        "nothing: a lease is advice",
+        "nothing: a lease is advisory",
         "how often two members alternated on one queue",
     ),
     Kept(
         "delay-kept",
         "`escapeStrategy` `auto` or `remote`, a master in another group",
-        "delivered, never before it is due, and released while the master is away",
-        "the group that it was put on; a second release, which is possible for messages released in the last second before"
-        " a takeover or a return, and while an isolated master and the acting slave both release",
+        "the message is delivered, never early, and released while the master is away",
+        "the group that stores it; second releases: possible for messages released in the last second before a takeover or"
+        " a return, and while an isolated master and the acting slave both release",
     ),
     Kept(
         "",
         "`escapeStrategy=none`, or no other group",
-        "delivered, never before it is due: the message waits for a master",
+        "the message is delivered, never early: it waits for a master",
         "how late it is delivered",
     ),
     Kept(
         "progress-forward",
         "`enableSlaveActingMaster`",
-        "a broker that takes over knows the offsets committed a second before, a returning master those committed since",
+        "a slave that takes over knows the offsets committed up to a second before; a returning master knows those"
+        " committed since",
         "messages redelivered at takeover and at return",
     ),
 )
