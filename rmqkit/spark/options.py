@@ -73,40 +73,42 @@ _TABLE = (
         "text",
         "",
         READ | SINK,
-        "Name servers as `host:port;host:port`. By default NAMESRV_ADDR of the driver's environment, else "
-        "`127.0.0.1:9876`.",
+        "Name servers as `host:port;host:port`. The default is NAMESRV_ADDR of the driver's "
+        "environment, else `127.0.0.1:9876`.",
     ),
     Option(
         "subscribe",
         "list",
         "",
         READ | STORE,
-        "Topics to read, with commas between them. A missing one is an error at the start.",
+        "Topics to read, separated by commas. A missing topic is an error at the start.",
     ),
     Option(
         "subscribePattern",
         "pattern",
         "",
         READ | STORE,
-        "Regular expression (Python's) that the whole name of a topic must match. Topics of the system are never meant; "
-        "`%RETRY%` and `%DLQ%` topics are when the expression begins with `%`. Topics that come later are read from "
-        "their earliest message on.",
+        "Regular expression (Python's) that the whole name of a topic must match. It never "
+        "matches system topics. It matches `%RETRY%` and `%DLQ%` topics only if it begins "
+        "with `%`. Topics created later are read from their earliest message on.",
     ),
     Option(
         "assign",
         "assignment",
         "",
         READ,
-        'Exactly these queues: `{"T": {"broker-a": [0, 1]}}`. One of `subscribe`, `subscribePattern`, `assign` is needed.',
+        'Exactly these queues: `{"T": {"broker-a": [0, 1]}}`. One of `subscribe`, '
+        "`subscribePattern`, `assign` is required.",
     ),
     Option(
         "startingOffsets",
         "start",
         "latest",
         READ,
-        'Where to begin: `earliest`, `latest`, `group` (where the group of `group` stands) or JSON `{"T": {"broker-a": '
-        '{"0": 23, "1": -2}}}` with -2 for earliest, -1 for latest; queues that are not named begin at their earliest. A '
-        "stream uses it once: afterwards the checkpoint says where it goes on.",
+        "Where to begin: `earliest`, `latest`, `group` (the committed offsets of the group in"
+        ' `group`) or JSON `{"T": {"broker-a": {"0": 23, "1": -2}}}` with -2 for earliest, -1'
+        " for latest. Queues that the JSON does not name begin at their earliest message. A "
+        "stream uses this option once; later it continues from its checkpoint.",
         default_of=(("batch", "earliest"),),
     ),
     Option(
@@ -114,34 +116,36 @@ _TABLE = (
         "end",
         "latest",
         READ,
-        "Where to end (exclusive): `latest` or JSON as above without -2; queues that are not named end at their latest. A "
-        "stream with JSON here reads up to there and then idles (or ends, with AvailableNow); `latest` is no end to it.",
+        "Where to end (exclusive): `latest`, or JSON as for `startingOffsets` without -2. "
+        "Queues that the JSON does not name end at their latest message. A stream with JSON "
+        "reads up to there and then idles (or ends, with AvailableNow); `latest` does not "
+        "bound a stream.",
     ),
     Option(
         "startingTimestamp",
         "time",
         "",
         READ | STORE,
-        "Begin with the first message of each queue that was stored at this time or later: Unix ms, or ISO "
-        "8601 with a zone. "
-        "Goes before `startingOffsets`.",
+        "Begin with the first message of each queue that was stored at this time or later: "
+        "Unix ms, or ISO 8601 with a zone. Takes precedence over `startingOffsets`.",
     ),
     Option(
         "endingTimestamp",
         "time",
         "",
         READ | STORE,
-        "End before the first message of each queue that was stored at this time or later. Goes before "
-        "`endingOffsets`. It may "
-        "lie ahead: a batch then ends at the latest, a stream when it is reached.",
+        "End before the first message of each queue that was stored at this time or later. "
+        "Takes precedence over `endingOffsets`. The time may be in the future: a batch then "
+        "ends at the latest message, a stream when the time is reached.",
     ),
     Option(
         "startingOffsetsByTimestampStrategy",
         "choice",
         "error",
         READ,
-        "What `startingTimestamp` means when no queue has a message stored then or later: `error`, or `latest` (begin with "
-        "what comes next). A single queue without one begins with what comes next.",
+        "What to do if no queue has a message stored at `startingTimestamp` or later: "
+        "`error`, or `latest` (begin with the next message). A single queue without such a "
+        "message begins with its next one.",
         ("error", "latest"),
     ),
     Option(
@@ -149,65 +153,65 @@ _TABLE = (
         "group",
         "",
         READ,
-        "The consumer group for `startingOffsets=group`; by default that of `commitGroup`. A queue it never "
-        "consumed begins at "
-        "its earliest message.",
+        "The consumer group for `startingOffsets=group`; the default is that of "
+        "`commitGroup`. A queue that the group never consumed begins at its earliest message.",
     ),
     Option(
         "maxMessagesPerTrigger",
         "count",
         "",
         STREAM,
-        "At most so many messages a batch, shared out over the queues in proportion to what waits; no queue starves.",
+        "Limit of messages per batch, divided among the queues in proportion to what waits; no queue starves.",
     ),
     Option(
         "maxBytesPerTrigger",
         "size",
         "",
         STREAM,
-        "About so many bytes a batch (`64m` is 64 MiB), at least one message. An estimate: up to 32 messages "
-        "from where each "
-        "queue goes on are measured as stored, before each batch that has more waiting.",
+        "Approximate limit of bytes per batch (`64m` is 64 MiB), at least one message. An "
+        "estimate: before each batch with more waiting, up to 32 messages from the next "
+        "offset of each queue are measured as stored.",
     ),
     Option(
         "minMessagesPerTrigger",
         "count",
         "",
         STREAM,
-        "Wait with a batch until so many messages wait, or `maxTriggerDelay` is over. Not with AvailableNow, and not for "
-        "the first batch.",
+        "Delay a batch until this many messages wait, or `maxTriggerDelay` is over. Not with "
+        "AvailableNow, and not for the first batch.",
     ),
     Option(
         "maxTriggerDelay",
         "duration",
         "15m",
         STREAM,
-        "How long `minMessagesPerTrigger` may hold a batch back: `30s`, `15m`, `1h`, or ms.",
+        "How long `minMessagesPerTrigger` may delay a batch: `30s`, `15m`, `1h`, or ms.",
     ),
     Option(
         "minPartitions",
         "count",
         "",
         READ,
-        "At least so many Spark partitions: large queues are cut. One a queue otherwise.",
+        "Minimum of Spark partitions: large queues are split. Without it each queue is one partition.",
     ),
-    Option("maxMessagesPerPartition", "count", "", READ, "At most so many messages a Spark partition."),
+    Option("maxMessagesPerPartition", "count", "", READ, "Limit of messages per Spark partition."),
     Option(
         "failOnDataLoss",
         "bool",
         "true",
         READ,
-        "Fail when messages that should be read are gone (deleted by retention, a queue cut short or made "
-        "anew). With `false` "
-        "the query goes on with what is there, and warns.",
+        "Fail if messages that should be read are gone (deleted by retention, or the queue "
+        "was truncated or recreated). With `false` the query logs a warning and continues "
+        "with what is there.",
     ),
     Option(
         "whenDown",
         "choice",
         "wait",
         READ,
-        "When no broker of a group answers, not even a slave: `wait` (a stream goes on with the other groups, and never "
-        "passes over anything; what must be read now is waited for up to `maxWaitForBroker`) or `fail`.",
+        "What to do if no broker of a group answers, not even a slave: `wait` or `fail`. With"
+        " `wait` a stream continues with the other groups and never skips messages; what must"
+        " be read at once waits up to `maxWaitForBroker`.",
         ("wait", "fail"),
     ),
     Option(
@@ -215,7 +219,7 @@ _TABLE = (
         "duration",
         "2m",
         READ | SINK,
-        "How long a query that cannot go on waits for a broker group before it fails.",
+        "How long a query that cannot continue waits for a broker group before it fails.",
     ),
     Option("requestTimeout", "duration", "5s", READ | SINK, "How long an executor waits for one answer of a broker."),
     Option(
@@ -223,17 +227,16 @@ _TABLE = (
         "list",
         "",
         READ | STORE,
-        "Only these columns, with commas between them: what is not asked for is not decoded. Spark prunes "
-        "nothing by itself.",
+        "Only these columns, separated by commas; the others are not decoded. Spark prunes no columns by itself.",
     ),
-    Option("includeBody", "bool", "true", READ | STORE, "`false` leaves the column `body` out."),
+    Option("includeBody", "bool", "true", READ | STORE, "`false` omits the column `body`."),
     Option(
         "decode",
         "choice",
         "none",
         READ,
-        "`json`: bodies are JSON objects, whose fields become columns behind the others; what does not "
-        "decode is in `_corrupt`.",
+        "`json`: bodies are JSON objects, and their fields become columns after the others. A"
+        " body that does not decode is in `_corrupt`.",
         ("none", "json"),
     ),
     Option(
@@ -241,43 +244,43 @@ _TABLE = (
         "text",
         "",
         READ,
-        "The fields of `decode=json`, as DDL: `id bigint, name string`. Instead of it `.schema(...)` may "
-        "name them beside the "
-        "message's columns.",
+        "The fields of `decode=json`, as DDL: `id bigint, name string`. Alternatively, "
+        "`.schema(...)` may name them beside the columns of messages.",
     ),
     Option(
         "tags",
         "text",
         "*",
         READ,
-        "Only messages with one of these tags: `TagA || TagB`. Brokers leave the others out.",
+        "Only messages with one of these tags: `TagA || TagB`. Brokers filter out the others.",
     ),
     Option(
         "commitGroup",
         "group",
         "",
         STREAM,
-        "A consumer group that is told how far the query is, so that RocketMQ's own tools show its lag. "
-        "Spark goes on by its "
-        "checkpoint, not by this.",
+        "A consumer group for which the query commits its offsets, so that RocketMQ's own "
+        "tools show its lag. Spark continues from its checkpoint, not from these offsets.",
     ),
     Option(
         "pushdown",
         "bool",
         "false",
         BATCH,
-        "Filters of the query on topic, broker, queue, offset, store_time and tags narrow what is read. Wants "
-        "`spark.sql.python.filterPushdown.enabled=true` (`rmqkit.spark.session(pushdown=True)`).",
+        "Filters of the query on topic, broker, queue, offset, store_time and tags limit what"
+        " is read. Requires `spark.sql.python.filterPushdown.enabled=true` "
+        "(`rmqkit.spark.session(pushdown=True)`).",
     ),
-    Option("topic", "text", "", SINK, "Where to send rows that have no `topic` of their own."),
+    Option("topic", "text", "", SINK, "The topic of rows that have no `topic` of their own."),
     Option(
         "requiredStatus",
         "choice",
         "send_ok",
         SINK,
-        "`SEND_OK`: any other answer (FLUSH_DISK_TIMEOUT, FLUSH_SLAVE_TIMEOUT, SLAVE_NOT_AVAILABLE: stored, but not yet as "
-        "safe as the broker was told to make it) is sent again, and fails the task the third time. `any`: "
-        "they are counted.",
+        "`SEND_OK`: a message with any other status is sent again; the third time, the task "
+        "fails. These statuses are FLUSH_DISK_TIMEOUT, FLUSH_SLAVE_TIMEOUT and "
+        "SLAVE_NOT_AVAILABLE: the message is stored, but not yet as safely as the broker is "
+        "configured to store it. `any`: they are only counted.",
         ("send_ok", "any"),
     ),
     Option(
@@ -285,17 +288,17 @@ _TABLE = (
         "text",
         "",
         SINK,
-        "The first part of the property `DEDUP_KEY` (`<run id>/<batch id>/<partition>/<row>`); by default "
-        "the query's id, of a "
-        "batch a random one. Give a batch that is run again the id that it had.",
+        "The first part of the property `DEDUP_KEY` (`<run id>/<batch "
+        "id>/<partition>/<row>`). The default is the query's id, for a batch a random id. If "
+        "you run a batch again, pass the id of its first run.",
     ),
     Option(
         "messagesPerSecond",
         "count",
         "",
         SINK,
-        "The pace of each task: no more rows a second than this. What is written in all is that of as many tasks as run "
-        "at the same time.",
+        "Limit of rows per second for each task. The total rate is this limit times the "
+        "number of tasks that run at the same time.",
     ),
     Option("producerGroup", "group", "rmqkit-spark", SINK, "The producer group of the workers' producers."),
     Option(
@@ -303,14 +306,14 @@ _TABLE = (
         "list",
         "",
         STORE,
-        "Only commit-log files whose names match one of these patterns (`*`, `?`), with commas between them.",
+        "Only commit-log files whose names match one of these patterns (`*`, `?`), separated by commas.",
     ),
     Option(
         "allowRunning",
         "bool",
         "false",
         STORE,
-        "Read a folder that a broker has open: rows end where it stood when each file was looked at.",
+        "Read a folder that a broker has open. Rows end where the log ended when each file was examined.",
     ),
 )
 OPTIONS: dict[str, Option] = {option.name: option for option in _TABLE}

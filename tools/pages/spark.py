@@ -10,13 +10,13 @@ from rmqkit.spark.store.columns import STORE_COLUMNS
 
 
 def options_table() -> str:
-    lines = ["| option | of | default | |", "|---|---|---|---|"]
+    lines = ["| option | for | default | meaning |", "|---|---|---|---|"]
     lines += [f"| `{each.name}` | {_places(each)} | {_default(each)} | {_cell(each.doc)} |" for each in OPTIONS.values()]
     return "\n".join(lines)
 
 
 def columns_table(columns: Iterable[Column] = COLUMNS.values()) -> str:
-    lines = ["| column | type | |", "|---|---|---|"]
+    lines = ["| column | type | meaning |", "|---|---|---|"]
     lines += [f"| `{each.name}` | `{each.ddl}` | {_cell(each.doc)} |" for each in columns]
     return "\n".join(lines)
 

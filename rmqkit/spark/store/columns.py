@@ -10,14 +10,14 @@ from rmqkit.spark.columns import COLUMNS, Column
 _ONLY_OF_BROKERS = ("broker", "read_from")
 _TABLE = (
     Column("flag", "int", pa.int32(), "the user's flag"),
-    Column("prepared_offset", "bigint", pa.int64(), "of a transaction's outcome: the physical offset of its half message"),
+    Column("prepared_offset", "bigint", pa.int64(), "for a transaction's outcome: the physical offset of its half message"),
     Column("file", "string", pa.string(), "path of the commit-log file"),
-    Column("physical_offset", "bigint", pa.int64(), "where the row's bytes begin in the whole log"),
-    Column("size", "bigint", pa.int64(), "how many bytes they are"),
+    Column("physical_offset", "bigint", pa.int64(), "offset of the row's first byte in the whole log"),
+    Column("size", "bigint", pa.int64(), "number of bytes of the row"),
     Column(
-        "body_crc_ok", "boolean", pa.bool_(), "whether the body is the one that was stored; null where none can be read"
+        "body_crc_ok", "boolean", pa.bool_(), "whether the body matches its stored checksum; null if no body can be read"
     ),
-    Column("damage", "string", pa.string(), "what is wrong with these bytes; null for a sound message"),
+    Column("damage", "string", pa.string(), "what is wrong with these bytes; null for an intact message"),
 )
 STORE_COLUMNS: dict[str, Column] = {
     **{name: column for name, column in COLUMNS.items() if name not in _ONLY_OF_BROKERS},
