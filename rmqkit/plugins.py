@@ -6,7 +6,7 @@ configuration names; `pick` picks one factory; `read_settings` reads a plug-in's
 What is wrong with a plug-in ends in one line, a PluginError that names its module and the other one concerned: a module
 that cannot be imported and where its entry point comes from, a function that looks like a hook and is none, a hook without
 its marker, an answer that is not a mapping of names to callables, a name that two plug-ins give. A factory is looked at
-when it is called (`Checked`): what it makes must have all members of its contract.
+when it is called (`FactoryCheck`): what it makes must have all members of its contract.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -42,7 +42,7 @@ class PluginError(RmqkitError):
     """A plug-in that cannot be used; the text names its module."""
 
 
-class Registered(NamedTuple):
+class HookRow(NamedTuple):
     """One row of `rmqkit plugin list`."""
 
     hook: str
@@ -74,7 +74,7 @@ CONTRACTS: Mapping[str, Contract] = {
 }
 
 
-class Checked:
+class FactoryCheck:
     """A factory of a plug-in; what it makes is held against the contract of its hook. Raises PluginError.
 
     A RmqkitError of the factory itself (a ConfigError about its settings, say) passes as it is.
@@ -122,7 +122,7 @@ def _members(protocol: type) -> list[str]:
     return [name for name in dict.fromkeys((*protocol.__annotations__, *vars(protocol))) if not name.startswith("_")]
 
 
-class BrokerParts(NamedTuple):
+class SelectedParts(NamedTuple):
     """What a broker's configuration names: its engine, lock mode and escape strategy, and the handlers and duties of
     `plugins`; and all filters, which subscriptions name."""
 
@@ -140,7 +140,7 @@ class Plugins:
     """Factories by hook and name, and where each came from."""
 
     by_hook: dict[str, dict[str, Factory]] = field(default_factory=lambda: {hook: {} for hook in HOOKS})
-    registered: list[Registered] = field(default_factory=list)
+    registered: list[HookRow] = field(default_factory=list)
 
     @property
     def storage_engines(self) -> Mapping[str, Factory]:
@@ -186,10 +186,10 @@ class Plugins:
     def commands(self) -> Mapping[str, Factory]:
         return self.by_hook["rmqkit_commands"]
 
-    def rows(self) -> list[Registered]:
+    def rows(self) -> list[HookRow]:
         return sorted(self.registered)
 
-    def broker_parts(self, config: NodeConfig) -> BrokerParts:
+    def broker_parts(self, config: NodeConfig) -> SelectedParts:
         """Raises ConfigError for a name that no plug-in gives, PluginError for handlers that are none."""
         engine = pick(self.storage_engines, config.commit_log.storage_engine, "storageEngine")
         lock_mode = pick(self.lock_modes, lock_mode_of(config), "lockMode")
@@ -211,7 +211,7 @@ class Plugins:
                 handlers.append(self.handlers[name](settings))
             if name in self.duties:
                 duties.append((name, self.duties[name], settings))
-        return BrokerParts(engine, lock_mode, escape_strategy, handlers, duties, self.filters)
+        return SelectedParts(engine, lock_mode, escape_strategy, handlers, duties, self.filters)
 
 
 def pick(factories: Mapping[str, Factory], name: str, setting: str) -> Factory:
@@ -315,8 +315,8 @@ def _collect(manager: pluggy.PluginManager, hook: str, plugins: Plugins, origins
             if name in owners:
                 raise PluginError(f"{hook}: the name {name!r} is given by both {owners[name]} and {module}")
             owners[name] = module
-            plugins.by_hook[hook][name] = Checked(factory, hook=hook, name=name, module=module)
-            plugins.registered.append(Registered(hook, name, module, origins[module]))
+            plugins.by_hook[hook][name] = FactoryCheck(factory, hook=hook, name=name, module=module)
+            plugins.registered.append(HookRow(hook, name, module, origins[module]))
 
 
 def _in_a_line(error: Exception) -> str:

@@ -16,19 +16,19 @@ from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
 from rmqkit.api.io_thread import User, acquire, release
 from rmqkit.client.admin import messages, stats
-from rmqkit.client.admin.groups import Admin as Core
-from rmqkit.client.flow import Promise, start
+from rmqkit.client.admin.groups import AdminCore as Core
+from rmqkit.client.flow import Deferred, start
 from rmqkit.errors import ClientClosed
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class Waiting:
+class BlockingAdmin:
     """An Admin whose methods wait for their answers."""
 
 
-class Awaited:
+class AsyncAdmin:
     """An Admin whose methods are awaited (`rmqkit.aio`)."""
 
 
@@ -49,10 +49,10 @@ class Flow(Generic[P, R]):
     @overload
     def __get__(self, admin: None, owner: type) -> Callable[..., Any]: ...
     @overload
-    def __get__(self, admin: Waiting, owner: type) -> Callable[P, R]: ...
+    def __get__(self, admin: BlockingAdmin, owner: type) -> Callable[P, R]: ...
     @overload
-    def __get__(self, admin: Awaited, owner: type) -> Callable[P, Coroutine[Any, Any, R]]: ...
-    def __get__(self, admin: Waiting | Awaited | None, owner: type) -> Callable[..., Any]:
+    def __get__(self, admin: AsyncAdmin, owner: type) -> Callable[P, Coroutine[Any, Any, R]]: ...
+    def __get__(self, admin: BlockingAdmin | AsyncAdmin | None, owner: type) -> Callable[..., Any]:
         return self._call if admin is None else MethodType(self._call, admin)
 
 
@@ -124,14 +124,14 @@ class AdminFlows:
     consume_directly = Flow(messages.consume_directly)
 
 
-class Admin(User, Waiting, AdminFlows):
+class Admin(User, BlockingAdmin, AdminFlows):
     def __init__(self, namesrv: str | Sequence[str] | None = None, *, instance_name: str | None = None) -> None:
         """`namesrv`: `host:port;host:port` or a list; by default NAMESRV_ADDR, else 127.0.0.1:9876."""
         self._closed = False
         self.io = acquire(self, namesrv, instance_name)
         self.core = Core(self.io.client)
 
-    def answer(self, name: str, ask: Callable[[], Promise[R]]) -> R:
+    def answer(self, name: str, ask: Callable[[], Deferred[R]]) -> R:
         return self.io.wait(f"Admin.{name}()", ask)
 
     def check(self) -> None:

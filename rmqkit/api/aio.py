@@ -19,10 +19,10 @@ from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from rmqkit import api
-from rmqkit.api.admin import AdminFlows, Awaited
+from rmqkit.api.admin import AdminFlows, AsyncAdmin
 from rmqkit.api.log import logger
-from rmqkit.client.consumers.push_queue import Batch
-from rmqkit.client.flow import Promise
+from rmqkit.client.consumers.push_queue import ListenerBatch
+from rmqkit.client.flow import Deferred
 from rmqkit.client.message import Message, MessageExt
 from rmqkit.errors import ClientClosed, ClientError
 from rmqkit.wire.fastjson import MessageQueue
@@ -210,10 +210,10 @@ class _Tasks:
         self._consumer = consumer
         self._loop = loop
         self._limit = asyncio.Semaphore(tasks_max)
-        self._running: dict[Future[None], Batch] = {}
+        self._running: dict[Future[None], ListenerBatch] = {}
         self._closed = False
 
-    def submit(self, batch: Batch) -> None:
+    def submit(self, batch: ListenerBatch) -> None:
         if self._closed or self._loop.is_closed():
             self._consumer.inner.discard(batch)
             return
@@ -221,7 +221,7 @@ class _Tasks:
         self._running[future] = batch
         future.add_done_callback(lambda done: self._running.pop(done, None))
 
-    async def _handle(self, batch: Batch) -> None:
+    async def _handle(self, batch: ListenerBatch) -> None:
         async with self._limit:
             if self._closed or (batch.work.is_idle and batch.answer is None):
                 self._consumer.inner.discard(batch)
@@ -294,7 +294,7 @@ class PushConsumer(_Consumer):
         return self
 
 
-class Admin(_Closing, Awaited, AdminFlows):
+class Admin(_Closing, AsyncAdmin, AdminFlows):
     """See `rmqkit.Admin`."""
 
     def __init__(self, namesrv: str | Sequence[str] | None = None, *, instance_name: str | None = None) -> None:
@@ -302,5 +302,5 @@ class Admin(_Closing, Awaited, AdminFlows):
         self.core = self.inner.core
         self.check = self.inner.check
 
-    async def answer(self, _name: str, ask: Callable[[], Promise[R]]) -> R:
+    async def answer(self, _name: str, ask: Callable[[], Deferred[R]]) -> R:
         return await asyncio.wrap_future(self.inner.io.run("Admin", ask))

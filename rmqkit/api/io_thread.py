@@ -28,7 +28,7 @@ from typing import Any, Self, TypeVar
 from rmqkit.api.identity import local_month_bounds, name_servers, new_instance_name, own_ip
 from rmqkit.api.log import StdlibLog, logger
 from rmqkit.client.client import Client, ClientSettings
-from rmqkit.client.flow import Promise, start
+from rmqkit.client.flow import Deferred, start
 from rmqkit.config import NetworkLimits
 from rmqkit.errors import ClientClosed, ClientError, ClientForked, RmqkitError
 from rmqkit.runtime.connection import Address
@@ -111,7 +111,7 @@ class IoThread:
         if self.ended is not None:
             self._drain()
 
-    def run(self, what: str, make: Callable[[], Promise[T]]) -> "Future[T]":
+    def run(self, what: str, make: Callable[[], Deferred[T]]) -> "Future[T]":
         """A future of the promise that `make` gives; `make` runs in the loop."""
         self.check(what)
         future: Future[T] = Future()
@@ -133,7 +133,7 @@ class IoThread:
         self.post(begin)
         return future
 
-    def wait(self, what: str, make: Callable[[], Promise[T]]) -> T:
+    def wait(self, what: str, make: Callable[[], Deferred[T]]) -> T:
         """As `run`, and wait for it. Raises what the promise fails with."""
         if self.is_current:
             raise ClientClosed(
@@ -174,7 +174,7 @@ class IoThread:
                 return
             function()
 
-    def _settle(self, future: "Future[Any]", promise: Promise[Any]) -> None:
+    def _settle(self, future: "Future[Any]", promise: Deferred[Any]) -> None:
         if future not in self._waiting:
             return
         del self._waiting[future]

@@ -9,26 +9,28 @@ import threading
 from collections import deque
 from collections.abc import Callable
 
-from rmqkit.client.consumers.push_queue import Batch
+from rmqkit.client.consumers.push_queue import ListenerBatch
 
 IDLE_S = 60.0
 
 
 class ListenerPool:
-    def __init__(self, name: str, threads_max: int, run: Callable[[Batch], None], discard: Callable[[Batch], None]) -> None:
+    def __init__(
+        self, name: str, threads_max: int, run: Callable[[ListenerBatch], None], discard: Callable[[ListenerBatch], None]
+    ) -> None:
         """`run` is called in a thread of the pool, `discard` for what nobody ran; neither may raise."""
         self._name = name
         self._threads_max = threads_max
         self._run = run
         self._discard = discard
-        self._waiting: deque[Batch] = deque()
+        self._waiting: deque[ListenerBatch] = deque()
         self._changed = threading.Condition()
         self._threads: set[threading.Thread] = set()
         self._idle = 0
         self._closed = False
         self._made = 0
 
-    def submit(self, batch: Batch) -> None:
+    def submit(self, batch: ListenerBatch) -> None:
         with self._changed:
             if self._closed:
                 self._discard(batch)
@@ -61,7 +63,7 @@ class ListenerPool:
                 self._threads.discard(threading.current_thread())
                 self._changed.notify_all()
 
-    def _next(self) -> Batch | None:
+    def _next(self) -> ListenerBatch | None:
         with self._changed:
             while not self._waiting:
                 if self._closed:

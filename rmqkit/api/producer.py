@@ -24,11 +24,18 @@ from typing import Any, NamedTuple
 from rmqkit.api.choices import choose_fault_policy, choose_trace_topic, wall_ms
 from rmqkit.api.io_thread import IoThread, User, acquire, release
 from rmqkit.client.fault_policy import FaultPolicy
-from rmqkit.client.flow import Promise, start
+from rmqkit.client.flow import Deferred, start
 from rmqkit.client.message import Message, MessageExt, SendResult
 from rmqkit.client.producers import producer as core
 from rmqkit.client.producers.compression import compression
-from rmqkit.client.producers.outgoing import COMPRESS_LEVEL, COMPRESS_OVER, MESSAGE_SIZE_MAX, Outgoing, Prepare, check_group
+from rmqkit.client.producers.outgoing import (
+    COMPRESS_LEVEL,
+    COMPRESS_OVER,
+    MESSAGE_SIZE_MAX,
+    OutgoingMessage,
+    Prepare,
+    check_group,
+)
 from rmqkit.client.producers.trace import ProducerTrace, TraceDispatch
 from rmqkit.client.routes import DEFAULT_TOPIC
 from rmqkit.errors import ClientClosed, ClientError, InvalidMessage, RmqkitError
@@ -44,7 +51,7 @@ JOBS_A_TURN = 500
 class _Job(NamedTuple):
     """One send on its way to the I/O thread."""
 
-    outgoing: Outgoing
+    outgoing: OutgoingMessage
     future: "Future[SendResult | None]"
     options: Mapping[str, Any]
 
@@ -117,7 +124,7 @@ class Producer(User):
             compression=algorithm,
             compress_level=compress_level,
         )
-        self._core: core.Producer | None = None
+        self._core: core.ProducerCore | None = None
         self._trace: TraceDispatch | None = None
         self._io.post(self._begin)
 
@@ -217,7 +224,7 @@ class Producer(User):
         outgoing = self._prepare.request(message, wall_ms(), self._io.client_id, timeout_ms)
         _check_queue(queue, outgoing.topic)
 
-        def ask() -> Promise[MessageExt]:
+        def ask() -> Deferred[MessageExt]:
             if self._core is None:
                 raise self._io.ended or ClientClosed(f"producer {self.group} is closed")
             return self._core.request(outgoing, timeout_ms=timeout_ms, queue=queue, ordering_key=ordering_key)
@@ -273,7 +280,7 @@ class Producer(User):
 
     def _put(
         self,
-        outgoing: Outgoing,
+        outgoing: OutgoingMessage,
         queue: MessageQueue | None,
         ordering_key: str | None,
         timeout_ms: int | None,
@@ -332,7 +339,7 @@ class Producer(User):
 
     def _begin(self) -> None:
         if self._io.ended is None:
-            self._core = core.Producer(self._io.client, self._settings)
+            self._core = core.ProducerCore(self._io.client, self._settings)
             if self._trace_topic:
                 self._trace = TraceDispatch(self._io.client, self._io.ids, topic=self._trace_topic, group=self.group)
                 self._core.trace = ProducerTrace(self._trace, self.group)

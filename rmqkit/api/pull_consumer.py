@@ -25,7 +25,7 @@ from typing import Any, TypeVar
 
 from rmqkit.api.choices import choose_allocator, choose_begin, choose_begin_ms, choose_model, choose_offsets
 from rmqkit.api.io_thread import User, acquire, release
-from rmqkit.client.admin.groups import TOOLS_GROUP, Admin
+from rmqkit.client.admin.groups import TOOLS_GROUP, AdminCore
 from rmqkit.client.allocators import Allocator
 from rmqkit.client.consumers import pull_consumer as core
 from rmqkit.client.flow import start
@@ -101,12 +101,12 @@ class PullConsumer(User):
         except BaseException:
             release(self, self._io, group)
             raise
-        self._admin = Admin(self._io.client)
+        self._admin = AdminCore(self._io.client)
 
-    async def _make(self, settings: core.PullConsumerSettings, folder: str | None) -> core.PullConsumer:
+    async def _make(self, settings: core.PullConsumerSettings, folder: str | None) -> core.PullConsumerCore:
         client = self._io.client
         offsets = choose_offsets(client, settings.group, settings.broadcasting, folder)
-        made = core.PullConsumer(client, settings, offsets)
+        made = core.PullConsumerCore(client, settings, offsets)
         made.on_share, made.on_queues = self._share_changed, self._queues_changed
         return made
 

@@ -27,7 +27,7 @@ from rmqkit.api.log import logger
 from rmqkit.api.pull_consumer import CLOSE_WAIT_S
 from rmqkit.client.allocators import Allocator
 from rmqkit.client.consumers import push_consumer as core
-from rmqkit.client.consumers.push_queue import Batch, PushConsumerSettings
+from rmqkit.client.consumers.push_queue import ListenerBatch, PushConsumerSettings
 from rmqkit.client.flow import start
 from rmqkit.client.message import MessageExt
 from rmqkit.client.producers.outgoing import check_group, check_topic
@@ -46,7 +46,7 @@ Listener = Callable[[Any], bool | None]
 class Runner(Protocol):
     """Where listeners run."""
 
-    def submit(self, batch: Batch) -> None:
+    def submit(self, batch: ListenerBatch) -> None:
         """Called in the I/O thread; must not block."""
 
     def close(self, wait_s: float) -> bool: ...
@@ -129,7 +129,7 @@ class PushConsumer(User):
             release(self, self._io, group)
             raise
 
-    async def _make(self, folder: str | None) -> core.PushConsumer:
+    async def _make(self, folder: str | None) -> core.PushConsumerCore:
         client, settings = self._io.client, self._settings
         if self._trace_topic:
             io = self._io
@@ -142,7 +142,7 @@ class PushConsumer(User):
             )
             self._trace = ConsumerTrace(dispatch, self.group)
         offsets = choices.choose_offsets(client, settings.group, settings.broadcasting, folder)
-        return core.PushConsumer(client, settings, offsets, self._dispatch)
+        return core.PushConsumerCore(client, settings, offsets, self._dispatch)
 
     # --- before and while running
 
@@ -262,10 +262,10 @@ class PushConsumer(User):
 
     # --- deliveries
 
-    def _dispatch(self, batch: Batch) -> None:
+    def _dispatch(self, batch: ListenerBatch) -> None:
         self._runner.submit(batch)
 
-    def _consume(self, batch: Batch) -> None:
+    def _consume(self, batch: ListenerBatch) -> None:
         """In a thread of the pool."""
         if batch.work.is_idle and batch.answer is None:
             self.discard(batch)
@@ -274,17 +274,17 @@ class PushConsumer(User):
         ok, error = self._call(batch.messages)
         self.finished(batch, ok, error)
 
-    def began(self, batch: Batch) -> None:
+    def began(self, batch: ListenerBatch) -> None:
         self._core.began(batch)
         if self._trace is not None:
             self._trace.began(batch, choices.wall_ms())
 
-    def finished(self, batch: Batch, ok: bool, error: str) -> None:
+    def finished(self, batch: ListenerBatch, ok: bool, error: str) -> None:
         if self._trace is not None:
             self._trace.ended(batch, choices.wall_ms(), ok, error)
         self._io.post(lambda: self._core.finished(batch, ok, error))
 
-    def discard(self, batch: Batch) -> None:
+    def discard(self, batch: ListenerBatch) -> None:
         """The listener will not see it."""
         self._io.post(lambda: self._core.undelivered(batch))
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from rmqkit.broker.tables.clients import Clients, Member
+from rmqkit.broker.tables.clients import ClientChannel, Clients
 from rmqkit.runtime.calls import Answer, Call, CallFailed, Outcome, Refused, Response, Then
 from rmqkit.runtime.connection import Connection
 from rmqkit.runtime.remoting import Remoting
@@ -97,6 +97,6 @@ class ClientCalls:
                 self._remoting.oneway(member.conn, RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, note)
 
 
-def is_older(member: Member, version: Version) -> bool:
+def is_older(member: ClientChannel, version: Version) -> bool:
     """Clients in other languages than Java count their versions as they like, but all above these."""
     return member.version < version

@@ -42,7 +42,7 @@ class Growth(NamedTuple):
         return Growth(self.messages + other.messages, self.size + other.size, self.times + other.times)
 
 
-class Span(NamedTuple):
+class CounterSpan(NamedTuple):
     """What a counter grew by within the last `ms`."""
 
     growth: Growth
@@ -134,14 +134,15 @@ class Counters(Generic[K, C]):
         for series in self._series:
             series.join(moved, now_ms)
 
-    def spans(self, key: K, now_ms: int) -> tuple[Span, Span, Span] | None:
+    def spans(self, key: K, now_ms: int) -> tuple[CounterSpan, CounterSpan, CounterSpan] | None:
         """The last minute, hour and day, up to now; None for a key that was not counted."""
         count = self.table.get(key)
         if count is None:
             return None
         fresh = _grown(count)
         minute, hour, day = (
-            Span(series.growth(key).and_(fresh), max(now_ms - series.from_ms, SPAN_MS_MIN)) for series in self._series
+            CounterSpan(series.growth(key).and_(fresh), max(now_ms - series.from_ms, SPAN_MS_MIN))
+            for series in self._series
         )
         return minute, hour, day
 

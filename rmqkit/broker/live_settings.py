@@ -25,7 +25,7 @@ from rmqkit.wire.bodies import DataVersion
 from rmqkit.wire.bodies.base import Body
 
 
-class Changed(Body, kw_only=True):
+class SettingChange(Body, kw_only=True):
     """`was` is empty for a key that had no value."""
 
     value: str
@@ -33,13 +33,13 @@ class Changed(Body, kw_only=True):
 
 
 class ChangedSettings(Body, kw_only=True):
-    changed: dict[str, Changed] = field(default_factory=dict)
+    changed: dict[str, SettingChange] = field(default_factory=dict)
     data_version: DataVersion = DataVersion()
 
 
 class LiveSettings:
     def __init__(self, disk: Disk, clock: Clock, folder: str) -> None:
-        self.changed: dict[str, Changed] = {}
+        self.changed: dict[str, SettingChange] = {}
         self.version = DataVersion(timestamp=clock.wall_ms)
         self.path = f"{folder}/changedSettings.json"
         self._clock = clock
@@ -85,7 +85,7 @@ class LiveSettings:
             was = _text(before, key) if kept is None else kept.was
             value = _text(after, key)
             if value != was:
-                self.changed[key] = Changed(value=value, was=was)
+                self.changed[key] = SettingChange(value=value, was=was)
         self.version = self.version.next_version(self._clock.wall_ms)
 
 

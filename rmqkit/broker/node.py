@@ -26,7 +26,7 @@ from rmqkit.broker.client_calls import ClientCalls
 from rmqkit.broker.context import BrokerContext
 from rmqkit.broker.escape import Escape, EscapeStrategy, Inbox
 from rmqkit.broker.filters.compiled import Filters
-from rmqkit.broker.filters.pull_filter import Arrived
+from rmqkit.broker.filters.pull_filter import ArrivedProperties
 from rmqkit.broker.filters.table import SAVE_MS as FILTERS_SAVE_MS
 from rmqkit.broker.filters.table import FilterTable
 from rmqkit.broker.handlers.admin import broker, groups, topics
@@ -207,7 +207,7 @@ class Broker(BaseNode):
         view.registration, view.role, view.statistics = self.registration, self.role, self.statistics
         view.store, view.replication, view.puts = self.store, self.replication, self.puts
         view.special, view.delay = self.special, self.special.find(DelayDelivery)
-        view.arrived = Arrived(self.store)
+        view.arrived = ArrivedProperties(self.store)
         view.guarded_topics = self.topics.guarded
         unique_ids = UniqueIds(self._hosts.store_host[:-4], pid=0, salt=ports.entropy.getrandbits(31))
         view.unique_id = lambda: unique_ids.next(ports.clock.wall_ms)

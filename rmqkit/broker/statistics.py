@@ -15,7 +15,7 @@ Source: `store/.../StoreStatsService.getRuntimeInfo`, `store/.../stats/{BrokerSt
 from collections import deque
 from datetime import datetime
 
-from rmqkit.broker.counters import SAMPLE_MS, Count, Counters, Span
+from rmqkit.broker.counters import SAMPLE_MS, Count, Counters, CounterSpan
 from rmqkit.broker.names import is_system_topic
 from rmqkit.runtime.ports import Clock
 from rmqkit.wire.bodies import BrokerStatsData, BrokerStatsItem
@@ -208,7 +208,7 @@ _ZEROES = (
 )  # fmt: skip
 
 
-def _item(span: Span, is_size: bool) -> BrokerStatsItem:
+def _item(span: CounterSpan, is_size: bool) -> BrokerStatsItem:
     growth = span.growth
     total = growth.size if is_size else growth.messages
     return BrokerStatsItem(sum=total, tps=span.rate(total), avgpt=total / growth.times if growth.times else 0.0)

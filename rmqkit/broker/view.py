@@ -16,7 +16,7 @@ from rmqkit.wire.codes import VERSION, ResponseCode, Version
 if TYPE_CHECKING:
     from rmqkit.broker.client_calls import ClientCalls
     from rmqkit.broker.escape.bridge import Escape
-    from rmqkit.broker.filters.pull_filter import Arrived
+    from rmqkit.broker.filters.pull_filter import ArrivedProperties
     from rmqkit.broker.filters.table import FilterTable
     from rmqkit.broker.hosts import Hosts
     from rmqkit.broker.live_settings import LiveSettings
@@ -73,7 +73,7 @@ class BrokerView:
 
     # calls that wait
     arrivals: ArrivalWaiters
-    arrived: Arrived
+    arrived: ArrivedProperties
     client_calls: ClientCalls
     puts: Puts
 

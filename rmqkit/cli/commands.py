@@ -4,7 +4,7 @@
 runs) imports the module. So `rmqkit --help` imports nothing but typer, and `rmqkit send` only `rmqkit.cli.data.send`.
 Commands of plug-ins come after the built-in ones and are looked for when a name is not in the table.
 
-A wrong sub-command is answered with the nearest right one, at every level (`Group`).
+A wrong sub-command is answered with the nearest right one, at every level (`CommandGroup`).
 """
 
 import signal
@@ -58,7 +58,7 @@ TABLE: dict[str, Lazy] = {
 }
 
 
-class Group(TyperGroup):
+class CommandGroup(TyperGroup):
     """A group of commands that answers a wrong name with the nearest right one."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
@@ -69,12 +69,14 @@ class Group(TyperGroup):
 
 def group(name: str) -> typer.Typer:
     """Return the group of sub-commands of that name in the table, without any yet."""
-    app = typer.Typer(cls=Group, no_args_is_help=True, add_completion=False, rich_markup_mode=None, help=TABLE[name].help)
+    app = typer.Typer(
+        cls=CommandGroup, no_args_is_help=True, add_completion=False, rich_markup_mode=None, help=TABLE[name].help
+    )
     app.callback()(lambda: None)  # else typer would take a group of one command for that command
     return app
 
 
-class RootGroup(Group):
+class RootGroup(CommandGroup):
     """`rmqkit` itself."""
 
     def invoke(self, ctx: Any) -> Any:

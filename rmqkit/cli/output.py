@@ -198,7 +198,7 @@ class Transient:
             self.draw("")
 
 
-class Waiting(Transient):
+class WaitNote(Transient):
     """What a command waits for, once that has taken `after_s`."""
 
     def tell(self, text: str) -> None:
@@ -206,7 +206,7 @@ class Waiting(Transient):
             self.draw(text[: os.get_terminal_size(2).columns - 1])
 
 
-class Progress(Transient):
+class ProgressBar(Transient):
     """How many of something are done, drawn at most ten times a second."""
 
     EVERY_S = 0.1

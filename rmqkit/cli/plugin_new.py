@@ -21,7 +21,7 @@ NAME = re.compile(r"[a-z][a-z0-9]*(?:[-_][a-z0-9]+)*")
 NAME_SIZE_MAX = 64
 
 
-class Kind(NamedTuple):
+class HookKind(NamedTuple):
     """A hook as `--hook` says it."""
 
     hook: str
@@ -37,20 +37,20 @@ def _setting(text: str) -> str:
     return _IN_BROKER.format(text, text)
 
 
-KINDS: Mapping[str, Kind] = {
-    "escape": Kind("rmqkit_escape_strategies", "An escape strategy", _setting("escapeStrategy=$name")),
-    "lock": Kind("rmqkit_lock_modes", "A lock mode", _setting("lockMode=$name")),
-    "storage": Kind("rmqkit_storage_engines", "A storage engine", _setting("storageEngine=$name")),
-    "fault-policy": Kind("rmqkit_fault_policies", "A fault policy", 'In a producer: `Producer(fault_policy="$name")`.'),
-    "filter": Kind(
+KINDS: Mapping[str, HookKind] = {
+    "escape": HookKind("rmqkit_escape_strategies", "An escape strategy", _setting("escapeStrategy=$name")),
+    "lock": HookKind("rmqkit_lock_modes", "A lock mode", _setting("lockMode=$name")),
+    "storage": HookKind("rmqkit_storage_engines", "A storage engine", _setting("storageEngine=$name")),
+    "fault-policy": HookKind("rmqkit_fault_policies", "A fault policy", 'In a producer: `Producer(fault_policy="$name")`.'),
+    "filter": HookKind(
         "rmqkit_filters", "A filter", 'In a consumer: `consumer.subscribe(topic, expression, expression_type="$name")`.'
     ),
-    "allocator": Kind("rmqkit_allocators", "An allocator", 'In a consumer: `PushConsumer(…, allocator="$name")`.'),
-    "fault": Kind("rmqkit_faults", "A fault for drills", "In a drill: `rmqkit fail-master --fault $name`."),
-    "promise": Kind("rmqkit_promises", "A promise that drills check", "Every drill checks it: `rmqkit fail-master`."),
-    "handlers": Kind("rmqkit_handlers", "A request code", _setting("plugins=$name")),
-    "duties": Kind("rmqkit_duties", "Background work of a broker", _setting("plugins=$name")),
-    "commands": Kind("rmqkit_commands", "A command", "On the command line: `rmqkit $name`."),
+    "allocator": HookKind("rmqkit_allocators", "An allocator", 'In a consumer: `PushConsumer(…, allocator="$name")`.'),
+    "fault": HookKind("rmqkit_faults", "A fault for drills", "In a drill: `rmqkit fail-master --fault $name`."),
+    "promise": HookKind("rmqkit_promises", "A promise that drills check", "Every drill checks it: `rmqkit fail-master`."),
+    "handlers": HookKind("rmqkit_handlers", "A request code", _setting("plugins=$name")),
+    "duties": HookKind("rmqkit_duties", "Background work of a broker", _setting("plugins=$name")),
+    "commands": HookKind("rmqkit_commands", "A command", "On the command line: `rmqkit $name`."),
 }
 
 
@@ -99,7 +99,7 @@ def module_of(name: str) -> str:
     return module
 
 
-def check_free(name: str, kind: Kind) -> None:
+def check_free(name: str, kind: HookKind) -> None:
     """Raises UsageError for a name that another plug-in has under that hook."""
     from rmqkit import plugins
     from rmqkit.cli.commands import TABLE

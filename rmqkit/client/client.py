@@ -21,7 +21,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
-from rmqkit.client.flow import Promise, start
+from rmqkit.client.flow import Deferred, start
 from rmqkit.client.heartbeats import Heartbeats
 from rmqkit.client.name_servers import NameServers
 from rmqkit.client.peer_calls import PEER_CALLS
@@ -214,9 +214,9 @@ class Client(BaseNode):
         *,
         timeout_ms: int | None = None,
         accept: frozenset[int] = frozenset({0}),
-    ) -> Promise[Reply]:
+    ) -> Deferred[Reply]:
         """The answer of a broker; fails with BrokerError for a code that is not in `accept`, or PeerUnreachable."""
-        promise: Promise[Reply] = Promise()
+        promise: Deferred[Reply] = Deferred()
 
         def ended(outcome: Outcome) -> None:
             if isinstance(outcome, CallFailed):
@@ -231,9 +231,9 @@ class Client(BaseNode):
 
     def try_call(
         self, to: Address, code: int, ext: Ext | None = None, body: bytes = b"", *, timeout_ms: int | None = None
-    ) -> Promise[Outcome]:
+    ) -> Deferred[Outcome]:
         """As `ask`, with failures as values."""
-        promise: Promise[Outcome] = Promise()
+        promise: Deferred[Outcome] = Deferred()
         timeout_ms = timeout_ms or self.settings.call_timeout_ms
         self.remoting.call(to, code, ext, body, timeout_ms=timeout_ms, then=promise.resolve)
         return promise

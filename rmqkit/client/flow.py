@@ -1,6 +1,6 @@
 """Flows: client work of several steps, written as coroutines and driven by the node's own callbacks.
 
-An `async def` of this package may await only a `Promise`. A promise is resolved once, by the answer to a call, by a
+An `async def` of this package may await only a `Deferred`. A promise is resolved once, by the answer to a call, by a
 timer or by another flow; the coroutine goes on inside that very call, so a flow adds no thread, queue or turn of its own
 and a run stays repeatable. `start` runs a coroutine up to its first unresolved promise and returns a promise of its end.
 
@@ -22,7 +22,7 @@ from rmqkit.errors import RmqkitError
 T = TypeVar("T")
 
 
-class Promise(Generic[T]):
+class Deferred(Generic[T]):
     """A value that comes later. Awaiting it twice is fine, resolving it twice is a programming error."""
 
     __slots__ = ("_callbacks", "_error", "_value", "done")
@@ -52,7 +52,7 @@ class Promise(Generic[T]):
             raise self._error
         return cast(T, self._value)
 
-    def __await__(self) -> Generator["Promise[Any]", None, T]:
+    def __await__(self) -> Generator["Deferred[Any]", None, T]:
         if not self.done:
             yield self
         return self.result()
@@ -67,26 +67,26 @@ class Promise(Generic[T]):
             callback()
 
 
-def start(flow: Coroutine[Any, Any, T], failed: Callable[[RmqkitError], None] | None = None) -> Promise[T]:
+def start(flow: Coroutine[Any, Any, T], failed: Callable[[RmqkitError], None] | None = None) -> Deferred[T]:
     """Runs the flow to its first wait; the promise is of what it returns. `failed` hears of its error as well."""
-    end: Promise[T] = Promise()
+    end: Deferred[T] = Deferred()
     if failed is not None:
         end.when_done(lambda: _report(end, failed))
     _step(flow, end)
     return end
 
 
-def _report(end: Promise[Any], failed: Callable[[RmqkitError], None]) -> None:
+def _report(end: Deferred[Any], failed: Callable[[RmqkitError], None]) -> None:
     try:
         end.result()
     except RmqkitError as error:
         failed(error)
 
 
-def _step(flow: Coroutine[Any, Any, T], end: Promise[T]) -> None:
+def _step(flow: Coroutine[Any, Any, T], end: Deferred[T]) -> None:
     # A promise that is resolved already never yields, so each yield is a real wait.
     try:
-        waited: Promise[Any] = flow.send(None)
+        waited: Deferred[Any] = flow.send(None)
     except StopIteration as stop:
         end.resolve(stop.value)
     except RmqkitError as error:
@@ -95,7 +95,7 @@ def _step(flow: Coroutine[Any, Any, T], end: Promise[T]) -> None:
         waited.when_done(lambda: _step(flow, end))
 
 
-async def gather(promises: list[Promise[T]]) -> list[T]:
+async def gather(promises: list[Deferred[T]]) -> list[T]:
     """The values of all, in order; raises the first error after all have ended."""
     for promise in promises:
         if not promise.done:
@@ -103,7 +103,7 @@ async def gather(promises: list[Promise[T]]) -> list[T]:
     return [promise.result() for promise in promises]
 
 
-async def _ended(promise: Promise[Any]) -> None:
-    end: Promise[None] = Promise()
+async def _ended(promise: Deferred[Any]) -> None:
+    end: Deferred[None] = Deferred()
     promise.when_done(lambda: end.resolve(None))
     await end

@@ -11,7 +11,7 @@ Source: `client/.../impl/factory/MQClientInstance.java` (`sendHeartbeatToAllBrok
 
 from typing import TYPE_CHECKING
 
-from rmqkit.client.flow import Promise, gather, start
+from rmqkit.client.flow import Deferred, gather, start
 from rmqkit.runtime.calls import CallFailed, Outcome
 from rmqkit.runtime.connection import Address
 from rmqkit.wire.bodies import HeartbeatData, ProducerData
@@ -80,8 +80,8 @@ class Heartbeats:
         start(self.beat_all())
         return now_ms + self._client.settings.heartbeat_ms
 
-    def _beat(self, address: Address, body: bytes) -> Promise[None]:
-        end: Promise[None] = Promise()
+    def _beat(self, address: Address, body: bytes) -> Deferred[None]:
+        end: Deferred[None] = Deferred()
 
         def answered(outcome: Outcome) -> None:
             self._under_way[address] -= 1

@@ -19,9 +19,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from rmqkit.client.flow import Promise, start
+from rmqkit.client.flow import Deferred, start
 from rmqkit.client.message import MessageExt, reply_topic
-from rmqkit.client.producers.outgoing import Outgoing
+from rmqkit.client.producers.outgoing import OutgoingMessage
 from rmqkit.client.timers import Timer
 from rmqkit.errors import ClientError, RequestTimeout, RmqkitError
 
@@ -36,7 +36,7 @@ WAITING_MAX = 20_000
 class _Waiting:
     topic: str
     who: object
-    promise: Promise[MessageExt] = field(default_factory=Promise)
+    promise: Deferred[MessageExt] = field(default_factory=Deferred)
     sent: bool = False
     timer: Timer | None = None
 
@@ -56,11 +56,11 @@ class Requests:
     def ask(
         self,
         who: object,
-        outgoing: Outgoing,
-        find_clusters: Callable[[], Promise[tuple[str, ...]]],
+        outgoing: OutgoingMessage,
+        find_clusters: Callable[[], Deferred[tuple[str, ...]]],
         send: Callable[[int, Callable[[Any], None]], None],
         timeout_ms: int,
-    ) -> Promise[MessageExt]:
+    ) -> Deferred[MessageExt]:
         """`who` asks; `send(timeout_ms, then)` sends the message once everything is ready for the reply."""
         waiting = _Waiting(outgoing.topic, who)
         if len(self._waiting) >= WAITING_MAX:

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from rmqkit.client.flow import Promise, start
+from rmqkit.client.flow import Deferred, start
 from rmqkit.errors import ClientError, NoRoute, PeerUnreachable, RemoteProtocolError
 from rmqkit.runtime.calls import Reply
 from rmqkit.runtime.connection import Address
@@ -69,7 +69,7 @@ class Routes:
         self.on_change: list[Callable[[str], None]] = []
         self._client = client
         self._watched: dict[str, int] = {}
-        self._fetching: dict[str, Promise[Route]] = {}
+        self._fetching: dict[str, Deferred[Route]] = {}
         self._fetched_ms: dict[str, int] = {}
         #: topics whose route could not be renewed; said once
         self._stale: dict[str, None] = {}
@@ -115,7 +115,7 @@ class Routes:
             )
         return route
 
-    def fetch(self, topic: str) -> Promise[Route]:
+    def fetch(self, topic: str) -> Deferred[Route]:
         """The route as a name server has it now; the cached one when none can tell."""
         fetching = self._fetching.get(topic)
         if fetching is None:

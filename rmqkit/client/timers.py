@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from heapq import heappop, heappush
 
-from rmqkit.client.flow import Promise
+from rmqkit.client.flow import Deferred
 from rmqkit.runtime.duties import Duties
 from rmqkit.runtime.ports import Clock
 
@@ -38,8 +38,8 @@ class Timers:
         self._duties.wake(_DUTY, due_ms)
         return timer
 
-    def sleep(self, delay_ms: int) -> Promise[None]:
-        promise: Promise[None] = Promise()
+    def sleep(self, delay_ms: int) -> Deferred[None]:
+        promise: Deferred[None] = Deferred()
         self.after(delay_ms, lambda: promise.resolve(None))
         return promise
 

@@ -26,7 +26,7 @@ from rmqkit.cluster.layout import home as homes
 from rmqkit.cluster.layout import nodefile, selectors, state
 from rmqkit.cluster.layout.description import Description, NodePlan
 from rmqkit.cluster.layout.names import DEFAULT, check_cluster_name
-from rmqkit.cluster.layout.state import Started
+from rmqkit.cluster.layout.state import ProcessRecord
 from rmqkit.suggestions import suggest
 
 UP_TIMEOUT_S = 60.0
@@ -300,7 +300,7 @@ class Cluster:
         else:
             self._wait_ready(deadline_s, in_sync=until == "in-sync")
 
-    def _look(self) -> tuple[list[Target], dict[str, readiness.NodeSeen]]:
+    def _look(self) -> tuple[list[Target], dict[str, readiness.NodeStatus]]:
         """The nodes that have an address, and what those say that answer: that run, and are neither paused nor cut off."""
         targets = self.targets()
         running = self.running([target.plan for target in targets])
@@ -360,7 +360,7 @@ class Cluster:
         for plan in plans:
             if plan.node in known.nodes:
                 started = known.nodes[plan.node]
-                known.nodes[plan.node] = Started(started.pid, started.start_s, asked)
+                known.nodes[plan.node] = ProcessRecord(started.pid, started.start_s, asked)
         try:
             state.save(self.folder, known)
         except ClusterError as error:  # stopping must work on a full disk; the nodes will merely count as died

@@ -181,12 +181,12 @@ class Launch:
         except BaseException:
             with signals_held():
                 processes.kill(made)
-                state.save(folder, state.State(before))
+                state.save(folder, state.ClusterState(before))
             raise
         for node, why in stuck.items():
             self.note(f"{node} does not follow its master: {why}; `rmqkit explain {node}`")
 
-    def _spawn(self, process: str, members: Sequence[NodePlan]) -> state.Started:
+    def _spawn(self, process: str, members: Sequence[NodePlan]) -> state.ProcessRecord:
         own, log_format = node_folder(self.folder, process), self.description.log_format
         if not members[0].container:
             return processes.spawn(own, members[0].kind, self.lifeline, log_format=log_format)
@@ -207,14 +207,14 @@ def processes_of(plans: Sequence[NodePlan]) -> dict[str, list[NodePlan]]:
     return found
 
 
-def answers(folder: Path, known: state.State, node: str) -> bool:
+def answers(folder: Path, known: state.ClusterState, node: str) -> bool:
     """Whether the process of a node is there and not paused."""
     started = known.nodes.get(node)
     process = processes.find(started, node_folder(folder, node)) if started else None
     return process is not None and not processes.is_paused(process)
 
 
-def alive_of(folder: Path, known: state.State) -> Callable[[str], bool]:
+def alive_of(folder: Path, known: state.ClusterState) -> Callable[[str], bool]:
     """A function that says whether the process of a node, by name, is there."""
 
     def alive(node: str) -> bool:

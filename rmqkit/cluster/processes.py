@@ -21,7 +21,7 @@ import psutil
 
 from rmqkit.cluster.layout import state
 from rmqkit.cluster.layout.home import LOG, NODE_FILE, NODES
-from rmqkit.cluster.layout.state import Started, State
+from rmqkit.cluster.layout.state import ClusterState, ProcessRecord
 
 #: name of the environment variable with the number of an inherited file descriptor
 LIFELINE_VARIABLE = "RMQKIT_LIFELINE_FD"
@@ -42,7 +42,7 @@ def lifeline_fd() -> int | None:
     return int(text)
 
 
-def spawn(folder: Path, kind: str, lifeline: int | None, *, log_format: str = "text") -> Started:
+def spawn(folder: Path, kind: str, lifeline: int | None, *, log_format: str = "text") -> ProcessRecord:
     """Start the node of that folder. Raises OSError."""
     words = ["--kind", kind, "-c", str(folder / NODE_FILE), "--name", folder.name]
     return _spawn(folder, words, lifeline, log_format)
@@ -50,7 +50,7 @@ def spawn(folder: Path, kind: str, lifeline: int | None, *, log_format: str = "t
 
 def spawn_container(
     folder: Path, brokers: Sequence[Path], port: int, lifeline: int | None, *, log_format: str = "text"
-) -> Started:
+) -> ProcessRecord:
     """Start one process for the brokers of those folders. `folder` is its own: its log, and files that may be added.
 
     Raises OSError.
@@ -61,7 +61,7 @@ def spawn_container(
     return _spawn(folder, words, lifeline, log_format)
 
 
-def _spawn(folder: Path, words: Sequence[str], lifeline: int | None, log_format: str) -> Started:
+def _spawn(folder: Path, words: Sequence[str], lifeline: int | None, log_format: str) -> ProcessRecord:
     command = [sys.executable, "-m", "rmqkit.process", *words, "--log-file", str(folder / LOG), "--log-format", log_format]
     if lifeline is not None:
         command += ["--lifeline", str(lifeline)]
@@ -77,7 +77,7 @@ def _spawn(folder: Path, words: Sequence[str], lifeline: int | None, log_format:
             start_new_session=True,
         )
     process.returncode = 0  # it outlives this object, which must not warn of that; `ended` reaps it
-    return Started(process.pid, _start_s(process.pid))
+    return ProcessRecord(process.pid, _start_s(process.pid))
 
 
 def node_environment() -> dict[str, str]:
@@ -96,7 +96,7 @@ def _start_s(pid: int) -> float:
         return 0.0
 
 
-def find(started: Started, folder: Path) -> psutil.Process | None:
+def find(started: ProcessRecord, folder: Path) -> psutil.Process | None:
     """The running process, or None when it has ended or its pid is another's by now."""
     _reap(started.pid)
     try:
@@ -138,13 +138,13 @@ def strays(home: Path) -> list[tuple[int, Path]]:
     return found
 
 
-def known(folder: Path) -> State:
+def known(folder: Path) -> ClusterState:
     """The state of the cluster in `folder`. When its file is gone or broken, the nodes that run are taken up again."""
     loaded = state.load(folder)
     if loaded is not None:
         return loaded
     found = strays(folder) if (folder / NODES).is_dir() else []
-    return State({node.name: Started(pid, _start_s(pid)) for pid, node in found})
+    return ClusterState({node.name: ProcessRecord(pid, _start_s(pid)) for pid, node in found})
 
 
 def send_signal(process: psutil.Process, number: signal.Signals) -> None:

@@ -1,6 +1,6 @@
 """Several brokers in one process (RIP-31): who they are, and the port by which they are added and removed."""
 
-from rmqkit.container.container import Container, Identity
-from rmqkit.container.node import ContainerNode, Shown
+from rmqkit.container.container import BrokerKey, Container
+from rmqkit.container.node import BrokerSummary, ContainerNode
 
-__all__ = ["Container", "ContainerNode", "Identity", "Shown"]
+__all__ = ["BrokerKey", "BrokerSummary", "Container", "ContainerNode"]

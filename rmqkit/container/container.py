@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from rmqkit.broker.node import Broker
 
 
-class Identity(NamedTuple):
+class BrokerKey(NamedTuple):
     cluster: str
     name: str
     broker_id: int
@@ -22,9 +22,9 @@ class Identity(NamedTuple):
         return f"{self.cluster}_{self.name}_{self.broker_id}"
 
 
-def identity_of(config: NodeConfig) -> Identity:
+def identity_of(config: NodeConfig) -> BrokerKey:
     identity = config.identity
-    return Identity(identity.broker_cluster_name, identity.broker_name, identity.broker_id)
+    return BrokerKey(identity.broker_cluster_name, identity.broker_name, identity.broker_id)
 
 
 class Container:

@@ -1,6 +1,6 @@
 """The container's own node: it listens on a port of its own and adds and removes brokers of its process when asked.
 
-The work is done by `Housing`, which the process gives it: reading a configuration file, starting and stopping a broker.
+The work is done by `BrokerHost`, which the process gives it: reading a configuration file, starting and stopping a broker.
 A request is answered when that is done, or after `ANSWER_MS`, which is before an administrator's call gives up: then with
 success and a remark that says what is still under way.
 
@@ -10,7 +10,7 @@ files that the housing allows are read. Somebody on another machine is never tol
     902 ADD_BROKER      configPath
     903 REMOVE_BROKER   brokerClusterName, brokerName, brokerId; 211 when there is no such broker
      26 GET_BROKER_CONFIG        the container's own settings, as properties text
-     28 GET_BROKER_RUNTIME_INFO  `containerBrokers`: its brokers as JSON (`Shown`)
+     28 GET_BROKER_RUNTIME_INFO  `containerBrokers`: its brokers as JSON (`BrokerSummary`)
 
 Source: `container/.../BrokerContainerProcessor.java`.
 """
@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, Protocol
 import msgspec
 
 from rmqkit.config import NetworkLimits
-from rmqkit.container.container import Identity
+from rmqkit.container.container import BrokerKey
 from rmqkit.runtime.calls import LATER, Call, Handlers, Refused, Response
 from rmqkit.runtime.connection import Connection
 from rmqkit.runtime.node import BaseNode
@@ -45,7 +45,7 @@ NOT_FROM_HERE = (
 )
 
 
-class Shown(NamedTuple):
+class BrokerSummary(NamedTuple):
     """One broker as the container tells of it; `state` is starting, serving or stopping."""
 
     cluster: str
@@ -57,7 +57,7 @@ class Shown(NamedTuple):
     store: str
 
 
-class Outcome(NamedTuple):
+class ChangeResult(NamedTuple):
     """How a change went: `error` is "" when it did. `for_others` is said instead to somebody on another machine."""
 
     error: str = ""
@@ -65,15 +65,15 @@ class Outcome(NamedTuple):
     for_others: str = ""
 
 
-Then = Callable[[Outcome], None]
+Then = Callable[[ChangeResult], None]
 
 
-class Housing(Protocol):
+class BrokerHost(Protocol):
     def add(self, path: str, then: Then) -> None:
         """Start a broker by its file; `then` is called once, in a later turn."""
 
-    def remove(self, identity: Identity, then: Then) -> None: ...
-    def shown(self) -> Sequence[Shown]: ...
+    def remove(self, identity: BrokerKey, then: Then) -> None: ...
+    def shown(self) -> Sequence[BrokerSummary]: ...
     def settings(self) -> Mapping[str, str]:
         """The container's own, by Apache's names."""
 
@@ -83,7 +83,7 @@ rows = Handlers()
 
 class ContainerNode(BaseNode):
     def __init__(
-        self, name: str, ports: Ports, housing: Housing, *, limits: NetworkLimits, remote_update: bool = False
+        self, name: str, ports: Ports, housing: BrokerHost, *, limits: NetworkLimits, remote_update: bool = False
     ) -> None:
         super().__init__(name, ports)
         self.housing = housing
@@ -135,7 +135,7 @@ class ContainerNode(BaseNode):
         self.duties.wake(LATE_DUTY, min(each.until_ms for each in self._changes.values() if not each.answered))
         self.log.info("change-asked", what=what, peer=str(call.conn.peer))
 
-        def done(outcome: Outcome) -> None:
+        def done(outcome: ChangeResult) -> None:
             change = self._changes.pop(number)
             if outcome.error:
                 self.log.warning("change-failed", what=what, reason=outcome.error)
@@ -164,7 +164,7 @@ class _Change:
         self.answered = False
 
 
-def _answer(call: Call[Any], outcome: Outcome) -> Response:
+def _answer(call: Call[Any], outcome: ChangeResult) -> Response:
     if not outcome.error:
         return call.ok()
     hides = call.conn.is_remote and outcome.for_others
@@ -187,7 +187,7 @@ def add_broker(node: ContainerNode, call: Call[AddBrokerRequest]) -> Response:
 def remove_broker(node: ContainerNode, call: Call[RemoveBrokerRequest]) -> Response:
     node.check_allowed(call)
     args = call.args
-    identity = Identity(args.broker_cluster_name, args.broker_name, args.broker_id)
+    identity = BrokerKey(args.broker_cluster_name, args.broker_name, args.broker_id)
     node.housing.remove(identity, node.park(call, f"remove {identity}", "it has been asked to stop and is not gone yet"))
     return LATER
 

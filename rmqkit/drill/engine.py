@@ -19,7 +19,7 @@ from rmqkit.drill.history import OK
 from rmqkit.drill.plan import Flush
 from rmqkit.drill.promises.contract import Promise
 from rmqkit.drill.timeline import derive, taken_over
-from rmqkit.drill.verdict import Checked, Verdict, verdict_of
+from rmqkit.drill.verdict import PromiseResult, Verdict, verdict_of
 
 #: until all that was answered can be read, with transientStorePoolEnable (twice
 #: commitIntervalCommitLog and more)
@@ -159,11 +159,11 @@ class Engine:
         self._event(names.LOAD_ENDS)
         driver.read_all()
 
-    def _check(self) -> list[Checked]:
+    def _check(self) -> list[PromiseResult]:
         found = []
         for promise in self._promises:
             if promise.applies(self._plan) and (not self._plan.promises or promise.name in self._plan.promises):
-                found.append(Checked(promise.name, promise.text, promise.check(self._driver.history, self._plan)))
+                found.append(PromiseResult(promise.name, promise.text, promise.check(self._driver.history, self._plan)))
         return found
 
     # --- inside

@@ -83,7 +83,7 @@ IN_SYNC_AGAIN = "in sync again"
 LOAD_ENDS = "load ends"
 
 
-class Row(NamedTuple):
+class HistoryRow(NamedTuple):
     """See the head of this module."""
 
     op: int
@@ -113,15 +113,15 @@ class Row(NamedTuple):
 class History:
     """Rows in the order in which they were completed. `add` may be called by any thread; the views are for afterwards."""
 
-    def __init__(self, rows: Iterable[Row] = ()) -> None:
+    def __init__(self, rows: Iterable[HistoryRow] = ()) -> None:
         self.rows = list(rows)
         self._guard = threading.Lock()
-        self._kinds: dict[str, list[Row]] = {}
+        self._kinds: dict[str, list[HistoryRow]] = {}
         self._kinds_of = -1
-        self._messages: dict[str, list[Row]] = {}
+        self._messages: dict[str, list[HistoryRow]] = {}
         self._messages_of = -1
         #: called with each new row, in the thread that adds it
-        self.on_row: Callable[[Row], None] | None = None
+        self.on_row: Callable[[HistoryRow], None] | None = None
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -140,11 +140,13 @@ class History:
         queue: int = -1,
         offset: int = -1,
         **extra: Any,
-    ) -> Row:
+    ) -> HistoryRow:
         """Append one row. `complete_ms` is `invoke_ms` for what takes no time."""
         done_ms = invoke_ms if complete_ms is None else complete_ms
         with self._guard:
-            row = Row(len(self.rows), client, kind, key, value, invoke_ms, done_ms, outcome, broker, queue, offset, extra)
+            row = HistoryRow(
+                len(self.rows), client, kind, key, value, invoke_ms, done_ms, outcome, broker, queue, offset, extra
+            )
             self.rows.append(row)
         if self.on_row is not None:
             self.on_row(row)
@@ -153,7 +155,7 @@ class History:
     # --- views: made when they are asked for, and again when rows have come since
 
     @property
-    def by_kind(self) -> Mapping[str, list[Row]]:
+    def by_kind(self) -> Mapping[str, list[HistoryRow]]:
         if self._kinds_of != len(self.rows):
             rows = self.rows[:]
             self._kinds = {kind: [] for kind in KINDS}
@@ -163,30 +165,30 @@ class History:
         return self._kinds
 
     @property
-    def sends(self) -> list[Row]:
+    def sends(self) -> list[HistoryRow]:
         return self.by_kind["send"]
 
     @property
-    def acknowledged(self) -> list[Row]:
+    def acknowledged(self) -> list[HistoryRow]:
         return [row for row in self.sends if row.outcome == OK]
 
     @property
-    def deliveries(self) -> list[Row]:
+    def deliveries(self) -> list[HistoryRow]:
         return self.by_kind["deliver"]
 
     @property
-    def reads(self) -> list[Row]:
+    def reads(self) -> list[HistoryRow]:
         return self.by_kind["read"]
 
     @property
-    def events(self) -> list[Row]:
+    def events(self) -> list[HistoryRow]:
         return sorted(self.by_kind["event"], key=lambda row: row.invoke_ms)
 
     def event_ms(self, key: str) -> int | None:
         """When something of the time line happened first, None when it did not."""
         return next((row.invoke_ms for row in self.events if row.key == key), None)
 
-    def _by_message(self) -> Mapping[str, list[Row]]:
+    def _by_message(self) -> Mapping[str, list[HistoryRow]]:
         if self._messages_of != len(self.rows):
             self._messages = {}
             for kind in ("send", "deliver", "read", "delay", "due"):
@@ -195,7 +197,7 @@ class History:
             self._messages_of = len(self.rows)
         return self._messages
 
-    def story(self, key: str) -> list[Row]:
+    def story(self, key: str) -> list[HistoryRow]:
         """All that is known of a message, with the time line, in the order of time."""
         return sorted((*self._by_message().get(key, ()), *self.events), key=lambda row: (row.complete_ms, row.op))
 
@@ -215,11 +217,11 @@ def read_lines(path: Path) -> History:
     return History(_rows(path))
 
 
-def _rows(path: Path) -> Iterator[Row]:
+def _rows(path: Path) -> Iterator[HistoryRow]:
     with open(path, encoding="utf-8") as lines:
         for number, line in enumerate(lines, 1):
             try:
-                yield Row(**json.loads(line))
+                yield HistoryRow(**json.loads(line))
             except (TypeError, ValueError) as error:
                 raise ValueError(f"{path}:{number} is no row of a history: {error}") from None
 
@@ -231,7 +233,7 @@ def write_parquet(history: History, path: Path) -> bool:
         import pyarrow.parquet as pq
     except ImportError:
         return False
-    columns: dict[str, list[Any]] = {name: [getattr(row, name) for row in history.rows] for name in Row._fields}
+    columns: dict[str, list[Any]] = {name: [getattr(row, name) for row in history.rows] for name in HistoryRow._fields}
     columns["extra"] = [json.dumps(extra, ensure_ascii=False) for extra in columns["extra"]]
     pq.write_table(pa.table(columns), path, compression="zstd")
     return True

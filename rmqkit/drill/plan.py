@@ -1,6 +1,6 @@
 """A plan: everything that defines a drill. It runs on real processes and in the simulator.
 
-A **mode** is the meaning of an acknowledgement: which replicas have the message (`Replication`),
+A **mode** is the meaning of an acknowledgement: which replicas have the message (`ReplicationMode`),
 and whether it is on disk (`Flush`). The mode follows from the settings of a master (`Mode.of`). A
 word such as `quorum` or `sync+sync-flush` chooses the settings (`Mode.parse`, `Mode.settings`).
 
@@ -27,7 +27,7 @@ class PlanError(RmqkitError):
     exit_code = 2
 
 
-class Replication(StrEnum):
+class ReplicationMode(StrEnum):
     """How many have a message when its send is answered SEND_OK."""
 
     ASYNC = "async"  # the master
@@ -45,7 +45,7 @@ class Flush(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Mode:
-    replication: Replication = Replication.QUORUM
+    replication: ReplicationMode = ReplicationMode.QUORUM
     flush: Flush = Flush.ASYNC
 
     def __str__(self) -> str:
@@ -59,9 +59,9 @@ class Mode:
         """
         replication, _, flush = text.partition("+")
         try:
-            return cls(Replication(replication), Flush(flush or Flush.ASYNC))
+            return cls(ReplicationMode(replication), Flush(flush or Flush.ASYNC))
         except ValueError:
-            known = f"{', '.join(Replication)}; and after a + {', '.join(Flush)}"
+            known = f"{', '.join(ReplicationMode)}; and after a + {', '.join(Flush)}"
             raise PlanError(f"mode {text!r}: there are {known}") from None
 
     @classmethod
@@ -69,11 +69,11 @@ class Mode:
         """The mode of a master with these settings (RocketMQ's names, values as text; absent ones:
         Apache's defaults)."""
         if settings.get("brokerRole", "ASYNC_MASTER") != "SYNC_MASTER":
-            replication = Replication.ASYNC
+            replication = ReplicationMode.ASYNC
         elif int(settings.get("totalReplicas", "1")) > 1 or _true(settings, "enableSlaveActingMaster"):
-            replication = Replication.QUORUM
+            replication = ReplicationMode.QUORUM
         else:
-            replication = Replication.SYNC
+            replication = ReplicationMode.SYNC
         if settings.get("flushDiskType") == "SYNC_FLUSH":
             return cls(replication, Flush.SYNC)
         return cls(replication, Flush.POOL if _true(settings, "transientStorePoolEnable") else Flush.ASYNC)
@@ -86,9 +86,9 @@ class Mode:
             "flushDiskType": "SYNC_FLUSH" if self.flush is Flush.SYNC else "ASYNC_FLUSH",
             "transientStorePoolEnable": pool,
         }
-        if self.replication is Replication.ASYNC:
+        if self.replication is ReplicationMode.ASYNC:
             return {**chosen, "brokerRole": "ASYNC_MASTER"}
-        if self.replication is Replication.SYNC:
+        if self.replication is ReplicationMode.SYNC:
             plain = {"totalReplicas": "1", "enableSlaveActingMaster": "false", "enableAutoInSyncReplicas": "false"}
             return {**chosen, "brokerRole": "SYNC_MASTER", "inSyncReplicas": copies, **plain}
         return {**chosen, "brokerRole": "SYNC_MASTER", "inSyncReplicas": copies, "totalReplicas": str(replicas)}

@@ -6,7 +6,7 @@ from typing import Any
 
 from rmqkit.client.message import MessageExt, SendResult
 from rmqkit.drill import workload
-from rmqkit.drill.history import FAIL, FAULT_BEGINS, FAULT_BITES, OK, UNKNOWN, History, Row
+from rmqkit.drill.history import FAIL, FAULT_BEGINS, FAULT_BITES, OK, UNKNOWN, History, HistoryRow
 from rmqkit.drill.plan import Plan
 from rmqkit.drill.promises.table import Harm, Where, cell
 from rmqkit.errors import ClientError
@@ -36,9 +36,9 @@ class RecordedLoad:
         #: is answered
         self._delayed_delivered: set[str] = set()
         #: the event of the fault
-        self._fault: Row | None = None
+        self._fault: HistoryRow | None = None
 
-    def seen(self, row: Row) -> None:
+    def seen(self, row: HistoryRow) -> None:
         """Called with each new row of the history.
 
         After the proof of the fault, the load no longer waits for delayed messages that the fault may

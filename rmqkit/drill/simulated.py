@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 from rmqkit.drill.contract import Fault
 from rmqkit.drill.defects import table
 from rmqkit.drill.engine import Engine, Outcome
-from rmqkit.drill.history import History, Row
+from rmqkit.drill.history import History, HistoryRow
 from rmqkit.drill.plan import Plan
 from rmqkit.drill.promises import PROMISES
 from rmqkit.drill.promises.contract import Judgement
@@ -42,7 +42,7 @@ CRASHED = "a node ended"
 Tell = Callable[[str], None]
 
 
-class Family(NamedTuple):
+class PlanFamily(NamedTuple):
     """A kind of plans, with their faults and their driver."""
 
     plan_of_seed: Callable[..., Plan]
@@ -57,16 +57,16 @@ class Family(NamedTuple):
 
 REPLICAS = "replicas"
 TAKEOVERS = ("progress-forward",)
-FAMILIES: Mapping[str, Family] = {
-    REPLICAS: Family(plans.plan_of_seed, plans.fault_of_plan, plans.told, SimDriver),
-    "acting": Family(acting.plan_of_seed, acting.fault_of_plan, acting.told, ActingDriver, TAKEOVERS),
-    "acting-3x3": Family(
+FAMILIES: Mapping[str, PlanFamily] = {
+    REPLICAS: PlanFamily(plans.plan_of_seed, plans.fault_of_plan, plans.told, SimDriver),
+    "acting": PlanFamily(acting.plan_of_seed, acting.fault_of_plan, acting.told, ActingDriver, TAKEOVERS),
+    "acting-3x3": PlanFamily(
         partial(acting.plan_of_seed, groups=3, replicas=3), acting.fault_of_plan, acting.told, ActingDriver, TAKEOVERS, 20
     ),
 }
 
 
-class Simulated(NamedTuple):
+class SeedResult(NamedTuple):
     """What a seed came to; all of it can go from one process to another."""
 
     seed: int
@@ -83,7 +83,7 @@ class Simulated(NamedTuple):
     cpu_ms: int
 
 
-class Run(NamedTuple):
+class SimulatedRun(NamedTuple):
     """A seed's drill with all that it left."""
 
     plan: Plan
@@ -92,18 +92,18 @@ class Run(NamedTuple):
     error: str
 
 
-def drill(plan: Plan, *, family: str = REPLICAS, keep_trace: bool = False) -> Run:
+def drill(plan: Plan, *, family: str = REPLICAS, keep_trace: bool = False) -> SimulatedRun:
     """Do a plan's drill in the simulator."""
     plan, fault = FAMILIES[family].fault_of_plan(plan)
     driver = FAMILIES[family].driver(plan, keep_trace=keep_trace)
     try:
         outcome = Engine(driver, fault, [make() for make in PROMISES.values()]).run()
     except Exception as error:  # out of a node: the process would have ended there
-        return Run(plan, driver, None, "".join(traceback.format_exception(error)))
-    return Run(plan, driver, outcome, "")
+        return SimulatedRun(plan, driver, None, "".join(traceback.format_exception(error)))
+    return SimulatedRun(plan, driver, outcome, "")
 
 
-def simulate(seed: int, mode: str = "", breaks: Sequence[str] = (), family: str = REPLICAS) -> Simulated:
+def simulate(seed: int, mode: str = "", breaks: Sequence[str] = (), family: str = REPLICAS) -> SeedResult:
     """One seed."""
     began_s = time.process_time()
     plan = FAMILIES[family].plan_of_seed(seed, mode=mode, breaks=breaks)
@@ -117,7 +117,7 @@ def simulate(seed: int, mode: str = "", breaks: Sequence[str] = (), family: str 
         broken = tuple(each.name for each in verdict.broken)
         judgement, why = _judged(verdict, FAMILIES[family].may_lack)
         story = _story(run) if judgement is not Judgement.VALID else ""
-    return Simulated(
+    return SeedResult(
         seed,
         family,
         plan_words(run.plan, family),
@@ -145,7 +145,7 @@ def plan_words(plan: Plan, family: str = REPLICAS) -> str:
     return f"{words['mode']}, {words['replicas']} replicas, {plan.fault} {plan.target}{breaks}"
 
 
-def _story(run: Run) -> str:
+def _story(run: SimulatedRun) -> str:
     """The time line, and what is broken with the story of its message."""
     assert run.outcome is not None
     history = run.driver.history
@@ -158,11 +158,11 @@ def _story(run: Run) -> str:
     return "\n".join(lines)
 
 
-def _of_message(history: History, key: str) -> Iterable[Row]:
+def _of_message(history: History, key: str) -> Iterable[HistoryRow]:
     return (row for row in history.story(key) if row.kind != "event") if key else ()
 
 
-def _row(row: Row) -> str:
+def _row(row: HistoryRow) -> str:
     place = f"{row.broker} queue {row.queue} offset {row.offset}"
     return f"{row.invoke_ms}-{row.complete_ms} ms {row.client} {row.kind} {row.outcome} {row.status} {place}"
 
@@ -176,7 +176,7 @@ def many(
     breaks: Sequence[str] = (),
     workers: int = WORKERS,
     family: str = REPLICAS,
-) -> Iterator[Simulated]:
+) -> Iterator[SeedResult]:
     """Each seed's end, in the order of the seeds."""
     one = partial(simulate, mode=mode, breaks=tuple(breaks), family=family)
     if workers < 2 or len(seeds) < 2 * CHUNK:
@@ -186,7 +186,7 @@ def many(
         yield from pool.map(one, seeds, chunksize=CHUNK)
 
 
-def find(defect: str, seeds: Iterable[int], mode: str = "", family: str = "") -> tuple[int, Simulated | None]:
+def find(defect: str, seeds: Iterable[int], mode: str = "", family: str = "") -> tuple[int, SeedResult | None]:
     """Plant a defect until its promise finds it: how many seeds it took, and the one that did (None: none). Without a
     family in that of the defect."""
     planted = table.DEFECTS[defect]
@@ -199,7 +199,7 @@ def find(defect: str, seeds: Iterable[int], mode: str = "", family: str = "") ->
     return count, None
 
 
-def tell(done: Simulated, out: Tell, *, verbose: bool = False, defect: str = "", mode: str = "") -> None:
+def tell(done: SeedResult, out: Tell, *, verbose: bool = False, defect: str = "", mode: str = "") -> None:
     """Print a seed that is not valid, or every seed. `defect` and `mode` are those that were asked for."""
     if done.judgement is Judgement.VALID and not verbose:
         return
@@ -214,7 +214,7 @@ def tell(done: Simulated, out: Tell, *, verbose: bool = False, defect: str = "",
         out(f"  repeat: rmqkit drill simulate{family} --from {done.seed} --seeds 1{asked}")
 
 
-def summary(ends: Sequence[Simulated]) -> str:
+def summary(ends: Sequence[SeedResult]) -> str:
     """The drills in one line."""
     counts = Counter(str(each.judgement) for each in ends)
     cpu_ms = sorted(each.cpu_ms for each in ends) or [0]
@@ -226,7 +226,7 @@ def summary(ends: Sequence[Simulated]) -> str:
     )
 
 
-def exit_code(ends: Iterable[Simulated]) -> int:
+def exit_code(ends: Iterable[SeedResult]) -> int:
     """1 if a seed is broken, else 4 if one is inconclusive, else 0."""
     codes = {EXIT_CODES[each.judgement] for each in ends}
     return 1 if 1 in codes else max(codes, default=0)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from rmqkit.drill import history as names
 from rmqkit.drill.contract import DrillNode
-from rmqkit.drill.history import OK, History, Row
+from rmqkit.drill.history import OK, History, HistoryRow
 from rmqkit.drill.workload import LATE
 
 LATE_READER = f"{LATE}-0"
@@ -58,7 +58,7 @@ def taken_over(history: History, node: DrillNode) -> bool:
     return lent and any(row.kind == "due" and row.extra.get("escaped_by") for row in since)
 
 
-def _stages(history: History, rows: Sequence[Row]) -> None:
+def _stages(history: History, rows: Sequence[HistoryRow]) -> None:
     """The stages of the first takeover and of the last return, as far as the rows show them."""
     begins = [row for row in rows if row.kind == "event" and row.key == names.FAULT_BEGINS]
     hit = begins[0]
@@ -69,7 +69,7 @@ def _stages(history: History, rows: Sequence[Row]) -> None:
     roles = [row for row in rows if row.kind == "role" and row.broker == broker and row.outcome == OK]
     others = [row for row in roles if row.client != node]
 
-    def found(key: str, since_ms: int | None, candidates: Iterable[Row], value: Callable[[Row], str]) -> None:
+    def found(key: str, since_ms: int | None, candidates: Iterable[HistoryRow], value: Callable[[HistoryRow], str]) -> None:
         if since_ms is not None:
             row = _earliest(row for row in candidates if row.complete_ms >= since_ms)
             if row is not None:
@@ -101,11 +101,11 @@ def _stages(history: History, rows: Sequence[Row]) -> None:
         found(names.REGISTERED, end_ms, again, _listed)
 
 
-def _after(row: Row, at_ms: int | None) -> bool:
+def _after(row: HistoryRow, at_ms: int | None) -> bool:
     return at_ms is not None and row.complete_ms >= at_ms
 
 
-def _is_new(row: Row, own: Sequence[Row], begin_ms: int) -> bool:
+def _is_new(row: HistoryRow, own: Sequence[HistoryRow], begin_ms: int) -> bool:
     """Whether a node went online after the fault began: it reports when, or a poll saw it in
     another state."""
     since = row.extra.get("since")
@@ -114,25 +114,25 @@ def _is_new(row: Row, own: Sequence[Row], begin_ms: int) -> bool:
     return any(begin_ms < each.complete_ms < row.complete_ms and not each.value.endswith("/online") for each in own)
 
 
-def _listed(row: Row) -> str:
+def _listed(row: HistoryRow) -> str:
     return f"{row.client} lists broker ids {row.value or 'none'}"
 
 
-def _knows(row: Row) -> str:
+def _knows(row: HistoryRow) -> str:
     return f"{row.client} sees broker ids {','.join(str(each) for each in row.extra.get('members', ())) or 'none'} alive"
 
 
-def _who(row: Row) -> str:
+def _who(row: HistoryRow) -> str:
     return f"{row.client}: {row.extra.get('why', '')}".rstrip(": ")
 
 
-def _read_only(row: Row) -> str:
+def _read_only(row: HistoryRow) -> str:
     return "" if row.extra.get("writable") else ", read-only"
 
 
-def _first(rows: Sequence[Row], key: str) -> int | None:
+def _first(rows: Sequence[HistoryRow], key: str) -> int | None:
     return next((row.invoke_ms for row in rows if row.kind == "event" and row.key == key), None)
 
 
-def _earliest(rows: Iterable[Row]) -> Row | None:
+def _earliest(rows: Iterable[HistoryRow]) -> HistoryRow | None:
     return min(rows, key=lambda row: row.complete_ms, default=None)

@@ -16,7 +16,7 @@ EXIT_CODES = {Judgement.VALID: 0, Judgement.BROKEN: 1, Judgement.INCONCLUSIVE: 4
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
+class PromiseResult:
     """One promise with its finding."""
 
     name: str
@@ -39,7 +39,7 @@ class Verdict:
     #: the broken node, and the proof of the fault
     node: str
     proof: str
-    promises: Sequence[Checked]
+    promises: Sequence[PromiseResult]
     timeline: Sequence[Event]
     #: the column of the table of promises for the fault ("" if it did not begin), and the role of
     #: the node
@@ -52,7 +52,7 @@ class Verdict:
         return EXIT_CODES[self.judgement]
 
     @property
-    def broken(self) -> list[Checked]:
+    def broken(self) -> list[PromiseResult]:
         return [each for each in self.promises if each.finding.judgement is Judgement.BROKEN]
 
     def as_json(self) -> dict[str, Any]:
@@ -66,7 +66,7 @@ class Verdict:
             found = dict(each["finding"])
             found["judgement"] = Judgement(found["judgement"])
             found["broken"] = tuple(Broken(*broken) for broken in found["broken"])
-            promises.append(Checked(each["name"], each["text"], Finding(**found)))
+            promises.append(PromiseResult(each["name"], each["text"], Finding(**found)))
         rest = {key: value for key, value in content.items() if key in cls.__slots__}
         rest |= {
             "judgement": Judgement(content["judgement"]),
@@ -76,7 +76,7 @@ class Verdict:
         return cls(**rest)
 
 
-def verdict_of(history: History, promises: Sequence[Checked], *, node: str, proof: str, why: str) -> Verdict:
+def verdict_of(history: History, promises: Sequence[PromiseResult], *, node: str, proof: str, why: str) -> Verdict:
     """The verdict; `why` is the reason why the drill could not finish, "" if it did."""
     judgements = {each.finding.judgement for each in promises}
     if Judgement.BROKEN in judgements:

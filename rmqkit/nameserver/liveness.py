@@ -13,7 +13,7 @@ Source: `namesrv/.../routeinfo/RouteInfoManager.{scanNotActiveBroker,onChannelDe
 
 from collections.abc import Callable
 
-from rmqkit.nameserver.route_table import Member, RouteTable
+from rmqkit.nameserver.route_table import BrokerEntry, RouteTable
 from rmqkit.runtime.connection import Connection, Outbox
 from rmqkit.runtime.duties import Duties
 from rmqkit.runtime.ports import Log
@@ -21,7 +21,7 @@ from rmqkit.runtime.ports import Log
 SCAN = "scan-brokers"
 
 
-class Liveness:
+class BrokerLiveness:
     def __init__(self, table: RouteTable, outbox: Outbox, duties: Duties, log: Log, interval_ms: Callable[[], int]) -> None:
         """`interval_ms`, the longest time between two scans, is asked at each: the setting is live."""
         self._table = table
@@ -35,7 +35,7 @@ class Liveness:
     def start(self, now_ms: int) -> None:
         self._duties.add(SCAN, self.scan, now_ms + self._interval_ms())
 
-    def registered(self, conn: Connection, member: Member) -> None:
+    def registered(self, conn: Connection, member: BrokerEntry) -> None:
         """A broker has registered by this connection."""
         self._connections[conn.id] = conn
         self._duties.wake(SCAN, member.heard_ms + member.timeout_ms + 1)

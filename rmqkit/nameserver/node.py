@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from rmqkit.config import NodeConfig
 from rmqkit.nameserver.handlers import HANDLERS
 from rmqkit.nameserver.kv import KvTable
-from rmqkit.nameserver.liveness import Liveness
+from rmqkit.nameserver.liveness import BrokerLiveness
 from rmqkit.nameserver.names import TableLimits
 from rmqkit.nameserver.notices import Notices
 from rmqkit.nameserver.route_table import RouteTable
@@ -42,7 +42,7 @@ class NameServer(BaseNode):
         self.routes = RouteTable(self.limits)
         self.kv = KvTable(ports.disk, config.nameserver.kv_config_path, self.limits)
         self.config_file = KeptFile(ports.disk, config.nameserver.config_store_path)
-        self.liveness = Liveness(
+        self.liveness = BrokerLiveness(
             self.routes,
             self.outbox,
             self.duties,

@@ -29,7 +29,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from rmqkit.nameserver.names import BROKER_ID_MAX, NAME_SIZE_MAX, check_address, check_name, name_fault, shown
-from rmqkit.nameserver.route_table import MASTER_ID, BrokerGroup, Member, RouteTable
+from rmqkit.nameserver.route_table import MASTER_ID, BrokerEntry, BrokerGroup, RouteTable
 from rmqkit.runtime.calls import Refused
 from rmqkit.wire.bodies import DataVersion, QueueData, TopicConfig
 from rmqkit.wire.codes import PermName, ResponseCode
@@ -58,13 +58,13 @@ class Newcomer:
     enable_acting_master: bool | None = None
 
 
-class Registered(NamedTuple):
+class RegistrationResult(NamedTuple):
     """`ignored`: another broker holds the id and has the newer state. `left_out`: topics that were not entered, and why.
 
     `conflict`: what to know of another broker that was registered with the same id, "" without one.
     """
 
-    master: Member | None = None
+    master: BrokerEntry | None = None
     ignored: bool = False
     left_out: tuple[str, ...] = ()
     conflict: str = ""
@@ -109,7 +109,7 @@ def check(table: RouteTable, newcomer: Newcomer) -> None:
         _check_room(table, group, newcomer)
 
 
-def enter(table: RouteTable, newcomer: Newcomer, now_ms: int, *, delete_missing_topics: bool = False) -> Registered:
+def enter(table: RouteTable, newcomer: Newcomer, now_ms: int, *, delete_missing_topics: bool = False) -> RegistrationResult:
     """Apply a checked registration."""
     group = table.groups.get(newcomer.broker_name) or BrokerGroup(newcomer.cluster, newcomer.broker_name)
     if group.cluster != newcomer.cluster:
@@ -120,7 +120,7 @@ def enter(table: RouteTable, newcomer: Newcomer, now_ms: int, *, delete_missing_
     holder = group.members.get(newcomer.broker_id)
     if holder is not None and _holds_against(holder, newcomer):
         conflict = f"broker id {newcomer.broker_id} stays with {holder.address}, which has the newer state version"
-        return Registered(ignored=True, conflict=conflict)
+        return RegistrationResult(ignored=True, conflict=conflict)
     conflict = ""
     if holder is not None and holder.address != newcomer.address:
         conflict = f"broker id {newcomer.broker_id} was {holder.address}, which is out of the routes now"
@@ -142,14 +142,14 @@ def enter(table: RouteTable, newcomer: Newcomer, now_ms: int, *, delete_missing_
         if changed:
             for topic, mapping in newcomer.mappings.items():
                 table.put_mapping(topic, mapping["bname"], mapping)
-    return Registered(None if is_master else group.master, False, left_out, conflict)
+    return RegistrationResult(None if is_master else group.master, False, left_out, conflict)
 
 
-def _member(newcomer: Newcomer, before: Member | None, now_ms: int) -> Member:
+def _member(newcomer: Newcomer, before: BrokerEntry | None, now_ms: int) -> BrokerEntry:
     filter_servers = newcomer.filter_servers
     if filter_servers is None:
         filter_servers = before.filter_servers if before is not None else ()
-    return Member(
+    return BrokerEntry(
         broker_id=newcomer.broker_id,
         address=newcomer.address,
         ha_address=newcomer.ha_address,
@@ -203,7 +203,7 @@ def _delete_missing(table: RouteTable, newcomer: Newcomer) -> None:
             table.delete_queues(topic, newcomer.broker_name)
 
 
-def _holds_against(holder: Member, newcomer: Newcomer) -> bool:
+def _holds_against(holder: BrokerEntry, newcomer: Newcomer) -> bool:
     is_older = holder.data_version.state_version > newcomer.data_version.state_version
     return holder.address != newcomer.address and is_older
 

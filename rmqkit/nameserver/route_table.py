@@ -5,8 +5,8 @@
     topics    topic -> broker name -> QueueData
     mappings  topic -> broker name -> mapping info of a static topic
 
-A `Member` is at once the address entry and the live entry of one broker; upstream keeps them apart (`brokerAddrTable` and
-`brokerLiveTable`), so that they can disagree and leak there: an address overwritten by another one stays in the live
+A `BrokerEntry` is at once the address entry and the live entry of one broker; upstream keeps them apart (`brokerAddrTable`
+and `brokerLiveTable`), so that they can disagree and leak there: an address overwritten by another one stays in the live
 table for good. Here a broker is live exactly as long as its group lists it, `validate()` says what else always holds, and
 two groups may name the same address without harm to each other.
 
@@ -33,7 +33,7 @@ MASTER_ID = 0
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
-class Member:
+class BrokerEntry:
     """One live broker. `conn_id` is the connection it registered by last; closing that one unregisters it."""
 
     broker_id: int
@@ -54,14 +54,14 @@ class BrokerGroup:
     broker_name: str
     zone_name: str | None = None
     enable_acting_master: bool = False
-    members: dict[int, Member] = field(default_factory=dict)
+    members: dict[int, BrokerEntry] = field(default_factory=dict)
 
     @property
     def broker_id_min(self) -> int:
         return min(self.members)
 
     @property
-    def master(self) -> Member | None:
+    def master(self) -> BrokerEntry | None:
         return self.members.get(MASTER_ID)
 
     @property
@@ -72,7 +72,7 @@ class BrokerGroup:
         """Address by broker id, in the order of the ids."""
         return {broker_id: self.members[broker_id].address for broker_id in sorted(self.members)}
 
-    def at(self, address: str) -> Member | None:
+    def at(self, address: str) -> BrokerEntry | None:
         for member in self.members.values():
             if member.address == address:
                 return member
@@ -83,7 +83,7 @@ class MinIdChange(NamedTuple):
     """A group whose smallest broker id, or its address, is not what it was. `offline`: the address that left with it."""
 
     group: BrokerGroup
-    newcomer: Member | None
+    newcomer: BrokerEntry | None
     offline: str | None
 
 
@@ -99,15 +99,15 @@ class RouteTable:
         #: (broker name, broker id) of what registered by a connection
         self.by_connection: dict[int, dict[tuple[str, int], None]] = {}
         #: the smallest member of each group whose members changed, as it was before; None: the group is new
-        self._touched: dict[str, Member | None] = {}
+        self._touched: dict[str, BrokerEntry | None] = {}
 
     # --- looking up
 
-    def member(self, cluster: str, broker_name: str, address: str) -> Member | None:
+    def member(self, cluster: str, broker_name: str, address: str) -> BrokerEntry | None:
         group = self.groups.get(broker_name)
         return group.at(address) if group is not None and group.cluster == cluster else None
 
-    def heard(self, cluster: str, broker_name: str, address: str, now_ms: int) -> Member | None:
+    def heard(self, cluster: str, broker_name: str, address: str, now_ms: int) -> BrokerEntry | None:
         """A sign of life of a registered broker; None when nobody is registered there."""
         member = self.member(cluster, broker_name, address)
         if member is not None:
@@ -117,7 +117,7 @@ class RouteTable:
     def topics_of(self, broker_name: str) -> list[str]:
         return [topic for topic, queues in self.topics.items() if broker_name in queues]
 
-    def expired(self, now_ms: int) -> list[tuple[str, Member]]:
+    def expired(self, now_ms: int) -> list[tuple[str, BrokerEntry]]:
         """(broker name, member) of everybody who was silent for longer than its timeout."""
         return [
             (group.broker_name, member)
@@ -143,7 +143,7 @@ class RouteTable:
 
     # --- members
 
-    def put_member(self, group: BrokerGroup, member: Member) -> None:
+    def put_member(self, group: BrokerGroup, member: BrokerEntry) -> None:
         """Enter a member, in the place of whoever had its id."""
         if group.broker_name not in self.groups:
             self.groups[group.broker_name] = group
@@ -311,7 +311,7 @@ class RouteTable:
         assert self.member_count <= self.limits.brokers_max
 
 
-def _min_id_change(group: BrokerGroup, before: Member) -> MinIdChange | None:
+def _min_id_change(group: BrokerGroup, before: BrokerEntry) -> MinIdChange | None:
     now = group.members[group.broker_id_min]
     if (now.broker_id, now.address) == (before.broker_id, before.address):
         return None

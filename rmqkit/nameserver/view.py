@@ -4,7 +4,7 @@ from typing import Protocol
 
 from rmqkit.config import NodeConfig
 from rmqkit.nameserver.kv import KvTable
-from rmqkit.nameserver.liveness import Liveness
+from rmqkit.nameserver.liveness import BrokerLiveness
 from rmqkit.nameserver.notices import Notices
 from rmqkit.nameserver.route_table import RouteTable
 from rmqkit.runtime.connection import Outbox
@@ -26,7 +26,7 @@ class NameServerView(Protocol):
     config_file: KeptFile
     routes: RouteTable
     kv: KvTable
-    liveness: Liveness
+    liveness: BrokerLiveness
     notices: Notices
     started_ms: int
     stopping: bool

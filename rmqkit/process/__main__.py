@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from argparse import Namespace
 
     from rmqkit.config import Kind, LogSettings, NodeConfig
-    from rmqkit.shell.hosting import Hosting, NodeSpec, Started
+    from rmqkit.shell.hosting import NodeHost, NodeSpec, ReadyNode
     from rmqkit.shell.log import LogSink
 
 EXIT_FAILED = 1
@@ -44,7 +44,7 @@ PORT_MAX = 65535
 OFF = "off"
 
 
-class Options(NamedTuple):
+class NodeOptions(NamedTuple):
     """What a node process is told on its command line."""
 
     configs: Sequence[str] = ()
@@ -65,10 +65,10 @@ class _Made(NamedTuple):
 
     specs: Sequence[NodeSpec]
     config: NodeConfig
-    hosting: Callable[[Hosting], None] | None = None
+    hosting: Callable[[NodeHost], None] | None = None
 
 
-def run(options: Options) -> int:
+def run(options: NodeOptions) -> int:
     """Run the nodes until they are stopped; the exit code. Start-up errors are told on stderr."""
     if not __debug__:
         return _refuse("nodes do not run under python -O: their checks are needed", EXIT_FAILED)
@@ -87,7 +87,7 @@ def run(options: Options) -> int:
         return _refuse(str(error), EXIT_FAILED)
     sink = _sink(options.log_file, options, made.config.logs)
 
-    def ready(started: Sequence[Started]) -> None:
+    def ready(started: Sequence[ReadyNode]) -> None:
         sinks = {spec.name: spec.sink or sink for spec in made.specs}
         for node in started:
             NodeLog(sinks[node.name], node.name).info("ready", **{f"{tag}_port": port for tag, port in node.ports.items()})
@@ -102,7 +102,7 @@ def run(options: Options) -> int:
     )
 
 
-def _check(options: Options) -> int:
+def _check(options: NodeOptions) -> int:
     """Tell on stderr what would keep each node from starting: a line that begins with its file."""
     make = _brokers if options.kind == "broker" else _nameservers
     code = 0
@@ -114,7 +114,7 @@ def _check(options: Options) -> int:
     return code
 
 
-def _nameservers(options: Options) -> _Made:
+def _nameservers(options: NodeOptions) -> _Made:
     """Raises ConfigError, RmqkitError."""
     from rmqkit.process.node_specs import config_of, nameserver_spec
 
@@ -127,7 +127,7 @@ def _nameservers(options: Options) -> _Made:
     return _Made(specs, configs[0])
 
 
-def _brokers(options: Options) -> _Made:
+def _brokers(options: NodeOptions) -> _Made:
     """Raises ConfigError, RmqkitError."""
     import os.path
 
@@ -160,7 +160,7 @@ def _container_port(text: str, brokers: int) -> int | None:
     return int(text)
 
 
-def _sink(path: str | None, options: Options, logs: LogSettings) -> LogSink:
+def _sink(path: str | None, options: NodeOptions, logs: LogSettings) -> LogSink:
     from rmqkit.shell.log import LogSink
 
     return LogSink(
@@ -176,7 +176,7 @@ def _refuse(why: str, code: int) -> int:
     return code
 
 
-def parse_options(argv: Sequence[str]) -> Options:
+def parse_options(argv: Sequence[str]) -> NodeOptions:
     """Raises SystemExit with 2 for a command line that makes no sense."""
     import argparse
 
@@ -197,7 +197,7 @@ def parse_options(argv: Sequence[str]) -> Options:
     parser.add_argument("--container-folder", default="", metavar="FOLDER", help="whose files may be added")
     parser.add_argument("--check", action="store_true", help="only see whether settings and plug-ins are right")
     told: Namespace = parser.parse_args(argv)
-    return Options(
+    return NodeOptions(
         told.config,
         told.set,
         told.kind,

@@ -1,6 +1,6 @@
 """The brokers of one process: made from their files at its start, added and removed while it runs.
 
-`Brokers` is the `Housing` of the container's node: its port asks, this reads the file, and the shell (`Hosting`) makes the
+`Brokers` is the `Housing` of the container's node: its port asks, this reads the file, and the shell (`NodeHost`) makes the
 broker. What was wrong with a broker that is added later is told to whoever asked and to the log; nobody else notices. At
 the start of the process it ends the start.
 
@@ -18,12 +18,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from rmqkit.broker.node import Broker
-from rmqkit.container import Container, ContainerNode, Identity, Shown
+from rmqkit.container import BrokerKey, BrokerSummary, Container, ContainerNode
 from rmqkit.container.container import identity_of
-from rmqkit.container.node import Outcome, Then
+from rmqkit.container.node import ChangeResult, Then
 from rmqkit.errors import CannotStart, ConfigError, RmqkitError
 from rmqkit.process.node_specs import broker_name_of, broker_spec, config_of
-from rmqkit.shell.hosting import Hosting, Listen, NodeSpec
+from rmqkit.shell.hosting import Listen, NodeHost, NodeSpec
 from rmqkit.shell.log import LogSink
 from rmqkit.shell.run import reason_of
 from rmqkit.wire.codes import ResponseCode
@@ -60,7 +60,7 @@ class Brokers:
         self._folder = os.path.realpath(folder) if folder else ""
         self._own_log = own_log
         self._given: dict[str, None] = {}
-        self._hosting: Hosting | None = None
+        self._hosting: NodeHost | None = None
         self._configs: dict[str, NodeConfig] = {}
         #: by identity: where its settings came from, what it does now, and its name in the process
         self._paths: dict[str, str] = {}
@@ -99,7 +99,7 @@ class Brokers:
 
         return NodeSpec(CONTAINER, first.paths.store_path_root_dir, make, [self._listens])
 
-    def live_in(self, hosting: Hosting) -> None:
+    def live_in(self, hosting: NodeHost) -> None:
         """The brokers were made and are about to start."""
         self._hosting = hosting
         for resident in hosting.residents.values():
@@ -111,10 +111,10 @@ class Brokers:
     def add(self, path: str, then: Then) -> None:
         self._loop_soon(lambda: self._add(path, then))
 
-    def remove(self, identity: Identity, then: Then) -> None:
+    def remove(self, identity: BrokerKey, then: Then) -> None:
         self._loop_soon(lambda: self._remove(identity, then))
 
-    def shown(self) -> Sequence[Shown]:
+    def shown(self) -> Sequence[BrokerSummary]:
         return [self._shown(key, broker) for key, broker in self.container.brokers.items()]
 
     def settings(self) -> Mapping[str, str]:
@@ -130,11 +130,11 @@ class Brokers:
     def _brokers(self) -> Sequence[Broker]:
         return list(self.container.brokers.values())
 
-    def _shown(self, key: str, broker: Broker) -> Shown:
+    def _shown(self, key: str, broker: Broker) -> BrokerSummary:
         identity = identity_of(broker.config)
         state = self._states.get(key) or ("serving" if broker.serving else "starting")
         store = broker.config.paths.store_path_root_dir
-        return Shown(*identity, broker.context.address_text, state, self._paths[key], store)
+        return BrokerSummary(*identity, broker.context.address_text, state, self._paths[key], store)
 
     def _loop_soon(self, function: Callable[[], None]) -> None:
         assert self._hosting is not None
@@ -199,7 +199,7 @@ class Brokers:
         try:
             real = self._allowed(path)
         except (RmqkitError, OSError, ValueError) as error:
-            then(Outcome(str(error)))
+            then(ChangeResult(str(error)))
             return
         hidden = f"{path} cannot be used; the container's log says why"
         try:
@@ -213,7 +213,7 @@ class Brokers:
             if key:
                 self._forget(key)
             why = reason_of(error) if isinstance(error, RmqkitError | OSError) else f"{path} cannot be used: {error}"
-            then(Outcome(why, for_others=hidden))
+            then(ChangeResult(why, for_others=hidden))
             return
         assert isinstance(resident.node, Broker)
         starting.broker = resident.node
@@ -221,21 +221,21 @@ class Brokers:
         resident.log.info("added", config=real, **{f"{tag}_port": port for tag, port in resident.started.ports.items()})
         starting.look()
 
-    def _remove(self, identity: Identity, then: Then) -> None:
+    def _remove(self, identity: BrokerKey, then: Then) -> None:
         assert self._hosting is not None
         key = str(identity)
         broker = self.container.brokers.get(key)
         if broker is None:
-            then(Outcome("Broker not exist", ResponseCode.BROKER_NOT_EXIST))
+            then(ChangeResult("Broker not exist", ResponseCode.BROKER_NOT_EXIST))
             return
         if key in self._states:
-            then(Outcome(f"broker {identity.name}:{identity.broker_id} is being stopped already"))
+            then(ChangeResult(f"broker {identity.name}:{identity.broker_id} is being stopped already"))
             return
         self._states[key] = "stopping"
 
         def gone() -> None:
             self.left(key, broker)
-            then(Outcome())
+            then(ChangeResult())
 
         self._hosting.remove(self._names[key], gone)
 
@@ -261,18 +261,18 @@ class _Starting:
     def look(self) -> None:
         assert self.broker is not None
         if self.broker.serving:
-            self._end(Outcome())
+            self._end(ChangeResult())
         elif self.broker.stopping:
-            self._end(Outcome("it was asked to stop before it served"))
+            self._end(ChangeResult("it was asked to stop before it served"))
         elif self._then is not None:
             self.brokers.after(SERVING_POLL_MS, self.look)
 
     def failed(self, error: CannotStart) -> None:
         if self.broker is not None:
             self.brokers.left(self.key, self.broker)
-        self._end(Outcome(str(error), for_others="the broker cannot start; the container's log says why"))
+        self._end(ChangeResult(str(error), for_others="the broker cannot start; the container's log says why"))
 
-    def _end(self, outcome: Outcome) -> None:
+    def _end(self, outcome: ChangeResult) -> None:
         then, self._then = self._then, None
         if then is not None:
             then(outcome)

@@ -131,7 +131,7 @@ class Call(Generic[E]):
 Handler = Callable[[Any, Call[Any]], Response]
 
 
-class Row(NamedTuple):
+class HandlerRow(NamedTuple):
     code: int
     decoder: RequestDecoder[Any]
     handler: Handler
@@ -142,7 +142,7 @@ class Handlers:
     """The rows of one area or of a whole node."""
 
     def __init__(self, *parts: "Handlers") -> None:
-        self.rows: dict[int, Row] = {}
+        self.rows: dict[int, HandlerRow] = {}
         for part in parts:
             self.include(part)
 
@@ -150,7 +150,7 @@ class Handlers:
         """Decorator: this function answers requests of `code`, whose extFields are a `schema`."""
 
         def register(function: Handler) -> Handler:
-            self._add(Row(int(code), RequestDecoder(schema), function, code_name(code)))
+            self._add(HandlerRow(int(code), RequestDecoder(schema), function, code_name(code)))
             return function
 
         return register
@@ -166,7 +166,7 @@ class Handlers:
         table.rows = {code: row for code, row in self.rows.items() if code not in left_out}
         return table
 
-    def _add(self, row: Row) -> None:
+    def _add(self, row: HandlerRow) -> None:
         other = self.rows.get(row.code)
         if other is not None:
             where, there = row.handler.__module__, other.handler.__module__

@@ -27,12 +27,12 @@ from rmqkit.runtime.calls import (
     Call,
     CallFailed,
     Handler,
+    HandlerRow,
     Handlers,
     Outcome,
     Refused,
     Reply,
     Response,
-    Row,
     Then,
     code_name,
 )
@@ -74,7 +74,7 @@ class Peer:
 
     __slots__ = ("calls", "frames", "owner", "partial_since_ms", "partial_size", "received_count", "rows", "was_open")
 
-    def __init__(self, rows: dict[int, Row], size_max: int) -> None:
+    def __init__(self, rows: dict[int, HandlerRow], size_max: int) -> None:
         self.rows = rows
         self.frames = FrameBuffer(size_max)
         self.calls: dict[int, _Waiting] = {}
@@ -243,7 +243,7 @@ class Remoting:
         except RemoteProtocolError as error:
             self._refuse(conn, error)
 
-    def _request(self, conn: Connection, row: Row, each: Frame) -> None:
+    def _request(self, conn: Connection, row: HandlerRow, each: Frame) -> None:
         try:
             head = row.decoder.decode(each)
         except BadHeader as bad:

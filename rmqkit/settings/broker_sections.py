@@ -268,7 +268,7 @@ class FilterSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Registration:
+class RegistrationSettings:
     """How a broker registers with its name servers, and how long it remembers its own clients."""
 
     register_broker_timeout_ms: int = key(

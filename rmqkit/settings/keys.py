@@ -25,7 +25,7 @@ UPSTREAM = Path(__file__).with_name("upstream.toml")
 _LINE = re.compile(r"(\S+): ([\w|]+)(?: = ([^\s].*?))?(?:, (refused|only): (.+))?")
 
 
-class Declared(NamedTuple):
+class WorkingKey(NamedTuple):
     """A key that works, and the field that it feeds."""
 
     section: str
@@ -35,7 +35,7 @@ class Declared(NamedTuple):
 
 
 @cache
-def declared() -> tuple[Declared, ...]:
+def declared() -> tuple[WorkingKey, ...]:
     """Every key that works."""
     found = []
     for each in fields(Sections):
@@ -44,7 +44,7 @@ def declared() -> tuple[Declared, ...]:
             if field.metadata:
                 made = field.metadata
                 row = made["row"](area=made["area"] or section["area"], feeds=f"{each.name}.{field.name}")
-                found.append(Declared(each.name, field.name, row, (made["only"],) if made["only"] else section["kinds"]))
+                found.append(WorkingKey(each.name, field.name, row, (made["only"],) if made["only"] else section["kinds"]))
     return tuple(found)
 
 

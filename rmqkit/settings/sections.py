@@ -31,7 +31,9 @@ class Sections:
     send: broker.SendLimits = section(broker.SendLimits, "Sending", "broker")
     pull: broker.PullSettings = section(broker.PullSettings, "Pulling", "broker")
     filters: broker.FilterSettings = section(broker.FilterSettings, "Pulling", "broker")
-    registration: broker.Registration = section(broker.Registration, "Registration with name servers", "broker")
+    registration: broker.RegistrationSettings = section(
+        broker.RegistrationSettings, "Registration with name servers", "broker"
+    )
     offsets: broker.OffsetSettings = section(broker.OffsetSettings, "Clients and consumer offsets", "broker")
     delay: broker.DelaySettings = section(broker.DelaySettings, "Timer and delay", "broker")
     coordination: broker.Coordination = section(broker.Coordination, "Sending", "broker")

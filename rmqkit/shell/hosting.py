@@ -46,7 +46,7 @@ class NodeSpec(NamedTuple):
     sink: LogSink | None = None
 
 
-class Started(NamedTuple):
+class ReadyNode(NamedTuple):
     """What `ready` is told of each node."""
 
     name: str
@@ -60,11 +60,11 @@ class Resident:
     spec: NodeSpec
     log: NodeLog
     node: Node
-    started: Started
+    started: ReadyNode
     drill: "DrillSocket | None" = None
 
 
-class Hosting:
+class NodeHost:
     """See the head of this module. `expected` nodes divide the descriptors for files."""
 
     def __init__(self, loop: Loop, sink: LogSink, expected: int = 1) -> None:
@@ -173,7 +173,7 @@ class Hosting:
         return sockets
 
     def _settled(self, spec: NodeSpec, log: NodeLog, node: Node, numbers: Mapping[str, int]) -> Resident:
-        resident = Resident(spec, log, node, Started(spec.name, numbers))
+        resident = Resident(spec, log, node, ReadyNode(spec.name, numbers))
         self.residents[spec.name] = resident
         return resident
 

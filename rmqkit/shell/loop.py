@@ -77,7 +77,7 @@ class IsolationRules(Protocol):
 
 
 @dataclass(slots=True, eq=False)
-class Hosted:
+class NodeSlot:
     """A node and what the loop holds for it."""
 
     node: Node
@@ -110,7 +110,7 @@ class Loop:
         #: nodes whose finding that they cannot start is told to a function instead of ending `run`
         self.spared: dict[Node, Callable[[CannotStart], None]] = {}
         self.resolver = Resolver(self.call_soon_threadsafe)
-        self._hosted: list[Hosted] = []
+        self._hosted: list[NodeSlot] = []
         self._disks: list[OsDisk] = []
         self._posted: deque[Callable[[], None]] = deque()
         self._told: deque[tuple[Node, Callable[..., None], tuple[Any, ...]]] = deque()
@@ -142,7 +142,7 @@ class Loop:
         """Take a node; `disk` is that of its ports (found by itself when the node keeps them as `ports`)."""
         if disk is None:
             disk = getattr(getattr(node, "ports", None), "disk", None)
-        self._hosted.append(Hosted(node, disk if isinstance(disk, OsDisk) else None))
+        self._hosted.append(NodeSlot(node, disk if isinstance(disk, OsDisk) else None))
         self._slow.watch(node)
 
     def listen(self, node: Node, tag: str, host: str, port: int) -> int:
@@ -418,7 +418,7 @@ class Loop:
         for _ in range(len(posted)):
             posted.popleft()()
 
-    def _deliver(self, hosted: Hosted) -> None:
+    def _deliver(self, hosted: NodeSlot) -> None:
         assert hosted.disk is not None
         self.failed = hosted.node
         for completion, error in hosted.disk.take_completed():

@@ -24,7 +24,7 @@ from types import FrameType
 
 from rmqkit.config import NetworkLimits
 from rmqkit.errors import CannotStart, RmqkitError
-from rmqkit.shell.hosting import Hosting, NodeSpec, Started
+from rmqkit.shell.hosting import NodeHost, NodeSpec, ReadyNode
 from rmqkit.shell.log import LogSink, NodeLog, say
 from rmqkit.shell.loop import Loop
 
@@ -42,8 +42,8 @@ def run_nodes(
     limits: NetworkLimits | None = None,
     lifeline_fd: int | None = None,
     grace_ms: int = GRACE_MS,
-    ready: Callable[[Sequence[Started]], None] | None = None,
-    hosting: Callable[[Hosting], None] | None = None,
+    ready: Callable[[Sequence[ReadyNode]], None] | None = None,
+    hosting: Callable[[NodeHost], None] | None = None,
 ) -> int:
     """Run nodes in one loop until they have stopped; the exit code.
 
@@ -53,7 +53,7 @@ def run_nodes(
     try:
         _check_platform()
         loop = Loop(limits=_fitting(limits or NetworkLimits(), driver_log), log=driver_log)
-        hosts = Hosting(loop, sink, len(specs))
+        hosts = NodeHost(loop, sink, len(specs))
         _on_signals(hosts, sink, driver_log, grace_ms)
         if lifeline_fd is not None:
             loop.watch_lifeline(lifeline_fd)
@@ -139,7 +139,7 @@ def _cannot_start(log: NodeLog, error: RmqkitError | OSError, specs: Sequence[No
     return EXIT_FAILED
 
 
-def _on_signals(hosts: Hosting, sink: LogSink, log: NodeLog, grace_ms: int) -> None:
+def _on_signals(hosts: NodeHost, sink: LogSink, log: NodeLog, grace_ms: int) -> None:
     asked = False
     loop = hosts.loop
 
@@ -170,7 +170,7 @@ def _on_signals(hosts: Hosting, sink: LogSink, log: NodeLog, grace_ms: int) -> N
     signal.signal(signal.SIGHUP, reopen)
 
 
-def _tell_story(hosts: Hosting, driver_log: NodeLog) -> None:
+def _tell_story(hosts: NodeHost, driver_log: NodeLog) -> None:
     node = hosts.loop.failed
     resident = None if node is None else hosts.residents.get(node.name)
     log = driver_log if resident is None else resident.log

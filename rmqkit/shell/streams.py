@@ -1,4 +1,4 @@
-"""One TCP connection in the shell: `Dial` while we connect, `Stream` while open, `Lingering` after our side has ended.
+"""One TCP connection in the shell: `Dial` connects, `Stream` is open, `LingeringSocket` has ended on our side.
 
 Each is an item of the loop, found by its descriptor, with `ready(mask)` for events and `scan(now_ms)` for the idle check.
 
@@ -248,7 +248,7 @@ class Stream:
             self.lost(self.conn.closing)
             return
         # It counts for where it came from as long as it takes a descriptor.
-        Lingering(self.loop, self.sock, self.fd, self.source)
+        LingeringSocket(self.loop, self.sock, self.fd, self.source)
         self.source = ""
         self._over(self.conn.closing)
 
@@ -266,7 +266,7 @@ class Stream:
         self.loop.tell(self.node, self.node.closed, conn, conn.closing)
 
 
-class Lingering:
+class LingeringSocket:
     """A socket whose connection is closed for the node; the peer has a moment to end its side."""
 
     __slots__ = ("fd", "loop", "sock", "source", "until_ms")

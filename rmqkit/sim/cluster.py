@@ -31,12 +31,12 @@ from rmqkit.broker.node import Broker, BrokerParts
 from rmqkit.broker.view import BrokerView
 from rmqkit.client.client import Client, ClientSettings
 from rmqkit.client.consumers.offset_store import RemoteOffsets
-from rmqkit.client.consumers.pull_consumer import PullConsumer, PullConsumerSettings
+from rmqkit.client.consumers.pull_consumer import PullConsumerCore, PullConsumerSettings
 from rmqkit.client.consumers.subscriptions import ConsumeFrom
 from rmqkit.client.flow import start
 from rmqkit.client.message import Message, SendResult
 from rmqkit.client.producers.outgoing import Prepare
-from rmqkit.client.producers.producer import Producer, ProducerSettings, SendOutcome
+from rmqkit.client.producers.producer import ProducerCore, ProducerSettings, SendOutcome
 from rmqkit.config import from_values
 from rmqkit.errors import RmqkitError
 from rmqkit.nameserver.node import NameServer
@@ -301,7 +301,7 @@ class SimProducer:
 
     def _begin(self, client: Client) -> None:
         self._client = client
-        self._core = Producer(client, ProducerSettings(group="sim"))
+        self._core = ProducerCore(client, ProducerSettings(group="sim"))
         ids = UniqueIds(bytes(4), pid=1, salt=client.ports.entropy.getrandbits(31))
         self._prepare = Prepare(ids)
         client.timers.after(1000, self._send)
@@ -344,7 +344,7 @@ class SimConsumer:
 
     def _begin(self, client: Client) -> None:
         settings = PullConsumerSettings(group=self.group, consume_from=ConsumeFrom.FIRST)
-        core = PullConsumer(client, settings, RemoteOffsets(client, self.group))
+        core = PullConsumerCore(client, settings, RemoteOffsets(client, self.group))
 
         async def consume() -> None:
             while True:

@@ -76,7 +76,7 @@ class Edge:
         return delay_us
 
 
-class Dial:
+class SimDial:
     """A connection that is being made."""
 
     __slots__ = ("conn", "error", "is_over", "net", "process", "tries")
@@ -171,7 +171,7 @@ class SimNet:
         self.cut_chance = profile.cut_chance
         #: live ends and dials, in the order they were made
         self.ends: dict[End, None] = {}
-        self.dials: dict[Dial, None] = {}
+        self.dials: dict[SimDial, None] = {}
         self.held: dict[Pipe, None] = {}
         #: host names that stand for another host
         self.names: dict[str, str] = {}
@@ -258,7 +258,7 @@ class SimNet:
         name = self.names.get(name, name)
         return next((process for process in self.world.processes if process.host == name), None)
 
-    def connect(self, dial: Dial, far: Process, tag: str, delay_us: int) -> None:
+    def connect(self, dial: SimDial, far: Process, tag: str, delay_us: int) -> None:
         """The three-way handshake, from the far machine's side; our side learns of it `delay_us` later."""
         near = dial.process
         number = self._ephemeral.get(near.host, EPHEMERAL_FIRST)
@@ -288,7 +288,7 @@ class SimNet:
         self.at_us(back.last_us, answered)
 
     def dial(self, process: Process, conn: Connection) -> None:
-        Dial(self, process, conn)
+        SimDial(self, process, conn)
 
     # --- end of processes -------------------------------------------------------------------------------------------
 

@@ -27,7 +27,7 @@ TURN_US = (5, 60)
 LOG_LINES_MAX = 20_000
 
 
-class Line(NamedTuple):
+class LogLine(NamedTuple):
     """One log line of a node."""
 
     mono_ms: int
@@ -41,7 +41,7 @@ class SimLog:
 
     def __init__(self, clock: Clock, trace: Callable[[bytes], None]) -> None:
         self.clock = clock
-        self.lines: deque[Line] = deque(maxlen=LOG_LINES_MAX)
+        self.lines: deque[LogLine] = deque(maxlen=LOG_LINES_MAX)
         self._trace = trace
 
     def info(self, event: str, **fields: Any) -> None:
@@ -53,11 +53,11 @@ class SimLog:
     def error(self, event: str, **fields: Any) -> None:
         self._add("ERROR", event, fields)
 
-    def events(self, event: str) -> Sequence[Line]:
+    def events(self, event: str) -> Sequence[LogLine]:
         return [line for line in self.lines if line.event == event]
 
     def _add(self, level: str, event: str, fields: dict[str, Any]) -> None:
-        self.lines.append(Line(self.clock.mono_ms, level, event, fields))
+        self.lines.append(LogLine(self.clock.mono_ms, level, event, fields))
         self._trace(f"{level} {event} {fields}".encode())
 
 

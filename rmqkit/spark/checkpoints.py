@@ -9,11 +9,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from rmqkit.errors import ConfigError
-from rmqkit.spark.options import Options
+from rmqkit.spark.options import SourceOptions
 from rmqkit.spark.source.loss import queue_name
 from rmqkit.spark.source.patterns import chosen
 from rmqkit.spark.source.ranges import QueueKey, clusters, flat, topics
-from rmqkit.spark.source.topics import Seen, View
+from rmqkit.spark.source.topics import ClusterView, TopicSnapshot
 
 WITNESS = "@witness"
 
@@ -22,7 +22,7 @@ class OtherLog(ConfigError):
     """The checkpoint's offsets do not seem to be of the messages that are there."""
 
 
-def witness_of(ends: Mapping[QueueKey, int], seen: Seen) -> dict[str, Any] | None:
+def witness_of(ends: Mapping[QueueKey, int], seen: TopicSnapshot) -> dict[str, Any] | None:
     """The newest message of the first queue that is read to its end."""
     for key in sorted(ends):
         stored_ms = seen.newest_ms.get(key, 0)
@@ -32,7 +32,7 @@ def witness_of(ends: Mapping[QueueKey, int], seen: Seen) -> dict[str, Any] | Non
     return None
 
 
-def check_choice(options: Options, start: Mapping[str, Any]) -> None:
+def check_choice(options: SourceOptions, start: Mapping[str, Any]) -> None:
     """Raises ConfigError for a checkpoint of topics or queues that the options do not choose."""
     foreign = [str(key) for key in flat(start) if not _chooses(options, key)]
     if foreign:
@@ -43,7 +43,7 @@ def check_choice(options: Options, start: Mapping[str, Any]) -> None:
         )
 
 
-def _chooses(options: Options, key: QueueKey) -> bool:
+def _chooses(options: SourceOptions, key: QueueKey) -> bool:
     if options.subscribe_pattern:
         return chosen(key.topic, options.subscribe_pattern)
     if options.assign:
@@ -51,7 +51,7 @@ def _chooses(options: Options, key: QueueKey) -> bool:
     return key.topic in options.subscribe
 
 
-def check_cluster(options: Options, view: View, start: Mapping[str, Any], seen: Seen) -> None:
+def check_cluster(options: SourceOptions, view: ClusterView, start: Mapping[str, Any], seen: TopicSnapshot) -> None:
     """Raises ConfigError for a checkpoint of another cluster by its name, OtherLog by its brokers or its witness."""
     at = f"name servers {';'.join(options.namesrv)}"
     here, there = seen.clusters, clusters(start)

@@ -60,18 +60,18 @@ def record_batch(buffer: Any, starts: Ints, names: Sequence[str], constants: Map
     `topic` when it is known. The caller has checked that each record's magic is right and its size within the buffer.
     Raises CorruptRecord when the parts of a record do not add up to its size.
     """
-    return _batch(Records(buffer, starts), names, constants)
+    return _batch(DecodedRecords(buffer, starts), names, constants)
 
 
 def record_batches(
     buffer: Any, starts: Ints, names: Sequence[str], constants: Mapping[str, str], bytes_max: int = BATCH_BYTES_MAX
 ) -> Iterator[pa.RecordBatch]:
     """The same, in more than one batch where bodies that are inflated would make one too large."""
-    yield from batches_of(Records(buffer, starts), names, constants, bytes_max)
+    yield from batches_of(DecodedRecords(buffer, starts), names, constants, bytes_max)
 
 
 def batches_of(
-    records: "Records", names: Sequence[str], constants: Mapping[str, str], bytes_max: int = BATCH_BYTES_MAX
+    records: "DecodedRecords", names: Sequence[str], constants: Mapping[str, str], bytes_max: int = BATCH_BYTES_MAX
 ) -> Iterator[pa.RecordBatch]:
     """As `record_batches`, of records that were looked at before."""
     if "body" not in names or not records.are_compressed.any():
@@ -93,7 +93,7 @@ def batches_of(
     yield _batch(records.part(begin, records.count, inflated), names, constants)
 
 
-def _batch(records: "Records", names: Sequence[str], constants: Mapping[str, str]) -> pa.RecordBatch:
+def _batch(records: "DecodedRecords", names: Sequence[str], constants: Mapping[str, str]) -> pa.RecordBatch:
     arrays = []
     for name in names:
         if name in constants:
@@ -107,7 +107,7 @@ def _batch(records: "Records", names: Sequence[str], constants: Mapping[str, str
     return pa.RecordBatch.from_arrays(arrays, schema=arrow_schema(names))
 
 
-class Records:
+class DecodedRecords:
     """Fields of many records, each read when it is first asked for."""
 
     def __init__(self, buffer: Any, starts: Ints, inflated: Mapping[int, bytes] | None = None) -> None:
@@ -119,10 +119,10 @@ class Records:
     def _at(self, positions: Ints, dtype: np.dtype[Any]) -> NDArray[Any]:
         return gather(self.data, positions, dtype) if self.count else np.empty(0, dtype.newbyteorder("="))
 
-    def part(self, begin: int, end: int, inflated: Mapping[int, bytes]) -> "Records":
+    def part(self, begin: int, end: int, inflated: Mapping[int, bytes]) -> "DecodedRecords":
         """Those from `begin` to `end`; `inflated` has their compressed bodies by their rows here."""
         of_part = {row - begin: body for row, body in inflated.items()}
-        return Records(self.data, self.starts[begin:end], of_part)
+        return DecodedRecords(self.data, self.starts[begin:end], of_part)
 
     def check(self, names: Collection[str]) -> None:
         """Raises CorruptRecord when a record is none, or has no parts to make these columns of."""
@@ -314,19 +314,19 @@ def _repeated(text: str, count: int) -> pa.Array:
     return pa.repeat(pa.scalar(text, pa.string()), count)
 
 
-_MAKERS: dict[str, Callable[[Records], pa.Array]] = {
-    "topic": Records.topics,
+_MAKERS: dict[str, Callable[[DecodedRecords], pa.Array]] = {
+    "topic": DecodedRecords.topics,
     "queue": lambda records: pa.array(records.queue_ids),
     "offset": lambda records: pa.array(records.queue_offsets),
-    "message_id": Records.message_ids,
-    "keys": Records.keys,
-    "tags": Records.tags,
-    "body": Records.bodies,
-    "properties": Records.property_maps,
+    "message_id": DecodedRecords.message_ids,
+    "keys": DecodedRecords.keys,
+    "tags": DecodedRecords.tags,
+    "body": DecodedRecords.bodies,
+    "properties": DecodedRecords.property_maps,
     "born_time": lambda records: _times(records.born_ms),
     "store_time": lambda records: _times(records.store_ms),
-    "born_host": Records.born_hosts,
-    "store_host": Records.store_hosts,
+    "born_host": DecodedRecords.born_hosts,
+    "store_host": DecodedRecords.store_hosts,
     "sys_flag": lambda records: pa.array(records.sys_flags),
     "reconsume_times": lambda records: pa.array(records.reconsume_times),
 }

@@ -39,7 +39,7 @@ ANSWER_SIZE_MAX = 256 * 1024 * 1024
 _HEAD = Struct(">iI").unpack_from
 
 
-class Answer(NamedTuple):
+class LinkReply(NamedTuple):
     """An answer; its body is `buffer[begin:end]` of the link. Its header is read whole when it is asked for."""
 
     opaque: int
@@ -143,7 +143,7 @@ class Link:
             raise self._lost(error) from None
         self.waiting += count
 
-    def receive(self) -> Answer:
+    def receive(self) -> LinkReply:
         """The next answer, whosever it is."""
         while True:
             found = self._cut()
@@ -152,7 +152,7 @@ class Link:
                 return found
             self._read()
 
-    def ask(self, code: int, ext: Ext) -> tuple[Answer, bytes]:
+    def ask(self, code: int, ext: Ext) -> tuple[LinkReply, bytes]:
         """One request and its answer, whatever its code; answers to others are dropped."""
         opaque = self.opaque()
         self.send(frame(encode_request(code, opaque, to_ext(ext))), 1)
@@ -174,7 +174,7 @@ class Link:
             smaller[: self._filled] = self.buffer[: self._filled]
             self.buffer = smaller
 
-    def _cut(self) -> Answer | None:
+    def _cut(self) -> LinkReply | None:
         at, filled = self._at, self._filled
         if filled - at < 8:
             return None
@@ -193,7 +193,7 @@ class Link:
         code, opaque, flag = _marks(codec, header)
         if not flag & FLAG_RESPONSE:
             return self._cut()  # a notice to clients that heartbeat: we do not
-        return Answer(opaque, code, begin, end, codec, header)
+        return LinkReply(opaque, code, begin, end, codec, header)
 
     def _read(self) -> None:
         if len(self.buffer) - self._filled < READ_SIZE_MIN:

@@ -1,8 +1,8 @@
 """The options of the data sources `rocketmq` (batch, stream, sink) and `rocketmq-store` (store): one table for all of them.
 
-`parse` turns what Spark hands over (texts; names without regard to case) into an `Options`, whose attributes are the names
-in snake_case. `docs/spark.md` is made from the table. Names and meanings are those of Spark's Kafka source where it has
-them; its other names get an error that says what they are called here.
+`parse` turns what Spark hands over (texts; names without regard to case) into an `SourceOptions`, whose attributes are the
+names in snake_case. `docs/spark.md` is made from the table. Names and meanings are those of Spark's Kafka source where it
+has them; its other names get an error that says what they are called here.
 
 An option of a stream is taken in a batch and does nothing there, and the other way round, so that one set of options serves
 both; one that belongs to neither is an error.
@@ -321,7 +321,7 @@ OPTIONS: dict[str, Option] = {option.name: option for option in _TABLE}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options:
+class SourceOptions:
     """What was given, with the defaults of its place. Counts and sizes are 0, times None, texts "" where nothing was."""
 
     where: str
@@ -364,7 +364,7 @@ class Options:
     producer_group: str = ""
 
 
-def parse(given: Mapping[str, str], where: str) -> Options:
+def parse(given: Mapping[str, str], where: str) -> SourceOptions:
     """Options for one of PLACES. Raises ConfigError that names the option, and for an unknown one the nearest there is."""
     texts: dict[str, str] = {}
     by_lower = {name.lower(): name for name in OPTIONS}
@@ -376,14 +376,14 @@ def parse(given: Mapping[str, str], where: str) -> Options:
         elif key.lower() not in SPARKS_OWN and not key.lower().startswith(tables.PREFIX):
             raise ConfigError(_unknown(key, where))
     values: dict[str, Any] = {}
-    known = {each.name for each in fields(Options)}
+    known = {each.name for each in fields(SourceOptions)}
     for name, option in OPTIONS.items():
         if option.attribute in known:
             values[option.attribute] = _value(option, texts.get(name, option.default_in(where)))
     if "namesrv" in values:
         values["namesrv"] = _name_servers(values["namesrv"])
     values["columns"] = _columns(values, where)
-    parsed = Options(where=where, **values)
+    parsed = SourceOptions(where=where, **values)
     if where in READ:
         _check_read(parsed, texts)
     return parsed
@@ -415,7 +415,7 @@ def _value(option: Option, text: str) -> Any:
         raise ConfigError(f"option {option.name}: {error}") from None
 
 
-def _check_read(options: Options, texts: Mapping[str, str]) -> None:
+def _check_read(options: SourceOptions, texts: Mapping[str, str]) -> None:
     chosen = [name for name in ("subscribe", "subscribePattern", "assign") if texts.get(name, "").strip()]
     if len(chosen) > 1:
         raise ConfigError(f"options {' and '.join(chosen)} exclude each other: choose one")

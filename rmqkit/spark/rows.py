@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmqkit.errors import ConfigError
 from rmqkit.spark.columns import COLUMNS, CORRUPT, ddl
-from rmqkit.spark.options import Options
-from rmqkit.spark.source.ranges import QueueRange
+from rmqkit.spark.options import SourceOptions
+from rmqkit.spark.source.ranges import OffsetRange
 from rmqkit.spark.source.topic_reader import ReadSettings, read_range
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class Rows(NamedTuple):
     #: what Spark was told, to the letter
     schema: pa.Schema
 
-    def read(self, queue_range: QueueRange | None) -> Iterator[pa.RecordBatch]:
+    def read(self, queue_range: OffsetRange | None) -> Iterator[pa.RecordBatch]:
         """Of nothing for None: Spark reads one partition of an empty batch too."""
         if queue_range is None:
             return
@@ -64,7 +64,7 @@ def spare_the_modules() -> None:
         gc.freeze()
 
 
-def schema_ddl(options: Options) -> str:
+def schema_ddl(options: SourceOptions) -> str:
     """The schema of a query whose user gives none."""
     parts = [ddl(options.columns)]
     if options.decode == "json":
@@ -74,7 +74,7 @@ def schema_ddl(options: Options) -> str:
     return ", ".join(part for part in parts if part)
 
 
-def rows_of(options: Options, schema: StructType, *, tags: str = "") -> Rows:
+def rows_of(options: SourceOptions, schema: StructType, *, tags: str = "") -> Rows:
     """Rows with this schema. Raises ConfigError for a column that a message does not have, or of another type."""
     from pyspark.sql.pandas.types import to_arrow_schema
     from pyspark.sql.types import StructType

@@ -27,8 +27,8 @@ from typing import TYPE_CHECKING
 
 from rmqkit.errors import CannotStart, RmqkitError
 from rmqkit.runtime.kept import KeptFileDamaged
-from rmqkit.store.log.files import Loaded
-from rmqkit.store.log.scan import BLANK_SIZE, Scanned, may_be_torn
+from rmqkit.store.log.files import FileChain
+from rmqkit.store.log.scan import BLANK_SIZE, ScanResult, may_be_torn
 from rmqkit.store.log.walk import LogWalk
 from rmqkit.store.queues.consume_queue import UNIT_SIZE, ConsumeQueue
 from rmqkit.store.queues.flush import QueueEnds, load_ends
@@ -55,11 +55,11 @@ class Recovery:
         self._disk = engine.disk
         self._abort = f"{engine.root}/abort"
         self._is_clean = True
-        self._loaded = Loaded()
+        self._loaded = FileChain()
         self._ends = QueueEnds()
         #: everything below was on the platter once
         self._synced = 0
-        self._last: Scanned | None = None
+        self._last: ScanResult | None = None
 
     # --- at once ------------------------------------------------------------------------------------------------------
 
@@ -91,7 +91,7 @@ class Recovery:
             problem = problem or f"{files.path(files.end)} is missing, it held synced records"
             raise RmqkitError(f"the commit log is damaged: {problem}; {_ADVICE}")
 
-    def _record_at(self, offset: int) -> Scanned | None:
+    def _record_at(self, offset: int) -> ScanResult | None:
         record = LogWalk(self._log, offset).next()
         return record if record is not None and record.phy_offset == offset else None
 

@@ -80,7 +80,7 @@ class RunningCluster:
         from rmqkit.cluster import processes
         from rmqkit.cluster.layout import state
 
-        known = (state.load(self._cluster.folder) or state.State()).nodes
+        known = (state.load(self._cluster.folder) or state.ClusterState()).nodes
         running = self._cluster.running()
         told = []
         for node, started in known.items():

@@ -35,7 +35,7 @@ class TraceType(StrEnum):
     RECALL = "Recall"
 
 
-class MessageType(IntEnum):
+class TraceMessageType(IntEnum):
     """`common/.../message/MessageType.java`; the wire has the ordinal."""
 
     NORMAL = 0
@@ -70,7 +70,7 @@ class TraceRecord(NamedTuple):
     store_host: str = ""
     body_length: int = 0
     cost_ms: int = 0
-    message_type: int = MessageType.NORMAL
+    message_type: int = TraceMessageType.NORMAL
     offset_msg_id: str = ""
     success: bool = True
     retry_times: int = 0

@@ -10,11 +10,11 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from rmqkit.client.message import MessageExt
-from rmqkit.spark.decode import Records
+from rmqkit.spark.decode import DecodedRecords
 from rmqkit.spark.options import parse
 from rmqkit.spark.source.batch import BatchReader
 from rmqkit.spark.source.data_source import RocketMQSource
-from rmqkit.spark.source.ranges import QueueRange
+from rmqkit.spark.source.ranges import OffsetRange
 from rmqkit.spark.source.topic_reader import RangeReader, ReadSettings
 from rmqkit.wire.record import Record, decode_record
 
@@ -35,13 +35,13 @@ class TupleReader(BatchReader):
         return tuples(partition.value, self._rows.settings)
 
 
-def tuples(queue_range: QueueRange, settings: ReadSettings) -> Iterator[tuple[Any, ...]]:
+def tuples(queue_range: OffsetRange, settings: ReadSettings) -> Iterator[tuple[Any, ...]]:
     """All columns of each message, in the table's order."""
     return _TupleReader(queue_range, settings).batches()  # type: ignore[return-value]
 
 
 class _TupleReader(RangeReader):
-    def _columns(self, records: Records) -> Iterator[Any]:
+    def _columns(self, records: DecodedRecords) -> Iterator[Any]:
         broker, read_from = self.range.broker, self.replicas.read_from
         view = records.data.data
         for start in records.starts.tolist():

@@ -3,8 +3,8 @@
 import json
 
 from rmqkit.client.consumers.offset_store import LocalOffsets, RemoteOffsets
-from rmqkit.client.consumers.push_consumer import PushConsumer
-from rmqkit.client.consumers.push_queue import Batch, PushConsumerSettings
+from rmqkit.client.consumers.push_consumer import PushConsumerCore
+from rmqkit.client.consumers.push_queue import ListenerBatch, PushConsumerSettings
 from rmqkit.client.consumers.subscriptions import ConsumeFrom
 from rmqkit.client.flow import start
 from rmqkit.wire.codes import RequestCode
@@ -62,7 +62,7 @@ def members(*ids: str) -> bytes:
 class Group:
     def __init__(self, peers: Peers, *, topics: tuple[str, ...] = ("T",), expression: str = "*", **settings) -> None:
         self.peers = peers
-        self.batches: list[Batch] = []
+        self.batches: list[ListenerBatch] = []
         settings.setdefault("consume_from", ConsumeFrom.FIRST)
         self.settings = PushConsumerSettings(group="CG", **settings)
         self.topics, self.expression = topics, expression
@@ -73,7 +73,7 @@ class Group:
         store = RemoteOffsets(client, "CG")
         if self.settings.broadcasting:
             store = LocalOffsets(client.ports.disk, "/offsets", CLIENT_ID, "CG")
-        self.consumer = PushConsumer(client, self.settings, store, self.batches.append)
+        self.consumer = PushConsumerCore(client, self.settings, store, self.batches.append)
         for topic in self.topics:
             self.consumer.subscribe(topic, self.expression, "TAG")
         self.started = start(self.consumer.start())
@@ -105,7 +105,7 @@ class Group:
                 return asked
         raise AssertionError(f"no pull of {topic}/{queue_id}; there are {list(self.pulls())}")
 
-    def finish(self, ok: bool = True, *, at: int = 0) -> Batch:
+    def finish(self, ok: bool = True, *, at: int = 0) -> ListenerBatch:
         """The listener is done with a batch."""
         batch = self.batches.pop(at)
         self.peers.do(lambda: self.consumer.finished(batch, ok))

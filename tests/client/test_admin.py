@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from rmqkit.client.admin.groups import Admin
+from rmqkit.client.admin.groups import AdminCore
 from rmqkit.client.flow import start
 from rmqkit.errors import BrokerError, ClientError, InvalidMessage
 from rmqkit.wire.codes import RequestCode
@@ -35,7 +35,7 @@ def peers():
 
 def begin(peers, make):
     box = []
-    peers.do(lambda: box.append(start(make(Admin(peers.client)))))
+    peers.do(lambda: box.append(start(make(AdminCore(peers.client)))))
     return box[0]
 
 

@@ -7,7 +7,7 @@ from rmqkit.client import requests
 from rmqkit.client.flow import start
 from rmqkit.client.message import Message, MessageExt
 from rmqkit.client.producers.outgoing import Prepare
-from rmqkit.client.producers.producer import Producer, ProducerSettings
+from rmqkit.client.producers.producer import ProducerCore, ProducerSettings
 from rmqkit.errors import ClientClosed, ClientError, InvalidMessage, NoRoute, RequestTimeout, SendFailed
 from rmqkit.wire import properties as props
 from rmqkit.wire.codes import RequestCode
@@ -29,7 +29,7 @@ class Asker:
         peers.script.turn(lambda: self._make(settings))
 
     def _make(self, settings):
-        self.producer = Producer(self.peers.client, ProducerSettings(group="PG", **settings))
+        self.producer = ProducerCore(self.peers.client, ProducerSettings(group="PG", **settings))
 
     def ask(self, body=b"and?", topic="T", *, timeout_ms=3000):
         outgoing = self.prepare.request(Message(topic, body), self.peers.script.clock.wall_ms, CLIENT_ID, timeout_ms)

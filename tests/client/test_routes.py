@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from rmqkit.client.flow import Promise, gather, start
+from rmqkit.client.flow import Deferred, gather, start
 from rmqkit.client.routes import read_route
 from rmqkit.errors import ClientError, NoRoute
 from rmqkit.runtime.connection import Address
@@ -254,7 +254,7 @@ def test_stopping_says_goodbye_for_every_group():
 
 
 def test_a_flow_goes_on_where_its_promise_is_resolved():
-    first, second = Promise(), Promise()
+    first, second = Deferred(), Deferred()
     steps = []
 
     async def flow():
@@ -278,7 +278,7 @@ def test_an_error_reaches_who_awaits_and_who_asked_to_hear_of_it():
     async def outer():
         await start(inner())
 
-    promise = Promise()
+    promise = Deferred()
     end = start(outer(), heard.append)
     promise.fail(ClientError("no"))
     with pytest.raises(ClientError, match="no"):
@@ -287,7 +287,7 @@ def test_an_error_reaches_who_awaits_and_who_asked_to_hear_of_it():
 
 
 def test_gather_waits_for_all_and_then_raises_the_first_error():
-    promises = [Promise(), Promise(), Promise()]
+    promises = [Deferred(), Deferred(), Deferred()]
     end = start(gather(promises))
     promises[2].fail(ClientError("third"))
     promises[1].fail(ClientError("second"))
@@ -302,7 +302,7 @@ def test_any_other_exception_goes_up_to_the_driver():
         await promise
         raise KeyError("broken")
 
-    promise = Promise()
+    promise = Deferred()
     start(flow())
     with pytest.raises(KeyError):
         promise.resolve(None)

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from rmqkit.config import NetworkLimits
-from rmqkit.container import Container, ContainerNode, Identity, Shown
-from rmqkit.container.node import ANSWER_MS, CHANGES_MAX, Outcome
+from rmqkit.container import BrokerKey, BrokerSummary, Container, ContainerNode
+from rmqkit.container.node import ANSWER_MS, CHANGES_MAX, ChangeResult
 from rmqkit.runtime.connection import Address
 from rmqkit.wire.codes import RequestCode, ResponseCode
 from tests.helpers.script import Script
@@ -26,11 +26,11 @@ class Brokers:
     def add(self, path: str, then: Any) -> None:
         self.asked.append((path, then))
 
-    def remove(self, identity: Identity, then: Any) -> None:
+    def remove(self, identity: BrokerKey, then: Any) -> None:
         self.asked.append((identity, then))
 
-    def shown(self) -> list[Shown]:
-        return [Shown("c", "broker-a", 0, "127.0.0.1:10911", "serving", "/a.toml", "/a")]
+    def shown(self) -> list[BrokerSummary]:
+        return [BrokerSummary("c", "broker-a", 0, "127.0.0.1:10911", "serving", "/a.toml", "/a")]
 
     def settings(self) -> dict[str, str]:
         return {"listenPort": "10811", "brokerConfigPaths": "/a.toml:/b.toml"}
@@ -53,7 +53,7 @@ def script(brokers: Brokers) -> Script[ContainerNode]:
     return container(brokers)
 
 
-def end(script: Script[ContainerNode], brokers: Brokers, outcome: Outcome) -> None:
+def end(script: Script[ContainerNode], brokers: Brokers, outcome: ChangeResult) -> None:
     _what, then = brokers.asked.pop(0)
     then(outcome)
     script.turn()
@@ -64,7 +64,7 @@ def test_an_added_broker_is_answered_when_it_serves(script, brokers):
     client.tell(RequestCode.ADD_BROKER, {"configPath": "/c.toml"})
     assert client.received == []
     assert brokers.asked[0][0] == "/c.toml"
-    end(script, brokers, Outcome())
+    end(script, brokers, ChangeResult())
     (answer,) = client.received
     assert (answer.code, answer.remark) == (0, None)
 
@@ -77,15 +77,15 @@ def test_one_that_takes_long_is_answered_before_the_asker_gives_up(script, broke
     script.advance(1)
     (answer,) = client.received
     assert (answer.code, answer.remark) == (0, "it has been started and is not serving yet: it recovers")
-    end(script, brokers, Outcome("damaged"))
+    end(script, brokers, ChangeResult("damaged"))
     assert len(client.received) == 1
 
 
 def test_a_broker_is_removed_by_its_identity(script, brokers):
     client = script.connect()
     client.tell(RequestCode.REMOVE_BROKER, REMOVE)
-    assert brokers.asked[0][0] == Identity("c", "broker-a", 1)
-    end(script, brokers, Outcome("Broker not exist", ResponseCode.BROKER_NOT_EXIST))
+    assert brokers.asked[0][0] == BrokerKey("c", "broker-a", 1)
+    end(script, brokers, ChangeResult("Broker not exist", ResponseCode.BROKER_NOT_EXIST))
     assert (client.received[0].code, client.received[0].remark) == (211, "Broker not exist")
 
 
@@ -111,7 +111,7 @@ def test_another_machine_that_may_ask_is_not_told_what_stands_in_a_file(brokers)
     client = script.connect(peer="10.0.0.9:5000")
     client.conn.local = Address("10.0.0.1", 10811)
     client.tell(RequestCode.ADD_BROKER, {"configPath": "/c.toml"})
-    end(script, brokers, Outcome("config: unknown key 'secret'", for_others="the log says why"))
+    end(script, brokers, ChangeResult("config: unknown key 'secret'", for_others="the log says why"))
     assert client.received[0].remark == "the log says why"
 
 
@@ -121,7 +121,7 @@ def test_changes_at_a_time_have_a_limit(script, brokers):
         client.tell(RequestCode.REMOVE_BROKER, REMOVE)
     client.tell(RequestCode.REMOVE_BROKER, REMOVE)
     assert client.received.pop().code == ResponseCode.SYSTEM_BUSY
-    end(script, brokers, Outcome())
+    end(script, brokers, ChangeResult())
     client.tell(RequestCode.REMOVE_BROKER, REMOVE)
     assert len(brokers.asked) == CHANGES_MAX
 

@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from rmqkit.drill import history as names
-from rmqkit.drill.history import History, Row, read_lines, write_lines, write_parquet
+from rmqkit.drill.history import History, HistoryRow, read_lines, write_lines, write_parquet
 from rmqkit.drill.timeline import derive
 from tests.drill.hand import BEGIN_MS, whole
 
@@ -40,7 +40,7 @@ def test_lines_give_back_what_was_written(tmp_path):
     write_lines(history, tmp_path / "h.jsonl")
     assert read_lines(tmp_path / "h.jsonl").rows == history.rows
     first = json.loads((tmp_path / "h.jsonl").read_text().splitlines()[0])
-    assert list(first) == list(Row._fields)
+    assert list(first) == list(HistoryRow._fields)
 
 
 @pytest.mark.parametrize("line", ["{", '{"op": 1}', '{"sped": 1}', "[]"])
@@ -55,8 +55,8 @@ def test_parquet_has_the_same_columns(tmp_path):
     history = whole().history
     assert write_parquet(history, tmp_path / "h.parquet")
     table = pq.read_table(tmp_path / "h.parquet")
-    assert table.column_names == list(Row._fields)
-    rows = [Row(**{**each, "extra": json.loads(each["extra"])}) for each in table.to_pylist()]
+    assert table.column_names == list(HistoryRow._fields)
+    rows = [HistoryRow(**{**each, "extra": json.loads(each["extra"])}) for each in table.to_pylist()]
     assert rows == history.rows
 
 

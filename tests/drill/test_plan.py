@@ -5,10 +5,10 @@ from itertools import islice, product
 import pytest
 
 from rmqkit.drill import workload
-from rmqkit.drill.plan import Flush, Mode, Plan, PlanError, Replication
+from rmqkit.drill.plan import Flush, Mode, Plan, PlanError, ReplicationMode
 
 
-@pytest.mark.parametrize("replication", Replication)
+@pytest.mark.parametrize("replication", ReplicationMode)
 @pytest.mark.parametrize("flush", Flush)
 def test_the_settings_of_a_mode_are_that_mode(replication, flush):
     mode = Mode(replication, flush)
@@ -17,14 +17,14 @@ def test_the_settings_of_a_mode_are_that_mode(replication, flush):
 
 
 def test_a_mode_without_a_flush_is_one_with_async_flush():
-    assert Mode.parse("sync") == Mode(Replication.SYNC, Flush.ASYNC)
+    assert Mode.parse("sync") == Mode(ReplicationMode.SYNC, Flush.ASYNC)
     with pytest.raises(PlanError, match="there are async, sync, quorum; and after a"):
         Mode.parse("quorum+fsync")
 
 
 def test_apaches_defaults_are_an_async_master():
-    assert Mode.of({}) == Mode(Replication.ASYNC, Flush.ASYNC)
-    assert Mode.of({"brokerRole": "SYNC_MASTER", "inSyncReplicas": "2"}).replication is Replication.SYNC
+    assert Mode.of({}) == Mode(ReplicationMode.ASYNC, Flush.ASYNC)
+    assert Mode.of({"brokerRole": "SYNC_MASTER", "inSyncReplicas": "2"}).replication is ReplicationMode.SYNC
 
 
 def test_a_plan_survives_json():

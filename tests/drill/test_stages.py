@@ -13,7 +13,7 @@ from rmqkit.drill.report.comparison import compare, median_of, number
 from rmqkit.drill.report.html import line
 from rmqkit.drill.stages import RETURN, TAKEOVER, measured, stages
 from rmqkit.drill.timeline import derive
-from rmqkit.drill.verdict import Checked, verdict_of
+from rmqkit.drill.verdict import PromiseResult, verdict_of
 from tests.drill.hand import BROKER, MASTER, PLAN, SLAVE, Hand, whole
 
 
@@ -84,7 +84,7 @@ def test_pre_online_is_seen_by_its_time_when_it_was_over_before_anybody_looked()
 
 
 def verdict(hand):
-    checked = [Checked(name, made.text, made().check(hand.history, PLAN)) for name, made in PROMISES.items()]
+    checked = [PromiseResult(name, made.text, made().check(hand.history, PLAN)) for name, made in PROMISES.items()]
     return verdict_of(hand.history, checked, node=MASTER, proof="gone", why="")
 
 

@@ -112,7 +112,7 @@ def test_an_object_can_be_a_plug_in(install):
         """,
         value="boxes:boxes",
     )
-    assert plugins.Registered("rmqkit_duties", "box", "boxes:boxes", "boxes-dist") in plugins.load().rows()
+    assert plugins.HookRow("rmqkit_duties", "box", "boxes:boxes", "boxes-dist") in plugins.load().rows()
 
 
 def test_a_hook_may_have_another_function_s_name(install):

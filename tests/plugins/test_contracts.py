@@ -101,7 +101,7 @@ class TestSql92(FilterContract):
 @pytest.mark.parametrize("hook", ["fault_policies", "allocators", "lock_modes", "filters"])
 def test_every_built_in_has_its_suite(hook):
     suites = [each for each in globals().values() if isinstance(each, type) and each.__name__.startswith("Test")]
-    tried = {suite.make.name for suite in suites if isinstance(suite.make, plugins.Checked)}
+    tried = {suite.make.name for suite in suites if isinstance(suite.make, plugins.FactoryCheck)}
     assert set(getattr(BUILT_IN, hook)) <= tried
 
 

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from rmqkit.container.node import Outcome
+from rmqkit.container.node import ChangeResult
 from rmqkit.process.broker_container import Brokers
 
 
@@ -22,7 +22,7 @@ def test_a_file_that_cannot_be_read_ends_nobody(tmp_path, text):
     brokers._hosting = Hosting()
     path = tmp_path / "broker.toml"
     path.write_text(text, encoding="latin-1")
-    told: list[Outcome] = []
+    told: list[ChangeResult] = []
     brokers._add(str(path), told.append)
     assert len(told) == 1
     assert told[0].error

@@ -10,8 +10,8 @@ import pytest
 
 from rmqkit.errors import CannotStart, RmqkitError
 from rmqkit.runtime.connection import Address, Connection
-from rmqkit.shell.faults.isolation import Isolation, Match, Rule
-from rmqkit.shell.hosting import Hosting, Listen, NodeSpec
+from rmqkit.shell.faults.isolation import Isolation, IsolationRule, Match
+from rmqkit.shell.hosting import Listen, NodeHost, NodeSpec
 from rmqkit.shell.listen_errors import PortTaken
 from rmqkit.shell.log import LogSink
 from tests.contract.toys import Echo, Toy
@@ -32,7 +32,7 @@ class RefusingLater(Toy):
         raise CannotStart("damaged")
 
 
-class Uncollected(Hosting):
+class Uncollected(NodeHost):
     """Leaves the collector alone. The heap of a whole test session takes a second to look at."""
 
     def freeze(self) -> None:
@@ -40,7 +40,7 @@ class Uncollected(Hosting):
 
 
 class Rig:
-    def __init__(self, lab: LoopLab, folder: Path, hosting: type[Hosting] = Uncollected) -> None:
+    def __init__(self, lab: LoopLab, folder: Path, hosting: type[NodeHost] = Uncollected) -> None:
         self.lab = lab
         self.folder = folder
         self.sink = LogSink(str(folder / "log"))
@@ -120,7 +120,7 @@ def test_what_a_removed_node_was_dialling_ends(rig: Rig) -> None:
 
 
 def test_memory_of_a_removed_node_comes_back(lab: LoopLab, tmp_path: Path) -> None:
-    rig = Rig(lab, tmp_path, Hosting)
+    rig = Rig(lab, tmp_path, NodeHost)
     rig.add("first")
     node = weakref.ref(rig.add("second").node)
     rig.hosting.freeze()
@@ -165,7 +165,7 @@ def test_the_cut_of_a_removed_node_ends_with_it(rig: Rig, tmp_path: Path) -> Non
     second = rig.add("second", drill_folder=str(folder))
     with socket.create_connection(("127.0.0.1", second.started.ports["toy"]), 20):
         rig.lab.run_until(lambda: second.node.opens)
-        Isolation(rig.lab.loop).begin("cut", second.node, (Rule(Match()),))
+        Isolation(rig.lab.loop).begin("cut", second.node, (IsolationRule(Match()),))
         assert (folder / "drill.sock").exists()
         rig.remove("second")
     assert rig.lab.loop.isolation is None

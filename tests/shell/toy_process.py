@@ -14,7 +14,7 @@ from rmqkit.errors import CannotStart, RmqkitError
 from rmqkit.runtime.connection import Connection
 from rmqkit.runtime.node import BaseNode
 from rmqkit.runtime.ports import Ports
-from rmqkit.shell.hosting import Listen, NodeSpec, Started
+from rmqkit.shell.hosting import Listen, NodeSpec, ReadyNode
 from rmqkit.shell.log import LogSink
 from rmqkit.shell.run import run_nodes
 
@@ -115,7 +115,7 @@ def main() -> int:
     def make(ports: Ports, numbers: Mapping[str, int]) -> BaseNode:
         return KINDS[told.kind]("toy", ports)
 
-    def ready(started: Sequence[Started]) -> None:
+    def ready(started: Sequence[ReadyNode]) -> None:
         if told.descriptors_later:
             resource.setrlimit(resource.RLIMIT_NOFILE, (told.descriptors_later, told.descriptors_later))
         print("ready", started[0].ports["toy"], flush=True)

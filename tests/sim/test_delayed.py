@@ -11,13 +11,13 @@ from random import Random
 import pytest
 
 from rmqkit.client.consumers.offset_store import RemoteOffsets
-from rmqkit.client.consumers.push_consumer import PushConsumer
+from rmqkit.client.consumers.push_consumer import PushConsumerCore
 from rmqkit.client.consumers.push_queue import PushConsumerSettings
 from rmqkit.client.consumers.subscriptions import ConsumeFrom
 from rmqkit.client.flow import start
 from rmqkit.client.message import Message, SendResult
 from rmqkit.client.producers.outgoing import Prepare
-from rmqkit.client.producers.producer import Producer, ProducerSettings
+from rmqkit.client.producers.producer import ProducerCore, ProducerSettings
 from rmqkit.sim.cluster import SimCluster
 from rmqkit.sim.world import World
 from rmqkit.wire.uniqueids import UniqueIds
@@ -42,7 +42,7 @@ class Delayer:
         cluster.client("delayer", self._begin)
 
     def _begin(self, client):
-        core = Producer(client, ProducerSettings(group="sim"))
+        core = ProducerCore(client, ProducerSettings(group="sim"))
         prepare = Prepare(UniqueIds(bytes(4), pid=1, salt=1))
 
         def ended(number, outcome):
@@ -87,7 +87,7 @@ class Listener:
             client.timers.after(work_ms, lambda: consumer.finished(batch, ok))
 
         chosen = PushConsumerSettings(group=group, consume_from=ConsumeFrom.FIRST, **settings)
-        consumer = PushConsumer(client, chosen, RemoteOffsets(client, group), dispatch)
+        consumer = PushConsumerCore(client, chosen, RemoteOffsets(client, group), dispatch)
         consumer.subscribe(topic, "*", "TAG")
         client.timers.after(500, lambda: start(consumer.start()))
 

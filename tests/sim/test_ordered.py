@@ -3,13 +3,13 @@
 from functools import partial
 
 from rmqkit.client.consumers.offset_store import RemoteOffsets
-from rmqkit.client.consumers.push_consumer import PushConsumer
+from rmqkit.client.consumers.push_consumer import PushConsumerCore
 from rmqkit.client.consumers.push_queue import PushConsumerSettings
 from rmqkit.client.consumers.subscriptions import ConsumeFrom
 from rmqkit.client.flow import start
 from rmqkit.client.message import Message, SendResult
 from rmqkit.client.producers.outgoing import Prepare
-from rmqkit.client.producers.producer import Producer, ProducerSettings
+from rmqkit.client.producers.producer import ProducerCore, ProducerSettings
 from rmqkit.sim.cluster import SimCluster
 from rmqkit.sim.world import World
 from rmqkit.wire.uniqueids import UniqueIds
@@ -59,7 +59,7 @@ def member(cluster, name, deliveries):
 
             client.timers.after(WORK_MS, done)
 
-        consumer = PushConsumer(client, settings, RemoteOffsets(client, "billing"), dispatch)
+        consumer = PushConsumerCore(client, settings, RemoteOffsets(client, "billing"), dispatch)
         consumer.subscribe("orders", "*", "TAG")
         client.timers.after(500, lambda: start(consumer.start()))
 
@@ -76,7 +76,7 @@ class Sender:
         cluster.client("sender", self._begin)
 
     def _begin(self, client):
-        core = Producer(client, ProducerSettings(group="sim"))
+        core = ProducerCore(client, ProducerSettings(group="sim"))
         prepare = Prepare(UniqueIds(bytes(4), pid=1, salt=1))
 
         def ended(key, outcome):

@@ -3,7 +3,7 @@ a second of progress."""
 
 from rmqkit.client.client import Client
 from rmqkit.client.consumers.offset_store import RemoteOffsets
-from rmqkit.client.consumers.pull_consumer import PullConsumer, PullConsumerSettings
+from rmqkit.client.consumers.pull_consumer import PullConsumerCore, PullConsumerSettings
 from rmqkit.client.consumers.subscriptions import ConsumeFrom
 from rmqkit.client.flow import start
 from rmqkit.sim.cluster import SimCluster
@@ -26,7 +26,7 @@ class Reader:
 
     def _begin(self, client: Client) -> None:
         settings = PullConsumerSettings(group="CG", consume_from=ConsumeFrom.FIRST, persist_interval_ms=COMMIT_MS)
-        core = PullConsumer(client, settings, RemoteOffsets(client, "CG"))
+        core = PullConsumerCore(client, settings, RemoteOffsets(client, "CG"))
 
         async def consume() -> None:
             await core.subscribe("T", "*", "TAG")

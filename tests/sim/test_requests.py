@@ -5,13 +5,13 @@ from functools import partial
 import pytest
 
 from rmqkit.client.consumers.offset_store import RemoteOffsets
-from rmqkit.client.consumers.push_consumer import PushConsumer
+from rmqkit.client.consumers.push_consumer import PushConsumerCore
 from rmqkit.client.consumers.push_queue import PushConsumerSettings
 from rmqkit.client.consumers.subscriptions import ConsumeFrom
 from rmqkit.client.flow import start
 from rmqkit.client.message import Message
 from rmqkit.client.producers.outgoing import Prepare
-from rmqkit.client.producers.producer import Producer, ProducerSettings
+from rmqkit.client.producers.producer import ProducerCore, ProducerSettings
 from rmqkit.errors import ClientError, RequestTimeout
 from rmqkit.sim.cluster import SimCluster
 from rmqkit.sim.world import World
@@ -34,7 +34,7 @@ class Asker:
         cluster.client("asker", self._begin)
 
     def _begin(self, client):
-        core = Producer(client, ProducerSettings(group="askers"))
+        core = ProducerCore(client, ProducerSettings(group="askers"))
         prepare = Prepare(UniqueIds(bytes(4), pid=1, salt=1))
 
         def ask():
@@ -61,7 +61,7 @@ class Asker:
 
 def replier(cluster, name):
     def make(client):
-        core = Producer(client, ProducerSettings(group=f"repliers-{name}"))
+        core = ProducerCore(client, ProducerSettings(group=f"repliers-{name}"))
         prepare = Prepare(UniqueIds(bytes(4), pid=2, salt=len(name)))
 
         def dispatch(batch):
@@ -71,7 +71,7 @@ def replier(cluster, name):
             consumer.finished(batch, True)
 
         settings = PushConsumerSettings(group="answering", consume_from=ConsumeFrom.FIRST)
-        consumer = PushConsumer(client, settings, RemoteOffsets(client, "answering"), dispatch)
+        consumer = PushConsumerCore(client, settings, RemoteOffsets(client, "answering"), dispatch)
         consumer.subscribe("questions", "*", "TAG")
         client.timers.after(500, lambda: start(consumer.start()))
 

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from rmqkit.drill import runs as folders
-from rmqkit.drill.history import History, Row
+from rmqkit.drill.history import History, HistoryRow
 from rmqkit.drill.plan import Mode, Plan
 from rmqkit.drill.promises import PROMISES
 from rmqkit.spark import audit, session
@@ -90,11 +90,11 @@ def in_process(spark: Any, folder: Path, sends: int) -> dict[str, Any]:
 
     run = folder / f"sends-{sends}"
     began_s = time.monotonic()
-    names = [name for name in Row._fields if name != "extra"]
+    names = [name for name in HistoryRow._fields if name != "extra"]
     table = pq.read_table(run / folders.PARQUET).sort_by("op")
     columns = [table[name].to_pylist() for name in names]
     extras = map(json.loads, table["extra"].to_pylist())
-    history = History([Row(*values, extra) for *values, extra in zip(*columns, extras, strict=True)])
+    history = History([HistoryRow(*values, extra) for *values, extra in zip(*columns, extras, strict=True)])
     read_s = time.monotonic() - began_s
     for make in PROMISES.values():
         make().check(history, PLAN)

@@ -16,7 +16,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from rmqkit.drill.history import FAULT_BEGINS, OUTCOMES, History, Row
+from rmqkit.drill.history import FAULT_BEGINS, OUTCOMES, History, HistoryRow
 from rmqkit.drill.plan import Mode, Plan
 from rmqkit.drill.promises.table import Harm
 
@@ -74,13 +74,13 @@ def recorded() -> list[Recorded]:
                 # Every promise, also where a drill would not ask for it: what has to agree is what is said of it.
                 found.append((content["name"], History(), Plan.from_json({**content["plan"], "promises": ()})))
             else:
-                found[-1][1].rows.append(Row(*content))
+                found[-1][1].rows.append(HistoryRow(*content))
     return found
 
 
 # --- lies
 
-Rows = list[Row]
+Rows = list[HistoryRow]
 Lie = Callable[[Rows, Random], None]
 
 
@@ -111,7 +111,7 @@ def _some(rows: Rows, chance: Random) -> int:
     return chance.choice([number for number, row in enumerate(rows) if row.kind == kind])
 
 
-def _alike(rows: Rows, row: Row, chance: Random) -> Row:
+def _alike(rows: Rows, row: HistoryRow, chance: Random) -> HistoryRow:
     return chance.choice([other for other in rows if other.kind == row.kind])
 
 
@@ -211,7 +211,7 @@ def other_extra(rows: Rows, chance: Random) -> None:
     rows[number] = row._replace(extra={**row.extra, field: _other(field, row.extra[field], rows, row, chance)})
 
 
-def _other(field: str, value: Any, rows: Rows, row: Row, chance: Random) -> Any:
+def _other(field: str, value: Any, rows: Rows, row: HistoryRow, chance: Random) -> Any:
     if field == "harm":
         return str(chance.choice(list(Harm)))
     if isinstance(value, bool):

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 from rmqkit.spark.columns import COLUMNS, ddl
 from rmqkit.spark.pipelines.batches import Offsets
 from rmqkit.spark.source import ranges
-from rmqkit.spark.source.ranges import QueueRange
+from rmqkit.spark.source.ranges import OffsetRange
 
 NOON = datetime(2026, 11, 22, 12, 0, tzinfo=UTC)
 NOON_MS = int(NOON.timestamp() * 1000)
@@ -41,7 +41,7 @@ def rows(spark, messages):
 
 
 def queue_rows(spark, *parts, at=NOON, epoch="a"):
-    """All messages of `QueueRange`s."""
+    """All messages of `OffsetRange`s."""
     return rows(
         spark, [message(each.topic, each.queue, offset, at=at, epoch=epoch) for each in parts for offset in offsets(each)]
     )
@@ -52,7 +52,7 @@ def offsets(part):
 
 
 def part(topic, queue, begin, end):
-    return QueueRange(topic, "broker-a", queue, begin, end)
+    return OffsetRange(topic, "broker-a", queue, begin, end)
 
 
 def batch_offsets(*parts, clusters=()):

@@ -6,7 +6,7 @@ from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
-from rmqkit.spark.store.scan import Bytes, Filler, Gap, Records, Scan
+from rmqkit.spark.store.scan import Bytes, Filler, Gap, RecordSlice, Scan
 from rmqkit.wire.hosts import pack_host
 from rmqkit.wire.record import encode_blank, encode_record
 
@@ -58,7 +58,7 @@ def bodies_of(random: Random, count: int, size_max: int = 300) -> list[bytes]:
     return [random.randbytes(random.choice((0, random.randrange(size_max)))) for _ in range(count)]
 
 
-def pieces_of(path: Path, base: int, *, window_size: int = 4096, **settings) -> list[Records | Gap | Filler]:
+def pieces_of(path: Path, base: int, *, window_size: int = 4096, **settings) -> list[RecordSlice | Gap | Filler]:
     fd = os.open(path, os.O_RDONLY)
     try:
         size = os.fstat(fd).st_size
@@ -67,11 +67,11 @@ def pieces_of(path: Path, base: int, *, window_size: int = 4096, **settings) -> 
         os.close(fd)
 
 
-def record_places(pieces: Sequence[Records | Gap | Filler]) -> dict[int, int]:
+def record_places(pieces: Sequence[RecordSlice | Gap | Filler]) -> dict[int, int]:
     """The sound records of a scan: byte of the file → size. A record that comes twice is an error."""
     found: dict[int, int] = {}
     for piece in pieces:
-        if isinstance(piece, Records) and not piece.damage:
+        if isinstance(piece, RecordSlice) and not piece.damage:
             for start, size in zip(piece.starts.tolist(), piece.sizes.tolist(), strict=True):
                 assert piece.at + start not in found
                 found[piece.at + start] = size

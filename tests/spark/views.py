@@ -2,7 +2,7 @@
 
 from rmqkit.errors import PeerUnreachable
 from rmqkit.spark.source.ranges import QueueKey
-from rmqkit.spark.source.topics import Seen
+from rmqkit.spark.source.topics import TopicSnapshot
 
 
 class FakeView:
@@ -49,7 +49,7 @@ class FakeView:
             if (key.topic, key.broker) not in self.silent and key.topic not in self.missing
         }
         masters = {(key.topic, key.broker) for key in [*shown, *self.closed]}
-        return Seen(
+        return TopicSnapshot(
             {key: begin for key, (begin, _) in shown.items()},
             {key: end for key, (_, end) in shown.items()},
             {key: self.newest_ms(key) for key in shown},

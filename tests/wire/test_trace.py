@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmqkit.wire.trace import ConsumeCode, MessageType, TraceRecord, TraceType, decode, encode
+from rmqkit.wire.trace import ConsumeCode, TraceMessageType, TraceRecord, TraceType, decode, encode
 
 ID = "7F00000100002A9F0000000000000001"
 #: written down from `encoderFromContextBean`, field by field
@@ -30,7 +30,7 @@ RECORDS = {
         store_host="10.0.0.1:10911",
         body_length=5,
         cost_ms=3,
-        message_type=MessageType.NORMAL,
+        message_type=TraceMessageType.NORMAL,
         offset_msg_id="AC1",
     ),
     BEFORE: TraceRecord(
@@ -61,7 +61,7 @@ RECORDS = {
         group="PG",
         topic="T",
         store_host="h:1",
-        message_type=MessageType.TRANSACTION_HALF,
+        message_type=TraceMessageType.TRANSACTION_HALF,
         transaction_id="tx",
         transaction_state="COMMIT_MESSAGE",
         from_check=True,

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from rmqkit.cluster.layout.home import home_folder
-from rmqkit.drill.plan import Flush, Mode, Plan, Replication
+from rmqkit.drill.plan import Flush, Mode, Plan, ReplicationMode
 from rmqkit.drill.promises.contract import Judgement
 from rmqkit.drill.real.runner import with_own_cluster
 from rmqkit.drill.report import verdict_words
@@ -41,12 +41,12 @@ def plans() -> list[Plan]:
     """Fifty: faults × modes × seeds, one way at a time, the pool, and faults of the slave."""
     found = []
     for fault in ("kill", "pause", "isolate"):
-        for replication in Replication:
+        for replication in ReplicationMode:
             for flush in (Flush.ASYNC, Flush.SYNC):
                 found += [_plan(fault, Mode(replication, flush), seed) for seed in SEEDS]
     for fault in ("isolate-in", "isolate-out", "isolate-ha"):
-        found += [_plan(fault, Mode(replication, Flush.ASYNC), 3) for replication in Replication]
-    found += [_plan("kill", Mode(replication, Flush.POOL), 4) for replication in Replication]
+        found += [_plan(fault, Mode(replication, Flush.ASYNC), 3) for replication in ReplicationMode]
+    found += [_plan("kill", Mode(replication, Flush.POOL), 4) for replication in ReplicationMode]
     found += [_plan(fault, Mode(), 5, target="slave") for fault in ("kill", "pause")]
     return found
 

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 from rmqkit.drill.defects import table
 from rmqkit.drill.promises.contract import Judgement
-from rmqkit.drill.simulated import FAMILIES, WORKERS, Simulated, exit_code, find, many, summary, tell
+from rmqkit.drill.simulated import FAMILIES, WORKERS, SeedResult, exit_code, find, many, summary, tell
 from rmqkit.drill.verdict import EXIT_CODES
 
 #: seeds in which a planted defect must be found
@@ -50,7 +50,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return exit_code(ends)
 
 
-def verdict(ends: Sequence[Simulated]) -> list[str]:
+def verdict(ends: Sequence[SeedResult]) -> list[str]:
     """The seeds that are not valid, one a line, and the verdict of all as the last line."""
     bad = [done for done in ends if done.judgement is not Judgement.VALID]
     lines = [f"  {done.family} seed {done.seed}: {done.judgement} {', '.join(done.broken) or done.why}" for done in bad]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from rmqkit.drill.plan import Flush, Mode, Replication
+from rmqkit.drill.plan import Flush, Mode, ReplicationMode
 from rmqkit.drill.promises.table import FLUSHES, REPLICATIONS, TABLE, Cell, Harm, Where, cell
 
 HARMS = {
@@ -18,7 +18,7 @@ HARMS = {
 
 
 def _special() -> list[tuple[str, Mapping[Harm, Cell]]]:
-    alone = Mode(Replication.QUORUM, Flush.ASYNC)
+    alone = Mode(ReplicationMode.QUORUM, Flush.ASYNC)
     joined = Cell(Where.NOWHERE, "**lost** before the slave's first file; later ones: the row of the mode")
     return [
         ("a quorum degraded to 1 (`enableAutoInSyncReplicas`), ASYNC_FLUSH", {h: cell(alone, h, copies=1) for h in Harm}),

@@ -43,7 +43,7 @@ class Master(NamedTuple):
 Found = Callable[[Sequence[Master], str], None]
 
 
-class Route(NamedTuple):
+class EscapeRoute(NamedTuple):
     until_ms: int
     masters: Sequence[Master]
     why: str
@@ -63,7 +63,7 @@ class Masters:
         """With `own_group` the master of this broker's own group, once it is back, is as good as any."""
         self._broker = broker
         self._own_group = own_group
-        self._routes: dict[str, Route] = {}
+        self._routes: dict[str, EscapeRoute] = {}
         self._asking: dict[str, list[Found]] = {}
         #: by broker, and by broker and topic
         self._left_alone: dict[tuple[Address, str], _BackOff] = {}
@@ -109,7 +109,7 @@ class Masters:
             self._left_alone.pop((master.address, ""), None)
             self._left_alone.pop((master.address, topic), None)
 
-    def _choose(self, topic: str, route: Route, then: Found) -> None:
+    def _choose(self, topic: str, route: EscapeRoute, then: Found) -> None:
         now_ms = self._broker.clock.mono_ms
         masters, why = [], route.why
         for master in route.masters:
@@ -179,6 +179,6 @@ class Masters:
         until_ms = self._broker.clock.mono_ms + ROUTE_MS
         while len(self._routes) >= TOPICS_MAX:
             del self._routes[next(iter(self._routes))]
-        route = self._routes[topic] = Route(until_ms, masters, why)
+        route = self._routes[topic] = EscapeRoute(until_ms, masters, why)
         for then in self._asking.pop(topic, ()):
             self._choose(topic, route, then)

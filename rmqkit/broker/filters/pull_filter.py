@@ -4,8 +4,8 @@ A pull by tags needs the entry alone (`by_tags`, kept ready). Any other expressi
 (`PullSysFlag.SUBSCRIPTION`) or was registered by a heartbeat (`FilterTable`); then records are read and their properties
 looked at, but only those that the entry does not rule out.
 
-`Arrived` answers whether a record that has just come is wanted by a parked pull: it reads the record once for all who wait
-for its queue, and not at all while nobody waits by properties.
+`ArrivedProperties` answers whether a record that has just come is wanted by a parked pull: it reads the record once for all
+who wait for its queue, and not at all while nobody waits by properties.
 
 Source: `broker/.../filter/{ExpressionMessageFilter,ExpressionForRetryMessageFilter}.java`,
 `broker/.../longpolling/PullRequestHoldService.java` (`notifyMessageArriving`).
@@ -24,22 +24,22 @@ from rmqkit.wire.properties import PROPERTY_RETRY_TOPIC
 from rmqkit.wire.topic_names import RETRY_PREFIX
 
 
-class Wanted(NamedTuple):
+class PullFilter(NamedTuple):
     tags: TagMatch | None = None
     record: RecordMatch | None = None
     #: the same as `record`, of a message's properties
     properties: MatchProperties | None = None
 
 
-EVERYTHING = Wanted()
+EVERYTHING = PullFilter()
 
 
 @lru_cache(maxsize=4096)
-def by_tags(codes: tuple[int, ...]) -> Wanted:
-    return Wanted(frozenset(codes).__contains__) if codes else EVERYTHING
+def by_tags(codes: tuple[int, ...]) -> PullFilter:
+    return PullFilter(frozenset(codes).__contains__) if codes else EVERYTHING
 
 
-def by_filter(compiled: CompiledFilter) -> Wanted:
+def by_filter(compiled: CompiledFilter) -> PullFilter:
     return _wanted(compiled.match_tags, compiled.match_properties)
 
 
@@ -61,13 +61,13 @@ class ByBits:
         return self.entry.match_bits(unit.store_ms, unit.bits)
 
 
-def by_registered(entry: GroupFilter, *, has_bit_maps: bool) -> Wanted:
+def by_registered(entry: GroupFilter, *, has_bit_maps: bool) -> PullFilter:
     """Raises FilterError."""
     wanted = by_filter(entry.compiled)
     return wanted._replace(tags=ByBits(entry, wanted.tags)) if has_bit_maps else wanted
 
 
-def by_retried_topic(table: FilterTable, retry_topic: str) -> Wanted:
+def by_retried_topic(table: FilterTable, retry_topic: str) -> PullFilter:
     """For a subscription to a retry topic: the group's filter of the topic that a message first came from; messages of
     topics that it does not filter are wanted."""
     group = retry_topic[len(RETRY_PREFIX) :]
@@ -85,17 +85,17 @@ def by_retried_topic(table: FilterTable, retry_topic: str) -> Wanted:
     return _wanted(None, match)
 
 
-def _wanted(tags: TagMatch | None, match: MatchProperties | None) -> Wanted:
+def _wanted(tags: TagMatch | None, match: MatchProperties | None) -> PullFilter:
     if match is None:
-        return Wanted(tags)
+        return PullFilter(tags)
 
     def record(data: Buffer) -> bool:
         return match(properties_of(data))
 
-    return Wanted(tags, record, match)
+    return PullFilter(tags, record, match)
 
 
-class Arrived:
+class ArrivedProperties:
     """The properties of the record that arrived last in a queue, read when they are asked for."""
 
     def __init__(self, store: StorageEngine) -> None:

@@ -115,7 +115,7 @@ class Sql92Filter:
         return CompiledSql(matches)
 
 
-def parse(expression: str) -> nodes.Node:
+def parse(expression: str) -> nodes.SqlNode:
     """The condition that an expression is. Raises FilterError."""
     if len(expression) > EXPRESSION_SIZE_MAX:
         raise FilterError(
@@ -136,7 +136,7 @@ def parse(expression: str) -> nodes.Node:
     except FilterError as error:
         what = str(error)
     else:
-        assert isinstance(made, nodes.Node)
+        assert isinstance(made, nodes.SqlNode)
         return made
     raise FilterError(f"SQL92 expression {_short(expression)}: {what}")
 

@@ -1,9 +1,9 @@
 """SQL92 expressions as closures: each part of an expression becomes a function of the properties.
 
-Logic has three values: None stands for null. What a part gives is known when it is made (`Node.kind`), so the conversions
-between Java's types are chosen then and not for each message. The rules at the making are upstream's too: `<` takes no
-text or boolean literal, `=` no NULL, BETWEEN no empty range, IN only a property; where upstream's rules are odd they are
-kept, since the same expression has to mean the same on both:
+Logic has three values: None stands for null. What a part gives is known when it is made (`SqlNode.kind`), so the
+conversions between Java's types are chosen then and not for each message. The rules at the making are upstream's too: `<`
+takes no text or boolean literal, `=` no NULL, BETWEEN no empty range, IN only a property; where upstream's rules are odd
+they are kept, since the same expression has to mean the same on both:
 
 - `a = b` is null when a is missing and false when only b is; two missing ones are equal.
 - NOT binds tighter than `=`: `NOT a = 1` compares `NOT a`.
@@ -26,7 +26,7 @@ from rmqkit.broker.filters.sql_values import (
     INT_MIN,
     LONG_MAX,
     NUMBERS,
-    Kind,
+    ValueKind,
     compare_texts,
     comparer,
     int_of,
@@ -40,8 +40,8 @@ CONDITIONS_MAX = 400
 Evaluate = Callable[[Properties], Any]
 
 
-class Node(NamedTuple):
-    kind: Kind
+class SqlNode(NamedTuple):
+    kind: ValueKind
     evaluate: Evaluate
     #: a literal, and what it is; a negated one is no literal to upstream
     is_literal: bool = False
@@ -63,7 +63,7 @@ class Node(NamedTuple):
         return "a condition"
 
 
-def _made(kind: Kind, evaluate: Evaluate, *parts: Node) -> Node:
+def _made(kind: ValueKind, evaluate: Evaluate, *parts: SqlNode) -> SqlNode:
     """A node over others, within the limits. Raises FilterError."""
     depth = 1 + max(part.depth for part in parts)
     count = 1 + sum(part.conditions for part in parts)
@@ -71,45 +71,45 @@ def _made(kind: Kind, evaluate: Evaluate, *parts: Node) -> Node:
         raise FilterError(f"it is nested more than {DEPTH_MAX} deep")
     if count > CONDITIONS_MAX:
         raise FilterError(f"it has more than {CONDITIONS_MAX} conditions; IN takes many values at once")
-    return Node(kind, evaluate, depth=depth, conditions=count)
+    return SqlNode(kind, evaluate, depth=depth, conditions=count)
 
 
 # --- literals and properties
 
 
-def literal(kind: Kind, value: Any) -> Node:
-    return Node(kind, lambda _: value, is_literal=True, value=value)
+def literal(kind: ValueKind, value: Any) -> SqlNode:
+    return SqlNode(kind, lambda _: value, is_literal=True, value=value)
 
 
-TRUE = literal(Kind.BOOLEAN, True)
-FALSE = literal(Kind.BOOLEAN, False)
-NULL = literal(Kind.BOOLEAN, None)
+TRUE = literal(ValueKind.BOOLEAN, True)
+FALSE = literal(ValueKind.BOOLEAN, False)
+NULL = literal(ValueKind.BOOLEAN, None)
 
 
-def whole_number(text: str) -> Node:
+def whole_number(text: str) -> SqlNode:
     """An int when it fits, else a long. Raises FilterError."""
     number = int(text.rstrip("lL")) if len(text) < 32 else LONG_MAX + 1
     if number > LONG_MAX:
         raise FilterError(f"the number {_short(text)} is greater than {LONG_MAX}")
-    return literal(Kind.INT if INT_MIN <= number <= INT_MAX else Kind.LONG, number)
+    return literal(ValueKind.INT if INT_MIN <= number <= INT_MAX else ValueKind.LONG, number)
 
 
-def float_number(text: str) -> Node:
+def float_number(text: str) -> SqlNode:
     """Upstream's bounds are Double.MIN_VALUE and MAX_VALUE, which leaves 0.0 out. Raises FilterError."""
     number = float(text)
     if number == float("inf"):
         raise FilterError(f"the number {_short(text)} is greater than the greatest double")
     if number == 0:
         raise FilterError(f"the number {_short(text)} is less than the least double above 0; write 0")
-    return literal(Kind.DOUBLE, number)
+    return literal(ValueKind.DOUBLE, number)
 
 
-def text(value: str) -> Node:
-    return literal(Kind.TEXT, value)
+def text(value: str) -> SqlNode:
+    return literal(ValueKind.TEXT, value)
 
 
-def variable(name: str) -> Node:
-    return Node(Kind.TEXT, lambda properties: properties.get(name), name=name)
+def variable(name: str) -> SqlNode:
+    return SqlNode(ValueKind.TEXT, lambda properties: properties.get(name), name=name)
 
 
 def _short(text: str) -> str:
@@ -119,17 +119,17 @@ def _short(text: str) -> str:
 # --- logic
 
 
-def as_boolean(node: Node) -> Node:
+def as_boolean(node: SqlNode) -> SqlNode:
     """What stands where a condition has to. Raises FilterError."""
-    if node.kind is Kind.BOOLEAN:
+    if node.kind is ValueKind.BOOLEAN:
         return node
     if node.name:
         name = node.name
-        return _made(Kind.BOOLEAN, lambda properties: None if properties.get(name) is None else False, node)
+        return _made(ValueKind.BOOLEAN, lambda properties: None if properties.get(name) is None else False, node)
     raise FilterError(f"{node.shown if node.is_literal else 'a number'} is no condition")
 
 
-def any_of(nodes: Sequence[Node]) -> Node:
+def any_of(nodes: Sequence[SqlNode]) -> SqlNode:
     parts = [as_boolean(node) for node in nodes]
     functions = tuple(part.evaluate for part in parts)
 
@@ -143,10 +143,10 @@ def any_of(nodes: Sequence[Node]) -> Node:
                 result = None
         return result
 
-    return _made(Kind.BOOLEAN, evaluate, *parts)
+    return _made(ValueKind.BOOLEAN, evaluate, *parts)
 
 
-def all_of(nodes: Sequence[Node]) -> Node:
+def all_of(nodes: Sequence[SqlNode]) -> SqlNode:
     parts = [as_boolean(node) for node in nodes]
     functions = tuple(part.evaluate for part in parts)
 
@@ -160,10 +160,10 @@ def all_of(nodes: Sequence[Node]) -> Node:
                 return False
         return result
 
-    return _made(Kind.BOOLEAN, evaluate, *parts)
+    return _made(ValueKind.BOOLEAN, evaluate, *parts)
 
 
-def negated(node: Node) -> Node:
+def negated(node: SqlNode) -> SqlNode:
     """NOT."""
     part = as_boolean(node)
     inner = part.evaluate
@@ -172,13 +172,13 @@ def negated(node: Node) -> Node:
         value = inner(properties)
         return None if value is None else not value
 
-    return _made(Kind.BOOLEAN, evaluate, part)
+    return _made(ValueKind.BOOLEAN, evaluate, part)
 
 
-def minus(node: Node) -> Node:
+def minus(node: SqlNode) -> SqlNode:
     """Of anything but a number it is null."""
     if node.kind not in NUMBERS:
-        return _made(Kind.NOTHING, lambda _: None, node)
+        return _made(ValueKind.NOTHING, lambda _: None, node)
     value = -node.evaluate({})
     return _made(node.kind, lambda _: value, node)
 
@@ -186,40 +186,40 @@ def minus(node: Node) -> Node:
 # --- comparisons
 
 
-def equal(left: Node, right: Node) -> Node:
+def equal(left: SqlNode, right: SqlNode) -> SqlNode:
     for each in (left, right):
         if each.is_literal and each.value is None:
             raise FilterError("NULL cannot be compared; use IS NULL")
-    if left.is_literal and right.is_literal and left.kind is Kind.BOOLEAN and right.kind is not Kind.BOOLEAN:
+    if left.is_literal and right.is_literal and left.kind is ValueKind.BOOLEAN and right.kind is not ValueKind.BOOLEAN:
         raise FilterError(f"{left.shown} cannot be compared with {right.shown}")
     return _equal(left, right)
 
 
-def not_equal(left: Node, right: Node) -> Node:
+def not_equal(left: SqlNode, right: SqlNode) -> SqlNode:
     return negated(equal(left, right))
 
 
-def is_null(node: Node) -> Node:
+def is_null(node: SqlNode) -> SqlNode:
     inner = node.evaluate
-    return _made(Kind.BOOLEAN, lambda properties: inner(properties) is None, node)
+    return _made(ValueKind.BOOLEAN, lambda properties: inner(properties) is None, node)
 
 
-def is_not_null(node: Node) -> Node:
+def is_not_null(node: SqlNode) -> SqlNode:
     inner = node.evaluate
-    return _made(Kind.BOOLEAN, lambda properties: inner(properties) is not None, node)
+    return _made(ValueKind.BOOLEAN, lambda properties: inner(properties) is not None, node)
 
 
-def _equal(left: Node, right: Node) -> Node:
+def _equal(left: SqlNode, right: SqlNode) -> SqlNode:
     one, other = left.evaluate, right.evaluate
     compare = comparer(left.kind, right.kind)
-    if left.name and right.is_literal and right.kind is Kind.TEXT:
+    if left.name and right.is_literal and right.kind is ValueKind.TEXT:
         name, wanted = left.name, right.value
 
         def is_text(properties: Properties) -> bool | None:
             value = properties.get(name)
             return None if value is None else value == wanted
 
-        return _made(Kind.BOOLEAN, is_text, left, right)
+        return _made(ValueKind.BOOLEAN, is_text, left, right)
 
     def evaluate(properties: Properties) -> bool | None:
         left_value, right_value = one(properties), other(properties)
@@ -227,29 +227,29 @@ def _equal(left: Node, right: Node) -> Node:
             return True if right_value is None else None
         return right_value is not None and compare(left_value, right_value) == 0
 
-    return _made(Kind.BOOLEAN, evaluate, left, right)
+    return _made(ValueKind.BOOLEAN, evaluate, left, right)
 
 
 Order = Callable[[Any, Any], bool]
 LESS, AT_MOST, GREATER, AT_LEAST = operator.lt, operator.le, operator.gt, operator.ge
 
 
-def ordered(order: Order, left: Node, right: Node) -> Node:
+def ordered(order: Order, left: SqlNode, right: SqlNode) -> SqlNode:
     """`<`, `<=`, `>`, `>=`. Raises FilterError for an operand that is no number for certain."""
     for each in (left, right):
-        if each.kind is Kind.BOOLEAN or (each.is_literal and each.kind is Kind.TEXT):
+        if each.kind is ValueKind.BOOLEAN or (each.is_literal and each.kind is ValueKind.TEXT):
             raise FilterError(f"{each.shown} cannot be compared by <, >, <=, >= or BETWEEN")
     one, other = left.evaluate, right.evaluate
-    if left.name and right.kind in (Kind.INT, Kind.LONG):
+    if left.name and right.kind in (ValueKind.INT, ValueKind.LONG):
         name, bound = left.name, right.evaluate({})
-        number_of = int_of if right.kind is Kind.INT else long_of
+        number_of = int_of if right.kind is ValueKind.INT else long_of
 
         def by_number(properties: Properties) -> bool | None:
             value = properties.get(name)
             return None if value is None else order(number_of(value), bound)
 
-        return _made(Kind.BOOLEAN, by_number, left, right)
-    compare = compare_texts if left.kind is right.kind is Kind.TEXT else comparer(left.kind, right.kind)
+        return _made(ValueKind.BOOLEAN, by_number, left, right)
+    compare = compare_texts if left.kind is right.kind is ValueKind.TEXT else comparer(left.kind, right.kind)
 
     def evaluate(properties: Properties) -> bool | None:
         left_value = one(properties)
@@ -258,10 +258,10 @@ def ordered(order: Order, left: Node, right: Node) -> Node:
         right_value = other(properties)
         return None if right_value is None else order(compare(left_value, right_value), 0)
 
-    return _made(Kind.BOOLEAN, evaluate, left, right)
+    return _made(ValueKind.BOOLEAN, evaluate, left, right)
 
 
-def between(node: Node, low: Node, high: Node) -> Node:
+def between(node: SqlNode, low: SqlNode, high: SqlNode) -> SqlNode:
     if low.is_literal and high.is_literal:
         if low.value is None or high.value is None:
             raise FilterError("NULL cannot be a bound of BETWEEN")
@@ -270,11 +270,11 @@ def between(node: Node, low: Node, high: Node) -> Node:
     return all_of((ordered(AT_LEAST, node, low), ordered(AT_MOST, node, high)))
 
 
-def not_between(node: Node, low: Node, high: Node) -> Node:
+def not_between(node: SqlNode, low: SqlNode, high: SqlNode) -> SqlNode:
     return any_of((ordered(LESS, node, low), ordered(GREATER, node, high)))
 
 
-def one_of(node: Node, values: Sequence[str], *, wanted: bool) -> Node:
+def one_of(node: SqlNode, values: Sequence[str], *, wanted: bool) -> SqlNode:
     """IN, NOT IN."""
     if not node.name:
         raise FilterError(f"IN wants a property in front of it, not {node.shown}")
@@ -284,23 +284,23 @@ def one_of(node: Node, values: Sequence[str], *, wanted: bool) -> Node:
         value = properties.get(name)
         return None if value is None else (value in among) is wanted
 
-    return _made(Kind.BOOLEAN, evaluate, node)
+    return _made(ValueKind.BOOLEAN, evaluate, node)
 
 
 TextTest = Callable[[str, str], bool]
 
 
-def holds(test: TextTest, node: Node, sought: str, *, wanted: bool) -> Node:
+def holds(test: TextTest, node: SqlNode, sought: str, *, wanted: bool) -> SqlNode:
     """CONTAINS, STARTSWITH, ENDSWITH."""
-    if not sought or node.kind is not Kind.TEXT:
-        return _made(Kind.BOOLEAN, lambda _: False, node)
+    if not sought or node.kind is not ValueKind.TEXT:
+        return _made(ValueKind.BOOLEAN, lambda _: False, node)
     inner = node.evaluate
 
     def evaluate(properties: Properties) -> bool:
         value = inner(properties)
         return value is not None and test(value, sought) is wanted
 
-    return _made(Kind.BOOLEAN, evaluate, node)
+    return _made(ValueKind.BOOLEAN, evaluate, node)
 
 
 CONTAINS: TextTest = operator.contains

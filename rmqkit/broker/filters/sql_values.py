@@ -26,7 +26,7 @@ _HEX_DOUBLE = re.compile(r"[+-]?0[xX](?:[0-9a-fA-F]+\.?[0-9a-fA-F]*|\.[0-9a-fA-F
 _NAMED_DOUBLE = {"NaN": float("nan"), "Infinity": float("inf")}
 
 
-class Kind(Enum):
+class ValueKind(Enum):
     """What a part of an expression gives, when it is not null."""
 
     TEXT = "text"
@@ -38,8 +38,8 @@ class Kind(Enum):
     NOTHING = "nothing"
 
 
-WHOLE = (Kind.INT, Kind.LONG)
-NUMBERS = (Kind.INT, Kind.LONG, Kind.DOUBLE)
+WHOLE = (ValueKind.INT, ValueKind.LONG)
+NUMBERS = (ValueKind.INT, ValueKind.LONG, ValueKind.DOUBLE)
 
 
 class Unfit(Exception):
@@ -113,35 +113,35 @@ Convert = Callable[[Any], Any]
 Compare = Callable[[Any, Any], int]
 
 #: what text becomes when it meets a literal of that kind
-FROM_TEXT: dict[Kind, Convert] = {
-    Kind.INT: int_of,
-    Kind.LONG: long_of,
-    Kind.DOUBLE: double_of,
-    Kind.BOOLEAN: boolean_of,
+FROM_TEXT: dict[ValueKind, Convert] = {
+    ValueKind.INT: int_of,
+    ValueKind.LONG: long_of,
+    ValueKind.DOUBLE: double_of,
+    ValueKind.BOOLEAN: boolean_of,
 }
 
 
-def comparer(left: Kind, right: Kind) -> Compare:
+def comparer(left: ValueKind, right: ValueKind) -> Compare:
     """How two values that are not null compare: below, at or above 0. The function may raise Unfit."""
     if left is right:
-        return compare_doubles if left is Kind.DOUBLE else _compare
-    if Kind.NOTHING in (left, right):
+        return compare_doubles if left is ValueKind.DOUBLE else _compare
+    if ValueKind.NOTHING in (left, right):
         return _compare  # never called: one side is null
-    if right is Kind.TEXT:
-        if left is Kind.BOOLEAN:
+    if right is ValueKind.TEXT:
+        if left is ValueKind.BOOLEAN:
             return _no_cast
         return _converted(None, FROM_TEXT[left], left)
-    if left is Kind.TEXT:
+    if left is ValueKind.TEXT:
         return _converted(FROM_TEXT[right], None, right)
-    if Kind.BOOLEAN in (left, right):
+    if ValueKind.BOOLEAN in (left, right):
         return lambda _left, _right: -1
-    if Kind.DOUBLE in (left, right):
+    if ValueKind.DOUBLE in (left, right):
         return lambda one, other: compare_doubles(float(one), float(other))
     return _compare
 
 
-def _converted(of_left: Convert | None, of_right: Convert | None, kind: Kind) -> Compare:
-    compare: Compare = compare_doubles if kind is Kind.DOUBLE else _compare
+def _converted(of_left: Convert | None, of_right: Convert | None, kind: ValueKind) -> Compare:
+    compare: Compare = compare_doubles if kind is ValueKind.DOUBLE else _compare
     if of_left is not None:
         return lambda left, right: compare(of_left(left), right)
     assert of_right is not None

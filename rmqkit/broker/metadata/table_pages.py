@@ -29,7 +29,7 @@ RESTARTS_MAX = 10
 Fetched = Callable[[Any, str], None]
 
 
-class Kind(NamedTuple):
+class TableKind(NamedTuple):
     """How a kind of table is asked for, and what a page of it says."""
 
     code: RequestCode
@@ -42,14 +42,14 @@ class Kind(NamedTuple):
     parts: tuple[str, ...]
 
 
-TOPICS = Kind(
+TOPICS = TableKind(
     RequestCode.GET_ALL_TOPIC_CONFIG,
     lambda first, version: GetAllTopicConfigRequest(topic_seq=first, max_topic_num=PAGE_SIZE, data_version=version),
     TopicConfigTable.decode,
     lambda reply: reply.read(GetAllTopicConfigResponse).total_topic_num,
     ("topic_config_table",),
 )
-GROUPS = Kind(
+GROUPS = TableKind(
     RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
     lambda first, version: GetAllSubscriptionGroupRequest(group_seq=first, max_group_num=PAGE_SIZE, data_version=version),
     SubscriptionGroupTable.decode,
@@ -61,7 +61,7 @@ GROUPS = Kind(
 class Pages:
     """One table under way. `addresses` are tried in turn until one can be connected to."""
 
-    def __init__(self, remoting: Remoting, kind: Kind, addresses: Sequence[Address], then: Fetched) -> None:
+    def __init__(self, remoting: Remoting, kind: TableKind, addresses: Sequence[Address], then: Fetched) -> None:
         self._remoting = remoting
         self._kind = kind
         self._addresses = list(addresses)

@@ -17,7 +17,7 @@ Source: `store/.../CommitLog.{needHandleHA,calcNeedAckNums,handleHA}`, `store/..
 from collections.abc import Callable
 
 from rmqkit.broker.context import BrokerContext
-from rmqkit.broker.replication.members import Members
+from rmqkit.broker.replication.members import ReplicaMembers
 from rmqkit.config import BrokerRole
 from rmqkit.runtime.waiters import OffsetWaiters
 
@@ -26,7 +26,7 @@ OWN = 1
 
 
 class Acks:
-    def __init__(self, context: BrokerContext, members: Members) -> None:
+    def __init__(self, context: BrokerContext, members: ReplicaMembers) -> None:
         self._context = context
         self._members = members
         #: called when puts begin to be refused, or are refused no more

@@ -21,7 +21,7 @@ import msgspec
 from rmqkit.broker.context import BrokerContext
 from rmqkit.broker.replication.ha_state import AHEAD, FOREIGN, REFUSED, HaState
 from rmqkit.broker.replication.log_tail import LogTail, tail_of
-from rmqkit.broker.replication.tail_probe import Shown
+from rmqkit.broker.replication.tail_probe import TailComparison
 from rmqkit.runtime.kept import KeptFile
 from rmqkit.store.contract import StorageEngine
 from rmqkit.wire.schemas.admin import ExchangeHAInfoResponse
@@ -41,7 +41,7 @@ class _Known(msgspec.Struct, rename="camel"):
     progress: dict[str, str] | None = None
 
 
-class Verdict(NamedTuple):
+class DivergenceVerdict(NamedTuple):
     """`state` is None if the slave may follow; `cut_to` is where a cut would help, -1 where none does."""
 
     state: HaState | None = None
@@ -49,16 +49,16 @@ class Verdict(NamedTuple):
     cut_to: int = -1
 
 
-def _foreign(end: int, said: ExchangeHAInfoResponse) -> Verdict:
-    return Verdict(
+def _foreign(end: int, said: ExchangeHAInfoResponse) -> DivergenceVerdict:
+    return DivergenceVerdict(
         FOREIGN,
         f"the last bytes of this log, which ends at {end}, are not what {said.master_address} has there: it is the log of "
         "another group, or has gone its own way; nothing was cut. Move this store folder away to copy the master anew",
     )
 
 
-def _too_old(end: int, said: ExchangeHAInfoResponse) -> Verdict:
-    return Verdict(
+def _too_old(end: int, said: ExchangeHAInfoResponse) -> DivergenceVerdict:
+    return DivergenceVerdict(
         REFUSED,
         f"the log of the master {said.master_address} begins at {said.master_log_begin}, this log ends at {end}: what is "
         "between them was removed there. Move this store folder away to copy the master anew",
@@ -80,11 +80,11 @@ class Divergence:
         """The last bytes of this log, or of those in front of `end`."""
         return tail_of(self._context, self._store, self._store.offset_written if end is None else end)
 
-    def judge(self, said: ExchangeHAInfoResponse, shown: Shown | None = None) -> Verdict:
+    def judge(self, said: ExchangeHAInfoResponse, shown: TailComparison | None = None) -> DivergenceVerdict:
         """`shown` is of an Apache master."""
         end = self._store.offset_written
         if end == 0 or said.tail_matches == "true":
-            return Verdict()
+            return DivergenceVerdict()
         if said.master_log_begin is not None and end < said.master_log_begin:
             return _too_old(end, said)
         start_end = said.master_flush_offset
@@ -99,19 +99,21 @@ class Divergence:
             return _foreign(end, said)
         if said.tail_matches is None and start_end is not None and self._is_new(said) and end > start_end >= 0:
             return self._ahead(end, start_end, start_end)
-        return Verdict()
+        return DivergenceVerdict()
 
-    def _judge_shown(self, said: ExchangeHAInfoResponse, shown: Shown, end: int, start_end: int) -> Verdict:
+    def _judge_shown(
+        self, said: ExchangeHAInfoResponse, shown: TailComparison, end: int, start_end: int
+    ) -> DivergenceVerdict:
         if shown.is_same:
             # What lies behind the record, the beginning of the next one, nobody has compared.
             if self._is_new(said) and shown.end <= start_end < end:
                 return self._ahead(end, start_end, start_end)
-            return Verdict()
+            return DivergenceVerdict()
         if shown.is_same is None:
             if shown.log_end < shown.end:
                 return self._ahead(end, shown.log_end, start_end if start_end >= 0 else None)
             if shown.begin < shown.log_begin:
-                return Verdict()  # the master has removed it
+                return DivergenceVerdict()  # the master has removed it
         elif self._follows_same(said) and 0 <= start_end < end:
             return self._ahead(end, start_end, start_end)
         return _foreign(end, said)
@@ -126,9 +128,9 @@ class Divergence:
         """Whether an Apache master was started since this slave last followed it."""
         return said.master_flush_offset != self._known.master_start_end
 
-    def _ahead(self, end: int, master_end: int, start_end: int | None) -> Verdict:
+    def _ahead(self, end: int, master_end: int, start_end: int | None) -> DivergenceVerdict:
         cut_to = master_end if start_end is None else min(master_end, start_end)
-        return Verdict(
+        return DivergenceVerdict(
             AHEAD,
             f"this log ends at {end}, and the master's ended at {cut_to} when it started: {end - cut_to} bytes here that "
             "it never had; nothing was cut. haTruncateAhead=true keeps a copy of them and cuts them off",

@@ -17,7 +17,7 @@ from collections.abc import Callable
 
 from rmqkit.broker.context import BrokerContext
 from rmqkit.broker.replication import tail_probe
-from rmqkit.broker.replication.divergence import Divergence, Verdict
+from rmqkit.broker.replication.divergence import Divergence, DivergenceVerdict
 from rmqkit.broker.replication.ha_state import (
     AHEAD,
     CONNECTING,
@@ -30,7 +30,7 @@ from rmqkit.broker.replication.ha_state import (
     HaState,
 )
 from rmqkit.broker.replication.member_calls import MemberCalls
-from rmqkit.broker.replication.tail_probe import Shown
+from rmqkit.broker.replication.tail_probe import TailComparison
 from rmqkit.broker.replication.truncation import Truncation, TruncationState
 from rmqkit.errors import RemoteProtocolError, RmqkitError
 from rmqkit.runtime.calls import CallFailed, Outcome
@@ -274,7 +274,7 @@ class HaClient(StateMachine[HaState]):
             self._judge(conn, said, None)
             return
 
-        def came(found: Shown | None, why: str) -> None:
+        def came(found: TailComparison | None, why: str) -> None:
             if conn is not self._conn or conn.closing:
                 return
             if why:
@@ -285,7 +285,7 @@ class HaClient(StateMachine[HaState]):
         assert self.master is not None
         tail_probe.ask(self._context.remoting, self._store, self.master, came)
 
-    def _judge(self, conn: Connection, said: ExchangeHAInfoResponse, found: Shown | None) -> None:
+    def _judge(self, conn: Connection, said: ExchangeHAInfoResponse, found: TailComparison | None) -> None:
         verdict = self.divergence.judge(said, found)
         if verdict.state is not None:
             may_cut = verdict.cut_to >= 0 and self._context.config.replication.truncate_ahead
@@ -302,7 +302,7 @@ class HaClient(StateMachine[HaState]):
             self._is_whole = not self._context.config.replication.sync_from_last_file
         self._follow(conn)
 
-    def _truncate(self, said: ExchangeHAInfoResponse, verdict: Verdict) -> None:
+    def _truncate(self, said: ExchangeHAInfoResponse, verdict: DivergenceVerdict) -> None:
         assert self.master is not None
         self._cut_why = verdict.why.partition(";")[0]
         self._truncation.begin(self.master, said, verdict.cut_to)

@@ -10,7 +10,7 @@ Source: `store/.../ha/DefaultHAService.java`, `store/.../ha/DefaultHAConnection.
 from rmqkit.broker.context import BrokerContext
 from rmqkit.broker.replication.acks import Acks
 from rmqkit.broker.replication.ha_connection import TURN_MAX, HaConnections, ReplicaLink
-from rmqkit.broker.replication.members import Members
+from rmqkit.broker.replication.members import ReplicaMembers
 from rmqkit.runtime.connection import Address, Connection
 from rmqkit.store.contract import StorageEngine
 from rmqkit.wire.ha import transfer_head
@@ -22,7 +22,7 @@ LINKS_MAX = 64
 
 class HaServer:
     def __init__(
-        self, context: BrokerContext, store: StorageEngine, connections: HaConnections, members: Members, acks: Acks
+        self, context: BrokerContext, store: StorageEngine, connections: HaConnections, members: ReplicaMembers, acks: Acks
     ) -> None:
         self._context = context
         self._store = store

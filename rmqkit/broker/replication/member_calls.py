@@ -25,7 +25,7 @@ from rmqkit.broker.context import BrokerContext
 from rmqkit.broker.replication import log_tail
 from rmqkit.broker.replication.ha_connection import Binding
 from rmqkit.broker.replication.log_tail import LogStart, LogTail
-from rmqkit.broker.replication.members import Members
+from rmqkit.broker.replication.members import ReplicaMembers
 from rmqkit.config import BrokerRole
 from rmqkit.runtime.calls import Outcome, Refused
 from rmqkit.runtime.connection import Address
@@ -114,7 +114,7 @@ class MemberAnswers:
     """Answers 906 of other members."""
 
     def __init__(
-        self, context: BrokerContext, store: StorageEngine, start: LogStart, members: Members, follower: Follower
+        self, context: BrokerContext, store: StorageEngine, start: LogStart, members: ReplicaMembers, follower: Follower
     ) -> None:
         self._context = context
         self._store = store

@@ -29,7 +29,7 @@ ASK_MS = 1000
 EARLY_MAX = 64
 
 
-class Member(NamedTuple):
+class ReplicaStatus(NamedTuple):
     """A slave of this master as status tells it; `gap` is in bytes, -1 while unknown."""
 
     broker_id: int
@@ -41,20 +41,20 @@ class Member(NamedTuple):
     why: str
 
 
-class Registered(Protocol):
+class RegistrationFacts(Protocol):
     """What registration knows: all name servers, and those that have registered this broker, with the time since when."""
 
     nameservers: list[Address]
     registered: dict[Address, int]
 
 
-class Members:
+class ReplicaMembers:
     def __init__(
         self,
         context: BrokerContext,
         store: StorageEngine,
         role: RoleState,
-        registration: Registered,
+        registration: RegistrationFacts,
         connections: HaConnections,
         alive: Callable[[], Mapping[int, Address]],
     ) -> None:
@@ -162,7 +162,7 @@ class Members:
         end = self._store.offset_written
         return [link for link in self.counted() if link.acked >= 0 and end - link.acked < gap_max]
 
-    def seen(self) -> list[Member]:
+    def seen(self) -> list[ReplicaStatus]:
         """For status: every link, and every registered slave that has none."""
         # It is asked for before the store is ready, too.
         end = self._store.offset_written if self._store.ready else 0
@@ -175,14 +175,16 @@ class Members:
             gap = end - link.acked if link.acked >= 0 else -1
             why = self._why_not(link, gap, counted, in_sync)
             state = "transfer" if link.acked >= 0 else "connected"
-            found.append(Member(broker_id, address, link.acked, gap, link.conn.id in in_sync, state, why))
+            found.append(ReplicaStatus(broker_id, address, link.acked, gap, link.conn.id in in_sync, state, why))
         for broker_id, address in (self.registered or {}).items():
             if broker_id not in self.bound and not self._is_anonymous(address, found):
-                found.append(Member(broker_id, address, -1, -1, False, "absent", self._why_absent(broker_id, address)))
+                found.append(
+                    ReplicaStatus(broker_id, address, -1, -1, False, "absent", self._why_absent(broker_id, address))
+                )
         return sorted(found, key=lambda member: (member.broker_id, member.address))
 
     @staticmethod
-    def _is_anonymous(address: str, found: list[Member]) -> bool:
+    def _is_anonymous(address: str, found: list[ReplicaStatus]) -> bool:
         """Whether a registered slave without a name may be one of the links."""
         host = address.rpartition(":")[0]
         return any(member.broker_id < 0 and member.address.rpartition(":")[0] == host for member in found)

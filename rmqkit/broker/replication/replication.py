@@ -17,7 +17,7 @@ from rmqkit.broker.replication.ha_server import HaServer
 from rmqkit.broker.replication.ha_state import CONNECTING, FOLLOWING, NO_MASTER
 from rmqkit.broker.replication.log_tail import LogStart
 from rmqkit.broker.replication.member_calls import MemberAnswers, MemberCalls
-from rmqkit.broker.replication.members import Members, Registered
+from rmqkit.broker.replication.members import RegistrationFacts, ReplicaMembers
 from rmqkit.broker.replication.truncation import Truncation
 from rmqkit.broker.roles.role import RoleState
 from rmqkit.config import BrokerRole
@@ -32,7 +32,7 @@ class Replication:
         context: BrokerContext,
         store: StorageEngine,
         role: RoleState,
-        registration: Registered,
+        registration: RegistrationFacts,
         tables: CopiedTables,
         folder: str,
         group: Callable[[], GroupMembers],
@@ -42,7 +42,7 @@ class Replication:
         self._store = store
         self._start = LogStart(context)
         links = HaConnections()
-        self.members = Members(context, store, role, registration, links, lambda: group().members)
+        self.members = ReplicaMembers(context, store, role, registration, links, lambda: group().members)
         self.acks = Acks(context, self.members)
         self.members.on_change = self.acks.changed
         self.accept = HaServer(context, store, links, self.members, self.acks)

@@ -24,7 +24,7 @@ from rmqkit.wire.schemas.messages import ViewMessageRequest
 TIMEOUT_MS = 3000
 
 
-class Shown(NamedTuple):
+class TailComparison(NamedTuple):
     """This log's last record, as far as the queues know, lies from `begin` to `end`. `is_same` is None when the master
     shows nothing there; its log then goes from `log_begin` to `log_end`."""
 
@@ -36,7 +36,7 @@ class Shown(NamedTuple):
 
 
 #: what was shown, None for a log without records; or why it is not known, else ""
-Then = Callable[[Shown | None, str], None]
+Then = Callable[[TailComparison | None, str], None]
 
 
 def ask(remoting: Remoting, store: StorageEngine, master: Address, then: Then) -> None:
@@ -51,15 +51,15 @@ def ask(remoting: Remoting, store: StorageEngine, master: Address, then: Then) -
         if isinstance(outcome, CallFailed):
             then(None, f"the master's main port {master} does not answer: {outcome.text}")
         elif outcome.is_ok:
-            then(Shown(begin, end, bytes(outcome.body) == bytes(record)), "")
+            then(TailComparison(begin, end, bytes(outcome.body) == bytes(record)), "")
         else:
-            _ask_range(remoting, master, Shown(begin, end, None), then)
+            _ask_range(remoting, master, TailComparison(begin, end, None), then)
 
     request = ViewMessageRequest(offset=begin)
     remoting.call(master, RequestCode.VIEW_MESSAGE_BY_ID, request, timeout_ms=TIMEOUT_MS, then=came)
 
 
-def _ask_range(remoting: Remoting, master: Address, shown: Shown, then: Then) -> None:
+def _ask_range(remoting: Remoting, master: Address, shown: TailComparison, then: Then) -> None:
     def came(outcome: Outcome) -> None:
         if isinstance(outcome, CallFailed) or not outcome.is_ok:
             # Just after its start it answers with an error.

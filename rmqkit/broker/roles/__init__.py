@@ -29,10 +29,10 @@ from rmqkit.broker.metadata.copied_tables import CopiedTables
 from rmqkit.broker.registration import Registration
 from rmqkit.broker.replication.replication import Replication
 from rmqkit.broker.roles import runtime_info
-from rmqkit.broker.roles.acting import Acting
+from rmqkit.broker.roles.acting import ActingMaster
 from rmqkit.broker.roles.known_members import KnownMembers
 from rmqkit.broker.roles.liveness import Liveness
-from rmqkit.broker.roles.members import Members
+from rmqkit.broker.roles.members import MemberPolls
 from rmqkit.broker.roles.nameservers import Nameservers
 from rmqkit.broker.roles.pre_online import PreOnline
 from rmqkit.broker.roles.reverse_sync import GiveWay
@@ -74,9 +74,9 @@ class Roles:
         #: and those that did not
         self._silent: list[int] = []
         self.known_members = KnownMembers(context, folder)
-        self._members = Members(context, state, registration, self._members_changed, self.isolate)
+        self._members = MemberPolls(context, state, registration, self._members_changed, self.isolate)
         self.liveness = Liveness(context, state, registration, tables.topics, self._members.knows_heartbeats)
-        self.acting = Acting(self, context, store, replication)
+        self.acting = ActingMaster(self, context, store, replication)
         self.nameservers = Nameservers(context, state, registration)
         self.pre_online = PreOnline(self, context, store, replication, tables)
         #: an acting master whose master comes back delivers no more

@@ -34,7 +34,7 @@ RIPE_LOOK_MS = 250
 STUCK_MS = 100
 
 
-class Acting:
+class ActingMaster:
     def __init__(self, roles: "Roles", context: BrokerContext, store: StorageEngine, replication: Replication) -> None:
         self._roles = roles
         self._context = context

@@ -48,7 +48,7 @@ CONFLICT_MS = 120_000
 MEMBER_TOPIC_PREFIX = "rmq_sys_SYNC_BROKER_MEMBER_"
 
 
-class View:
+class MemberView:
     """What one name server says; times are monotonic, -1 for never."""
 
     __slots__ = ("answered_ms", "asked_ms", "failure", "is_asking", "is_old", "is_tried", "listed", "told_ms")
@@ -67,7 +67,7 @@ class View:
         self.failure = ""
 
 
-class Members:
+class MemberPolls:
     def __init__(
         self,
         context: BrokerContext,
@@ -81,7 +81,7 @@ class Members:
         self._registration = registration
         self._on_change = on_change
         self._on_dropped = on_dropped
-        self.views = {address: View() for address in registration.nameservers}
+        self.views = {address: MemberView() for address in registration.nameservers}
         #: the merged view, in the order of ids
         self.alive: Mapping[int, Address] = {}
         #: the address that name servers list under this broker's id, when it is another one's; "" else
@@ -172,7 +172,7 @@ class Members:
     def _ripe_ms(self) -> int:
         return RIPE_MS + self._period_ms()
 
-    def _ask(self, address: Address, view: View, now_ms: int) -> None:
+    def _ask(self, address: Address, view: MemberView, now_ms: int) -> None:
         context = self._context
         identity, acting = context.config.identity, context.config.acting
         view.is_asking, view.asked_ms = True, now_ms
@@ -210,7 +210,7 @@ class Members:
             self._look_for_silence()
         self._end_seeking(now_ms)
 
-    def _read(self, view: View, outcome: Outcome) -> dict[int, str] | None:
+    def _read(self, view: MemberView, outcome: Outcome) -> dict[int, str] | None:
         """Addresses by id. None where there are none to be had: `failure` says why, or it is to be asked as an old one."""
         if isinstance(outcome, CallFailed):
             view.failure, view.is_old = outcome.text, False
@@ -239,7 +239,7 @@ class Members:
 
     # --- what was said ------------------------------------------------------------------------------------------------
 
-    def _take(self, address: Address, view: View, texts: Mapping[int, str], was_cut_off: bool) -> None:
+    def _take(self, address: Address, view: MemberView, texts: Mapping[int, str], was_cut_off: bool) -> None:
         context, now_ms = self._context, self._context.clock.mono_ms
         own_id, own = context.config.identity.broker_id, context.address
         listed = {broker_id: found for broker_id, text in texts.items() if (found := self._parse(address, text))}

@@ -100,7 +100,7 @@ SLAVE_MOVES = Moves(
 )
 
 
-class Group(Protocol):
+class PeerFacts(Protocol):
     """What `Roles` knows of the other members."""
 
     @property
@@ -112,7 +112,7 @@ class Group(Protocol):
 class PreOnline:
     def __init__(
         self,
-        group: Group,
+        group: PeerFacts,
         context: BrokerContext,
         store: StorageEngine,
         replication: Replication,
@@ -161,7 +161,7 @@ class MasterReturn(StateMachine[MasterState]):
 
     def __init__(
         self,
-        group: Group,
+        group: PeerFacts,
         context: BrokerContext,
         store: StorageEngine,
         replication: Replication,
@@ -231,7 +231,7 @@ def why_no_copy(replication: Replication) -> str:
 class SlaveJoin(StateMachine[SlaveState]):
     """How a slave joins."""
 
-    def __init__(self, group: Group, context: BrokerContext, store: StorageEngine, replication: Replication) -> None:
+    def __init__(self, group: PeerFacts, context: BrokerContext, store: StorageEngine, replication: Replication) -> None:
         super().__init__(SLAVE_MOVES)
         self._group = group
         self._context = context

@@ -17,7 +17,7 @@ from rmqkit.wire.bodies import ConsumerData, SubscriptionData
 CLIENTS_MAX = 100_000
 
 
-class Member:
+class ClientChannel:
     """One client in one group."""
 
     __slots__ = ("client_id", "conn", "language", "last_ms", "version")
@@ -35,7 +35,7 @@ class ConsumerGroup:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.members: dict[int, Member] = {}
+        self.members: dict[int, ClientChannel] = {}
         self.subscriptions: dict[str, SubscriptionData] = {}
         self.consume_type = "CONSUME_PASSIVELY"
         self.message_model = "CLUSTERING"
@@ -70,7 +70,7 @@ class ConsumerGroup:
 class Clients:
     def __init__(self) -> None:
         self.consumers: dict[str, ConsumerGroup] = {}
-        self.producers: dict[str, dict[int, Member]] = {}
+        self.producers: dict[str, dict[int, ClientChannel]] = {}
         #: the newest connection of each client id that produces, and the client id of each such connection
         self._producing: dict[str, Connection] = {}
         self._producer_ids: dict[int, str] = {}
@@ -90,7 +90,7 @@ class Clients:
         if member is None or member.client_id != client_id:
             if member is None:
                 self.count += 1
-            group.members[conn.id] = Member(conn, client_id, language, version, now_ms)
+            group.members[conn.id] = ClientChannel(conn, client_id, language, version, now_ms)
             changed = True
         else:
             member.last_ms = now_ms
@@ -106,14 +106,14 @@ class Clients:
         member = members.get(conn.id)
         if member is None:
             self.count += 1
-            members[conn.id] = Member(conn, client_id, language, version, now_ms)
+            members[conn.id] = ClientChannel(conn, client_id, language, version, now_ms)
             self._forget_producing(conn)
             self._producing[client_id] = conn
             self._producer_ids[conn.id] = client_id
         else:
             member.last_ms = now_ms
 
-    def consumer(self, group: str, client_id: str) -> Member | None:
+    def consumer(self, group: str, client_id: str) -> ClientChannel | None:
         """The member of a group with that client id, the one that came last."""
         members = self.consumers[group].members if group in self.consumers else {}
         return next((each for each in reversed(members.values()) if each.client_id == client_id), None)

@@ -57,12 +57,12 @@ def send(
     addresses = find_namesrv(namesrv)
     make_topic(addresses, topic)
     from rmqkit import Producer
-    from rmqkit.cli.data.bench_runs import Load, Sending
+    from rmqkit.cli.data.bench_runs import BenchSender, Load
 
     load = Load(topic, size, count, seconds, rate, in_flight, threads, batch, secrets.token_bytes(8))
-    progress = output.Progress("sent", count)
+    progress = output.ProgressBar("sent", count)
     with Producer("rmqkit-bench", namesrv=addresses, send_msg_timeout_ms=round(timeout * 1000)) as producer:
-        run = Sending(producer, load, progress.show)
+        run = BenchSender(producer, load, progress.show)
         run.run()
     progress.clear()
     how = {"threads": threads} if threads else {"in_flight": in_flight}
@@ -84,20 +84,22 @@ def consume(
     addresses = find_namesrv(namesrv)
     seconds = None if duration is None else seconds_of(duration, None)
     from rmqkit import Producer, PullConsumer
-    from rmqkit.cli.data.bench_runs import Load, Sending, read
+    from rmqkit.cli.data.bench_runs import BenchSender, Load, read
 
     load = Load(topic, size, count, seconds)
     if fill is not None:
         make_topic(addresses, topic)
         with Producer("rmqkit-bench", namesrv=addresses) as producer:
-            filling = Sending(producer, Load(topic, size, fill, None, None, 256), output.Progress("filled", fill).show)
+            filling = BenchSender(
+                producer, Load(topic, size, fill, None, None, 256), output.ProgressBar("filled", fill).show
+            )
             filling.run()
         if filling.measured.failed:
             raise Failed(f"{filling.measured.failed} messages could not be sent: {filling.measured.error}")
     else:
         with admin_of(addresses) as admin, known_topic(admin, topic):
             admin.route(topic)
-    progress = output.Progress("read", count)
+    progress = output.ProgressBar("read", count)
     with PullConsumer(namesrv=addresses, pull_threshold_for_queue=4096) as consumer:
         measured = read(consumer, load, progress.show)
     progress.clear()
@@ -122,7 +124,7 @@ def e2e(
 
     Exit code 1 when any message was lost.
     """
-    from rmqkit.cli.data.bench_runs import STAMP, Hearing, Load, Sending
+    from rmqkit.cli.data.bench_runs import STAMP, BenchListener, BenchSender, Load
 
     if size < STAMP.size:
         raise UsageError(f"--size {size}: an end-to-end body holds its time, so it has {STAMP.size} bytes at least")
@@ -134,15 +136,15 @@ def e2e(
     name = f"rmqkit-bench-{secrets.token_hex(4)}"
     begin_at_the_end(addresses, name, topic)
     load = Load(topic, size, count, seconds, rate or None, in_flight, run_id=secrets.token_bytes(8))
-    hearing = Hearing(load)
-    progress = output.Progress("sent", count)
+    hearing = BenchListener(load)
+    progress = output.ProgressBar("sent", count)
     consumer = PushConsumer(name, namesrv=addresses, consume_from="first")
     consumer.subscribe(topic)
     try:
         with Producer("rmqkit-bench", namesrv=addresses, send_msg_timeout_ms=round(timeout * 1000)) as producer:
             consumer.start(hearing)
             wait_for_share(consumer, topic)
-            run = Sending(producer, load, progress.show)
+            run = BenchSender(producer, load, progress.show)
             hearing.measured.began_ns = run.measured.began_ns
             run.run()
             hearing.wait(run.sent)

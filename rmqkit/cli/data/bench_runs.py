@@ -54,7 +54,7 @@ class Load:
 
 
 @dataclass
-class Measured:
+class BenchResult:
     """Latencies in nanoseconds, and what was counted outside the warm-up between `began` and `ended` (monotonic ns)."""
 
     latencies: array[int] = field(default_factory=lambda: array("q"))
@@ -92,7 +92,7 @@ def percentiles(latencies: array[int]) -> dict[str, float | None]:
     return {name: round(each / 1e6, 3) for name, each in {**found, "max": ordered[-1]}.items()}
 
 
-class Pace:
+class BenchPace:
     """When each message is due: at once, or `1/rate` after the one before. Ends the run by count or by time."""
 
     def __init__(self, load: Load) -> None:
@@ -129,8 +129,10 @@ class Pace:
             return due_ns
 
 
-class Sending:
-    """Sends by `Pace`, from `threads` threads that wait for each answer, or from one with up to `in_flight` on the way."""
+class BenchSender:
+    """Sends by `BenchPace`, from `threads` threads that wait for each answer, or from one with up
+    to `in_flight` on the way.
+    """
 
     def __init__(self, producer: Producer, load: Load, tell: Callable[[int], None]) -> None:
         from rmqkit import Message
@@ -138,13 +140,13 @@ class Sending:
         self._message: type[Message] = Message
         self.producer = producer
         self.load = load
-        self.measured = Measured()
+        self.measured = BenchResult()
         #: all that were acknowledged, those of the warm-up too
         self.sent = 0
         self._tell = tell
         self._room = threading.Semaphore(load.in_flight)
         self._guard = threading.Lock()
-        self._pace = Pace(load)
+        self._pace = BenchPace(load)
         self.measured.began_ns = self._pace.counted_from_ns
 
     def run(self) -> None:
@@ -205,9 +207,9 @@ class Sending:
                 self.measured.add(now_ns - due_ns, self.load.batch, self.load.size * self.load.batch, now_ns)
 
 
-def read(consumer: PullConsumer, load: Load, tell: Callable[[int], None]) -> Measured:
+def read(consumer: PullConsumer, load: Load, tell: Callable[[int], None]) -> BenchResult:
     """Read a topic from its first message on until all of it, `count` or the time is over; a latency is that of a poll."""
-    measured = Measured()
+    measured = BenchResult()
     queues = consumer.queues(load.topic)
     ends = {queue: consumer.offset_max(queue) for queue in queues}
     begins = {queue: max(0, consumer.offset_min(queue)) for queue in queues}
@@ -233,11 +235,11 @@ def read(consumer: PullConsumer, load: Load, tell: Callable[[int], None]) -> Mea
     return measured
 
 
-class Hearing:
+class BenchListener:
     """The listener's side of an end-to-end run: each message once, from when it was due to when it is here."""
 
     def __init__(self, load: Load) -> None:
-        self.measured = Measured()
+        self.measured = BenchResult()
         self.seen = 0
         self.duplicates = 0
         self._load = load

@@ -202,7 +202,7 @@ class Report:
         self._results: queue.Queue[Future[Any] | None] = queue.Queue(WINDOW)
         self._reader_gone = threading.Event()
         self._began_s = time.monotonic()
-        self._progress = output.Progress("sent", total)
+        self._progress = output.ProgressBar("sent", total)
         self._last: Any = None
         self.error: ClientError | None = None
         self.stored = self.unsafe = self.failed = self.unknown = 0

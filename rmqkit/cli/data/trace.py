@@ -15,7 +15,7 @@ from rmqkit.cli.complete import topics
 from rmqkit.cli.finding import Json, Namesrv
 from rmqkit.cli.times import time_of
 from rmqkit.cli.usage import Failed
-from rmqkit.wire.trace import TRACE_TOPIC, ConsumeCode, MessageType, TraceRecord, TraceType, decode
+from rmqkit.wire.trace import TRACE_TOPIC, ConsumeCode, TraceMessageType, TraceRecord, TraceType, decode
 
 if TYPE_CHECKING:
     from rmqkit import MessageExt
@@ -75,7 +75,7 @@ def rows_of(msg_id: str, messages: "list[MessageExt]") -> list[dict[str, Any]]:
 
 def _sent(record: TraceRecord, client: str) -> dict[str, Any]:
     what = {TraceType.PUB: "sent", TraceType.END_TRANSACTION: "transaction", TraceType.RECALL: "recalled"}[record.type]
-    names = {int(each): each.name for each in MessageType}
+    names = {int(each): each.name for each in TraceMessageType}
     return _row(record, client, what, record.transaction_state or ("SUCCESS" if record.success else "FAILED")) | {
         "topic": record.topic,
         "took_ms": record.cost_ms if record.type is TraceType.PUB else None,

@@ -60,15 +60,15 @@ def defects() -> dict[str, str]:
 
 def modes() -> list[tuple[str, str]]:
     """Every mode with what SEND_OK means in it."""
-    from rmqkit.drill.plan import Flush, Mode, Replication
+    from rmqkit.drill.plan import Flush, Mode, ReplicationMode
 
     copies = {
-        Replication.ASYNC: "on the master",
-        Replication.SYNC: "on as many replicas as inSyncReplicas says",
-        Replication.QUORUM: "the same; a send is refused while too few replicas are in sync",
+        ReplicationMode.ASYNC: "on the master",
+        ReplicationMode.SYNC: "on as many replicas as inSyncReplicas says",
+        ReplicationMode.QUORUM: "the same; a send is refused while too few replicas are in sync",
     }
     disks = {Flush.ASYNC: "in the page cache", Flush.SYNC: "on disk", Flush.POOL: "in the memory of the broker"}
-    return [(str(Mode(each, flush)), f"{disks[flush]}, {copies[each]}") for each in Replication for flush in Flush]
+    return [(str(Mode(each, flush)), f"{disks[flush]}, {copies[each]}") for each in ReplicationMode for flush in Flush]
 
 
 def finding_command(name: str) -> str:

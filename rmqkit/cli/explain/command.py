@@ -106,7 +106,7 @@ def print_code(code: dict[str, Any]) -> None:
 # --- nodes
 
 
-class Seen(NamedTuple):
+class BrokerSnapshot(NamedTuple):
     """What is known of a broker. `route_perm` is what clients are told of its own topic, None when nothing."""
 
     config: dict[str, str]
@@ -115,20 +115,20 @@ class Seen(NamedTuple):
     route_perm: int | None
 
 
-class Rule(NamedTuple):
+class RefusalRule(NamedTuple):
     """Something a broker refuses, when that holds."""
 
     refuses: str
     code: ResponseCode
-    holds: Callable[[Seen], bool]
-    why: Callable[[Seen], str]
+    holds: Callable[[BrokerSnapshot], bool]
+    why: Callable[[BrokerSnapshot], str]
 
 
-def _is(key: str, value: str) -> Callable[[Seen], bool]:
+def _is(key: str, value: str) -> Callable[[BrokerSnapshot], bool]:
     return lambda seen: seen.config.get(key, "").lower() == value
 
 
-def _perm_lacks(bit: int) -> Callable[[Seen], bool]:
+def _perm_lacks(bit: int) -> Callable[[BrokerSnapshot], bool]:
     return lambda seen: (
         seen.config.get("brokerPermission", "6").isdigit() and not _number(seen.config, "brokerPermission", 6) & bit
     )
@@ -141,36 +141,36 @@ def _number(table: Mapping[str, str], key: str, default: float) -> int:
         return int(default)
 
 
-def _ratio(seen: Seen) -> float:
+def _ratio(seen: BrokerSnapshot) -> float:
     try:
         return float(seen.facts.get("commitLogDiskRatio", "0"))
     except ValueError:
         return 0.0
 
 
-def _ours(seen: Seen) -> bool:
+def _ours(seen: BrokerSnapshot) -> bool:
     return "plugins" in seen.config
 
 
-def _not_built(request: RequestCode) -> Callable[[Seen], bool]:
+def _not_built(request: RequestCode) -> Callable[[BrokerSnapshot], bool]:
     return lambda seen: _ours(seen) and not handled(request)["answered_by"]
 
 
 A = ResponseCode
-RULES: tuple[Rule, ...] = (
-    Rule(
+RULES: tuple[RefusalRule, ...] = (
+    RefusalRule(
         "all that clients ask for",
         A.SERVICE_NOT_AVAILABLE,
         lambda seen: seen.facts.get("roleOnline", "online") != "online",
         lambda seen: f"it is {seen.facts['roleOnline']}: {seen.facts.get('roleWhy', '')}",
     ),
-    Rule(
+    RefusalRule(
         "queue locks",
         A.SERVICE_NOT_AVAILABLE,
         lambda seen: seen.facts.get("role") == "slave",
         lambda seen: "the master of its group grants them, or who acts for it",
     ),
-    Rule(
+    RefusalRule(
         "every message",
         A.SERVICE_NOT_AVAILABLE,
         lambda seen: seen.facts.get("brokerActive") == "false",
@@ -178,27 +178,27 @@ RULES: tuple[Rule, ...] = (
             "it says that it is not active: it is shutting down, has just begun, or its store has failed (its log)"
         ),
     ),
-    Rule("every message", A.NO_PERMISSION, _perm_lacks(WRITE), lambda seen: "brokerPermission lacks 2 (write)"),
-    Rule("every pull", A.NO_PERMISSION, _perm_lacks(READ), lambda seen: "brokerPermission lacks 4 (read)"),
-    Rule(
+    RefusalRule("every message", A.NO_PERMISSION, _perm_lacks(WRITE), lambda seen: "brokerPermission lacks 2 (write)"),
+    RefusalRule("every pull", A.NO_PERMISSION, _perm_lacks(READ), lambda seen: "brokerPermission lacks 4 (read)"),
+    RefusalRule(
         "every message",
         A.SERVICE_NOT_AVAILABLE,
         _is("brokerRole", "slave"),
         lambda seen: "it is a slave: it takes messages from its master only",
     ),
-    Rule(
+    RefusalRule(
         "every message",
         A.SYSTEM_ERROR,
         lambda seen: _number(seen.facts, "replicationWanted", 1) > _number(seen.facts, "replicationInSync", 1) > 0,
         lambda seen: "fewer brokers of its group are in sync than a put needs",
     ),
-    Rule(
+    RefusalRule(
         "every message",
         A.SERVICE_NOT_AVAILABLE,
         lambda seen: _ratio(seen) > _number(seen.config, "diskSpaceWarningLevelRatio", 90) / 100,
         lambda seen: f"its disk is {_ratio(seen):.0%} full (diskSpaceWarningLevelRatio)",
     ),
-    Rule(
+    RefusalRule(
         "messages, by way of clients that do not send there",
         A.NO_PERMISSION,
         lambda seen: (
@@ -209,31 +209,31 @@ RULES: tuple[Rule, ...] = (
         ),
         lambda seen: "name servers show its topics as read-only: `rmqkit broker add-write-perm` takes that back",
     ),
-    Rule(
+    RefusalRule(
         "messages, by way of clients that do not find it",
         A.TOPIC_NOT_EXIST,
         lambda seen: seen.topic_perm is not None and seen.route_perm is None,
         lambda seen: "name servers do not tell clients of it: it is not registered",
     ),
-    Rule(
+    RefusalRule(
         "messages to topics that are not there",
         A.TOPIC_NOT_EXIST,
         _is("autoCreateTopicEnable", "false"),
         lambda seen: "autoCreateTopicEnable=false: `rmqkit topic create`",
     ),
-    Rule(
+    RefusalRule(
         "consumers of groups that are not there",
         A.SUBSCRIPTION_GROUP_NOT_EXIST,
         _is("autoCreateSubscriptionGroup", "false"),
         lambda seen: "autoCreateSubscriptionGroup=false: `rmqkit group create`",
     ),
-    Rule(
+    RefusalRule(
         "SQL92 filters",
         A.SYSTEM_ERROR,
         _is("enablePropertyFilter", "false"),
         lambda seen: "enablePropertyFilter=false",
     ),
-    Rule(
+    RefusalRule(
         "transactional messages",
         A.NO_PERMISSION,
         lambda seen: _is("rejectTransactionMessage", "true")(seen) or _not_built(RequestCode.END_TRANSACTION)(seen),
@@ -243,13 +243,13 @@ RULES: tuple[Rule, ...] = (
             else "this release has no transactions"
         ),
     ),
-    Rule(
+    RefusalRule(
         "messages with an exact time (delay levels are taken)",
         A.SYSTEM_ERROR,
         lambda seen: _is("timerWheelEnable", "false")(seen) or _not_built(RequestCode.GET_TIMER_CHECK_POINT)(seen),
         lambda seen: "timerWheelEnable=false" if _is("timerWheelEnable", "false")(seen) else "this release has no timer",
     ),
-    Rule(
+    RefusalRule(
         "messages that are larger",
         A.MESSAGE_ILLEGAL,
         lambda seen: "maxMessageSize" in seen.config,
@@ -351,7 +351,7 @@ def broker(admin: "Admin", word: str, address: str) -> dict[str, Any]:
     facts = admin.broker_runtime(address)
     name = config.get("brokerName", "")
     own = admin.topic_config(name, address)
-    seen = Seen(config, facts, own.perm if own else None, _route_perm(admin, name))
+    seen = BrokerSnapshot(config, facts, own.perm if own else None, _route_perm(admin, name))
     from rmqkit.cli.explain import replicas, roles
     from rmqkit.cli.nodes.brokers import readable
     from rmqkit.cluster.health.replicas import replication_of

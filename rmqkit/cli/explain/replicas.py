@@ -7,7 +7,7 @@ for it.
 from typing import Any, NamedTuple
 
 from rmqkit.cli.output import size_text
-from rmqkit.cluster.health.replicas import Replication
+from rmqkit.cluster.health.replicas import ReplicaReport
 
 
 class Said(NamedTuple):
@@ -60,11 +60,11 @@ MEMBER = {
 }
 
 
-def sentences(said: Replication) -> list[Said]:
+def sentences(said: ReplicaReport) -> list[Said]:
     return _slave(said) if said.is_slave else _master(said)
 
 
-def _slave(said: Replication) -> list[Said]:
+def _slave(said: ReplicaReport) -> list[Said]:
     if said.follows:
         gap = said.gap or 0
         behind = f", {size_text(gap)} behind" if gap > 0 else " and has all of its log"
@@ -80,7 +80,7 @@ def _slave(said: Replication) -> list[Said]:
     return [Said(f"{state.what}: {said.why}." if said.why else f"{state.what}.", state.do)]
 
 
-def _master(said: Replication) -> list[Said]:
+def _master(said: ReplicaReport) -> list[Said]:
     found = []
     if said.wanted is not None and said.in_sync is not None:
         waits = "waits for no other" if said.wanted < 2 else f"waits for {said.wanted} of them"
@@ -110,7 +110,7 @@ def _advice(why: str) -> str:
     return next((advice for words, advice in MEMBER.items() if words in why), "")
 
 
-def as_document(said: Replication | None) -> dict[str, Any] | None:
+def as_document(said: ReplicaReport | None) -> dict[str, Any] | None:
     if said is None:
         return None
     return {

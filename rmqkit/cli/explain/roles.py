@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rmqkit.cli.explain.replicas import Said
-from rmqkit.cluster.health.roles import RoleSeen
+from rmqkit.cluster.health.roles import RoleStatus
 
 #: by what is part of the reason: what to do
 DO = {
@@ -21,7 +21,7 @@ DO = {
 }
 
 
-def sentences(said: RoleSeen, config: Mapping[str, str]) -> list[Said]:
+def sentences(said: RoleStatus, config: Mapping[str, str]) -> list[Said]:
     if config.get("enableSlaveActingMaster", "").lower() != "true":
         return []
     do = next((advice for words, advice in DO.items() if words in said.why), "")
@@ -47,7 +47,7 @@ def sentences(said: RoleSeen, config: Mapping[str, str]) -> list[Said]:
     return found
 
 
-def _alive(said: RoleSeen) -> str:
+def _alive(said: RoleStatus) -> str:
     if not said.members:
         return "It does not know who else of its group is alive"
     ids = ", ".join(said.members)
@@ -55,7 +55,7 @@ def _alive(said: RoleSeen) -> str:
     return f"Of its group are alive: {ids}; {head}"
 
 
-def as_document(said: RoleSeen | None, config: Mapping[str, str]) -> dict[str, Any] | None:
+def as_document(said: RoleStatus | None, config: Mapping[str, str]) -> dict[str, Any] | None:
     if said is None:
         return None
     return {**said._asdict(), "says": [each._asdict() for each in sentences(said, config)]}

@@ -84,7 +84,7 @@ def patient(name: str) -> "Iterator[Cluster]":
     """A cluster that says on the terminal what it waits for."""
     from rmqkit.cluster import Cluster
 
-    line = output.Waiting()
+    line = output.WaitNote()
 
     def note(text: str) -> None:
         line.clear()

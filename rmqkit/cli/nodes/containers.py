@@ -19,7 +19,7 @@ from rmqkit.cli.finding import Json
 from rmqkit.cli.usage import Failed, Unreachable, UsageError
 
 if TYPE_CHECKING:
-    from rmqkit.cluster.health.caller import Answer
+    from rmqkit.cluster.health.caller import NodeReply
     from rmqkit.runtime.connection import Address
     from rmqkit.wire.schema import Ext
 
@@ -141,7 +141,7 @@ def _brokers(address: Address) -> list[dict[str, Any]] | None:
     return list(jsons.loads(told["containerBrokers"]))
 
 
-def _ask(address: Address, code: int, ext: Ext | None = None) -> Answer:
+def _ask(address: Address, code: int, ext: Ext | None = None) -> NodeReply:
     """Raises Unreachable."""
     from rmqkit.cluster.health.caller import Caller, NoAnswer
 

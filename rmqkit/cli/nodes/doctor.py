@@ -1,7 +1,7 @@
 """`rmqkit doctor`: what would keep a cluster from running well on this machine, and what to do about each.
 
-A check gives a `Finding`: `ok`, `note` (not there, and not needed), `warn` (works, with a drawback) or `bad` (does not
-work). Any `bad` makes the exit code 1.
+A check gives a `DoctorFinding`: `ok`, `note` (not there, and not needed), `warn` (works, with a drawback) or `bad` (does
+not work). Any `bad` makes the exit code 1.
 """
 
 import os
@@ -33,57 +33,61 @@ SPARK_S = 300.0
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class DoctorFinding:
     check: str
     state: str
     text: str
     advice: str = ""
 
 
-def python_version() -> Iterator[Finding]:
+def python_version() -> Iterator[DoctorFinding]:
     text = f"Python {sys.version.split()[0]} on {sys.platform}"
     if sys.version_info < PYTHON_MIN:
-        yield Finding("python", "bad", text, "use Python 3.11 or newer")
+        yield DoctorFinding("python", "bad", text, "use Python 3.11 or newer")
     elif not __debug__:
-        yield Finding("python", "bad", f"{text}, with -O", "start without -O and PYTHONOPTIMIZE: nodes need their checks")
+        yield DoctorFinding(
+            "python", "bad", f"{text}, with -O", "start without -O and PYTHONOPTIMIZE: nodes need their checks"
+        )
     elif sys.platform == "win32":
-        yield Finding("python", "warn", text, "clusters run on Linux and macOS; here rmqkit is a client only")
+        yield DoctorFinding("python", "warn", text, "clusters run on Linux and macOS; here rmqkit is a client only")
     else:
-        yield Finding("python", "ok", text)
+        yield DoctorFinding("python", "ok", text)
 
 
-def home_folder() -> Iterator[Finding]:
+def home_folder() -> Iterator[DoctorFinding]:
     from rmqkit.cluster.layout.home import home_folder as home
 
     folder = home()
     there = next(each for each in (folder, *folder.parents) if each.exists())
     if not os.access(there, os.W_OK | os.X_OK):
-        yield Finding("home", "bad", f"{folder} cannot be written", "set RMQKIT_HOME to a folder of yours")
+        yield DoctorFinding("home", "bad", f"{folder} cannot be written", "set RMQKIT_HOME to a folder of yours")
         return
-    yield Finding("home", "ok", str(folder))
+    yield DoctorFinding("home", "ok", str(folder))
     usage = shutil.disk_usage(there)
     text = f"{usage.free / (1 << 30):.1f} GiB free on the disk of {folder}"
     if usage.free < DISK_FREE_MIN:
-        yield Finding("disk", "bad", text, "make room, or set RMQKIT_HOME to another disk")
+        yield DoctorFinding("disk", "bad", text, "make room, or set RMQKIT_HOME to another disk")
     elif usage.used / usage.total > DISK_USED_MAX:
         advice = "brokers remove old files above diskMaxUsedSpaceRatio (75 % of the disk), whatever their age"
-        yield Finding("disk", "warn", f"{text}, {usage.used / usage.total:.0%} used", advice)
+        yield DoctorFinding("disk", "warn", f"{text}, {usage.used / usage.total:.0%} used", advice)
     else:
-        yield Finding("disk", "ok", text)
+        yield DoctorFinding("disk", "ok", text)
 
 
-def limits() -> Iterator[Finding]:
+def limits() -> Iterator[DoctorFinding]:
     import resource
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     text = f"open files: {_limit(soft)}, may be raised to {_limit(hard)}"
     if hard != resource.RLIM_INFINITY and hard < DESCRIPTORS_MIN:
-        yield Finding("limits", "warn", text, f"raise it (`ulimit -n {DESCRIPTORS_MIN}`): each client and file takes one")
+        yield DoctorFinding(
+            "limits", "warn", text, f"raise it (`ulimit -n {DESCRIPTORS_MIN}`): each client and file takes one"
+        )
     else:
-        yield Finding("limits", "ok", text)
+        yield DoctorFinding("limits", "ok", text)
     largest, _hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     if largest != resource.RLIM_INFINITY:
-        yield Finding("limits", "bad", f"files may not grow beyond {largest} bytes", "`ulimit -f unlimited`")
+        yield DoctorFinding("limits", "bad", f"files may not grow beyond {largest} bytes", "`ulimit -f unlimited`")
 
 
 def _limit(value: int) -> str:
@@ -92,32 +96,36 @@ def _limit(value: int) -> str:
     return "unlimited" if value == resource.RLIM_INFINITY else str(value)
 
 
-def memory() -> Iterator[Finding]:
+def memory() -> Iterator[DoctorFinding]:
     import psutil
 
     free = psutil.virtual_memory().available
     text = f"{free / (1 << 30):.1f} GiB of memory available"
     if free < MEMORY_MIN:
-        yield Finding("memory", "warn", text, "a small cluster takes about 100 MiB, the rest serves as cache of its files")
+        yield DoctorFinding(
+            "memory", "warn", text, "a small cluster takes about 100 MiB, the rest serves as cache of its files"
+        )
     else:
-        yield Finding("memory", "ok", text)
+        yield DoctorFinding("memory", "ok", text)
 
 
-def clock() -> Iterator[Finding]:
+def clock() -> Iterator[DoctorFinding]:
     now_s = time.time()
     if time.gmtime(now_s).tm_year < YEAR_MIN:
-        yield Finding("clock", "bad", f"it says {time.ctime(now_s)}", "set the clock: messages are stored with its time")
+        yield DoctorFinding(
+            "clock", "bad", f"it says {time.ctime(now_s)}", "set the clock: messages are stored with its time"
+        )
         return
     from rmqkit.cluster.layout.home import LOG, home_folder
 
     newest_s = max((_modified_s(path) for path in home_folder().glob(f"*/nodes/*/{LOG}")), default=0.0)
     if newest_s > now_s + FUTURE_S:
         text = f"a node's log was written {newest_s - now_s:.0f} s in the future: the clock went back"
-        yield Finding("clock", "warn", text, "searching by time finds messages in the order of their stamps")
+        yield DoctorFinding("clock", "warn", text, "searching by time finds messages in the order of their stamps")
     elif _is_unsynchronised():
-        yield Finding("clock", "warn", "nothing keeps it in step", "run chrony or systemd-timesyncd")
+        yield DoctorFinding("clock", "warn", "nothing keeps it in step", "run chrony or systemd-timesyncd")
     else:
-        yield Finding("clock", "ok", time.strftime("%Y-%m-%d %H:%M:%S %z", time.localtime(now_s)))
+        yield DoctorFinding("clock", "ok", time.strftime("%Y-%m-%d %H:%M:%S %z", time.localtime(now_s)))
 
 
 def _modified_s(path: Path) -> float:
@@ -139,7 +147,7 @@ def _is_unsynchronised() -> bool:
         return False
 
 
-def ports() -> Iterator[Finding]:
+def ports() -> Iterator[DoctorFinding]:
     from rmqkit.cluster import Cluster, Description
     from rmqkit.cluster.layout.ports import is_free, owner_of
 
@@ -152,12 +160,12 @@ def ports() -> Iterator[Finding]:
                 taken += 1
                 owner = owner_of(port) or "an unknown process"
                 advice = "stop it, or start clusters with --any-port or --base-port"
-                yield Finding("ports", "warn", f"{port}, which {plan.node} would take, is taken by {owner}", advice)
+                yield DoctorFinding("ports", "warn", f"{port}, which {plan.node} would take, is taken by {owner}", advice)
     if not taken:
-        yield Finding("ports", "ok", "those of the default cluster are free, or its own")
+        yield DoctorFinding("ports", "ok", "those of the default cluster are free, or its own")
 
 
-def leftovers() -> Iterator[Finding]:
+def leftovers() -> Iterator[DoctorFinding]:
     """Nodes that should run and do not, processes nobody knows of, folders of starts that failed."""
     from rmqkit.cluster import ClusterError, clusters, processes
     from rmqkit.cluster.layout.home import NODES
@@ -171,7 +179,7 @@ def leftovers() -> Iterator[Finding]:
             running = cluster.running()
         except ClusterError as error:
             found += 1
-            yield Finding("leftovers", "bad", str(error), "correct the file, or remove the folder")
+            yield DoctorFinding("leftovers", "bad", str(error), "correct the file, or remove the folder")
             continue
         known |= {process.pid for process in running.values()}
         records = processes.known(cluster.folder).nodes
@@ -179,24 +187,24 @@ def leftovers() -> Iterator[Finding]:
         if died:
             found += 1
             text = f"cluster {cluster.name}: {', '.join(died)} should run and does not"
-            yield Finding("leftovers", "warn", text, f"`rmqkit cluster up{word}`, or `rmqkit cluster down{word}`")
+            yield DoctorFinding("leftovers", "warn", text, f"`rmqkit cluster up{word}`, or `rmqkit cluster down{word}`")
     for pid, folder in processes.strays(home()):
         if pid not in known:
             found += 1
             text = f"process {pid} runs {folder} and belongs to no cluster"
-            yield Finding("leftovers", "warn", text, f"`kill {pid}`")
+            yield DoctorFinding("leftovers", "warn", text, f"`kill {pid}`")
     for folder in sorted(home().glob(f"*/{NODES}")):
         if not (folder.parent / "cluster.toml").exists():
             found += 1
             name = folder.parent.name
-            yield Finding(
+            yield DoctorFinding(
                 "leftovers", "warn", f"{folder.parent} is of a start that failed", f"`rmqkit cluster down {name} --purge`"
             )
     if not found:
-        yield Finding("leftovers", "ok", "none")
+        yield DoctorFinding("leftovers", "ok", "none")
 
 
-def name_servers() -> Iterator[Finding]:
+def name_servers() -> Iterator[DoctorFinding]:
     """NAMESRV_ADDR, when it is set: commands would go there."""
     text = os.environ.get("NAMESRV_ADDR")
     if not text:
@@ -210,20 +218,20 @@ def name_servers() -> Iterator[Finding]:
         try:
             with Caller(address.host, address.port, time.monotonic() + 1.0) as caller:
                 caller.ask(RequestCode.GET_BROKER_CLUSTER_INFO)
-            yield Finding("NAMESRV_ADDR", "ok", f"{address} answers")
+            yield DoctorFinding("NAMESRV_ADDR", "ok", f"{address} answers")
         except NoAnswer as error:
-            yield Finding("NAMESRV_ADDR", "bad", f"{address}: {error}", "start it, or `unset NAMESRV_ADDR`")
+            yield DoctorFinding("NAMESRV_ADDR", "bad", f"{address}: {error}", "start it, or `unset NAMESRV_ADDR`")
 
 
-def broker_groups() -> Iterator[Finding]:
+def broker_groups() -> Iterator[DoctorFinding]:
     """Clusters that run: settings of their groups that do not go together."""
     from rmqkit.cli.nodes.doctor_groups import findings
 
     for state, text, advice in findings():
-        yield Finding("groups", state, text, advice)
+        yield DoctorFinding("groups", state, text, advice)
 
 
-def spark() -> Iterator[Finding]:
+def spark() -> Iterator[DoctorFinding]:
     """A real query, where the extra is installed."""
     import json
     import subprocess
@@ -233,33 +241,37 @@ def spark() -> Iterator[Finding]:
     try:
         check_installed()
     except SparkMissing as error:
-        yield Finding("spark", "note", f"no data pipeline: {error}")
+        yield DoctorFinding("spark", "note", f"no data pipeline: {error}")
         return
     try:
         words = [sys.executable, "-m", "rmqkit.spark.probe"]
         done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=SPARK_S)
         answer = json.loads(done.stdout.splitlines()[-1])
     except subprocess.TimeoutExpired:
-        yield Finding(
+        yield DoctorFinding(
             "spark", "bad", f"a query did not end within {SPARK_S:.0f} s", "look at `python -m rmqkit.spark.probe`"
         )
         return
     except (IndexError, ValueError):
         last = (done.stderr.splitlines() or ["nothing"])[-1]
-        yield Finding("spark", "bad", f"a query did not run, it said: {last}", "look at `python -m rmqkit.spark.probe`")
+        yield DoctorFinding(
+            "spark", "bad", f"a query did not run, it said: {last}", "look at `python -m rmqkit.spark.probe`"
+        )
         return
     if "error" in answer:
-        yield Finding("spark", "bad", answer["error"], "")
+        yield DoctorFinding("spark", "bad", answer["error"], "")
         return
     text = f"PySpark {answer['spark']} on Java {answer['java']} ({answer['from']}) ran a query"
     if not answer["is_found"]:
         advice = f"install rmqkit for it, or set PYSPARK_PYTHON to {sys.executable}"
-        yield Finding("spark", "bad", f'{text}, and its workers ({answer["python"]}) find no format("rocketmq")', advice)
+        yield DoctorFinding(
+            "spark", "bad", f'{text}, and its workers ({answer["python"]}) find no format("rocketmq")', advice
+        )
     else:
-        yield Finding("spark", "ok", text)
+        yield DoctorFinding("spark", "ok", text)
 
 
-CHECKS: tuple[Callable[[], Iterator[Finding]], ...] = (
+CHECKS: tuple[Callable[[], Iterator[DoctorFinding]], ...] = (
     python_version,
     home_folder,
     limits,

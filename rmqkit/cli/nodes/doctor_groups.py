@@ -37,7 +37,7 @@ AGREED: Mapping[str, str] = {
 Found = tuple[str, str, str]
 
 
-class Seen(NamedTuple):
+class GroupSettings(NamedTuple):
     """One cluster: settings by broker (name and id) and by name server; `registered` what each name server tells of ids.
 
     `own` are the addresses of brokers that this machine's cluster has started, by name and id.
@@ -67,7 +67,7 @@ def findings() -> Iterator[Found]:
 # --- checks
 
 
-def strict_locks(seen: Seen) -> Iterator[Found]:
+def strict_locks(seen: GroupSettings) -> Iterator[Found]:
     for name, brokers in seen.groups().items():
         settings = brokers[0][1]
         replicas = _number(settings, "totalReplicas", 1)
@@ -80,7 +80,7 @@ def strict_locks(seen: Seen) -> Iterator[Found]:
             yield "warn", text, advice
 
 
-def mixed_settings(seen: Seen) -> Iterator[Found]:
+def mixed_settings(seen: GroupSettings) -> Iterator[Found]:
     for brokers in seen.groups().values():
         for key, harm in AGREED.items():
             values = {name: settings[key] for name, settings in brokers if key in settings}
@@ -89,7 +89,7 @@ def mixed_settings(seen: Seen) -> Iterator[Found]:
                 yield "warn", f"{key} is {told}", f"give all brokers of a group the same: {harm}"
 
 
-def name_servers_without_acting(seen: Seen) -> Iterator[Found]:
+def name_servers_without_acting(seen: GroupSettings) -> Iterator[Found]:
     if not any(_is_on(settings, "enableSlaveActingMaster") for settings in seen.brokers.values()):
         return
     for address, settings in seen.nameservers.items():
@@ -98,7 +98,7 @@ def name_servers_without_acting(seen: Seen) -> Iterator[Found]:
             yield "warn", text, "turn it on: its clients find no acting master, they read from slaves and lock no queue"
 
 
-def pre_online_left_out(seen: Seen) -> Iterator[Found]:
+def pre_online_left_out(seen: GroupSettings) -> Iterator[Found]:
     for brokers in seen.groups().values():
         for name, settings in brokers:
             if not _is_on(settings, "enableSlaveActingMaster"):
@@ -113,7 +113,7 @@ def pre_online_left_out(seen: Seen) -> Iterator[Found]:
                 yield "warn", f"{name} goes online without asking its group: {why}", advice
 
 
-def late_heartbeats(seen: Seen) -> Iterator[Found]:
+def late_heartbeats(seen: GroupSettings) -> Iterator[Found]:
     for brokers in seen.groups().values():
         for name, settings in brokers:
             every_ms = _number(settings, "brokerHeartbeatInterval", 1000)
@@ -123,7 +123,7 @@ def late_heartbeats(seen: Seen) -> Iterator[Found]:
                 yield "warn", text, "brokerNotActiveTimeoutMillis should be three times brokerHeartbeatInterval at least"
 
 
-def one_id_twice(seen: Seen) -> Iterator[Found]:
+def one_id_twice(seen: GroupSettings) -> Iterator[Found]:
     advice = "give one of them another brokerId: each registration puts the other out of the routes"
     for key, own in seen.own.items():
         for nameserver, registered in seen.registered.items():
@@ -141,7 +141,7 @@ def one_id_twice(seen: Seen) -> Iterator[Found]:
             yield "warn", f"{key[0]}:{key[1]} is known at {where}", advice
 
 
-CHECKS: tuple[Callable[[Seen], Iterator[Found]], ...] = (
+CHECKS: tuple[Callable[[GroupSettings], Iterator[Found]], ...] = (
     strict_locks,
     mixed_settings,
     name_servers_without_acting,
@@ -154,7 +154,7 @@ CHECKS: tuple[Callable[[Seen], Iterator[Found]], ...] = (
 # --- looking
 
 
-def _seen() -> Iterator[Seen]:
+def _seen() -> Iterator[GroupSettings]:
     asked: set[str] = set()
     for cluster in clusters():
         try:
@@ -177,7 +177,7 @@ def _own(cluster: Cluster) -> dict[tuple[str, int], str]:
     return {(plan.broker_name, plan.broker_id): address for plan, address in plans if plan.is_broker}
 
 
-def _look_at(name: str, addresses: Sequence[str], own: Mapping[tuple[str, int], str]) -> Seen:
+def _look_at(name: str, addresses: Sequence[str], own: Mapping[tuple[str, int], str]) -> GroupSettings:
     registered: dict[str, Mapping[tuple[str, int], str]] = {}
     for text in addresses:
         try:
@@ -191,7 +191,7 @@ def _look_at(name: str, addresses: Sequence[str], own: Mapping[tuple[str, int], 
         targets.append(_target(address, broker_name, broker_id))
     answers = look(targets, ASK_S)
     seen = {target.plan: answers[target.plan.node].settings for target in targets if target.plan.node in answers}
-    return Seen(
+    return GroupSettings(
         name,
         {(plan.broker_name, plan.broker_id): settings for plan, settings in seen.items() if plan.is_broker},
         {plan.node: settings for plan, settings in seen.items() if not plan.is_broker},

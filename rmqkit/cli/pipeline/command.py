@@ -26,7 +26,7 @@ from rmqkit.cli.pipeline.arguments import (
     package_settings,
     pairs,
 )
-from rmqkit.cli.pipeline.session_run import Ending, Shown, builtins, running
+from rmqkit.cli.pipeline.session_run import ProgressPrinter, StopSignal, builtins, running
 from rmqkit.cli.times import time_of
 from rmqkit.cli.usage import UsageError
 
@@ -73,8 +73,8 @@ def ingest(
     more = package_settings(packages)
     from rmqkit.spark.pipelines.ingest import ingest as run
 
-    shown = Shown(f"ingest {', '.join(topics)}", json=json)
-    with running("rmqkit ingest", master, conf, more) as spark, Ending() as ending, shown as tell:
+    shown = ProgressPrinter(f"ingest {', '.join(topics)}", json=json)
+    with running("rmqkit ingest", master, conf, more) as spark, StopSignal() as ending, shown as tell:
         done = run(
             spark,
             topics,
@@ -150,7 +150,7 @@ def replay(
     given = pairs(options, "--option")
     since_ms, until_ms = bounds(since, until)
     addresses = known([to], namesrv, to_send=True)
-    shown = Shown(f"replay to {to}", json=json)
+    shown = ProgressPrinter(f"replay to {to}", json=json)
     with running("rmqkit replay", master, conf) as spark, shown as tell:
         from rmqkit.spark.pipelines.replay import replay as run
 
@@ -207,8 +207,8 @@ def copy(
     to_addresses = known([to], to_namesrv if to_namesrv is not None else addresses, to_send=True)
     from rmqkit.spark.pipelines.copying import copy as run
 
-    shown = Shown(f"copy {topic} to {to}", json=json)
-    with running("rmqkit copy", master, conf) as spark, Ending() as ending, shown as tell:
+    shown = ProgressPrinter(f"copy {topic} to {to}", json=json)
+    with running("rmqkit copy", master, conf) as spark, StopSignal() as ending, shown as tell:
         done = run(
             spark,
             topic,

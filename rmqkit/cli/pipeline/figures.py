@@ -10,7 +10,7 @@ from rmqkit.cli.complete import topics as complete_topics
 from rmqkit.cli.finding import Json, Namesrv
 from rmqkit.cli.output import count_text, size_text
 from rmqkit.cli.pipeline.arguments import Conf, Master, Options, Since, Until, bounds, known, pairs
-from rmqkit.cli.pipeline.session_run import Shown, builtins, running
+from rmqkit.cli.pipeline.session_run import ProgressPrinter, builtins, running
 from rmqkit.cli.usage import UsageError
 
 HOURS: output.Columns = {
@@ -54,7 +54,7 @@ def stats(
     if (path is None) == (not topics):
         raise UsageError("name topics, or a lake with --from" + ("" if path is None else ", not both"))
     addresses = known(topics or [], namesrv) if path is None else None
-    shown = Shown(f"stats of {path or ', '.join(topics or [])}")
+    shown = ProgressPrinter(f"stats of {path or ', '.join(topics or [])}")
     with running("rmqkit stats", master, conf) as spark, shown as tell:
         from rmqkit.spark.pipelines.stats import stats as run
 
@@ -101,7 +101,7 @@ def audit(
     from rmqkit.spark import audit as audits
 
     known_runs = audits.found(folders.find(home_folder(), run) for run in dict.fromkeys(runs))
-    with running("rmqkit audit", master, conf) as spark, Shown(f"audit of {count_text(len(known_runs), 'run')}"):
+    with running("rmqkit audit", master, conf) as spark, ProgressPrinter(f"audit of {count_text(len(known_runs), 'run')}"):
         found = audits.audit(spark, known_runs, to=to)
     if json:
         output.document(audits.as_json(found))

@@ -1,7 +1,7 @@
 """What the commands of `rmqkit pipeline` share: a session, progress, how the end is asked for, errors in one line.
 
-A pipeline that loops is ended by its `stop` (`Ending`): Ctrl-C and SIGTERM only set a flag, and it ends between two looks
-at Spark. A second Ctrl-C does not wait for that. Where no loop asks, Spark's own handler cancels its jobs.
+A pipeline that loops is ended by its `stop` (`StopSignal`): Ctrl-C and SIGTERM only set a flag, and it ends between two
+looks at Spark. A second Ctrl-C does not wait for that. Where no loop asks, Spark's own handler cancels its jobs.
 
 Errors of a query come as a text of Spark's with the traceback of a Python worker inside. `plain` finds what rmqkit said
 there.
@@ -24,7 +24,7 @@ from rmqkit.cli.usage import Failed, Interrupted, exit_code_of
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from rmqkit.spark.pipelines.progress import Progress
+    from rmqkit.spark.pipelines.progress import PipelineProgress
 
 #: a line of a traceback that names an error of ours: its class, what it says
 OURS = re.compile(r"^\s*(?:pyspark\.[\w.]+: )?(rmqkit(?:\.\w+)+): (.+)$", re.MULTILINE)
@@ -54,7 +54,7 @@ def running(
     # It logs what is raised anyway, with a stack.
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     was_running = SparkContext._active_spark_context is not None
-    waiting = output.Waiting(after_s=0.0)
+    waiting = output.WaitNote(after_s=0.0)
     waiting.tell("starting Spark")
     try:
         spark = session(app, master=master, conf=settings)
@@ -101,7 +101,7 @@ def _exit_code(path: str) -> int:
         return Failed.exit_code
 
 
-class Ending:
+class StopSignal:
     """Ctrl-C and SIGTERM as a flag while the context lasts. Calling it returns whether one has arrived.
 
     A signal that is ignored already stays ignored. `check` then ends as an interrupted command
@@ -115,7 +115,7 @@ class Ending:
     def __call__(self) -> bool:
         return self.number != 0
 
-    def __enter__(self) -> "Ending":
+    def __enter__(self) -> "StopSignal":
         for number in (signal.SIGINT, signal.SIGTERM):
             if signal.getsignal(number) is signal.SIG_IGN:
                 continue
@@ -141,7 +141,7 @@ class Ending:
             raise Interrupted(self.number)
 
 
-class Shown:
+class ProgressPrinter:
     """Progress: a bar on a terminal's stderr, an object a line with --json, silent elsewhere."""
 
     def __init__(self, what: str, *, json: bool = False) -> None:
@@ -150,7 +150,7 @@ class Shown:
         self._bar: Any = None
         self._task: Any = None
 
-    def __enter__(self) -> "Callable[[Progress], None]":
+    def __enter__(self) -> "Callable[[PipelineProgress], None]":
         import sys
 
         if sys.stderr.isatty():
@@ -174,7 +174,7 @@ class Shown:
         if self._bar is not None:
             self._bar.stop()
 
-    def _tell(self, progress: "Progress") -> None:
+    def _tell(self, progress: "PipelineProgress") -> None:
         if self._json:
             output.line({"progress": builtins(progress)})
         if self._bar is None:

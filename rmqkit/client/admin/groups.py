@@ -51,14 +51,14 @@ _NO_RESET = frozenset(
 _TIME_FIRST, _TIME_LAST = 0, -1
 
 
-class Moved(NamedTuple):
+class OffsetMove(NamedTuple):
     """Where a group was put in one queue. `way`: `reset` was asked of the broker (222), `commit` set the offset (15)."""
 
     offset: int
     way: str
 
 
-class Admin(AdminBrokers):
+class AdminCore(AdminBrokers):
     # --- offsets of queues
 
     async def offset_min(self, queue: MessageQueue) -> int:
@@ -124,14 +124,14 @@ class Admin(AdminBrokers):
         to: str | None = None,
         timestamp_ms: int | None = None,
         offset: int | None = None,
-    ) -> dict[MessageQueue, Moved]:
+    ) -> dict[MessageQueue, OffsetMove]:
         """As `reset_group_offsets`, or to one `offset` in each queue (its nearest end where it has no such); says how.
 
         Raises ClientError when a broker can take a group with members online to a time only, and an offset was given.
         """
         if sum(each is not None for each in (to, timestamp_ms, offset)) != 1 or to not in (None, "first", "last"):
             raise ClientError("say where to: to='first', to='last' or timestamp_ms=")
-        moved: dict[MessageQueue, Moved] = {}
+        moved: dict[MessageQueue, OffsetMove] = {}
         goes_by_time: dict[str, bool] = {}
         for queue in await self.queues(topic):
             if timestamp_ms is not None:
@@ -147,10 +147,10 @@ class Admin(AdminBrokers):
                     goes_by_time[name] = await self._resets_by_time(name)
                 if goes_by_time[name]:
                     await self._commit_offline(group, queue, place)
-                    moved[queue] = Moved(place, "commit")
+                    moved[queue] = OffsetMove(place, "commit")
                     continue
                 time_ms = _TIME_LAST
-            moved[queue] = Moved(place, await self._reset(group, queue, place, time_ms))
+            moved[queue] = OffsetMove(place, await self._reset(group, queue, place, time_ms))
         return moved
 
     async def _reset(self, group: str, queue: MessageQueue, offset: int, time_ms: int) -> str:

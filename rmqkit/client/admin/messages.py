@@ -9,7 +9,7 @@ Source: `tools/.../admin/DefaultMQAdminExtImpl.{messageTrackDetail,consumed,cons
 
 from typing import NamedTuple
 
-from rmqkit.client.admin.groups import Admin
+from rmqkit.client.admin.groups import AdminCore
 from rmqkit.client.client import decoded
 from rmqkit.client.message import MessageExt
 from rmqkit.errors import BrokerError, ClientError, NoRoute, RemoteProtocolError
@@ -38,7 +38,7 @@ class Track(NamedTuple):
     online: bool
 
 
-async def find_message(admin: Admin, msg_id: str, topic: str | None = None) -> MessageExt | None:
+async def find_message(admin: AdminCore, msg_id: str, topic: str | None = None) -> MessageExt | None:
     """A message by its offset id or its unique id, None when it is not there (any more).
 
     With `topic` a unique id is looked up in that topic only, else in every topic of the cluster. Raises ClientError for
@@ -67,7 +67,7 @@ async def find_message(admin: Admin, msg_id: str, topic: str | None = None) -> M
     return None
 
 
-async def message_track(admin: Admin, message: MessageExt) -> list[Track]:
+async def message_track(admin: AdminCore, message: MessageExt) -> list[Track]:
     """Which groups have consumed a message: those that consume its topic, or have."""
     tracks = []
     for group in await admin.groups_of_topic(message.queue.topic):
@@ -91,7 +91,7 @@ def _state(message: MessageExt, offset: int | None, members: ConsumerConnection 
 
 
 async def consume_directly(
-    admin: Admin, group: str, message: MessageExt, client_id: str | None = None
+    admin: AdminCore, group: str, message: MessageExt, client_id: str | None = None
 ) -> tuple[str, ConsumeMessageDirectlyResult]:
     """Give one message to the listener of one member of a group, now; which member, and how its listener ended.
 

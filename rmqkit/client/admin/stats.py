@@ -10,7 +10,7 @@ Source: `tools/.../admin/DefaultMQAdminExtImpl.java`, `tools/.../command/stats/S
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from rmqkit.client.admin.groups import Admin
+from rmqkit.client.admin.groups import AdminCore
 from rmqkit.client.client import decoded
 from rmqkit.errors import ClientError
 from rmqkit.runtime.connection import Address
@@ -45,7 +45,7 @@ class TopicRates(NamedTuple):
     behind: dict[str, int]
 
 
-async def broker_stats(admin: Admin, broker: str, name: str, key: str) -> BrokerStatsData | None:
+async def broker_stats(admin: AdminCore, broker: str, name: str, key: str) -> BrokerStatsData | None:
     """One counter of a broker, None when it never counted that key."""
     address = await admin.broker_address(broker)
     request = ViewBrokerStatsDataRequest(stats_name=name, stats_key=key)
@@ -53,7 +53,7 @@ async def broker_stats(admin: Admin, broker: str, name: str, key: str) -> Broker
     return decoded(reply, BrokerStatsData.decode) if reply.is_ok else None
 
 
-async def topic_rates(admin: Admin, topic: str) -> TopicRates:
+async def topic_rates(admin: AdminCore, topic: str) -> TopicRates:
     """Raises NoRoute; BrokerError for a broker that keeps no counters."""
     brokers = list((await admin.client.routes.fetch(topic)).brokers)
     masters = {name: address for name, address in (await admin.masters()).items() if name in brokers}
@@ -67,7 +67,7 @@ async def topic_rates(admin: Admin, topic: str) -> TopicRates:
     return TopicRates(topic, into, out, behind)
 
 
-async def _sum(admin: Admin, addresses: Iterable[Address], name: str, key: str) -> Rate:
+async def _sum(admin: AdminCore, addresses: Iterable[Address], name: str, key: str) -> Rate:
     tps, today = 0.0, 0
     for address in addresses:
         data = await broker_stats(admin, str(address), name, key)
@@ -77,7 +77,7 @@ async def _sum(admin: Admin, addresses: Iterable[Address], name: str, key: str) 
     return Rate(tps, today)
 
 
-async def set_topic_perm(admin: Admin, topic: str, perm: int, broker: str | None = None) -> dict[str, int]:
+async def set_topic_perm(admin: AdminCore, topic: str, perm: int, broker: str | None = None) -> dict[str, int]:
     """Give a topic another permission (4 read, 2 write) at one broker, or at every one that has it.
 
     The permission that it had, by the broker's name or address; everything else about the topic stays. Raises ClientError
@@ -111,7 +111,7 @@ def _as_request(config: TopicConfig, perm: int) -> CreateTopicRequest:
 
 
 async def clone_group(
-    admin: Admin, source: str, target: str, topic: str | None = None, *, offline: bool = False
+    admin: AdminCore, source: str, target: str, topic: str | None = None, *, offline: bool = False
 ) -> dict[MessageQueue, int]:
     """Put a group where another one is, in one topic or in all that the other has consumed; where it is now.
 
@@ -134,17 +134,17 @@ async def clone_group(
     return placed
 
 
-async def clean_unused_topics(admin: Admin, broker: str | None = None) -> list[str]:
+async def clean_unused_topics(admin: AdminCore, broker: str | None = None) -> list[str]:
     """Remove the queues of topics that a broker no longer has (316); the brokers that were asked."""
     return await _clean(admin, RequestCode.CLEAN_UNUSED_TOPIC, broker)
 
 
-async def clean_expired_queues(admin: Admin, broker: str | None = None) -> list[str]:
+async def clean_expired_queues(admin: AdminCore, broker: str | None = None) -> list[str]:
     """Remove queues whose messages are all gone (306); the brokers that were asked."""
     return await _clean(admin, RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE, broker)
 
 
-async def _clean(admin: Admin, code: int, broker: str | None) -> list[str]:
+async def _clean(admin: AdminCore, code: int, broker: str | None) -> list[str]:
     targets = {broker: await admin.broker_address(broker)} if broker is not None else await admin.masters()
     for address in targets.values():
         await admin.client.ask(address, code, timeout_ms=CLEAN_TIMEOUT_MS)

@@ -15,12 +15,12 @@ Source: `client/.../impl/consumer/ConsumeMessageConcurrentlyService.java` (`proc
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from rmqkit.client.consumers.push_queue import Batch, QueueWork
+from rmqkit.client.consumers.push_queue import ListenerBatch, QueueWork
 from rmqkit.client.flow import start
 from rmqkit.client.message import MessageExt
 
 if TYPE_CHECKING:
-    from rmqkit.client.consumers.push_consumer import PushConsumer
+    from rmqkit.client.consumers.push_consumer import PushConsumerCore
 
 MAX_RECONSUME_TIMES = 16
 #: the delay level of messages whose listener took too long
@@ -28,12 +28,12 @@ EXPIRED_LEVEL = 3
 
 
 class ConcurrentConsumption:
-    def __init__(self, consumer: "PushConsumer", dispatch: Callable[[Batch], None]) -> None:
+    def __init__(self, consumer: "PushConsumerCore", dispatch: Callable[[ListenerBatch], None]) -> None:
         self._consumer = consumer
         self._dispatch = dispatch
         self._duty = f"consume-timeout-{consumer.group}"
         #: handed to the listener, and not ended
-        self._out: dict[Batch, None] = {}
+        self._out: dict[ListenerBatch, None] = {}
 
     async def enter(self, work: QueueWork) -> bool:
         return True
@@ -51,17 +51,17 @@ class ConcurrentConsumption:
         consumer = self._consumer
         size = consumer.settings.consume_message_batch_max_size
         for begin in range(0, len(messages), size):
-            batch = Batch(work, list(messages[begin : begin + size]))
+            batch = ListenerBatch(work, list(messages[begin : begin + size]))
             self._out[batch] = None
             self._dispatch(batch)
         if not consumer.settings.broadcasting:
             consumer.client.duties.wake(self._duty, consumer.client.clock.mono_ms + consumer.settings.consume_timeout_ms)
 
-    def undelivered(self, batch: Batch) -> None:
+    def undelivered(self, batch: ListenerBatch) -> None:
         # Its messages are still cached and hold the offset back.
         self._out.pop(batch, None)
 
-    def finished(self, batch: Batch, ok: bool) -> None:
+    def finished(self, batch: ListenerBatch, ok: bool) -> None:
         work, consumer = batch.work, self._consumer
         self._out.pop(batch, None)
         if work.dropped:
@@ -96,7 +96,7 @@ class ConcurrentConsumption:
                 due_ms = end_ms
         return due_ms
 
-    async def _expired(self, batch: Batch) -> None:
+    async def _expired(self, batch: ListenerBatch) -> None:
         work, consumer = batch.work, self._consumer
         if work.is_idle:
             return

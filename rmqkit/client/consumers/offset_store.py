@@ -21,7 +21,7 @@ from typing import ClassVar
 from msgspec import field
 
 from rmqkit.client.client import Client, fields
-from rmqkit.client.flow import Promise
+from rmqkit.client.flow import Deferred
 from rmqkit.errors import ClientError, PeerUnreachable
 from rmqkit.runtime.calls import Reply
 from rmqkit.runtime.connection import Address
@@ -40,7 +40,7 @@ from rmqkit.wire.schemas.offsets import (
 PERSIST_TIMEOUT_MS = 5000
 
 #: a queue, what is stored where once the answer is there
-_Commit = tuple[MessageQueue, tuple[Address, int], Promise[Reply]]
+_Commit = tuple[MessageQueue, tuple[Address, int], Deferred[Reply]]
 
 
 class OffsetStore(ABC):
@@ -160,7 +160,7 @@ class LocalOffsets(OffsetStore):
         if not changed and self._file.error is None:
             return []
         table.update((queue, self._offsets[queue]) for queue in changed)
-        written: Promise[None] = Promise()
+        written: Deferred[None] = Deferred()
         self._file.save(lambda: self._stored.pretty().encode(), lambda: written.resolve(None))
         await written
         if self._file.error is not None:

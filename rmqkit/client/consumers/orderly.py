@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from rmqkit.client.client import decoded
-from rmqkit.client.consumers.push_queue import Batch, QueueWork
+from rmqkit.client.consumers.push_queue import ListenerBatch, QueueWork
 from rmqkit.client.flow import start
 from rmqkit.client.message import MessageExt
 from rmqkit.errors import BrokerError, ClientError, PeerUnreachable
@@ -25,7 +25,7 @@ from rmqkit.wire.codes import RequestCode, ResponseCode
 from rmqkit.wire.fastjson import MessageQueue
 
 if TYPE_CHECKING:
-    from rmqkit.client.consumers.push_consumer import PushConsumer
+    from rmqkit.client.consumers.push_consumer import PushConsumerCore
 
 LOCK_TIMEOUT_MS = 1000
 #: a listener that is still at work this long after its queue was let go is not waited for
@@ -34,7 +34,7 @@ TO_DEAD_LETTERS = -1
 
 
 class OrderlyConsumption:
-    def __init__(self, consumer: "PushConsumer", dispatch: Callable[[Batch], None]) -> None:
+    def __init__(self, consumer: "PushConsumerCore", dispatch: Callable[[ListenerBatch], None]) -> None:
         self._consumer = consumer
         self._dispatch = dispatch
         self._duty = f"locks-{consumer.group}"
@@ -147,9 +147,9 @@ class OrderlyConsumption:
         messages = work.cached.take(consumer.settings.consume_message_batch_max_size)
         if messages:
             work.delivering = True
-            self._dispatch(Batch(work, messages))
+            self._dispatch(ListenerBatch(work, messages))
 
-    def finished(self, batch: Batch, ok: bool) -> None:
+    def finished(self, batch: ListenerBatch, ok: bool) -> None:
         work = batch.work
         work.delivering = False
         if ok and work.results_count and (not work.dropped or work.leaving is not None):
@@ -166,7 +166,7 @@ class OrderlyConsumption:
         else:
             start(self._failed(work, batch.messages), self._consumer.background_failed)
 
-    def undelivered(self, batch: Batch) -> None:
+    def undelivered(self, batch: ListenerBatch) -> None:
         work = batch.work
         work.delivering = False
         work.cached.put_back()

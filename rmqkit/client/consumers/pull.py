@@ -56,7 +56,7 @@ class PullStatus(Enum):
 _STATUS = {int(status.value): status for status in PullStatus}
 
 
-class Pulled(NamedTuple):
+class PullResult(NamedTuple):
     status: PullStatus
     next_offset: int
     offset_min: int
@@ -78,7 +78,7 @@ async def pull(
     commit_offset: int | None = None,
     broker_id: int = 0,
     send_subscription: bool = False,
-) -> Pulled:
+) -> PullResult:
     """Pull from the broker with that id, or another of its group. `suspend_ms` 0 asks for an answer at once.
 
     With `send_subscription` the broker filters by what is sent here, else by what heartbeats told it.
@@ -125,7 +125,7 @@ async def pull(
             for record in decoded(reply, lambda body: _records(body, offset))
             if not tags or props.find(record.properties, _TAGS) in tags
         ]
-    return Pulled(
+    return PullResult(
         _STATUS[reply.code],
         answer.next_begin_offset,
         answer.min_offset,

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 
 from rmqkit.client.client import Client
 from rmqkit.client.consumers.offset_store import OffsetStore
-from rmqkit.client.consumers.pull import Pulled, PullStatus, pull
+from rmqkit.client.consumers.pull import PullResult, PullStatus, pull
 from rmqkit.client.consumers.rebalance import Rebalance
 from rmqkit.client.consumers.subscriptions import (
     FLOW_CONTROL_MS,
@@ -35,7 +35,7 @@ from rmqkit.client.consumers.subscriptions import (
     heartbeat_of,
     subscription,
 )
-from rmqkit.client.flow import Promise, start
+from rmqkit.client.flow import Deferred, start
 from rmqkit.client.message import MessageExt
 from rmqkit.client.routes import MASTER_ID
 from rmqkit.errors import ClientClosed, ClientError, RmqkitError
@@ -75,7 +75,7 @@ class _Part:
     #: the error of the last try to read the queue, None after an answer
     failure: ClientError | None = None
     #: resolved when it is known where the queue is begun; fails, and is replaced, with each try to find out
-    begun: Promise[None] = field(default_factory=Promise)
+    begun: Deferred[None] = field(default_factory=Deferred)
 
     def __post_init__(self) -> None:
         if self.pull_offset is not None:
@@ -96,7 +96,7 @@ class _Part:
     def failed(self, error: ClientError) -> None:
         self.failure = error
         if self.pull_offset is None:
-            begun, self.begun = self.begun, Promise()
+            begun, self.begun = self.begun, Deferred()
             begun.fail(error)
 
     def take(self) -> MessageExt:
@@ -105,7 +105,7 @@ class _Part:
         return message
 
 
-class PullConsumer:
+class PullConsumerCore:
     def __init__(self, client: Client, settings: PullConsumerSettings, offsets: OffsetStore) -> None:
         self.client = client
         self.settings = settings
@@ -121,7 +121,7 @@ class PullConsumer:
         self._watched: dict[str, list[MessageQueue]] = {}
         self._parts: dict[MessageQueue, _Part] = {}
         self._rebalance: Rebalance | None = None
-        self._poll: Promise[None] | None = None
+        self._poll: Deferred[None] | None = None
         self._last_served: MessageQueue | None = None
         self._duty = f"pull-commits-{client.next_number()}"
         if settings.announce:
@@ -264,7 +264,7 @@ class PullConsumer:
         self._check_open()
         if self._poll is not None:
             raise ClientError("poll() is running in another thread already; a PullConsumer belongs to one at a time")
-        waiting = self._poll = Promise()
+        waiting = self._poll = Deferred()
         timer = self.client.timers.after(timeout_ms, self.wake)
         await waiting
         timer.cancel()
@@ -414,7 +414,7 @@ class PullConsumer:
             if not part.dropped:
                 self._take(part, pulled)
 
-    def _take(self, part: _Part, pulled: Pulled) -> None:
+    def _take(self, part: _Part, pulled: PullResult) -> None:
         part.suggest_broker_id = pulled.suggest_broker_id
         if pulled.status is PullStatus.OFFSET_ILLEGAL:
             self.client.log.warning(

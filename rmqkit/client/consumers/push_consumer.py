@@ -1,8 +1,9 @@
 """PushConsumer: takes part in a group, pulls its share of the queues all the time, and hands messages to a listener.
 
-The listener itself is outside: `dispatch` takes a `Batch` away (to a pool of threads), `finished` brings its outcome back.
-Everything between is here: which queues (`rebalance.py`), where they are begun, pulls and flow control, what is done with
-the outcome (`concurrent.py`, `orderly.py`), and storing offsets every 5 s, when a queue is let go and at the end.
+The listener itself is outside: `dispatch` takes a `ListenerBatch` away (to a pool of threads), `finished` brings its
+outcome back. Everything between is here: which queues (`rebalance.py`), where they are begun, pulls and flow control, what
+is done with the outcome (`concurrent.py`, `orderly.py`), and storing offsets every 5 s, when a queue is let go and at the
+end.
 
     pull answer      then
     FOUND            messages go to the listener, the next pull follows at once
@@ -23,8 +24,8 @@ from rmqkit.client.client import Client
 from rmqkit.client.consumers.concurrent import ConcurrentConsumption
 from rmqkit.client.consumers.offset_store import OffsetStore
 from rmqkit.client.consumers.orderly import UNLOCK_DELAY_MS, OrderlyConsumption
-from rmqkit.client.consumers.pull import Pulled, PullStatus, pull
-from rmqkit.client.consumers.push_queue import Batch, Consumption, PushConsumerSettings, QueueWork
+from rmqkit.client.consumers.pull import PullResult, PullStatus, pull
+from rmqkit.client.consumers.push_queue import Consumption, ListenerBatch, PushConsumerSettings, QueueWork
 from rmqkit.client.consumers.rebalance import UNBALANCED_MS, Rebalance
 from rmqkit.client.consumers.redelivery import Redelivery
 from rmqkit.client.consumers.subscriptions import (
@@ -36,7 +37,7 @@ from rmqkit.client.consumers.subscriptions import (
     heartbeat_of,
     subscription,
 )
-from rmqkit.client.flow import Promise, gather, start
+from rmqkit.client.flow import Deferred, gather, start
 from rmqkit.client.message import MessageExt
 from rmqkit.client.routes import MASTER_ID
 from rmqkit.errors import ClientError, RmqkitError
@@ -47,13 +48,13 @@ from rmqkit.wire.fastjson import MessageQueue
 from rmqkit.wire.topic_names import RETRY_PREFIX
 
 
-class PushConsumer:
+class PushConsumerCore:
     def __init__(
         self,
         client: Client,
         settings: PushConsumerSettings,
         offsets: OffsetStore,
-        dispatch: Callable[[Batch], None],
+        dispatch: Callable[[ListenerBatch], None],
     ) -> None:
         """For each batch that `dispatch` gets, `finished` or `undelivered` must be called once."""
         self.client = client
@@ -71,7 +72,7 @@ class PushConsumer:
         self._rebalance = Rebalance(client, settings, self.subscriptions, self._apply)
         self._duty = f"offsets-{settings.group}"
         #: queues that are being let go: they are begun again only after their offset is stored
-        self._letting_go: dict[MessageQueue, Promise[None]] = {}
+        self._letting_go: dict[MessageQueue, Deferred[None]] = {}
         self._redelivery = Redelivery(client, settings.group)
         self._flow_controls = 0
         #: nothing is pulled; what is here is still delivered
@@ -244,7 +245,7 @@ class PushConsumer:
     async def _leave(self, work: QueueWork) -> None:
         if work.delivering:
             # The lock is still ours: what the listener is doing right now may count.
-            listener_done: Promise[None] = Promise()
+            listener_done: Deferred[None] = Deferred()
 
             def done() -> None:
                 work.leaving = None
@@ -317,7 +318,7 @@ class PushConsumer:
             self._flow_controls += 1
         return enough
 
-    def _take(self, work: QueueWork, pulled: Pulled) -> None:
+    def _take(self, work: QueueWork, pulled: PullResult) -> None:
         work.suggest_broker_id = pulled.suggest_broker_id
         if pulled.status is PullStatus.OFFSET_ILLEGAL:
             self._correct(work, pulled.next_offset)
@@ -349,7 +350,7 @@ class PushConsumer:
 
     # --- outcomes
 
-    def finished(self, batch: Batch, ok: bool, error: str = "") -> None:
+    def finished(self, batch: ListenerBatch, ok: bool, error: str = "") -> None:
         """The listener is done with a batch; `error` says why it was not."""
         if batch.answer is not None:
             batch.answer(ok, error)
@@ -357,11 +358,11 @@ class PushConsumer:
         batch.work.last_consume_ms = self.client.clock.mono_ms
         self._consumption.finished(batch, ok)
 
-    def began(self, batch: Batch) -> None:
+    def began(self, batch: ListenerBatch) -> None:
         """A listener begins with a batch; may be called in any thread."""
         batch.started_ms = self.client.clock.mono_ms
 
-    def undelivered(self, batch: Batch) -> None:
+    def undelivered(self, batch: ListenerBatch) -> None:
         """No listener will see the batch: its queue was let go, or the consumer closes."""
         if batch.answer is not None:
             batch.answer(False, "the consumer is closing")
@@ -371,7 +372,7 @@ class PushConsumer:
     def deliver_directly(self, message: MessageExt, answer: Callable[[bool, str], None]) -> None:
         """A message that an administrator wants consumed now; it belongs to no queue that is worked on."""
         self._show_first_topic(message)
-        self._dispatch(Batch(QueueWork.begun_at(message.queue, self.client.clock.mono_ms), [message], answer))
+        self._dispatch(ListenerBatch(QueueWork.begun_at(message.queue, self.client.clock.mono_ms), [message], answer))
 
     async def send_back(self, message: MessageExt, *, delay_level: int, max_times: int) -> bool:
         """Have the message delivered again later; False when nobody took it."""

@@ -5,7 +5,8 @@
 
 The moment of waiting lets the member that had the queue store its offset, which is read only after it.
 
-`Consumption` is what differs between concurrent and orderly listeners; a `Batch` is what a listener gets in one call.
+`Consumption` is what differs between concurrent and orderly listeners; a `ListenerBatch` is what a listener gets in one
+call.
 
 Source: `client/.../impl/consumer/{DefaultMQPushConsumerImpl,ProcessQueue,PullRequest}.java`.
 """
@@ -73,7 +74,7 @@ class QueueWork:
 
 
 @dataclass(slots=True, eq=False)
-class Batch:
+class ListenerBatch:
     """Messages for one call of the listener, all of one queue. `answer` is for a message that an administrator sent.
 
     `started_ms` (monotonic) is set when the listener begins, perhaps by another thread; `expired` when it took too long.
@@ -97,10 +98,10 @@ class Consumption(Protocol):
     def arrived(self, work: QueueWork, messages: Sequence[MessageExt]) -> None:
         """Messages have been pulled."""
 
-    def finished(self, batch: Batch, ok: bool) -> None:
+    def finished(self, batch: ListenerBatch, ok: bool) -> None:
         """The listener is done with a batch."""
 
-    def undelivered(self, batch: Batch) -> None:
+    def undelivered(self, batch: ListenerBatch) -> None:
         """Nobody will see the batch."""
 
     async def leave(self, work: QueueWork) -> None:

@@ -12,10 +12,10 @@ Source: `client/.../impl/consumer/DefaultMQPushConsumerImpl.java` (`sendMessageB
 
 from typing import TYPE_CHECKING
 
-from rmqkit.client.flow import Promise
+from rmqkit.client.flow import Deferred
 from rmqkit.client.message import MessageExt
-from rmqkit.client.producers.outgoing import Outgoing
-from rmqkit.client.producers.producer import Producer, ProducerSettings, SendOutcome
+from rmqkit.client.producers.outgoing import OutgoingMessage
+from rmqkit.client.producers.producer import ProducerCore, ProducerSettings, SendOutcome
 from rmqkit.errors import ClientError
 from rmqkit.runtime.connection import Address
 from rmqkit.wire import properties as props
@@ -41,7 +41,7 @@ class Redelivery:
         self._client = client
         self._group = group
         self._without_send_back: dict[Address, None] = {}
-        self._producer: Producer | None = None
+        self._producer: ProducerCore | None = None
 
     async def send_back(self, message: MessageExt, *, delay_level: int, times_max: int) -> bool:
         """Whether somebody has taken it. `delay_level`: 0 leaves it to the broker, below 0 means the dead letters."""
@@ -88,14 +88,14 @@ class Redelivery:
 
     async def _send_copy(self, message: MessageExt, times_max: int) -> ClientError | None:
         if self._producer is None:
-            self._producer = Producer(self._client, ProducerSettings(group=INNER_PRODUCER))
-        promise: Promise[SendOutcome | None] = Promise()
+            self._producer = ProducerCore(self._client, ProducerSettings(group=INNER_PRODUCER))
+        promise: Deferred[SendOutcome | None] = Deferred()
         self._producer.send(copy_for_retry(message, self._group, times_max), promise.resolve, timeout_ms=COPY_TIMEOUT_MS)
         outcome = await promise
         return outcome if isinstance(outcome, ClientError) else None
 
 
-def copy_for_retry(message: MessageExt, group: str, times_max: int) -> Outgoing:
+def copy_for_retry(message: MessageExt, group: str, times_max: int) -> OutgoingMessage:
     record = message.record
     properties = dict(message.properties)
     # A client before 4.6.1 left it there, and the broker took the copy for half of a transaction.
@@ -103,7 +103,7 @@ def copy_for_retry(message: MessageExt, group: str, times_max: int) -> Outgoing:
     properties.setdefault(props.PROPERTY_ORIGIN_MESSAGE_ID, message.msg_id)
     properties[props.PROPERTY_RETRY_TOPIC] = message.topic
     properties[props.PROPERTY_DELAY_TIME_LEVEL] = str(FIRST_LEVEL + message.reconsume_times)
-    return Outgoing(
+    return OutgoingMessage(
         topic=RETRY_PREFIX + group,
         body=record.body,
         flag=record.flag,

@@ -31,7 +31,7 @@ DELAY_LEVEL_MAX = 1000
 _NAME = re.compile(r"[%|a-zA-Z0-9_-]+")
 
 
-class Outgoing(NamedTuple):
+class OutgoingMessage(NamedTuple):
     """A message or batch, ready to be put into a send request of that `code`. `msg_id` is its unique id, of a batch all of
     them."""
 
@@ -50,7 +50,7 @@ class Outgoing(NamedTuple):
 
 @dataclass(slots=True)
 class Prepare:
-    """Checks messages and makes them `Outgoing`. All its methods raise InvalidMessage."""
+    """Checks messages and makes them `OutgoingMessage`. All its methods raise InvalidMessage."""
 
     ids: UniqueIds
     message_size_max: int = MESSAGE_SIZE_MAX
@@ -58,7 +58,7 @@ class Prepare:
     compression: Compression = COMPRESSIONS["zlib"]
     compress_level: int = COMPRESS_LEVEL
 
-    def message(self, message: Message, wall_ms: int) -> Outgoing:
+    def message(self, message: Message, wall_ms: int) -> OutgoingMessage:
         _check_type(message)
         body = self._checked_body(message)
         own = message.own_properties
@@ -72,9 +72,9 @@ class Prepare:
             sys_flag = self.compression.sys_flag
         if message.flag < 0 or message.flag > 0x7FFFFFFF:
             raise InvalidMessage(f"flag {message.flag} of a message is not within 0 and 2147483647")
-        return Outgoing(message.topic, body, message.flag, sys_flag, properties.decode(), msg_id, False, code)
+        return OutgoingMessage(message.topic, body, message.flag, sys_flag, properties.decode(), msg_id, False, code)
 
-    def batch(self, messages: Sequence[Message], wall_ms: int) -> Outgoing:
+    def batch(self, messages: Sequence[Message], wall_ms: int) -> OutgoingMessage:
         """One topic, nothing compressed; the limit of a message holds for the batch as a whole."""
         if not messages:
             raise InvalidMessage("a batch needs at least one message")
@@ -100,9 +100,9 @@ class Prepare:
             raise InvalidMessage(
                 f"batch of {len(encoded)} bytes, more than the limit of {self.message_size_max}; send fewer at a time"
             )
-        return Outgoing(topic, encoded, 0, 0, "", ",".join(ids), True, RequestCode.SEND_BATCH_MESSAGE)
+        return OutgoingMessage(topic, encoded, 0, 0, "", ",".join(ids), True, RequestCode.SEND_BATCH_MESSAGE)
 
-    def request(self, message: Message, wall_ms: int, client_id: str, timeout_ms: int) -> Outgoing:
+    def request(self, message: Message, wall_ms: int, client_id: str, timeout_ms: int) -> OutgoingMessage:
         """A message whose consumer is to reply to this client."""
         if message.own_properties is not None:
             raise InvalidMessage("a reply is no request; ask with a message of your own")

@@ -25,9 +25,9 @@ from typing import TYPE_CHECKING
 
 from rmqkit.client.client import RETRIABLE_CODES, Client, refused
 from rmqkit.client.fault_policy import FaultPolicy, QueueRing, RoundRobin
-from rmqkit.client.flow import Promise, start
+from rmqkit.client.flow import Deferred, start
 from rmqkit.client.message import MessageExt, SendResult, SendStatus
-from rmqkit.client.producers.outgoing import Outgoing
+from rmqkit.client.producers.outgoing import OutgoingMessage
 from rmqkit.client.routes import DEFAULT_TOPIC, Route
 from rmqkit.errors import ClientClosed, ClientError, RemoteProtocolError, RmqkitError, SendFailed
 from rmqkit.runtime.calls import CallFailed, Outcome, Reply
@@ -90,7 +90,7 @@ class ProducerSettings:
     fault_policy: FaultPolicy = field(default_factory=RoundRobin)
 
 
-class Producer:
+class ProducerCore:
     def __init__(self, client: Client, settings: ProducerSettings) -> None:
         self.client = client
         self.settings = settings
@@ -104,7 +104,7 @@ class Producer:
 
     def send(
         self,
-        outgoing: Outgoing,
+        outgoing: OutgoingMessage,
         then: SendThen,
         *,
         timeout_ms: int,
@@ -133,8 +133,13 @@ class Producer:
             start(sending.find_route(), sending.fail)
 
     def request(
-        self, outgoing: Outgoing, *, timeout_ms: int, queue: MessageQueue | None = None, ordering_key: str | None = None
-    ) -> Promise[MessageExt]:
+        self,
+        outgoing: OutgoingMessage,
+        *,
+        timeout_ms: int,
+        queue: MessageQueue | None = None,
+        ordering_key: str | None = None,
+    ) -> Deferred[MessageExt]:
         """Send a request (`Prepare.request`); the promise is of the reply. It fails with RequestTimeout without one."""
         settings, routes = self.settings, self.client.routes
 
@@ -146,7 +151,7 @@ class Producer:
             self.send(outgoing, then, timeout_ms=left_ms, queue=queue, ordering_key=ordering_key)
 
         if self.closed or self.client.stopping:
-            refused_at_once: Promise[MessageExt] = Promise()
+            refused_at_once: Deferred[MessageExt] = Deferred()
             refused_at_once.fail(ClientClosed(f"producer {settings.group} is closed"))
             return refused_at_once
         return self.client.requests.ask(self, outgoing, lambda: start(clusters()), send, timeout_ms)
@@ -175,8 +180,8 @@ class Producer:
 class _Sending:
     """One message on its way."""
 
-    producer: Producer
-    outgoing: Outgoing
+    producer: ProducerCore
+    outgoing: OutgoingMessage
     then: SendThen
     deadline_ms: int
     tries_max: int

@@ -19,14 +19,14 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from rmqkit.client.client import Client
-from rmqkit.client.consumers.push_queue import Batch
-from rmqkit.client.flow import Promise
+from rmqkit.client.consumers.push_queue import ListenerBatch
+from rmqkit.client.flow import Deferred
 from rmqkit.client.message import Message, SendResult, SendStatus
-from rmqkit.client.producers.outgoing import Outgoing, Prepare
-from rmqkit.client.producers.producer import Producer, ProducerSettings, SendOutcome
+from rmqkit.client.producers.outgoing import OutgoingMessage, Prepare
+from rmqkit.client.producers.producer import ProducerCore, ProducerSettings, SendOutcome
 from rmqkit.errors import InvalidMessage, RmqkitError
 from rmqkit.wire import properties as props
-from rmqkit.wire.trace import ConsumeCode, MessageType, TraceRecord, TraceType, encode
+from rmqkit.wire.trace import ConsumeCode, TraceMessageType, TraceRecord, TraceType, encode
 from rmqkit.wire.uniqueids import UniqueIds
 
 BATCH_COUNT = 20
@@ -57,10 +57,10 @@ class TraceDispatch:
         self._asked = False
         self._records: deque[TraceRecord] = deque()
         self._prepare = Prepare(ids, message_size_max=2 * BODY_SIZE_MAX)
-        self._producer = Producer(client, ProducerSettings(group=f"{GROUP_PREFIX}-{group}"[:100] + f"-{number}"))
+        self._producer = ProducerCore(client, ProducerSettings(group=f"{GROUP_PREFIX}-{group}"[:100] + f"-{number}"))
         self._under_way = 0
         self._dropped_said = 0
-        self._drained: Promise[None] | None = None
+        self._drained: Deferred[None] | None = None
         client.duties.add(self._duty, self._run, client.clock.mono_ms + FLUSH_MS)
 
     def append(self, record: TraceRecord) -> None:
@@ -89,7 +89,7 @@ class TraceDispatch:
         client.duties.remove(self._duty)
         self.flush(all_of_them=True)
         if self._under_way:
-            self._drained = Promise()
+            self._drained = Deferred()
             timer = client.timers.after(CLOSE_WAIT_MS, self._end_drain)
             await self._drained
             timer.cancel()
@@ -155,21 +155,21 @@ class TraceDispatch:
 
 
 class ProducerTrace(NamedTuple):
-    """What a producer tells of its sends (`Producer.trace`)."""
+    """What a producer tells of its sends (`ProducerCore.trace`)."""
 
     dispatch: TraceDispatch
     group: str
 
     def stored(
-        self, outgoing: Outgoing, result: SendResult, broker: str, began_ms: int, cost_ms: int, ordered: bool
+        self, outgoing: OutgoingMessage, result: SendResult, broker: str, began_ms: int, cost_ms: int, ordered: bool
     ) -> None:
         """An acknowledged send whose broker wants traces. A batch is traced message by message, without tags and keys."""
         if outgoing.topic.startswith(self.dispatch.topic):
             return
         text = outgoing.properties.encode()
-        kind = MessageType.ORDER if ordered else MessageType.NORMAL
+        kind = TraceMessageType.ORDER if ordered else TraceMessageType.NORMAL
         if props.find(text, b"DELAY"):
-            kind = MessageType.DELAY
+            kind = TraceMessageType.DELAY
         ids = outgoing.msg_id.split(",")
         offset_ids = result.offset_msg_id.split(",")
         if len(offset_ids) != len(ids):
@@ -201,9 +201,9 @@ class ConsumerTrace:
     def __init__(self, dispatch: TraceDispatch, group: str) -> None:
         self.dispatch = dispatch
         self._group = group
-        self._begun: dict[Batch, list[TraceRecord]] = {}
+        self._begun: dict[ListenerBatch, list[TraceRecord]] = {}
 
-    def began(self, batch: Batch, wall_ms: int) -> None:
+    def began(self, batch: ListenerBatch, wall_ms: int) -> None:
         """Messages that an administrator has consumed directly are not traced."""
         if batch.answer is not None:
             return
@@ -227,7 +227,7 @@ class ConsumerTrace:
             begun.append(record)
             self.dispatch.append(record)
 
-    def ended(self, batch: Batch, wall_ms: int, ok: bool, error: str) -> None:
+    def ended(self, batch: ListenerBatch, wall_ms: int, ok: bool, error: str) -> None:
         """Each message has its share of the time, as in Java."""
         code = ConsumeCode.SUCCESS if ok else ConsumeCode.EXCEPTION if error else ConsumeCode.FAILED
         for record in self._begun.pop(batch, ()):

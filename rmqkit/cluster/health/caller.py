@@ -20,7 +20,7 @@ class NoAnswer(RmqkitError):
     """The node did not answer, or answered with an error; the text says which."""
 
 
-class Answer(NamedTuple):
+class NodeReply(NamedTuple):
     head: Head
     body: bytes
 
@@ -54,7 +54,7 @@ class Caller:
         """The calls from now on have to be over after so long, together."""
         self._deadline_s = time.monotonic() + timeout_s
 
-    def call(self, code: int, ext: Ext | None = None, body: bytes = b"") -> Answer:
+    def call(self, code: int, ext: Ext | None = None, body: bytes = b"") -> NodeReply:
         """The answer, whatever its code."""
         self._opaque += 1
         header = encode_request(code, self._opaque, to_ext(ext) if ext is not None else None)
@@ -69,16 +69,16 @@ class Caller:
                 for each in self._buffer.feed(data):
                     head = decode_head(each)
                     if head.flag & 1 and head.opaque == self._opaque:
-                        return Answer(head, each.body)
+                        return NodeReply(head, each.body)
         except (OSError, RemoteProtocolError) as error:
             raise NoAnswer(str(error)) from None
 
-    def ask(self, code: int, ext: Ext | None = None, body: bytes = b"") -> Answer:
+    def ask(self, code: int, ext: Ext | None = None, body: bytes = b"") -> NodeReply:
         """The answer to a call that must succeed."""
         return checked(self.call(code, ext, body))
 
 
-def checked(answer: Answer) -> Answer:
+def checked(answer: NodeReply) -> NodeReply:
     """The answer itself. Raises NoAnswer when it is an error."""
     if answer.head.code != 0:
         raise NoAnswer(f"answer {answer.head.code}: {answer.head.remark or 'no remark'}")

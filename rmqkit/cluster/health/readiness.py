@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 from rmqkit.cluster.errors import ClusterError
 from rmqkit.cluster.health.caller import Caller, NoAnswer, checked
-from rmqkit.cluster.health.replicas import Replication, replication_of
-from rmqkit.cluster.health.roles import RoleSeen, role_of
+from rmqkit.cluster.health.replicas import ReplicaReport, replication_of
+from rmqkit.cluster.health.roles import RoleStatus, role_of
 from rmqkit.cluster.layout.description import NodePlan
 from rmqkit.errors import RemoteProtocolError
 from rmqkit.wire.bodies import ClusterInfo, KVTable, TopicList, TopicRoute
@@ -67,13 +67,13 @@ class Target(NamedTuple):
         return f"[{self.host}]:{port}" if ":" in self.host else f"{self.host}:{port}"
 
 
-class NodeSeen(NamedTuple):
+class NodeStatus(NamedTuple):
     """What a node that answers says of itself; `settings` are its configuration, the other fields those of a broker."""
 
     role: str = ""
     offset_max: int | None = None
-    replication: Replication | None = None
-    standing: RoleSeen | None = None
+    replication: ReplicaReport | None = None
+    standing: RoleStatus | None = None
     settings: Mapping[str, str] = {}
 
     @property
@@ -213,7 +213,7 @@ def _check_slave(target: Target, around: Surroundings, deadline_s: float) -> Non
         raise NoAnswer("its master has not heard from it yet")
 
 
-def _ask_replication(target: Target, deadline_s: float) -> Replication | None:
+def _ask_replication(target: Target, deadline_s: float) -> ReplicaReport | None:
     with Caller(target.host, target.port, deadline_s) as node:
         return replication_of(KVTable.decode(node.ask(RequestCode.GET_BROKER_RUNTIME_INFO).body).table)
 
@@ -317,7 +317,7 @@ def _send_and_pull(broker: Caller, topic: str, wall_ms: int) -> bool:
     return True
 
 
-def look(targets: Sequence[Target], timeout_s: float) -> dict[str, NodeSeen]:
+def look(targets: Sequence[Target], timeout_s: float) -> dict[str, NodeStatus]:
     """What those targets that answer within `timeout_s` say, by node. All are asked at once."""
     from concurrent.futures import ThreadPoolExecutor
 
@@ -329,17 +329,17 @@ def look(targets: Sequence[Target], timeout_s: float) -> dict[str, NodeSeen]:
     return {target.plan.node: seen for target, seen in zip(targets, answers, strict=True) if seen is not None}
 
 
-def _look_at(target: Target, deadline_s: float) -> NodeSeen | None:
+def _look_at(target: Target, deadline_s: float) -> NodeStatus | None:
     try:
         with Caller(target.host, target.port, deadline_s) as node:
             if not target.plan.is_broker:
-                return NodeSeen(settings=decode_properties(node.ask(RequestCode.GET_NAMESRV_CONFIG).body))
+                return NodeStatus(settings=decode_properties(node.ask(RequestCode.GET_NAMESRV_CONFIG).body))
             settings = decode_properties(node.ask(RequestCode.GET_BROKER_CONFIG).body)
             facts = KVTable.decode(node.ask(RequestCode.GET_BROKER_RUNTIME_INFO).body).table
     except (NoAnswer, RemoteProtocolError):
         return None
     offset_max = facts.get("commitLogMaxOffset", "")
-    return NodeSeen(
+    return NodeStatus(
         role=settings.get("brokerRole", ""),
         offset_max=int(offset_max) if offset_max.isdigit() else None,
         replication=replication_of(facts),

@@ -18,7 +18,7 @@ CUTTING = "cut off now"
 KEPT_AWAY = "kept away from clients: "
 
 
-class Replication(NamedTuple):
+class ReplicaReport(NamedTuple):
     """What one broker says. Numbers that it does not say are None; `gap` is in bytes.
 
     `members` are a master's slaves, each with `broker_id address acked gap in_sync state why`.
@@ -52,11 +52,11 @@ class Replication(NamedTuple):
         return next((each for each in self.members if each.get("broker_id") == broker_id), None)
 
 
-def replication_of(facts: Mapping[str, str]) -> Replication | None:
+def replication_of(facts: Mapping[str, str]) -> ReplicaReport | None:
     """From a broker's runtime facts; None when it says nothing of replication."""
     if "replicationRole" not in facts:
         return None
-    return Replication(
+    return ReplicaReport(
         is_slave=facts["replicationRole"] == "slave",
         state=facts.get("replicationState", ""),
         why=facts.get("replicationWhy", ""),

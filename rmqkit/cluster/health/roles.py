@@ -13,7 +13,7 @@ ACTING = "acting"
 MASTER = "master"
 
 
-class RoleSeen(NamedTuple):
+class RoleStatus(NamedTuple):
     """`role` is master, slave or acting; `online` isolated, pre-online or online; `since_ms` wall time of the last change.
 
     `stage` is what is done to get online; `members` the live brokers of the group that this one knows of, address by id;
@@ -41,12 +41,12 @@ class RoleSeen(NamedTuple):
         return self.role == MASTER and self.is_online
 
 
-def role_of(facts: Mapping[str, str]) -> RoleSeen | None:
+def role_of(facts: Mapping[str, str]) -> RoleStatus | None:
     """From a broker's runtime facts; None when it says nothing of roles."""
     if "role" not in facts or "roleOnline" not in facts:
         return None
     since, head = facts.get("roleSince", ""), facts.get("roleHead", "")
-    return RoleSeen(
+    return RoleStatus(
         role=facts["role"],
         online=facts["roleOnline"],
         since_ms=int(since) if since.isdigit() else 0,

@@ -28,7 +28,7 @@ from typing import Any
 from rmqkit.cluster import processes
 from rmqkit.cluster.cluster import Cluster
 from rmqkit.cluster.health import isolated_nodes, readiness
-from rmqkit.cluster.health.readiness import NodeSeen, Target
+from rmqkit.cluster.health.readiness import NodeStatus, Target
 from rmqkit.cluster.layout import nodefile
 from rmqkit.cluster.layout.description import METRICS_PORT_KEY, NodePlan
 from rmqkit.cluster.layout.home import STORE
@@ -72,7 +72,7 @@ def metrics_url(content: Mapping[str, Any]) -> str | None:
 
 
 def _node(
-    cluster: Cluster, plan: NodePlan, target: Target | None, pid: int | None, now: str, seen: NodeSeen | None
+    cluster: Cluster, plan: NodePlan, target: Target | None, pid: int | None, now: str, seen: NodeStatus | None
 ) -> dict[str, Any]:
     address = target.address if target else None
     folder = cluster.node_folder(plan.node)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from rmqkit.cluster.errors import ClusterError
 from rmqkit.cluster.health import readiness
 from rmqkit.cluster.health.caller import Caller, NoAnswer
-from rmqkit.cluster.health.readiness import NodeSeen, Target
+from rmqkit.cluster.health.readiness import NodeStatus, Target
 from rmqkit.errors import RemoteProtocolError
 from rmqkit.wire.bodies import ClusterInfo, TopicRoute
 from rmqkit.wire.codes import RequestCode
@@ -24,7 +24,7 @@ from rmqkit.wire.schemas.nameserver import GetRouteInfoRequest
 LOOK_S = 0.5
 PAUSE_S = 0.05
 
-Look = Callable[[], tuple[Sequence[Target], Mapping[str, NodeSeen]]]
+Look = Callable[[], tuple[Sequence[Target], Mapping[str, NodeStatus]]]
 
 
 def wait_acting(look: Look, deadline_s: float, tell: Callable[[str], None]) -> None:
@@ -45,7 +45,7 @@ def _wait(lacking: Callable[[], str], late: str, deadline_s: float, tell: Callab
         time.sleep(PAUSE_S)
 
 
-def _lacks_acting(targets: Sequence[Target], seen: Mapping[str, NodeSeen]) -> str:
+def _lacks_acting(targets: Sequence[Target], seen: Mapping[str, NodeStatus]) -> str:
     nameservers, masters, slaves = _sorted(targets)
     without = [master for master in masters if master.plan.node not in seen]
     if not without:
@@ -62,11 +62,11 @@ def _lacks_acting(targets: Sequence[Target], seen: Mapping[str, NodeSeen]) -> st
     return ""
 
 
-def _acts(seen: NodeSeen) -> bool:
+def _acts(seen: NodeStatus) -> bool:
     return seen.standing is not None and seen.standing.is_acting
 
 
-def _why_nobody(master: Target, slaves: Sequence[Target], seen: Mapping[str, NodeSeen]) -> str:
+def _why_nobody(master: Target, slaves: Sequence[Target], seen: Mapping[str, NodeStatus]) -> str:
     name = master.plan.broker_name
     if not slaves:
         return f"no slave of {name} answers"
@@ -77,7 +77,7 @@ def _why_nobody(master: Target, slaves: Sequence[Target], seen: Mapping[str, Nod
     return f"{slaves[0].plan.node} does not act for {master.plan.node} yet: {why}"
 
 
-def _lacks_masters(targets: Sequence[Target], seen: Mapping[str, NodeSeen]) -> str:
+def _lacks_masters(targets: Sequence[Target], seen: Mapping[str, NodeStatus]) -> str:
     nameservers, masters, slaves = _sorted(targets)
     for master in masters:
         node = master.plan.node

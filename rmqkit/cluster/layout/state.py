@@ -17,7 +17,7 @@ from rmqkit.cluster.layout.home import STATE, write_whole
 VERSION = 1
 
 
-class Started(msgspec.Struct, frozen=True):
+class ProcessRecord(msgspec.Struct, frozen=True):
     """A process that was started. `start_s` is its start time as psutil gives it: seconds since the epoch."""
 
     pid: Annotated[int, msgspec.Meta(ge=1)]
@@ -25,18 +25,18 @@ class Started(msgspec.Struct, frozen=True):
     asked: str = "up"
 
 
-class State(msgspec.Struct):
-    nodes: dict[str, Started] = {}
+class ClusterState(msgspec.Struct):
+    nodes: dict[str, ProcessRecord] = {}
 
 
-def load(folder: Path) -> State | None:
+def load(folder: Path) -> ClusterState | None:
     """What the file says; None when it is absent or unreadable."""
     try:
-        return msgspec.json.decode((folder / STATE).read_bytes(), type=State)
+        return msgspec.json.decode((folder / STATE).read_bytes(), type=ClusterState)
     except (OSError, ValueError, msgspec.MsgspecError):
         return None
 
 
-def save(folder: Path, state: State) -> None:
+def save(folder: Path, state: ClusterState) -> None:
     content = msgspec.json.encode({"version": VERSION, "nodes": state.nodes})
     write_whole(folder / STATE, msgspec.json.format(content, indent=1).decode() + "\n")

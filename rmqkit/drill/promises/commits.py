@@ -13,7 +13,7 @@ step back of the broker's own.
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
-from rmqkit.drill.history import LOAD_ENDS, OK, History, Row
+from rmqkit.drill.history import LOAD_ENDS, OK, History, HistoryRow
 from rmqkit.drill.plan import Plan
 from rmqkit.drill.promises.contract import Broken, Finding, judged
 from rmqkit.drill.promises.heads import broken_times
@@ -34,7 +34,7 @@ class CommitsForward:
 
     def check(self, history: History, plan: Plan) -> Finding:
         saved_ms = plan.setting("flushConsumerOffsetInterval", FLUSH_CONSUMER_OFFSET_MS) + MARGIN_MS
-        held: dict[Held, list[Row]] = {}
+        held: dict[Held, list[HistoryRow]] = {}
         for row in sorted(history.by_kind["committed"], key=lambda row: (row.complete_ms, row.op)):
             if row.outcome == OK:
                 place = (row.client, int(row.extra.get("disk", 0)), row.key, row.broker, row.queue)
@@ -53,7 +53,7 @@ class CommitsForward:
         return judged(facts, broken, counts, lacking="" if facts else "no broker reported an offset of the groups")
 
 
-def _steps(looks: Sequence[Row], saved_ms: int, broken_at: Sequence[tuple[int, int]]) -> tuple[int, list[Broken]]:
+def _steps(looks: Sequence[HistoryRow], saved_ms: int, broken_at: Sequence[tuple[int, int]]) -> tuple[int, list[Broken]]:
     """How much restarts gave back, and the steps that go back too far. `broken_at`: from when to when the node was."""
     broken = []
     given_back = 0
@@ -84,9 +84,9 @@ def _steps(looks: Sequence[Row], saved_ms: int, broken_at: Sequence[tuple[int, i
     return given_back, broken
 
 
-def _disagreeing(held: Mapping[Held, Sequence[Row]], end_ms: int) -> list[Broken]:
+def _disagreeing(held: Mapping[Held, Sequence[HistoryRow]], end_ms: int) -> list[Broken]:
     """Groups and queues of which replicas hold different offsets after all is quiet."""
-    last: dict[tuple[str, str, int], list[Row]] = {}
+    last: dict[tuple[str, str, int], list[HistoryRow]] = {}
     for (_node, _disk, group, broker, queue), looks in held.items():
         if looks[-1].complete_ms >= end_ms and looks[-1].extra.get("final"):
             last.setdefault((group, broker, queue), []).append(looks[-1])
@@ -98,5 +98,5 @@ def _disagreeing(held: Mapping[Held, Sequence[Row]], end_ms: int) -> list[Broken
     return broken
 
 
-def _who(row: Row) -> str:
+def _who(row: HistoryRow) -> str:
     return f"{row.client}: group {row.key}, {row.broker} queue {row.queue}"

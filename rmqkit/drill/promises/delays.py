@@ -20,7 +20,7 @@ second release breaks the promise, also that of an escaped message.
 from collections.abc import Iterable, Mapping
 from itertools import pairwise
 
-from rmqkit.drill.history import FAULT_BEGINS, LOAD_ENDS, OK, UNKNOWN, History, Row
+from rmqkit.drill.history import FAULT_BEGINS, LOAD_ENDS, OK, UNKNOWN, History, HistoryRow
 from rmqkit.drill.plan import Plan
 from rmqkit.drill.promises.contract import Broken, Finding, judged
 from rmqkit.drill.promises.facts import Copies, fault_of
@@ -53,7 +53,7 @@ class DelayKept:
     def check(self, history: History, plan: Plan) -> Finding:
         sent = {row.key: row for row in history.by_kind["delay"]}
         dues = history.by_kind["due"]
-        copies: dict[str, dict[Place, Row]] = {}
+        copies: dict[str, dict[Place, HistoryRow]] = {}
         broken: list[Broken] = []
         latest_ms = unjudged = 0
         jumped_ms = history.event_ms(CLOCK_JUMPS)
@@ -123,7 +123,9 @@ def _lost(history: History, plan: Plan, there: set[str]) -> tuple[list[Broken], 
     return lost, excused
 
 
-def _again(history: History, plan: Plan, copies: Mapping[str, Mapping[Place, Row]]) -> tuple[dict[str, int], list[Broken]]:
+def _again(
+    history: History, plan: Plan, copies: Mapping[str, Mapping[Place, HistoryRow]]
+) -> tuple[dict[str, int], list[Broken]]:
     """Messages that were released more than once: how, and those without an explanation."""
     allowed = allowed_again(history, plan)
     counts: dict[str, int] = {}
@@ -140,12 +142,12 @@ def _again(history: History, plan: Plan, copies: Mapping[str, Mapping[Place, Row
     return counts, broken
 
 
-def _by(row: Row) -> str:
+def _by(row: HistoryRow) -> str:
     by = row.extra.get("escaped_by")
     return f"at {_stored_ms(row)} ms to {row.broker} queue {row.queue}" + (f" by {by}" if by else "")
 
 
-def _stored_ms(row: Row) -> int:
+def _stored_ms(row: HistoryRow) -> int:
     return int(row.extra.get("stored_ms", row.complete_ms))
 
 
@@ -179,7 +181,7 @@ def _flush_ms(plan: Plan) -> int:
     return plan.setting("flushDelayOffsetInterval", FLUSH_DELAY_OFFSET_MS)
 
 
-def _escaped(dues: Iterable[Row]) -> dict[str, int]:
+def _escaped(dues: Iterable[HistoryRow]) -> dict[str, int]:
     """How many different messages were put on each other broker."""
     found: dict[str, set[str]] = {}
     for row in dues:

@@ -6,7 +6,7 @@ again). Both are allowed: delivery is at least once. After a power cut a group m
 was given with another one before: one that was read, but not answered, when the power went. How many is counted.
 """
 
-from rmqkit.drill.history import OK, History, Row
+from rmqkit.drill.history import OK, History, HistoryRow
 from rmqkit.drill.plan import Plan
 from rmqkit.drill.promises.contract import Broken, Finding, judged
 from rmqkit.drill.promises.facts import copy_of, nodes_of, unanswered_copies, unfinished
@@ -81,6 +81,6 @@ class EverythingDelivered:
         return judged(len(wanted) * len(delivered), broken if not lacking else (), counts, lacking=lacking)
 
 
-def _seen(row: Row) -> str:
+def _seen(row: HistoryRow) -> str:
     how = "delivered" if row.kind == "deliver" else f"read from {row.client}"
     return f"{how} at {row.complete_ms} ms ({row.broker} queue {row.queue} offset {row.offset})"

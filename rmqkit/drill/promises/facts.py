@@ -4,8 +4,8 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from rmqkit.drill.history import FAIL, FAULT_BEGINS, OK, History, Row
-from rmqkit.drill.plan import Plan, Replication
+from rmqkit.drill.history import FAIL, FAULT_BEGINS, OK, History, HistoryRow
+from rmqkit.drill.plan import Plan, ReplicationMode
 from rmqkit.drill.promises.table import Harm, Where, cell
 
 MASTER = "master"
@@ -75,13 +75,13 @@ class Copies:
                 self._times.setdefault(row.broker, []).append(row.complete_ms)
                 self._counts.setdefault(row.broker, []).append(int(row.extra["in_sync"]))
 
-    def of(self, row: Row, plan: Plan) -> int:
+    def of(self, row: HistoryRow, plan: Plan) -> int:
         """How many have an acknowledged message: a plain SYNC_MASTER says SEND_OK for no fewer than it is set to."""
         if plan.replicas < 2:
             return 1
-        return self.during(row) if plan.mode.replication is Replication.QUORUM else 2
+        return self.during(row) if plan.mode.replication is ReplicationMode.QUORUM else 2
 
-    def during(self, row: Row) -> int:
+    def during(self, row: HistoryRow) -> int:
         """The fewest that are known from just before a send to just after it; 1 when nobody looked.
 
         A look that is missing on one side counts as 1: nothing is taken for promised that may not have been. But what was
@@ -131,7 +131,7 @@ def unanswered_copies(history: History) -> set[Copy]:
     return {copy_of(row) for row in (*history.deliveries, *history.reads)} - certain
 
 
-def copy_of(row: Row) -> Copy:
+def copy_of(row: HistoryRow) -> Copy:
     return row.key, row.broker, row.queue, row.offset
 
 

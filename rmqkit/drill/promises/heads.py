@@ -3,12 +3,12 @@
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from rmqkit.drill.history import FAULT_BEGINS, FAULT_ENDS, OK, STEP_ENDS, History, Row
+from rmqkit.drill.history import FAULT_BEGINS, FAULT_ENDS, OK, STEP_ENDS, History, HistoryRow
 
 MASTER, ACTING, ONLINE = "master", "acting", "online"
 
 
-class Span(NamedTuple):
+class RoleInterval(NamedTuple):
     """From `begin_ms` to `end_ms` a node certainly said this of itself: from its first answer to its last question."""
 
     node: str
@@ -29,20 +29,20 @@ class Span(NamedTuple):
         return self.role == ACTING
 
 
-def spans(history: History) -> list[Span]:
+def spans(history: History) -> list[RoleInterval]:
     """Of every node, in the order of time."""
     found = (span for rows in _by_node(history).values() for span in _of_node(rows))
     return sorted(found, key=lambda span: span.begin_ms)
 
 
-def _by_node(history: History) -> dict[str, list[Row]]:
-    by_node: dict[str, list[Row]] = {}
+def _by_node(history: History) -> dict[str, list[HistoryRow]]:
+    by_node: dict[str, list[HistoryRow]] = {}
     for row in sorted(history.by_kind["role"], key=lambda row: (row.complete_ms, row.op)):
         by_node.setdefault(row.client, []).append(row)
     return by_node
 
 
-def _of_node(rows: Sequence[Row]) -> Iterator[Span]:
+def _of_node(rows: Sequence[HistoryRow]) -> Iterator[RoleInterval]:
     first = last = rows[0]
     for row in rows[1:]:
         if _state(row) == _state(first):
@@ -53,20 +53,20 @@ def _of_node(rows: Sequence[Row]) -> Iterator[Span]:
     yield from _span(first, last)
 
 
-def _state(row: Row) -> tuple[object, ...]:
+def _state(row: HistoryRow) -> tuple[object, ...]:
     return row.outcome, row.value, *(row.extra.get(key) for key in ("members", "boot", "since"))
 
 
-def _span(first: Row, last: Row) -> Iterator[Span]:
+def _span(first: HistoryRow, last: HistoryRow) -> Iterator[RoleInterval]:
     if first.outcome == OK:
         role, _, online = first.value.partition("/")
         members = tuple(int(each) for each in first.extra.get("members", ()))
         end_ms = max(first.complete_ms, last.invoke_ms)
         broker_id = int(first.extra.get("broker_id", 0))
-        yield Span(first.client, first.broker, broker_id, role, online, members, first.complete_ms, end_ms)
+        yield RoleInterval(first.client, first.broker, broker_id, role, online, members, first.complete_ms, end_ms)
 
 
-class Head(NamedTuple):
+class ServiceInterval(NamedTuple):
     """Clients of a broker group were served by this node from then to then."""
 
     node: str
@@ -75,10 +75,10 @@ class Head(NamedTuple):
     end_ms: int
 
 
-def heads(history: History) -> dict[str, list[Head]]:
+def heads(history: History) -> dict[str, list[ServiceInterval]]:
     """By broker, one after the other. A broken node ends with its fault, and begins again once it has said something
     else in between; a master that still thought itself online for a moment while another one acted is none."""
-    found: dict[str, list[Head]] = {}
+    found: dict[str, list[ServiceInterval]] = {}
     faults: dict[str, list[int]] = {}
     for row in history.events:
         if row.key == FAULT_BEGINS:
@@ -89,8 +89,8 @@ def heads(history: History) -> dict[str, list[Head]]:
     return {broker: _without_doubtful(each) for broker, each in found.items()}
 
 
-def _of_node_heads(rows: Sequence[Row], faults: Sequence[int]) -> Iterator[Head]:
-    head: Head | None = None
+def _of_node_heads(rows: Sequence[HistoryRow], faults: Sequence[int]) -> Iterator[ServiceInterval]:
+    head: ServiceInterval | None = None
     of_run: tuple[object, ...] = ()
     was_broken = False
     for row in rows:
@@ -109,12 +109,12 @@ def _of_node_heads(rows: Sequence[Row], faults: Sequence[int]) -> Iterator[Head]
             yield head
         head, was_broken, of_run = None, False, run
         if serves:
-            head = Head(row.client, role, row.complete_ms, row.complete_ms)
+            head = ServiceInterval(row.client, role, row.complete_ms, row.complete_ms)
     if head is not None:
         yield head
 
 
-def _without_doubtful(found: list[Head]) -> list[Head]:
+def _without_doubtful(found: list[ServiceInterval]) -> list[ServiceInterval]:
     """Without masters whose time lies within that of an acting one."""
     acting = [head for head in found if head.role == ACTING]
     kept = [

@@ -13,13 +13,13 @@ two members were given messages of a queue in turns is counted, and promised by 
 
 from typing import NamedTuple
 
-from rmqkit.drill.history import FAIL, FAULT_BEGINS, OK, History, Row
+from rmqkit.drill.history import FAIL, FAULT_BEGINS, OK, History, HistoryRow
 from rmqkit.drill.plan import Plan
 from rmqkit.drill.promises.contract import Broken, Finding, judged
 from rmqkit.drill.promises.facts import MASTER
 
 
-class Lease(NamedTuple):
+class ObservedLease(NamedTuple):
     client: str
     place: tuple[str, str, int]
     begin_ms: int
@@ -52,10 +52,10 @@ class LocksExclusive:
         return judged(len(asked), overlaps if plan.strict_locks else (), counts, lacking=lacking, why=why)
 
 
-def leases(history: History) -> list[Lease]:
+def leases(history: History) -> list[ObservedLease]:
     """What members certainly held, in the order of the begins."""
-    held: dict[tuple[str, tuple[str, str, int]], Lease] = {}
-    found: list[Lease] = []
+    held: dict[tuple[str, tuple[str, str, int]], ObservedLease] = {}
+    found: list[ObservedLease] = []
     #: members whose give-back may still be under way
     doubtful: set[tuple[str, tuple[str, str, int]]] = set()
     rows = (*history.by_kind["lock"], *history.by_kind["unlock"])
@@ -75,15 +75,15 @@ def leases(history: History) -> list[Lease]:
             if known is None:
                 if (row.client, place) in held:
                     found.append(held[row.client, place])
-                known = Lease(row.client, place, row.complete_ms, until_ms, str(row.extra.get("node", "")))
+                known = ObservedLease(row.client, place, row.complete_ms, until_ms, str(row.extra.get("node", "")))
             held[row.client, place] = known._replace(end_ms=max(known.end_ms, until_ms))
     last_ms = max((row.complete_ms for row in history.rows), default=0)
     found += [lease._replace(end_ms=min(lease.end_ms, last_ms)) for lease in held.values()]
     return sorted((lease for lease in found if lease.end_ms > lease.begin_ms), key=lambda lease: lease.begin_ms)
 
 
-def _overlaps(found: list[Lease]) -> tuple[list[Broken], int]:
-    by_place: dict[tuple[str, str, int], list[Lease]] = {}
+def _overlaps(found: list[ObservedLease]) -> tuple[list[Broken], int]:
+    by_place: dict[tuple[str, str, int], list[ObservedLease]] = {}
     broken = []
     longest_ms = 0
     for lease in found:
@@ -111,7 +111,7 @@ def gap_ms(history: History) -> int | None:
     return None if first is None else first.complete_ms - fault.invoke_ms
 
 
-def first_elsewhere(rows: list[Row], node: str, since_ms: int) -> Row | None:
+def first_elsewhere(rows: list[HistoryRow], node: str, since_ms: int) -> HistoryRow | None:
     """The first lock granted after `since_ms` by a node that is not `node`."""
     found = (row for row in rows if row.outcome == OK and row.invoke_ms >= since_ms and row.extra.get("node") != node)
     return min(found, key=lambda row: row.complete_ms, default=None)

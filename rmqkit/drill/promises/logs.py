@@ -5,7 +5,7 @@ its log begins before it is as wrong as one that differs. Where the table lets t
 has, a slave that has stopped because it is *ahead* is not compared; it is counted and said.
 """
 
-from rmqkit.drill.history import OK, History, Row
+from rmqkit.drill.history import OK, History, HistoryRow
 from rmqkit.drill.plan import Plan
 from rmqkit.drill.promises.contract import Broken, Finding, judged
 from rmqkit.drill.promises.facts import MASTER, allowed_ahead
@@ -20,8 +20,8 @@ class LogsEqual:
 
     def check(self, history: History, plan: Plan) -> Finding:
         ahead = allowed_ahead(history, plan)
-        pieces: dict[tuple[str, int, int], Row] = {}
-        slaves: list[Row] = []
+        pieces: dict[tuple[str, int, int], HistoryRow] = {}
+        slaves: list[HistoryRow] = []
         for row in history.by_kind["log"]:
             if row.outcome != OK:
                 return judged(0, (), lacking=f"the log of {row.client} could not be read: {row.extra.get('error', '')}")
@@ -52,7 +52,7 @@ class LogsEqual:
         return judged(facts, broken, counts, lacking=lacking, why=why)
 
 
-def _lacking(pieces: dict[tuple[str, int, int], Row], slaves: list[Row]) -> list[Broken]:
+def _lacking(pieces: dict[tuple[str, int, int], HistoryRow], slaves: list[HistoryRow]) -> list[Broken]:
     """Pieces of a master that a slave of it should have and has not."""
     had: dict[tuple[str, str], set[int]] = {}
     for row in slaves:

@@ -7,7 +7,7 @@ mode lets it, has lost its place with itself, and so has what was read before it
 
 from collections.abc import Iterable
 
-from rmqkit.drill.history import OK, History, Row
+from rmqkit.drill.history import OK, History, HistoryRow
 from rmqkit.drill.plan import Plan
 from rmqkit.drill.promises.contract import Broken, Finding, judged
 from rmqkit.drill.promises.facts import copy_of, given_up, unanswered_copies
@@ -23,7 +23,7 @@ class OffsetsStable:
         return True
 
     def check(self, history: History, plan: Plan) -> Finding:
-        claims: dict[Place, Row] = {}
+        claims: dict[Place, HistoryRow] = {}
         broken = []
         gone = given_up(history, plan)
         unanswered = unanswered_copies(history)
@@ -44,7 +44,7 @@ class OffsetsStable:
         return judged(facts, broken + holes, counts, lacking="" if places else "no queue was read to its end")
 
 
-def _holes(history: History) -> tuple[list[Broken], list[Row]]:
+def _holes(history: History) -> tuple[list[Broken], list[HistoryRow]]:
     """Offsets between a queue's first and end at which the last reading found nothing."""
     found: dict[tuple[str, str, int], set[int]] = {}
     for row in history.reads:
@@ -72,11 +72,11 @@ def _ranges(offsets: Iterable[int]) -> str:
     return ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in parts)
 
 
-def _where(row: Row) -> str:
+def _where(row: HistoryRow) -> str:
     return f"{row.broker} queue {row.queue} offset {row.offset}"
 
 
-def _how(row: Row) -> str:
+def _how(row: HistoryRow) -> str:
     if row.kind == "send":
         return f"answered at {row.complete_ms} ms"
     if row.kind == "deliver":

@@ -19,11 +19,11 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from rmqkit.drill.history import OK, History, Row
+from rmqkit.drill.history import OK, History, HistoryRow
 from rmqkit.drill.plan import Plan
 from rmqkit.drill.promises.contract import Broken, Finding, judged
 from rmqkit.drill.promises.facts import fault_of
-from rmqkit.drill.promises.heads import ACTING, Head, broken_times, heads
+from rmqkit.drill.promises.heads import ACTING, ServiceInterval, broken_times, heads
 from rmqkit.drill.promises.table import Harm
 
 #: how much consumption a change may give back
@@ -45,8 +45,8 @@ Kept = tuple[str, int]
 
 class Change(NamedTuple):
     broker: str
-    before: Head
-    after: Head
+    before: ServiceInterval
+    after: ServiceInterval
 
     @property
     def what(self) -> str:
@@ -77,7 +77,7 @@ class Looks:
     """What nodes were seen to hold, by time."""
 
     def __init__(self, history: History) -> None:
-        self._rows: dict[tuple[str, str, int], list[Row]] = {}
+        self._rows: dict[tuple[str, str, int], list[HistoryRow]] = {}
         for row in sorted(history.by_kind["committed"], key=lambda row: (row.complete_ms, row.op)):
             if row.outcome == OK:
                 self._rows.setdefault((row.client, row.key, row.queue), []).append(row)
@@ -159,7 +159,7 @@ class ProgressForward:
         return judged(facts, broken, counts, lacking=lacking)
 
 
-def changes_of(served: Mapping[str, Sequence[Head]]) -> list[Change]:
+def changes_of(served: Mapping[str, Sequence[ServiceInterval]]) -> list[Change]:
     """Where another node begins to serve a group."""
     return [
         Change(broker, before, after)

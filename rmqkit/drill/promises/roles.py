@@ -13,7 +13,7 @@ from rmqkit.drill.history import FAULT_BEGINS, FAULT_BITES, FAULT_ENDS, OK, Hist
 from rmqkit.drill.plan import Plan
 from rmqkit.drill.promises.contract import Broken, Finding, judged
 from rmqkit.drill.promises.facts import fault_of
-from rmqkit.drill.promises.heads import Span, fault_windows, outside, spans
+from rmqkit.drill.promises.heads import RoleInterval, fault_windows, outside, spans
 from rmqkit.drill.promises.table import Harm
 
 MARGIN_MS = 1_000
@@ -50,14 +50,14 @@ class OneMaster:
         return judged(len(seen), broken, counts, lacking="" if seen else "no broker reported its role")
 
 
-def _overlaps(seen: list[Span], history: History, most_ms: int) -> tuple[list[Broken], int, int]:
+def _overlaps(seen: list[RoleInterval], history: History, most_ms: int) -> tuple[list[Broken], int, int]:
     """Two that append; and how long a master and an acting one were there at once, all in all and outside of faults."""
     windows = fault_windows(history)
     broken: list[Broken] = []
     both_ms = 0
     alone: dict[tuple[str, str], int] = {}
     serving = [span for span in seen if span.appends or span.acts]
-    open_: list[Span] = []
+    open_: list[RoleInterval] = []
     for span in serving:  # in the order of their begins
         open_ = [other for other in open_ if other.end_ms > span.begin_ms]
         for other in open_:

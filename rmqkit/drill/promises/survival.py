@@ -7,7 +7,7 @@ Sends that were not answered are counted as unknown, and as recovered when they 
 
 from collections.abc import Iterable, Mapping
 
-from rmqkit.drill.history import OK, UNKNOWN, History, Row
+from rmqkit.drill.history import OK, UNKNOWN, History, HistoryRow
 from rmqkit.drill.plan import Plan
 from rmqkit.drill.promises.contract import Broken, Finding, judged
 from rmqkit.drill.promises.facts import Copies, fault_of, nodes_of, unfinished
@@ -30,7 +30,7 @@ class Survival:
         at_master = _keys(history, masters)
         at_slave = _keys(history, slaves)
         copies = Copies(history)
-        lost: list[tuple[Row, str]] = []
+        lost: list[tuple[HistoryRow, str]] = []
         counts = {"acknowledged": 0, "promised": 0, "lost where nothing is promised": 0, "only on a slave": 0}
         for row in history.acknowledged:
             counts["acknowledged"] += 1
@@ -62,7 +62,7 @@ class Survival:
         return judged(counts["acknowledged"], broken if not lacking else (), counts, lacking=lacking, why=why)
 
 
-def split(lost: Iterable[str], acknowledged: Iterable[Row]) -> Mapping[str, int]:
+def split(lost: Iterable[str], acknowledged: Iterable[HistoryRow]) -> Mapping[str, int]:
     """How many lost messages stand at the start, in the middle and at the end of their writers' acknowledged sends."""
     lost = set(lost)
     counts = {"prefix": 0, "middle": 0, "postfix": 0}

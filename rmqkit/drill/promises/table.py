@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import NamedTuple
 
-from rmqkit.drill.plan import Flush, Mode, Replication
+from rmqkit.drill.plan import Flush, Mode, ReplicationMode
 
 
 class Harm(StrEnum):
@@ -58,16 +58,16 @@ def _row(kill: Cell, power_cut: Cell, disk_loss: Cell) -> Mapping[Harm, Cell]:
     }
 
 
-TABLE: Mapping[tuple[Replication, Flush], Mapping[Harm, Cell]] = {
-    (Replication.ASYNC, Flush.ASYNC): _row(KEPT, UNSYNCED, UNCOPIED),
-    (Replication.ASYNC, Flush.SYNC): _row(KEPT, KEPT, UNCOPIED),
-    (Replication.ASYNC, Flush.POOL): _row(MEMORY, UNSYNCED, UNCOPIED),
-    (Replication.SYNC, Flush.ASYNC): _row(KEPT, ON_SLAVE, ON_SLAVE),
-    (Replication.SYNC, Flush.SYNC): _row(KEPT, KEPT, ON_SLAVE),
-    (Replication.SYNC, Flush.POOL): _row(ON_SLAVE, ON_SLAVE, ON_SLAVE),
-    (Replication.QUORUM, Flush.ASYNC): _row(KEPT, ON_SLAVE, ON_SLAVE),
-    (Replication.QUORUM, Flush.SYNC): _row(KEPT, KEPT, ON_SLAVE),
-    (Replication.QUORUM, Flush.POOL): _row(ON_SLAVE, ON_SLAVE, ON_SLAVE),
+TABLE: Mapping[tuple[ReplicationMode, Flush], Mapping[Harm, Cell]] = {
+    (ReplicationMode.ASYNC, Flush.ASYNC): _row(KEPT, UNSYNCED, UNCOPIED),
+    (ReplicationMode.ASYNC, Flush.SYNC): _row(KEPT, KEPT, UNCOPIED),
+    (ReplicationMode.ASYNC, Flush.POOL): _row(MEMORY, UNSYNCED, UNCOPIED),
+    (ReplicationMode.SYNC, Flush.ASYNC): _row(KEPT, ON_SLAVE, ON_SLAVE),
+    (ReplicationMode.SYNC, Flush.SYNC): _row(KEPT, KEPT, ON_SLAVE),
+    (ReplicationMode.SYNC, Flush.POOL): _row(ON_SLAVE, ON_SLAVE, ON_SLAVE),
+    (ReplicationMode.QUORUM, Flush.ASYNC): _row(KEPT, ON_SLAVE, ON_SLAVE),
+    (ReplicationMode.QUORUM, Flush.SYNC): _row(KEPT, KEPT, ON_SLAVE),
+    (ReplicationMode.QUORUM, Flush.POOL): _row(ON_SLAVE, ON_SLAVE, ON_SLAVE),
 }
 
 #: answers that say less than SEND_OK, and in whose row they stand
@@ -81,7 +81,7 @@ def cell(mode: Mode, harm: Harm, status: str = "SEND_OK", *, copies: int = 2, hi
         return KEPT
     replication, flush = mode.replication, mode.flush
     if status in AS_ALONE or copies < 2:
-        replication = Replication.ASYNC
+        replication = ReplicationMode.ASYNC
     if status in AS_UNSYNCED and flush is Flush.SYNC:
         flush = Flush.ASYNC
     return TABLE[replication, flush][harm]
@@ -89,8 +89,8 @@ def cell(mode: Mode, harm: Harm, status: str = "SEND_OK", *, copies: int = 2, hi
 
 #: the modes by the names that users write
 REPLICATIONS = {
-    Replication.ASYNC: "ASYNC_MASTER",
-    Replication.SYNC: "SYNC_MASTER, plain, `inSyncReplicas=2`",
-    Replication.QUORUM: "SYNC_MASTER, quorum, 2 in sync",
+    ReplicationMode.ASYNC: "ASYNC_MASTER",
+    ReplicationMode.SYNC: "SYNC_MASTER, plain, `inSyncReplicas=2`",
+    ReplicationMode.QUORUM: "SYNC_MASTER, quorum, 2 in sync",
 }
 FLUSHES = {Flush.ASYNC: "ASYNC_FLUSH", Flush.SYNC: "SYNC_FLUSH", Flush.POOL: "`transientStorePoolEnable`"}

@@ -4,8 +4,8 @@ An answer FLUSH_SLAVE_TIMEOUT has waited `slaveTimeout` at most, FLUSH_DISK_TIME
 slaves are slow together (Apache's issue 9897: beyond 20 s). A margin covers a machine with few cores and much to do.
 """
 
-from rmqkit.drill.history import FAULT_ENDS, OK, History, Row
-from rmqkit.drill.plan import Plan, Replication
+from rmqkit.drill.history import FAULT_ENDS, OK, History, HistoryRow
+from rmqkit.drill.plan import Plan, ReplicationMode
 from rmqkit.drill.promises.contract import Broken, Finding, judged
 from rmqkit.drill.promises.facts import allowed_ahead, fault_of
 
@@ -59,7 +59,7 @@ class Recovers:
         if ended_ms is None:
             return judged(0, (), lacking="the fault did not end")
         until_ms = ended_ms + plan.recover_max_ms
-        first: dict[str, Row] = {}
+        first: dict[str, HistoryRow] = {}
         tried: dict[str, int] = {}
         for row in history.sends:
             if row.invoke_ms >= ended_ms:
@@ -108,6 +108,6 @@ def refusing(history: History, plan: Plan) -> list[str]:
     settings = {**plan.settings, **plan.seen}
     auto = str(settings.get("enableAutoInSyncReplicas", "false")).lower() == "true"
     wanted = plan.setting("inSyncReplicas", min(2, plan.replicas))
-    if plan.mode.replication is not Replication.QUORUM or auto or plan.replicas - len(ahead) >= wanted:
+    if plan.mode.replication is not ReplicationMode.QUORUM or auto or plan.replicas - len(ahead) >= wanted:
         return []
     return ahead

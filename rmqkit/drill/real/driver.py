@@ -17,12 +17,12 @@ from rmqkit.cluster.layout.nodefile import wire_name
 from rmqkit.cluster.processes import is_paused
 from rmqkit.drill import workload
 from rmqkit.drill.contract import DrillError, DrillNode
-from rmqkit.drill.history import OK, History, Row
+from rmqkit.drill.history import OK, History, HistoryRow
 from rmqkit.drill.plan import LASTS_MS, SEEN, Mode, Plan
 from rmqkit.drill.real import last_reading, transport
 from rmqkit.drill.real.load import RealLoad
-from rmqkit.drill.real.node_client import SILENT, Asked
-from rmqkit.drill.real.watch import Watch
+from rmqkit.drill.real.node_client import SILENT, NodeClient
+from rmqkit.drill.real.watch import ClusterWatch
 from rmqkit.errors import ClientError, RmqkitError
 
 POLL_S = 0.05
@@ -47,7 +47,7 @@ class RealDriver:
         self.name = name
         self._begin_s = time.monotonic()
         self._load: RealLoad | None = None
-        self._watch: Watch | None = None
+        self._watch: ClusterWatch | None = None
         self._broker = plan.group or next(node.broker for node in self.nodes("master"))
 
     # --- time
@@ -82,7 +82,7 @@ class RealDriver:
 
         told = document(self.cluster)
         for target in self.targets():
-            with suppress(*SILENT), Asked(target.host, target.port, ANSWER_S) as asked:
+            with suppress(*SILENT), NodeClient(target.host, target.port, ANSWER_S) as asked:
                 told.setdefault("runtime", {})[target.plan.node] = dict(sorted(asked.runtime().items()))
         return told
 
@@ -106,7 +106,7 @@ class RealDriver:
         )
         self._load = load
         nameserver = next(target for target in self.cluster.targets() if not target.plan.is_broker)
-        self._watch = Watch(
+        self._watch = ClusterWatch(
             self.history,
             self.now_ms,
             targets=self.targets(),
@@ -130,7 +130,7 @@ class RealDriver:
         for target in self.targets():
             if target.plan.broker_name == self._broker:
                 try:
-                    with Asked(target.host, target.port, ANSWER_S) as asked:
+                    with NodeClient(target.host, target.port, ANSWER_S) as asked:
                         if asked.runtime().get("lockVotesFrom", "0") != "0":
                             return False
                 except SILENT:
@@ -143,7 +143,7 @@ class RealDriver:
     def _latecomers(self) -> Sequence[str]:
         return workload.LATECOMERS if self.plan.acting else (workload.LATE,)
 
-    def _seen(self, row: Row) -> None:
+    def _seen(self, row: HistoryRow) -> None:
         for each in (self._watch, self._load):
             if each is not None:
                 each.seen(row)
@@ -171,7 +171,7 @@ class RealDriver:
                 return f"{target.plan.node} has {in_sync or 0} of {self.plan.replicas} replicas in sync"
         return self._roles_lacking(load, watch, since_ms) if self.plan.acting else ""
 
-    def _roles_lacking(self, load: RealLoad, watch: Watch, since_ms: int) -> str:
+    def _roles_lacking(self, load: RealLoad, watch: ClusterWatch, since_ms: int) -> str:
         """What is missing in a group whose slaves may act."""
         for target in self.targets():
             plan = target.plan
@@ -210,7 +210,7 @@ class RealDriver:
         try:
             for target in self.targets():
                 if target.plan.broker_id == 0:
-                    with Asked(target.host, target.port, ANSWER_S) as asked:
+                    with NodeClient(target.host, target.port, ANSWER_S) as asked:
                         for queue in range(self.plan.queues):
                             ends[target.plan.broker_name, queue] = asked.offsets(self.name, queue)[1]
         except SILENT:
@@ -270,7 +270,7 @@ class RealDriver:
         answers = False
         if process is not None:
             target = next(target for target in self.cluster.targets() if target.plan.node == node.name)
-            with suppress(*SILENT), Asked(target.host, target.port, ANSWER_S) as asked:
+            with suppress(*SILENT), NodeClient(target.host, target.port, ANSWER_S) as asked:
                 asked.runtime()
                 answers = True
         return {
@@ -323,7 +323,7 @@ def settings_seen(cluster: Cluster, group: str = "") -> dict[str, str]:
     for target in cluster.targets():
         if target.plan.is_broker and target.plan.broker_id == 0 and group in ("", target.plan.broker_name):
             try:
-                with Asked(target.host, target.port, 2.0) as asked:
+                with NodeClient(target.host, target.port, 2.0) as asked:
                     config = asked.config()
             except SILENT as error:
                 raise DrillError(

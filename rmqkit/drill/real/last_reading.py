@@ -14,8 +14,8 @@ from zlib import crc32
 
 from rmqkit.cluster.health.readiness import Target
 from rmqkit.drill.history import FAIL, History
-from rmqkit.drill.real.node_client import SILENT, Asked, key_of
-from rmqkit.drill.real.watch import Watch, look
+from rmqkit.drill.real.node_client import SILENT, NodeClient, key_of
+from rmqkit.drill.real.watch import ClusterWatch, look
 from rmqkit.drill.workload import checksum
 
 READ_S = 20.0
@@ -35,7 +35,7 @@ def read_queues(history: History, now_ms: Now, targets: Sequence[Target], topic:
             plan = target.plan
             role = "master" if plan.broker_id == 0 else "slave"
             try:
-                with Asked(target.host, target.port, READ_S) as asked:
+                with NodeClient(target.host, target.port, READ_S) as asked:
                     offset_min, end = asked.offsets(topic, queue)
                     for record in asked.read(topic, queue, offset_min, end):
                         history.add(
@@ -65,7 +65,7 @@ def read_queues(history: History, now_ms: Now, targets: Sequence[Target], topic:
             )
 
 
-def read_offsets(watch: Watch, targets: Sequence[Target]) -> None:
+def read_offsets(watch: ClusterWatch, targets: Sequence[Target]) -> None:
     """The last look at each broker, once replicas hold the same offsets or had `AGREE_S` to come to
     it."""
     until_s = time.monotonic() + AGREE_S
@@ -74,7 +74,7 @@ def read_offsets(watch: Watch, targets: Sequence[Target]) -> None:
     for target in targets:
         begun_ms = watch.now_ms()
         try:
-            with Asked(target.host, target.port, READ_S) as asked:
+            with NodeClient(target.host, target.port, READ_S) as asked:
                 look(watch, asked, target, final=True)
         except SILENT as error:
             watch.history.add(
@@ -89,11 +89,11 @@ def read_offsets(watch: Watch, targets: Sequence[Target]) -> None:
             )
 
 
-def _agree(watch: Watch, targets: Sequence[Target]) -> bool:
+def _agree(watch: ClusterWatch, targets: Sequence[Target]) -> bool:
     held: dict[tuple[str, str, int], set[int | None]] = {}
     try:
         for target in targets:
-            with Asked(target.host, target.port, READ_S) as asked:
+            with NodeClient(target.host, target.port, READ_S) as asked:
                 for group in watch.groups:
                     for queue in range(watch.queues):
                         place = (target.plan.broker_name, group, queue)

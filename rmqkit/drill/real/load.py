@@ -14,7 +14,7 @@ from functools import partial
 from rmqkit.api import Producer, PullConsumer, PushConsumer
 from rmqkit.client.message import Message, MessageExt, SendResult
 from rmqkit.drill import workload
-from rmqkit.drill.history import FAULT_BITES, History, Row
+from rmqkit.drill.history import FAULT_BITES, History, HistoryRow
 from rmqkit.drill.plan import Plan
 from rmqkit.drill.real.takeover import TakeoverLoad
 from rmqkit.drill.recorded import RecordedLoad
@@ -68,7 +68,7 @@ class RealLoad(RecordedLoad):
         if self.takeover is not None:
             self.takeover.start()
 
-    def seen(self, row: Row) -> None:
+    def seen(self, row: HistoryRow) -> None:
         """The late groups join after the proof of the fault."""
         super().seen(row)
         if row.kind == "event" and row.key == FAULT_BITES:

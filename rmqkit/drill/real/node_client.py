@@ -39,7 +39,7 @@ AT_END = (ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_OFFSET_MOVED)
 SILENT = (NoAnswer, RemoteProtocolError, CorruptRecord)
 
 
-class Asked:
+class NodeClient:
     """A connection to one node.
 
     Every call raises one of `SILENT` when there is no good answer in time.

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeVar
 from rmqkit.api import Producer, PushConsumer
 from rmqkit.client.message import Message, MessageExt, SendResult
 from rmqkit.drill import workload
-from rmqkit.drill.real.node_client import SILENT, Asked
+from rmqkit.drill.real.node_client import SILENT, NodeClient
 from rmqkit.errors import ClientError, RmqkitError
 from rmqkit.runtime.connection import Address
 from rmqkit.wire.fastjson import MessageQueue
@@ -191,7 +191,7 @@ class Peers:
 
     def __init__(self, nameserver: Address) -> None:
         self._nameserver = nameserver
-        self._open: dict[str, Asked] = {}
+        self._open: dict[str, NodeClient] = {}
         #: what went wrong last
         self.error = ""
 
@@ -200,13 +200,13 @@ class Peers:
         found = self.ask(str(self._nameserver), lambda asked: asked.shown(topic, broker))
         return found[0] if found else ""
 
-    def ask(self, address: str, work: Callable[[Asked], T]) -> T | None:
+    def ask(self, address: str, work: Callable[[NodeClient], T]) -> T | None:
         """None when there was no good answer in time."""
         try:
             asked = self._open.get(address)
             if asked is None:
                 host, port = Address.parse(address)
-                asked = self._open[address] = Asked(host, port, ASK_S)
+                asked = self._open[address] = NodeClient(host, port, ASK_S)
             return work(asked.within(ASK_S))
         except SILENT as error:
             self.error = str(error)

@@ -17,8 +17,8 @@ from typing import Any
 from rmqkit.cluster.health.caller import NoAnswer
 from rmqkit.cluster.health.readiness import Target
 from rmqkit.cluster.health.roles import role_of
-from rmqkit.drill.history import FAIL, FAULT_BEGINS, IN_SYNC_AGAIN, LOAD_ENDS, OK, History, Row
-from rmqkit.drill.real.node_client import SILENT, Asked
+from rmqkit.drill.history import FAIL, FAULT_BEGINS, IN_SYNC_AGAIN, LOAD_ENDS, OK, History, HistoryRow
+from rmqkit.drill.real.node_client import SILENT, NodeClient
 from rmqkit.drill.roles import RoleRows
 from rmqkit.runtime.connection import Address
 
@@ -30,7 +30,7 @@ QUICK_ASK_S = 0.15
 JOIN_S = 3.0
 
 
-class Watch:
+class ClusterWatch:
     """`groups` are those whose offsets are polled; `queues` is the number of queues on each
     broker."""
 
@@ -67,7 +67,7 @@ class Watch:
         self._stop = threading.Event()
         self._threads: list[threading.Thread] = []
         #: the newest poll of each broker
-        self.last: dict[str, Row] = {}
+        self.last: dict[str, HistoryRow] = {}
         #: broker name → broker id → address, as the name server has it now
         self.route: dict[str, dict[int, str]] = {}
         #: (node, group, queue) that had an offset; a missing one is recorded from then on
@@ -79,7 +79,7 @@ class Watch:
         self._thread(self._routes)
         self._thread(self._probe)
 
-    def seen(self, row: Row) -> None:
+    def seen(self, row: HistoryRow) -> None:
         """Poll quickly from the fault until the recovery."""
         if row.kind == "event" and row.key == FAULT_BEGINS:
             self._quick.set()
@@ -107,14 +107,14 @@ class Watch:
         self.roles.flush()
 
     def _watch(self, target: Target) -> None:
-        asked: Asked | None = None
+        asked: NodeClient | None = None
         next_s = 0.0
         while not self._stop.is_set():
             begun_ms = self.now_ms()
             is_whole = time.monotonic() >= next_s
             try:
                 if asked is None:
-                    asked = Asked(target.host, target.port, ASK_S)
+                    asked = NodeClient(target.host, target.port, ASK_S)
                 look(self, asked.within(ASK_S), target, whole=is_whole)
             except SILENT as error:
                 if asked is not None:
@@ -177,12 +177,12 @@ class Watch:
     # --- what a name server tells
 
     def _routes(self) -> None:
-        asked: Asked | None = None
+        asked: NodeClient | None = None
         while not self._stop.is_set():
             begun_ms = self.now_ms()
             try:
                 if asked is None:
-                    asked = Asked(self._nameserver.host, self._nameserver.port, ASK_S)
+                    asked = NodeClient(self._nameserver.host, self._nameserver.port, ASK_S)
                 members = asked.within(ASK_S).members(self._cluster, self.broker)
                 self.route = asked.route(self.topic)
                 address, writable = asked.shown(self.topic, self.broker)
@@ -216,7 +216,7 @@ class Watch:
     # --- a new client's read
 
     def _probe(self) -> None:
-        asked: Asked | None = None
+        asked: NodeClient | None = None
         address = ""
         while not self._stop.is_set():
             members = self.route.get(self.broker)
@@ -230,7 +230,7 @@ class Watch:
         if asked is not None:
             asked.close()
 
-    def _read_from(self, address: str, asked: Asked | None) -> Asked | None:
+    def _read_from(self, address: str, asked: NodeClient | None) -> NodeClient | None:
         """Read the last message of a queue, by an open connection if there is one; the connection,
         while it is good."""
         begun_ms = self.now_ms()
@@ -242,7 +242,7 @@ class Watch:
         try:
             if asked is None:
                 host, port = Address.parse(address)
-                asked = Asked(host, port, ask_s)
+                asked = NodeClient(host, port, ask_s)
             offset_min, end = asked.within(ask_s).offsets(self.topic, 0)
             records, _ = asked.pull(self.topic, 0, max(offset_min, end - 1), 1)
             if not records:
@@ -256,7 +256,7 @@ class Watch:
         return asked
 
 
-def look(watch: Watch, asked: Asked, target: Target, *, whole: bool = True, **more: Any) -> None:
+def look(watch: ClusterWatch, asked: NodeClient, target: Target, *, whole: bool = True, **more: Any) -> None:
     """One look at one broker: its role; with `whole` also its other facts, and what it holds of the
     groups' offsets. Raises one of `SILENT`."""
     begun_ms = watch.now_ms()

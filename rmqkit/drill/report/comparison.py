@@ -30,7 +30,7 @@ class Median(NamedTuple):
         return f"{number(self.value)} [{number(self.low)} – {number(self.high)}]"
 
 
-class Compared(NamedTuple):
+class FigureComparison(NamedTuple):
     """One figure. `difference` is second side minus first, pair by pair; None without such a
     pair."""
 
@@ -51,14 +51,14 @@ def median_of(values: Sequence[float], level: float = LEVEL) -> Median | None:
     return Median(ordered[0], ordered[0], ordered[0], 1, 0.0)
 
 
-def compare(first: Sequence[Mapping[str, float]], second: Sequence[Mapping[str, float]]) -> list[Compared]:
+def compare(first: Sequence[Mapping[str, float]], second: Sequence[Mapping[str, float]]) -> list[FigureComparison]:
     """`first` and `second` have the figures of each run of a side, pair by pair."""
     names = dict.fromkeys(name for each in (*first, *second) for name in each)
     found = []
     for name in names:
         sides = tuple(median_of([each[name] for each in side if name in each]) for side in (first, second))
         pairs = [b[name] - a[name] for a, b in zip(first, second, strict=False) if name in a and name in b]
-        found.append(Compared(name, sides, median_of(pairs)))
+        found.append(FigureComparison(name, sides, median_of(pairs)))
     return found
 
 

@@ -14,12 +14,12 @@ from typing import Any
 
 import rmqkit
 from rmqkit.drill import runs
-from rmqkit.drill.history import FAULT_BEGINS, History, Row
+from rmqkit.drill.history import FAULT_BEGINS, History, HistoryRow
 from rmqkit.drill.plan import Plan
 from rmqkit.drill.report import verdict_words
 from rmqkit.drill.report.plot import plot, stage_plot
 from rmqkit.drill.stages import TAKEOVER, stages
-from rmqkit.drill.verdict import Checked, Verdict
+from rmqkit.drill.verdict import PromiseResult, Verdict
 
 TEMPLATE = "report.html.j2"
 STORIES_MAX = 20
@@ -88,7 +88,7 @@ def _settings(plan: Plan) -> Mapping[str, str]:
     return {**shown, **plan.settings, **plan.seen}
 
 
-def _stories(each: Checked, history: History) -> list[tuple[str, str, list[tuple[str, str]]]]:
+def _stories(each: PromiseResult, history: History) -> list[tuple[str, str, list[tuple[str, str]]]]:
     """Of the first broken facts: (message, what is wrong, lines of its story)."""
     told = []
     for broken in each.finding.broken[:STORIES_MAX]:
@@ -97,7 +97,7 @@ def _stories(each: Checked, history: History) -> list[tuple[str, str, list[tuple
     return told
 
 
-def line(row: Row) -> str:
+def line(row: HistoryRow) -> str:
     """One row of a message's story in words."""
     where = f"{row.broker} queue {row.queue} offset {row.offset}"
     if row.kind == "event":

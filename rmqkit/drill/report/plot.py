@@ -8,7 +8,7 @@ from typing import Any
 
 from rmqkit.drill import history as names
 from rmqkit.drill.history import History
-from rmqkit.drill.promises.heads import Span, spans
+from rmqkit.drill.promises.heads import RoleInterval, spans
 from rmqkit.drill.report.verdict_words import latencies, plain, rates
 from rmqkit.drill.stages import RETURN, STAGES, TAKEOVER, Stage, stages
 
@@ -85,17 +85,17 @@ def _svg(width_in: float, height_in: float, draw: Callable[[Any], None]) -> str:
     return text[text.index("<svg") :]
 
 
-def role_bands(history: History) -> dict[str, list[Span]]:
+def role_bands(history: History) -> dict[str, list[RoleInterval]]:
     """By node of the broken group, what it was; {} when nobody told."""
     broken = next((row.broker for row in history.events if row.key == names.FAULT_BEGINS), "")
-    found: dict[str, list[Span]] = {}
+    found: dict[str, list[RoleInterval]] = {}
     for span in spans(history):
         if span.broker == broken:
             found.setdefault(span.node, []).append(span)
     return dict(sorted(found.items()))
 
 
-def _roles(axes: Any, nodes: Mapping[str, Sequence[Span]]) -> None:
+def _roles(axes: Any, nodes: Mapping[str, Sequence[RoleInterval]]) -> None:
     """A line a node; where nothing is known of it there is nothing."""
     shown: dict[str, str] = {}
     # Looks are apart: a state lasts until the next one is seen.

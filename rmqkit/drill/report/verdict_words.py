@@ -5,11 +5,11 @@ from typing import NamedTuple
 
 from rmqkit.drill import history as names
 from rmqkit.drill import stages
-from rmqkit.drill.history import OK, History, Row
-from rmqkit.drill.plan import Plan, Replication
+from rmqkit.drill.history import OK, History, HistoryRow
+from rmqkit.drill.plan import Plan, ReplicationMode
 from rmqkit.drill.promises.contract import Judgement
 from rmqkit.drill.promises.table import FLUSHES, REPLICATIONS, Cell, Harm, cell
-from rmqkit.drill.verdict import Checked, Verdict
+from rmqkit.drill.verdict import PromiseResult, Verdict
 
 #: behind the name of a total: its rate
 PER_SECOND = " per second"
@@ -131,7 +131,7 @@ def promised(plan: Plan, verdict: Verdict) -> str:
     mode = f"{replication} and {FLUSHES[plan.mode.flush].strip('`')}"
     text = f"Promised: under this fault, with {mode}, a message that was answered SEND_OK {told}."
     alone = _plain(cell(plan.mode, harm, copies=1, hits_master=hits_master))
-    if plan.mode.replication is Replication.QUORUM and plan.replicas > 1 and alone != told:
+    if plan.mode.replication is ReplicationMode.QUORUM and plan.replicas > 1 and alone != told:
         text += " The promise is weaker while only the master is in sync."
     return text
 
@@ -141,7 +141,7 @@ def _plain(told: Cell) -> str:
     return told.text.replace("*", "").replace("`", "")
 
 
-def notes(each: Checked) -> str:
+def notes(each: PromiseResult) -> str:
     """The counts of a finding in one line, those that are 0 left out."""
     counts = [f"{plain(name)}: {count:,}" for name, count in each.finding.counts.items() if count]
     return "; ".join([*([each.finding.why] if each.finding.why else []), *counts])
@@ -195,7 +195,7 @@ def measured(history: History, verdict: Verdict) -> dict[str, float]:
 
 def rates(history: History, bucket_ms: int) -> tuple[list[float], dict[str, list[float]]]:
     """Middles of the buckets in s, and by outcome (and `delivered`) how many a second."""
-    rows: list[Row] = [*history.sends, *history.deliveries]
+    rows: list[HistoryRow] = [*history.sends, *history.deliveries]
     last = max((row.complete_ms for row in rows), default=0) // bucket_ms + 1
     table = {name: [0.0] * last for name in ("ok", "fail", "unknown", "delivered")}
     for row in rows:

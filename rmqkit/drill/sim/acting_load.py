@@ -15,14 +15,14 @@ from zlib import crc32
 
 from rmqkit.client.client import Client, decoded
 from rmqkit.client.consumers.offset_store import RemoteOffsets
-from rmqkit.client.consumers.push_consumer import PushConsumer
-from rmqkit.client.consumers.push_queue import Batch, PushConsumerSettings
+from rmqkit.client.consumers.push_consumer import PushConsumerCore
+from rmqkit.client.consumers.push_queue import ListenerBatch, PushConsumerSettings
 from rmqkit.client.consumers.subscriptions import ConsumeFrom
 from rmqkit.client.message import Message, MessageExt
 from rmqkit.client.producers.outgoing import Prepare
-from rmqkit.client.producers.producer import Producer, ProducerSettings
+from rmqkit.client.producers.producer import ProducerCore, ProducerSettings
 from rmqkit.drill import workload
-from rmqkit.drill.history import FAULT_BITES, FAULT_ENDS, History, Row
+from rmqkit.drill.history import FAULT_BITES, FAULT_ENDS, History, HistoryRow
 from rmqkit.drill.plan import Plan
 from rmqkit.drill.sim.acting_plans import ActingExtras
 from rmqkit.drill.sim.load import COMMIT_MS, RETRY_MS, WORK_MS, SimLoad, _go
@@ -85,7 +85,7 @@ class ActingLoad(SimLoad):
         for number in range(workload.LOCKERS):
             self.cluster.client(workload.locker_name(number), partial(self._locker, number))
 
-    def seen(self, row: Row) -> None:
+    def seen(self, row: HistoryRow) -> None:
         super().seen(row)
         if row.kind == "event" and row.key == FAULT_ENDS:
             self.healed_ms = row.invoke_ms
@@ -96,7 +96,7 @@ class ActingLoad(SimLoad):
     # --- delayed messages
 
     def _delayer(self, client: Client) -> None:
-        core = Producer(client, ProducerSettings(group=f"{self.name}-delayers"))
+        core = ProducerCore(client, ProducerSettings(group=f"{self.name}-delayers"))
         prepare = Prepare(UniqueIds(bytes(4), pid=100, salt=client.ports.entropy.getrandbits(31)))
         delays_ms = workload.levels_ms(self.plan)
 
@@ -129,7 +129,7 @@ class ActingLoad(SimLoad):
         times: dict[str, Any] = {"persist_interval_ms": COMMIT_MS, "retry_delay_ms": RETRY_MS, **self.times}
         settings = PushConsumerSettings(group=group, consume_from=ConsumeFrom.FIRST, **times)
 
-        def dispatch(batch: Batch) -> None:
+        def dispatch(batch: ListenerBatch) -> None:
             def done() -> None:
                 (message,) = batch.messages
                 key = message.keys or ""
@@ -149,7 +149,7 @@ class ActingLoad(SimLoad):
 
             client.timers.after(WORK_MS, done)
 
-        consumer = PushConsumer(client, settings, RemoteOffsets(client, group), dispatch)
+        consumer = PushConsumerCore(client, settings, RemoteOffsets(client, group), dispatch)
         consumer.subscribe(self.name, "*", "TAG")
         self.join(client, consumer)
 

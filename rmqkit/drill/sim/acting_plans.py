@@ -11,7 +11,7 @@ from random import Random
 from typing import Any, NamedTuple
 
 from rmqkit.drill.contract import DrillError, DrillNode, Fault
-from rmqkit.drill.plan import Flush, Mode, Plan, Replication
+from rmqkit.drill.plan import Flush, Mode, Plan, ReplicationMode
 from rmqkit.drill.sim.acting_faults import ActingSeries, draw_steps
 from rmqkit.drill.sim.plans import AHEAD, AUTO, SETTINGS
 
@@ -62,10 +62,10 @@ class ActingExtras(NamedTuple):
 def plan_of_seed(seed: int, *, mode: str = "", breaks: Sequence[str] = (), groups: int = 2, replicas: int = 2) -> Plan:
     """The plan of a seed. `mode` wins over the drawn one. Raises PlanError."""
     chance = Random(f"{seed}/acting-plan")
-    replication = chance.choice([Replication.ASYNC, *[Replication.QUORUM] * 3])
+    replication = chance.choice([ReplicationMode.ASYNC, *[ReplicationMode.QUORUM] * 3])
     flush = chance.choice([Flush.ASYNC, Flush.SYNC])
     chosen = Mode.parse(mode) if mode else Mode(replication, flush)
-    auto = chosen.replication is Replication.QUORUM and chance.random() < 0.7
+    auto = chosen.replication is ReplicationMode.QUORUM and chance.random() < 0.7
     return Plan(
         seed=seed,
         fault=ActingSeries.name,

@@ -16,7 +16,7 @@ from rmqkit.broker.node import Broker
 from rmqkit.drill import workload
 from rmqkit.drill.contract import DrillError, DrillNode
 from rmqkit.drill.defects import table
-from rmqkit.drill.history import FAIL, OK, History, Row
+from rmqkit.drill.history import FAIL, OK, History, HistoryRow
 from rmqkit.drill.plan import Plan
 from rmqkit.drill.promises.delays import CLOCK_JUMPS
 from rmqkit.drill.real.node_client import key_of
@@ -80,7 +80,7 @@ class SimDriver:
         #: how many disks each node has lost
         self._disks: dict[str, int] = {}
         self._is_watching = False
-        self._last: dict[str, Row] = {}
+        self._last: dict[str, HistoryRow] = {}
         #: what was told last of (node, group, queue)
         self._held: dict[tuple[str, str, int], tuple[int, str]] = {}
         #: those that a member has set back itself since

@@ -11,16 +11,16 @@ from typing import Any
 from rmqkit.client.admin.admin import AdminBrokers
 from rmqkit.client.client import Client
 from rmqkit.client.consumers.offset_store import RemoteOffsets
-from rmqkit.client.consumers.pull_consumer import PullConsumer, PullConsumerSettings
-from rmqkit.client.consumers.push_consumer import PushConsumer
-from rmqkit.client.consumers.push_queue import Batch, PushConsumerSettings
+from rmqkit.client.consumers.pull_consumer import PullConsumerCore, PullConsumerSettings
+from rmqkit.client.consumers.push_consumer import PushConsumerCore
+from rmqkit.client.consumers.push_queue import ListenerBatch, PushConsumerSettings
 from rmqkit.client.consumers.subscriptions import ConsumeFrom
-from rmqkit.client.flow import Promise, start
+from rmqkit.client.flow import Deferred, start
 from rmqkit.client.message import Message, MessageExt
 from rmqkit.client.producers.outgoing import Prepare
-from rmqkit.client.producers.producer import Producer, ProducerSettings, SendOutcome
+from rmqkit.client.producers.producer import ProducerCore, ProducerSettings, SendOutcome
 from rmqkit.drill import workload
-from rmqkit.drill.history import FAULT_BITES, History, Row
+from rmqkit.drill.history import FAULT_BITES, History, HistoryRow
 from rmqkit.drill.plan import Plan
 from rmqkit.drill.recorded import RecordedLoad
 from rmqkit.errors import ClientError, RmqkitError
@@ -81,7 +81,7 @@ class SimLoad(RecordedLoad):
             self.cluster.client(workload.writer_name(number), partial(self._writer, number))
         self.history.on_row = self.seen
 
-    def seen(self, row: Row) -> None:
+    def seen(self, row: HistoryRow) -> None:
         """The late group joins after the proof of the fault."""
         super().seen(row)
         if row.kind == "event" and row.key == FAULT_BITES and workload.LATE not in self.given:
@@ -92,7 +92,7 @@ class SimLoad(RecordedLoad):
 
     def _writer(self, number: int, client: Client) -> None:
         name = workload.writer_name(number)
-        core = Producer(client, ProducerSettings(group=f"{self.name}-writers"))
+        core = ProducerCore(client, ProducerSettings(group=f"{self.name}-writers"))
         prepare = Prepare(UniqueIds(bytes(4), pid=1 + number, salt=client.ports.entropy.getrandbits(31)))
 
         async def write() -> None:
@@ -108,10 +108,10 @@ class SimLoad(RecordedLoad):
         client.timers.after(500, lambda: _go(write()))
 
     async def send(
-        self, core: Producer, prepare: Prepare, message: Message, queue: MessageQueue | None
+        self, core: ProducerCore, prepare: Prepare, message: Message, queue: MessageQueue | None
     ) -> SendOutcome | None:
         """Send one message, once, and wait for its outcome."""
-        ended: Promise[SendOutcome | None] = Promise()
+        ended: Deferred[SendOutcome | None] = Deferred()
         self.under_way += 1
         prepared = prepare.message(message, core.client.clock.wall_ms)
         core.send(prepared, ended.resolve, timeout_ms=self.plan.send_timeout_ms, queue=queue)
@@ -121,13 +121,13 @@ class SimLoad(RecordedLoad):
 
     # --- reading
 
-    def push(self, kind: str, number: int, client: Client) -> PushConsumer:
+    def push(self, kind: str, number: int, client: Client) -> PushConsumerCore:
         """A member, in order, of a group that pushes the topic."""
         group, name = self.group(kind), f"{kind}-{number}"
         times: dict[str, Any] = {"persist_interval_ms": COMMIT_MS, **self.times, **self.lock_times}
         settings = PushConsumerSettings(group=group, orderly=True, consume_from=ConsumeFrom.FIRST, **times)
 
-        def dispatch(batch: Batch) -> None:
+        def dispatch(batch: ListenerBatch) -> None:
             def done() -> None:
                 for message in batch.messages:
                     self.delivered(kind, name, message)
@@ -135,12 +135,12 @@ class SimLoad(RecordedLoad):
 
             client.timers.after(WORK_MS, done)
 
-        consumer = PushConsumer(client, settings, RemoteOffsets(client, group), dispatch)
+        consumer = PushConsumerCore(client, settings, RemoteOffsets(client, group), dispatch)
         consumer.subscribe(self.name, "*", "TAG")
         self.join(client, consumer)
         return consumer
 
-    def join(self, client: Client, consumer: PushConsumer) -> None:
+    def join(self, client: Client, consumer: PushConsumerCore) -> None:
         async def join() -> None:
             while not consumer.started:
                 try:
@@ -158,7 +158,7 @@ class SimLoad(RecordedLoad):
         group = self.group(kind)
         times: dict[str, Any] = {"persist_interval_ms": COMMIT_MS, **self.times}
         settings = PullConsumerSettings(group=group, consume_from=ConsumeFrom.FIRST, **times)
-        core = PullConsumer(client, settings, RemoteOffsets(client, group))
+        core = PullConsumerCore(client, settings, RemoteOffsets(client, group))
 
         async def read() -> None:
             joined = False

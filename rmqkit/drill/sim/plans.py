@@ -10,7 +10,7 @@ from random import Random
 from typing import Any
 
 from rmqkit.drill.contract import DrillNode, Fault
-from rmqkit.drill.plan import Flush, Mode, Plan, Replication
+from rmqkit.drill.plan import Flush, Mode, Plan, ReplicationMode
 from rmqkit.drill.plugin import PROMISES
 from rmqkit.drill.promises.table import Harm, Where, cell
 from rmqkit.drill.sim.faults import SERIES, SINGLE, Series, draw_steps, single
@@ -38,7 +38,7 @@ OF_PLACES = ("everything-delivered", "queue-order", "offsets-stable", "commits-f
 def plan_of_seed(seed: int, *, mode: str = "", breaks: Sequence[str] = ()) -> Plan:
     """The plan of a seed. `mode` wins over the drawn one. Raises PlanError."""
     chance = Random(f"{seed}/plan")
-    replication = chance.choice([Replication.ASYNC, Replication.SYNC, *[Replication.QUORUM] * 3])
+    replication = chance.choice([ReplicationMode.ASYNC, ReplicationMode.SYNC, *[ReplicationMode.QUORUM] * 3])
     auto = chance.random() < 0.6
     flush = chance.choice([Flush.ASYNC, Flush.ASYNC, Flush.SYNC, Flush.SYNC, Flush.POOL])
     replicas = chance.choice((2, 2, 3))
@@ -46,7 +46,7 @@ def plan_of_seed(seed: int, *, mode: str = "", breaks: Sequence[str] = ()) -> Pl
     fault = chance.choice([*SINGLE, *[SERIES] * 9])
     target = "master" if chance.random() < 0.7 else "slave"
     chosen = Mode.parse(mode) if mode else Mode(replication, flush)
-    settings = {**SETTINGS, AUTO: str(auto and chosen.replication is Replication.QUORUM).lower()}
+    settings = {**SETTINGS, AUTO: str(auto and chosen.replication is ReplicationMode.QUORUM).lower()}
     settings[AHEAD] = str(truncates).lower()
     if chance.random() < 0.4:
         settings |= {"flushIntervalCommitLog": "2000", "flushCommitLogThoroughInterval": "5000"}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from rmqkit.errors import RemoteProtocolError
 from rmqkit.nameserver.kv import ORDER_TOPIC_CONFIG
-from rmqkit.nameserver.registration import Newcomer, Registered, check, enter
+from rmqkit.nameserver.registration import Newcomer, RegistrationResult, check, enter
 from rmqkit.runtime.calls import Call, Handlers, Refused, Response
 from rmqkit.wire.bodies import DataVersion, KVTable, RegisterBrokerBody, TopicConfigAndMappingTable
 from rmqkit.wire.codes import RequestCode, ResponseCode, Version
@@ -118,7 +118,7 @@ def _read_body(call: Call[schemas.RegisterBrokerRequest]) -> tuple[TopicConfigAn
 
 
 def _log_registration(
-    ns: "NameServerView", args: schemas.RegisterBrokerRequest, known: bool, registered: Registered
+    ns: "NameServerView", args: schemas.RegisterBrokerRequest, known: bool, registered: RegistrationResult
 ) -> None:
     fields = {"broker_name": args.broker_name, "broker_id": args.broker_id, "address": args.broker_addr}
     if registered.ignored:

@@ -29,7 +29,7 @@ import msgspec
 
 from rmqkit.errors import RmqkitError
 from rmqkit.runtime.connection import Address
-from rmqkit.shell.faults.isolation import DIRECTIONS, Isolation, IsolationError, Match, Rule
+from rmqkit.shell.faults.isolation import DIRECTIONS, Isolation, IsolationError, IsolationRule, Match
 
 if TYPE_CHECKING:
     from rmqkit.runtime.node import Node
@@ -290,13 +290,13 @@ def _match(asked: _Match | _Rule) -> Match:
     return Match(host, port, asked.tag, asked.port)
 
 
-def _rule(asked: _Rule) -> Rule:
+def _rule(asked: _Rule) -> IsolationRule:
     if asked.direction not in DIRECTIONS:
         raise IsolationError(f"{asked.direction!r} is no direction: in, out or both")
-    return Rule(_match(asked), asked.direction, tuple(_match(each) for each in asked.spare))
+    return IsolationRule(_match(asked), asked.direction, tuple(_match(each) for each in asked.spare))
 
 
-def _shown(rule: Rule) -> _Rule:
+def _shown(rule: IsolationRule) -> _Rule:
     match = _shown_match(rule.match)
     spare = [_shown_match(each) for each in rule.spared]
     return _Rule(match.peer, match.tag, match.port, rule.direction, spare)

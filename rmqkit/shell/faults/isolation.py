@@ -30,7 +30,7 @@ from rmqkit.shell.faults.isolated_socket import HeldSocket, MaskingPoller
 from rmqkit.shell.faults.silence import Silence
 from rmqkit.shell.listener import Listener
 from rmqkit.shell.poller import READ, WRITE
-from rmqkit.shell.streams import Dial, Lingering, Stream, address_of
+from rmqkit.shell.streams import Dial, LingeringSocket, Stream, address_of
 
 if TYPE_CHECKING:
     from rmqkit.runtime.node import Node
@@ -67,7 +67,7 @@ class Match(NamedTuple):
         return self.host in ("", peer.host) and self.peer_port in (0, peer.port)
 
 
-class Rule(NamedTuple):
+class IsolationRule(NamedTuple):
     match: Match
     direction: str = "both"
     spared: tuple[Match, ...] = ()
@@ -119,7 +119,7 @@ class _Active:
     """One isolation: rules that begin and end together."""
 
     node: Node
-    rules: tuple[Rule, ...]
+    rules: tuple[IsolationRule, ...]
     began_ms: int
     connections: int = 0
     dials_held: int = 0
@@ -141,7 +141,7 @@ class Isolation:
         loop.poller = self._poller
         loop.isolation = self
 
-    def begin(self, id: str, node: Node, rules: tuple[Rule, ...]) -> None:
+    def begin(self, id: str, node: Node, rules: tuple[IsolationRule, ...]) -> None:
         """Raises IsolationError."""
         if id in self._active:
             raise IsolationError(f"there is an isolation {id!r} already: heal it first, or give another id")
@@ -161,7 +161,7 @@ class Isolation:
     def ids(self, node: Node) -> list[str]:
         return [id for id, active in self._active.items() if active.node is node]
 
-    def rules(self, id: str) -> tuple[int, tuple[Rule, ...]]:
+    def rules(self, id: str) -> tuple[int, tuple[IsolationRule, ...]]:
         """Wall time of the beginning in ms, and the rules."""
         return self._active[id].began_ms, self._active[id].rules
 
@@ -271,7 +271,7 @@ class Isolation:
             del self._held[fd]
             if isinstance(item, Stream):
                 item.use(sock.sock)
-            elif isinstance(item, Lingering):
+            elif isinstance(item, LingeringSocket):
                 item.sock = sock.sock
         if opened & WRITE:
             waiting = sock.take()

@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmqkit.drill.history import History
-from rmqkit.drill.plan import Plan, Replication
+from rmqkit.drill.plan import Plan, ReplicationMode
 from rmqkit.drill.promises import PROMISES, Judgement, commits, roles, waits
 from rmqkit.drill.promises.contract import TOLD_MAX
 from rmqkit.spark.audit import of_messages, of_nodes, of_takeovers, steps, tables, views
-from rmqkit.spark.audit.tables import AuditError, Run
+from rmqkit.spark.audit.tables import AuditError, AuditRun
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -45,7 +45,7 @@ SMALL = {
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
 }
 
-Given = Path | str | Run | tuple[str, History] | tuple[str, History, Plan]
+Given = Path | str | AuditRun | tuple[str, History] | tuple[str, History, Plan]
 
 
 class Violation(NamedTuple):
@@ -56,7 +56,7 @@ class Violation(NamedTuple):
     what: str
 
 
-class Audited(NamedTuple):
+class PromiseAudit(NamedTuple):
     """One promise of one run. Of `broken` violations the first `TOLD_MAX` are told."""
 
     run: str
@@ -69,7 +69,7 @@ class Audited(NamedTuple):
     why: str = ""
 
 
-def audit(spark: SparkSession, runs: Iterable[Given], *, to: Path | str | None = None) -> list[Audited]:
+def audit(spark: SparkSession, runs: Iterable[Given], *, to: Path | str | None = None) -> list[PromiseAudit]:
     """Every promise of these runs: folders of drills, or (name, history, plan) in memory.
 
     In the order of the runs, and of the promises in reports; a run whose drill itself proved nothing has one line without a
@@ -78,14 +78,14 @@ def audit(spark: SparkSession, runs: Iterable[Given], *, to: Path | str | None =
     """
     known = tables.found(runs)
     to_judge = [run for run in known if not run.why]
-    found: dict[str, list[Audited]] = {run.name: [] for run in known}
+    found: dict[str, list[PromiseAudit]] = {run.name: [] for run in known}
     for run in known:
         if run.why:
-            found[run.name].append(Audited(run.name, "", Judgement.INCONCLUSIVE, (), 0, why=run.why))
+            found[run.name].append(PromiseAudit(run.name, "", Judgement.INCONCLUSIVE, (), 0, why=run.why))
     wanted = asked(to_judge)
     for of_run, name in wanted:
         if name not in QUERIES:
-            found[of_run].append(Audited(of_run, name, Judgement.INCONCLUSIVE, (), 0, why=NOT_A_QUERY))
+            found[of_run].append(PromiseAudit(of_run, name, Judgement.INCONCLUSIVE, (), 0, why=NOT_A_QUERY))
     if to_judge:
         names = [name for name in QUERIES if any(name == each for _run, each in wanted)]
         with prepared(spark, to_judge, to) as session, ThreadPoolExecutor(AT_ONCE) as threads:
@@ -100,26 +100,26 @@ def audit(spark: SparkSession, runs: Iterable[Given], *, to: Path | str | None =
     return made
 
 
-def _place(found: Audited) -> int:
+def _place(found: PromiseAudit) -> int:
     names = list(PROMISES)
     return names.index(found.promise) if found.promise in names else len(names)
 
 
-def _audited(row: Any) -> Audited:
+def _audited(row: Any) -> PromiseAudit:
     told = tuple(Violation(tuple(each.ops), each.key, each.what) for each in row.told or ())
     if row.broken:
-        return Audited(row.run, row.promise, Judgement.BROKEN, told, row.facts, row.broken)
+        return PromiseAudit(row.run, row.promise, Judgement.BROKEN, told, row.facts, row.broken)
     if row.lacking or not row.facts:
         why = row.lacking or "the history has nothing to judge it by"
-        return Audited(row.run, row.promise, Judgement.INCONCLUSIVE, (), row.facts, why=why)
-    return Audited(row.run, row.promise, Judgement.VALID, (), row.facts)
+        return PromiseAudit(row.run, row.promise, Judgement.INCONCLUSIVE, (), row.facts, why=why)
+    return PromiseAudit(row.run, row.promise, Judgement.VALID, (), row.facts)
 
 
 # --- what the queries stand on
 
 
 @contextlib.contextmanager
-def prepared(spark: SparkSession, runs: Sequence[Run], to: Path | str | None = None) -> Iterator[SparkSession]:
+def prepared(spark: SparkSession, runs: Sequence[AuditRun], to: Path | str | None = None) -> Iterator[SparkSession]:
     """A session of its own, over the same Spark, with all tables and views of these runs.
 
     What several queries ask is computed once. Where there is much of it, it lies in Parquet files: under `to`, else in a
@@ -207,13 +207,13 @@ _PLAN = (
 )
 
 
-def _plan_row(run: Run) -> tuple[Any, ...]:
+def _plan_row(run: AuditRun) -> tuple[Any, ...]:
     plan = run.plan
     return (
         run.name,
         plan.dumps(),
         plan.replicas,
-        plan.mode.replication is Replication.QUORUM,
+        plan.mode.replication is ReplicationMode.QUORUM,
         plan.strict_locks,
         plan.setting("flushConsumerOffsetInterval", commits.FLUSH_CONSUMER_OFFSET_MS) + commits.MARGIN_MS,
         plan.send_timeout_ms,
@@ -224,7 +224,7 @@ def _plan_row(run: Run) -> tuple[Any, ...]:
     )
 
 
-def asked(runs: Sequence[Run]) -> list[tuple[str, str]]:
+def asked(runs: Sequence[AuditRun]) -> list[tuple[str, str]]:
     """(run, promise): what each run's plan asks, as the engine does."""
     made = {name: make() for name, make in PROMISES.items()}
     found = []
@@ -257,7 +257,7 @@ def findings(session: SparkSession, name: str) -> DataFrame:
     """)
 
 
-def _write_findings(spark: SparkSession, found: Sequence[Audited], to: Path | str) -> None:
+def _write_findings(spark: SparkSession, found: Sequence[PromiseAudit], to: Path | str) -> None:
     rows = [(*each[:2], str(each.judgement), *each[4:], [tuple(v) for v in each.violations]) for each in found]
     schema = (
         "run string, promise string, judgement string, facts bigint, broken bigint, why string, "

@@ -13,12 +13,12 @@ from typing import Any
 import pyarrow as pa
 
 from rmqkit.drill import history as names
-from rmqkit.drill.history import OK, History, Row
+from rmqkit.drill.history import OK, History, HistoryRow
 from rmqkit.drill.plan import Plan
 from rmqkit.drill.promises.delays import CLOCK_JUMPS, allowed_again
 from rmqkit.drill.promises.facts import allowed_ahead, fault_of, nodes_of, unfinished
 from rmqkit.drill.promises.heads import broken_times, fault_windows, heads
-from rmqkit.drill.promises.locks import Lease
+from rmqkit.drill.promises.locks import ObservedLease
 from rmqkit.drill.promises.locks import leases as leases_of
 from rmqkit.drill.promises.progress import changes_of
 from rmqkit.drill.promises.roles import SILENT
@@ -73,9 +73,9 @@ def _history(rows: Sequence[Mapping[str, Any]], last_ms: int) -> History:
     made = []
     for each in rows:
         extra = json.loads(each["extra"] or "{}")
-        made.append(Row(**{name: each[name] for name in Row._fields if name != "extra"}, extra=extra))
+        made.append(HistoryRow(**{name: each[name] for name in HistoryRow._fields if name != "extra"}, extra=extra))
     made.sort(key=lambda row: row.op)
-    return History([*made, Row(-1, "", LAST, "", "", last_ms, last_ms)])
+    return History([*made, HistoryRow(-1, "", LAST, "", "", last_ms, last_ms)])
 
 
 def context(run: pa.Array, plan: pa.Array, last_ms: pa.Array, rows: pa.Array) -> pa.Array:
@@ -167,7 +167,7 @@ def leases(run: pa.Array, plan: pa.Array, last_ms: pa.Array, rows: pa.Array) -> 
     return pa.array(made, pa.list_(pa.struct(_LEASES)))
 
 
-def _lease(run: str, number: int, lease: Lease, grants: Mapping[tuple[str, int], int]) -> dict[str, Any]:
+def _lease(run: str, number: int, lease: ObservedLease, grants: Mapping[tuple[str, int], int]) -> dict[str, Any]:
     group_name, broker, queue = lease.place
     return {
         "run": run,

@@ -37,7 +37,7 @@ class AuditError(RmqkitError):
     exit_code = 2
 
 
-class Run(NamedTuple):
+class AuditRun(NamedTuple):
     """One run to be audited: its history in memory, or in a file."""
 
     name: str
@@ -117,13 +117,13 @@ TABLES: Mapping[str, tuple[str, str]] = {
 }
 
 
-def found(runs: Iterable[Path | str | Run | tuple[str, History] | tuple[str, History, Plan]]) -> list[Run]:
+def found(runs: Iterable[Path | str | AuditRun | tuple[str, History] | tuple[str, History, Plan]]) -> list[AuditRun]:
     """Runs of folders and of memory, by name. A history without a plan is judged by a plan of defaults.
 
     Raises AuditError, PlanError.
     """
     made = [_run(each) for each in runs]
-    names: dict[str, Run] = {}
+    names: dict[str, AuditRun] = {}
     for run in made:
         if run.name in names:
             raise AuditError(f"two runs are called {run.name!r}; give one of them another name")
@@ -131,12 +131,12 @@ def found(runs: Iterable[Path | str | Run | tuple[str, History] | tuple[str, His
     return made
 
 
-def _run(given: Any) -> Run:
-    if isinstance(given, Run):
+def _run(given: Any) -> AuditRun:
+    if isinstance(given, AuditRun):
         return given
     if not isinstance(given, str | Path):
         name, history, *plan = given
-        return Run(name, plan[0] if plan else Plan(), history)
+        return AuditRun(name, plan[0] if plan else Plan(), history)
     folder = Path(given)
     plan = folders.load_plan(folder)
     path = next((folder / name for name in (folders.PARQUET, folders.LINES) if (folder / name).exists()), None)
@@ -146,7 +146,7 @@ def _run(given: Any) -> Run:
     if (folder / folders.VERDICT).exists():
         verdict = folders.load_verdict(folder)
         why = verdict.why if not verdict.promises else ""
-    return Run(folder.resolve().name, plan, path=path, why=why)
+    return AuditRun(folder.resolve().name, plan, path=path, why=why)
 
 
 # --- rows
@@ -161,7 +161,7 @@ PARTITION_ROWS = 300_000
 SIZES = {".jsonl": 250, ".parquet": 10}
 
 
-def size(runs: Iterable[Run]) -> int:
+def size(runs: Iterable[AuditRun]) -> int:
     """How many rows these histories have, about."""
     rows = 0
     for run in runs:
@@ -173,7 +173,7 @@ def size(runs: Iterable[Run]) -> int:
     return rows
 
 
-def rows(spark: SparkSession, runs: Sequence[Run]) -> DataFrame:
+def rows(spark: SparkSession, runs: Sequence[AuditRun]) -> DataFrame:
     """All rows of all runs: `run`, the columns of a history, and `x`."""
     from pyspark.sql import functions as F
 
@@ -185,7 +185,7 @@ def rows(spark: SparkSession, runs: Sequence[Run]) -> DataFrame:
     return read.withColumn("x", F.from_json("extra", EXTRA)).withColumn("extra", F.when(keeps_text, F.col("extra")))
 
 
-def _in_memory(spark: SparkSession, runs: Sequence[Run]) -> DataFrame | None:
+def _in_memory(spark: SparkSession, runs: Sequence[AuditRun]) -> DataFrame | None:
     tables = [arrow(run.name, run.history) for run in runs if run.history is not None]
     if not tables:
         return None
@@ -211,7 +211,7 @@ def _escaped(found: re.Match[str]) -> str:
     return f"\\{found[0]}"
 
 
-def _of_files(spark: SparkSession, runs: Sequence[Run]) -> DataFrame | None:
+def _of_files(spark: SparkSession, runs: Sequence[AuditRun]) -> DataFrame | None:
     """JSON lines and Parquet, each read by one scan. Which run a row is of stands in the name of its file."""
     from pyspark.sql import functions as F
 
@@ -274,4 +274,4 @@ def write(spark: SparkSession, path: Path | str, names: Iterable[str] = tuple(TA
         spark.table(name).write.mode("overwrite").parquet(f"{path}/{name}")
 
 
-__all__ = ["TABLES", "AuditError", "PlanError", "Run", "found", "make", "rows", "write"]
+__all__ = ["TABLES", "AuditError", "AuditRun", "PlanError", "found", "make", "rows", "write"]

@@ -5,13 +5,13 @@ from typing import Any, NamedTuple
 
 from rmqkit.drill.promises import Judgement
 from rmqkit.drill.verdict import EXIT_CODES
-from rmqkit.spark.audit.auditing import Audited
+from rmqkit.spark.audit.auditing import PromiseAudit
 
 #: violations of a promise that are told on a terminal
 TOLD_LINES = 3
 
 
-class Line(NamedTuple):
+class AuditRow(NamedTuple):
     """A row of the table that the command prints."""
 
     run: str
@@ -24,7 +24,7 @@ class Line(NamedTuple):
     what: str
 
 
-def judgements(found: Iterable[Audited]) -> Mapping[str, Judgement]:
+def judgements(found: Iterable[PromiseAudit]) -> Mapping[str, Judgement]:
     """By run, as a drill's verdict: broken before inconclusive before valid."""
     order = (Judgement.VALID, Judgement.INCONCLUSIVE, Judgement.BROKEN)
     made: dict[str, Judgement] = {}
@@ -33,15 +33,15 @@ def judgements(found: Iterable[Audited]) -> Mapping[str, Judgement]:
     return made
 
 
-def exit_code(found: Iterable[Audited]) -> int:
+def exit_code(found: Iterable[PromiseAudit]) -> int:
     """0 every promise of every run was kept, 1 one is broken, 4 none is but one could not be judged, or there is no run."""
     codes = {EXIT_CODES[judgement] for judgement in judgements(found).values()}
     return 1 if 1 in codes else max(codes, default=4)
 
 
-def lines(found: Sequence[Audited]) -> list[Line]:
+def lines(found: Sequence[PromiseAudit]) -> list[AuditRow]:
     """Of each run one line, and one for each of its promises that is not valid."""
-    by_run: dict[str, list[Audited]] = {}
+    by_run: dict[str, list[PromiseAudit]] = {}
     for each in found:
         by_run.setdefault(each.run, []).append(each)
     made = []
@@ -49,15 +49,17 @@ def lines(found: Sequence[Audited]) -> list[Line]:
         those = by_run[run]
         kept = sum(each.judgement is Judgement.VALID for each in those)
         what = f"{kept} of {sum(bool(each.promise) for each in those)} promises kept"
-        made.append(Line(run, "", judgement, sum(each.facts for each in those), sum(each.broken for each in those), what))
+        made.append(
+            AuditRow(run, "", judgement, sum(each.facts for each in those), sum(each.broken for each in those), what)
+        )
         for each in those:
             if each.judgement is not Judgement.VALID:
                 told = "; ".join(f"{v.key}: {v.what}" if v.key else v.what for v in each.violations[:TOLD_LINES])
-                made.append(Line(run, each.promise, each.judgement, each.facts, each.broken, told or each.why))
+                made.append(AuditRow(run, each.promise, each.judgement, each.facts, each.broken, told or each.why))
     return made
 
 
-def as_json(found: Sequence[Audited]) -> dict[str, Any]:
+def as_json(found: Sequence[PromiseAudit]) -> dict[str, Any]:
     """What `--json` prints: the judgement of each run, and every finding with its violations."""
     runs = {run: str(judgement) for run, judgement in judgements(found).items()}
     told = [

@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmqkit.spark.pipelines import coverage
 from rmqkit.spark.pipelines.folders import Folder
-from rmqkit.spark.pipelines.log import Batch, DataFile, LakeConflict, LakeDamaged, Log, State, merged_schema
+from rmqkit.spark.pipelines.log import BatchEntry, DataFile, LakeConflict, LakeDamaged, LakeLog, LakeState, merged_schema
 from rmqkit.spark.pipelines.writing import attempt_folder, batch_folder, check_columns, write
 from rmqkit.spark.source import ranges
-from rmqkit.spark.source.ranges import QueueRange
+from rmqkit.spark.source.ranges import OffsetRange
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -37,7 +37,7 @@ class Offsets(NamedTuple):
     end: dict[str, Any]
 
 
-class Added(NamedTuple):
+class BatchResult(NamedTuple):
     """What a batch brought; `repeated` messages were in the lake before. `is_new` is false for one that was committed
     earlier."""
 
@@ -48,7 +48,7 @@ class Added(NamedTuple):
     is_new: bool
 
 
-NOTHING = Added(0, 0, 0, 0, is_new=False)
+NOTHING = BatchResult(0, 0, 0, 0, is_new=False)
 
 
 def query_id(checkpoint: Folder) -> str | None:
@@ -81,7 +81,7 @@ def _written(checkpoint: Folder, batch: int) -> dict[str, Any] | None:
     return offsets if isinstance(offsets, dict) else {}
 
 
-def add(log: Log, rows: DataFrame, *, query: str, batch: int, offsets: Offsets, now_ms: int) -> Added:
+def add(log: LakeLog, rows: DataFrame, *, query: str, batch: int, offsets: Offsets, now_ms: int) -> BatchResult:
     """Bring a batch of a query into a lake. Raises LakeConflict, LakeDamaged, ConfigError."""
     state = log.state()
     if _is_done(state, query, batch, offsets):
@@ -91,7 +91,7 @@ def add(log: Log, rows: DataFrame, *, query: str, batch: int, offsets: Offsets, 
     _check_cluster(state, offsets.end)
     merged_schema([*state.schemas, rows.schema.json()])
     begins, ends = ranges.flat(offsets.begin), ranges.flat(offsets.end)
-    asked = [QueueRange(*key, begins.get(key, 0), end) for key, end in ends.items()]
+    asked = [OffsetRange(*key, begins.get(key, 0), end) for key, end in ends.items()]
     repeated = coverage.common(state.covered, asked)
     left_out = 0
     if repeated:
@@ -99,7 +99,7 @@ def add(log: Log, rows: DataFrame, *, query: str, batch: int, offsets: Offsets, 
     name = attempt_folder(query, batch)
     files = write(rows, log.folder, name)
     begin = _begins(rows, log.folder, files, offsets)
-    entry = Batch(
+    entry = BatchEntry(
         query=query,
         batch=batch,
         begin=begin,
@@ -110,9 +110,9 @@ def add(log: Log, rows: DataFrame, *, query: str, batch: int, offsets: Offsets, 
         schema=_plain_schema(rows),
         written_ms=now_ms,
     )
-    made: list[Batch] = []
+    made: list[BatchEntry] = []
 
-    def make(now: State) -> Batch | None:
+    def make(now: LakeState) -> BatchEntry | None:
         made.clear()
         if _is_done(now, query, batch, offsets):
             return None
@@ -125,16 +125,16 @@ def add(log: Log, rows: DataFrame, *, query: str, batch: int, offsets: Offsets, 
     if not made:
         return NOTHING
     size = sum(file.size for file in files)
-    return Added(entry.rows, len(files), size, left_out, is_new=True)
+    return BatchResult(entry.rows, len(files), size, left_out, is_new=True)
 
 
-def _is_done(state: State, query: str, batch: int, offsets: Offsets) -> bool:
+def _is_done(state: LakeState, query: str, batch: int, offsets: Offsets) -> bool:
     """Whether the lake has this very batch. The number is not enough: with a checkpoint that was put back from a
     copy, a number comes again with other offsets. Of a queue whose begin is not known the last offset speaks."""
     if not state.has(query, batch):
         return False
     begins = ranges.flat(offsets.begin)
-    asked = [QueueRange(*key, begins.get(key, max(end - 1, 0)), end) for key, end in ranges.flat(offsets.end).items()]
+    asked = [OffsetRange(*key, begins.get(key, max(end - 1, 0)), end) for key, end in ranges.flat(offsets.end).items()]
     asked = [each for each in asked if each.size]
     return coverage.common(state.covered, asked) == asked
 
@@ -144,7 +144,7 @@ def _plain_schema(rows: DataFrame) -> str:
     return json.dumps(merged_schema([rows.schema.json()]), separators=(",", ":"))
 
 
-def _check_cluster(state: State, end: Mapping[str, Any]) -> None:
+def _check_cluster(state: LakeState, end: Mapping[str, Any]) -> None:
     names = set(ranges.clusters(end))
     for topic in ranges.topics(end):
         known = set(state.clusters.get(topic, []))
@@ -171,7 +171,7 @@ def _begins(rows: DataFrame, folder: Folder, files: Sequence[DataFile], offsets:
     return ranges.nested(begins, ranges.clusters(offsets.end))
 
 
-def _check_fresh(now: State, fresh: Sequence[QueueRange], repeated: Sequence[QueueRange]) -> None:
+def _check_fresh(now: LakeState, fresh: Sequence[OffsetRange], repeated: Sequence[OffsetRange]) -> None:
     """Nothing that is about to be committed came in while it was written."""
     left_out = coverage.added({}, repeated)
     for each in coverage.common(now.covered, fresh):
@@ -182,7 +182,7 @@ def _check_fresh(now: State, fresh: Sequence[QueueRange], repeated: Sequence[Que
             )
 
 
-def _without(rows: DataFrame, folder: Folder, state: State, repeated: Sequence[QueueRange]) -> tuple[DataFrame, int]:
+def _without(rows: DataFrame, folder: Folder, state: LakeState, repeated: Sequence[OffsetRange]) -> tuple[DataFrame, int]:
     """The rows but for those that the lake has, and how many those are. Raises LakeConflict when one of them is not there,
     or is another message."""
     from pyspark.sql import functions as F
@@ -208,7 +208,7 @@ def _without(rows: DataFrame, folder: Folder, state: State, repeated: Sequence[Q
     return rows.where(~_within(repeated)), int(looked[0])
 
 
-def _within(parts: Sequence[QueueRange]) -> Column:
+def _within(parts: Sequence[OffsetRange]) -> Column:
     from pyspark.sql import functions as F
 
     condition = F.lit(False)
@@ -218,7 +218,7 @@ def _within(parts: Sequence[QueueRange]) -> Column:
     return condition
 
 
-def _remove_left_overs(folder: Folder, state: State, query: str, batch: int) -> None:
+def _remove_left_overs(folder: Folder, state: LakeState, query: str, batch: int) -> None:
     """Attempts of a committed batch that its entry does not name. Files of a compacted batch stay for `vacuum`."""
     under = batch_folder(query, batch)
     attempts = {name.split("/")[3] for name in folder.list(under)}
@@ -228,7 +228,7 @@ def _remove_left_overs(folder: Folder, state: State, query: str, batch: int) -> 
             folder.remove(f"{under}/{attempt}")
 
 
-def unread(state: State, topics: Sequence[str]) -> str:
+def unread(state: LakeState, topics: Sequence[str]) -> str:
     """`startingOffsets` for a query that goes on where a lake ends; queues that the lake does not know begin at their
     earliest."""
     known = coverage.ends(state.covered, topics)

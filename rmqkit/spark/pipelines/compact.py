@@ -17,8 +17,8 @@ import msgspec
 
 from rmqkit.spark.pipelines import lake
 from rmqkit.spark.pipelines.folders import Folder, open_folder
-from rmqkit.spark.pipelines.log import Compaction, DataFile, LakeError, LakeMissing, Log, State, merged_schema
-from rmqkit.spark.pipelines.progress import Progress
+from rmqkit.spark.pipelines.log import Compaction, DataFile, LakeError, LakeLog, LakeMissing, LakeState, merged_schema
+from rmqkit.spark.pipelines.progress import PipelineProgress
 from rmqkit.spark.pipelines.writing import ORDER, attempt_folder, write
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ OF = "compaction"
 Hours = dict[tuple[str, str], list[DataFile]]
 
 
-class Compacted(msgspec.Struct, frozen=True):
+class CompactionResult(msgspec.Struct, frozen=True):
     """`hours` of how many topics' hours were swapped, the files before and after, and what `vacuum` removed of older
     ones."""
 
@@ -43,7 +43,7 @@ class Compacted(msgspec.Struct, frozen=True):
     files_after: int
     bytes_before: int
     bytes_after: int
-    vacuumed: lake.Vacuumed
+    vacuumed: lake.VacuumResult
 
 
 def compact(
@@ -55,8 +55,8 @@ def compact(
     file_bytes: int = FILE_BYTES,
     grace_ms: int = lake.GRACE_MS,
     now_ms: int | None = None,
-    on_progress: Callable[[Progress], None] | None = None,
-) -> Compacted:
+    on_progress: Callable[[PipelineProgress], None] | None = None,
+) -> CompactionResult:
     """Swap the files of hours before `before_hour` (`2026-11-22-13`, or a time; by default those that ended an hour
     ago), of hours with more than one file that could be fewer, and remove what was replaced longer than `grace_ms`
     ago.
@@ -65,7 +65,7 @@ def compact(
     """
     now_ms = lake.wall_ms() if now_ms is None else now_ms
     folder = open_folder(path, spark)
-    log = Log(folder)
+    log = LakeLog(folder)
     state = log.state()
     if not state.number:
         raise LakeMissing(f"there is no lake at {folder.uri}")
@@ -75,10 +75,10 @@ def compact(
     if hours:
         new = _swap(spark, log, state, hours, file_bytes, now_ms)
         if on_progress and new:
-            on_progress(Progress(rows=sum(file.rows for file in new)))
+            on_progress(PipelineProgress(rows=sum(file.rows for file in new)))
     if not new:
         hours, old = {}, []
-    return Compacted(
+    return CompactionResult(
         path=folder.uri,
         hours=len(hours),
         rows=sum(file.rows for file in new),
@@ -96,7 +96,7 @@ def _before(before_hour: str | lake.Time | None, now_ms: int) -> str:
     return before_hour if isinstance(before_hour, str) else lake.hour_name(lake.millis(before_hour))
 
 
-def _hours(state: State, before: str, topics: Iterable[str] | None, file_bytes: int) -> Hours:
+def _hours(state: LakeState, before: str, topics: Iterable[str] | None, file_bytes: int) -> Hours:
     """Files by topic and hour, where there are more of them than there need be."""
     hours: Hours = {}
     for file in state.chosen(topics):
@@ -109,7 +109,9 @@ def _files_for(files: Iterable[DataFile], file_bytes: int) -> int:
     return max(1, -(-sum(file.size for file in files) // file_bytes))
 
 
-def _swap(spark: "SparkSession", log: Log, state: State, hours: Hours, file_bytes: int, now_ms: int) -> list[DataFile]:
+def _swap(
+    spark: "SparkSession", log: LakeLog, state: LakeState, hours: Hours, file_bytes: int, now_ms: int
+) -> list[DataFile]:
     """The new files; none if another compaction was first."""
     folder = log.folder
     rows = _rows(spark, folder, state, hours, file_bytes)
@@ -119,7 +121,7 @@ def _swap(spark: "SparkSession", log: Log, state: State, hours: Hours, file_byte
     replaces = [file.path for files in hours.values() for file in files]
     made: list[Compaction] = []
 
-    def entry(now: State) -> Compaction | None:
+    def entry(now: LakeState) -> Compaction | None:
         made.clear()
         if not now.files.keys() >= set(replaces):
             return None
@@ -133,7 +135,7 @@ def _swap(spark: "SparkSession", log: Log, state: State, hours: Hours, file_byte
     return []
 
 
-def _rows(spark: "SparkSession", folder: Folder, state: State, hours: Hours, file_bytes: int) -> "DataFrame":
+def _rows(spark: "SparkSession", folder: Folder, state: LakeState, hours: Hours, file_bytes: int) -> "DataFrame":
     """The rows of these hours, those of one file to be in one partition."""
     from pyspark.sql import functions as F
     from pyspark.sql.types import StructType

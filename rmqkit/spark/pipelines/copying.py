@@ -21,7 +21,7 @@ from rmqkit.errors import ConfigError
 from rmqkit.spark.options import parse
 from rmqkit.spark.pipelines import batches, forwarding
 from rmqkit.spark.pipelines.folders import Folder, open_folder
-from rmqkit.spark.pipelines.progress import Progress, check_alone, wait
+from rmqkit.spark.pipelines.progress import PipelineProgress, check_alone, wait
 from rmqkit.spark.source import ranges
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ TRIGGER = "5 seconds"
 SOURCE = "rocketmq"
 
 
-class Copied(msgspec.Struct, kw_only=True):
+class CopyResult(msgspec.Struct, kw_only=True):
     """What a copy did. `offsets` (topic, broker, queue) are read next, None when no batch ended."""
 
     topic: str
@@ -56,9 +56,9 @@ def copy(
     options: Mapping[str, str] | None = None,
     sink_options: Mapping[str, str] | None = None,
     trigger: str = TRIGGER,
-    on_progress: Callable[[Progress], None] | None = None,
+    on_progress: Callable[[PipelineProgress], None] | None = None,
     stop: Callable[[], bool] | None = None,
-) -> Copied:
+) -> CopyResult:
     """Send what `topic` has to `to_topic`; with `follow` also what comes, every `trigger`, until `stop` says so or Ctrl-C.
 
     `to_namesrv` is `namesrv` unless it is another cluster. `options` are the source's, `sink_options` the sink's
@@ -77,10 +77,10 @@ def copy(
     temporary = tempfile.mkdtemp(prefix="rmqkit-copy-") if checkpoint is None else None
     place = open_folder(checkpoint or temporary or "", spark)
     check_alone(spark, place.uri, batches.query_id(place))
-    done = Copied(topic=topic, to_topic=to_topic, checkpoint=None if temporary else place.uri)
+    done = CopyResult(topic=topic, to_topic=to_topic, checkpoint=None if temporary else place.uri)
     sending = _Sending(place, done, ";".join(to_servers), order, rate, sink_options)
 
-    def told(progress: Progress) -> None:
+    def told(progress: PipelineProgress) -> None:
         done.offsets = progress.offsets
         if on_progress:
             on_progress(progress)
@@ -108,7 +108,7 @@ class _Sending:
     def __init__(
         self,
         checkpoint: Folder,
-        done: Copied,
+        done: CopyResult,
         namesrv: str,
         order: str,
         rate: int | None,

@@ -8,14 +8,14 @@ from collections.abc import Iterable, Mapping
 from itertools import pairwise
 from typing import Any
 
-from rmqkit.spark.source.ranges import Ends, QueueKey, QueueRange
+from rmqkit.spark.source.ranges import Ends, OffsetRange, QueueKey
 
 #: half-open intervals [begin, end) of a queue, ascending, apart from each other
 Intervals = list[list[int]]
 Covered = dict[QueueKey, Intervals]
 
 
-def added(covered: Mapping[QueueKey, Intervals], ranges: Iterable[QueueRange]) -> Covered:
+def added(covered: Mapping[QueueKey, Intervals], ranges: Iterable[OffsetRange]) -> Covered:
     """With these ranges too."""
     result = dict(covered)
     for each in ranges:
@@ -34,7 +34,7 @@ def _joined(intervals: Intervals) -> Intervals:
     return joined
 
 
-def common(covered: Mapping[QueueKey, Intervals], ranges: Iterable[QueueRange]) -> list[QueueRange]:
+def common(covered: Mapping[QueueKey, Intervals], ranges: Iterable[OffsetRange]) -> list[OffsetRange]:
     """The parts of the ranges that are covered."""
     return [
         each._replace(begin=max(begin, each.begin), end=min(end, each.end))
@@ -50,10 +50,12 @@ def ends(covered: Mapping[QueueKey, Intervals], topics: Iterable[str] | None = N
     return {key: intervals[-1][1] for key, intervals in covered.items() if wanted is None or key.topic in wanted}
 
 
-def gaps(covered: Mapping[QueueKey, Intervals]) -> list[QueueRange]:
+def gaps(covered: Mapping[QueueKey, Intervals]) -> list[OffsetRange]:
     """What lies between covered intervals."""
     return [
-        QueueRange(*key, before[1], after[0]) for key, intervals in covered.items() for before, after in pairwise(intervals)
+        OffsetRange(*key, before[1], after[0])
+        for key, intervals in covered.items()
+        for before, after in pairwise(intervals)
     ]
 
 

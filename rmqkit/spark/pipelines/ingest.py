@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from rmqkit.errors import ConfigError
-from rmqkit.spark.options import Options, parse
+from rmqkit.spark.options import SourceOptions, parse
 from rmqkit.spark.pipelines import batches, formats, lake
 from rmqkit.spark.pipelines.folders import Folder, open_folder
-from rmqkit.spark.pipelines.log import Log
-from rmqkit.spark.pipelines.progress import Progress, check_alone, wait
+from rmqkit.spark.pipelines.log import LakeLog
+from rmqkit.spark.pipelines.progress import PipelineProgress, check_alone, wait
 from rmqkit.spark.source.ranges import Ends
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ TRIGGER = "10 seconds"
 SOURCE = "rocketmq"
 
 
-class Ingested(msgspec.Struct, kw_only=True):
+class IngestResult(msgspec.Struct, kw_only=True):
     """What an ingest did. `repeated` messages were read again and are in the lake once. `offsets` (topic, broker,
     queue) are read next, None when no batch ended."""
 
@@ -60,9 +60,9 @@ def ingest(
     checkpoint: str | os.PathLike[str] | None = None,
     packages: str | Sequence[str] | None = None,
     trigger: str = TRIGGER,
-    on_progress: Callable[[Progress], None] | None = None,
+    on_progress: Callable[[PipelineProgress], None] | None = None,
     stop: Callable[[], bool] | None = None,
-) -> Ingested:
+) -> IngestResult:
     """Bring what the topics have into the lake at `path`; with `follow` also what comes, every `trigger`, until `stop` says
     so or Ctrl-C.
 
@@ -76,19 +76,19 @@ def ingest(
     folder = open_folder(path, spark)
     place = open_folder(checkpoint or f"{folder.uri}/{default_checkpoint(names)}", spark)
     check_alone(spark, place.uri, batches.query_id(place))
-    log = Log(folder)
+    log = LakeLog(folder)
     given = _source_options(names, namesrv, options, log, format_)
     parsed = parse(given, "stream")
     # Not what the environment of Spark's own processes says.
     given["namesrv"] = ";".join(parsed.namesrv)
     starts = _starts(parsed)
     rows = spark.readStream.format(SOURCE).options(**given).load()
-    done = Ingested(path=folder.uri, checkpoint=place.uri, query="")
+    done = IngestResult(path=folder.uri, checkpoint=place.uri, query="")
     errors: list[Exception] = []
     query = _start(rows, _sink(log, place, starts, done, errors, format_), place, trigger if follow else None)
     done.query = str(query.id)
 
-    def told(progress: Progress) -> None:
+    def told(progress: PipelineProgress) -> None:
         done.offsets = progress.offsets
         if format_:
             done.rows = progress.rows
@@ -115,7 +115,7 @@ def _source_options(
     topics: Sequence[str],
     namesrv: str | None,
     options: Mapping[str, str] | None,
-    log: Log,
+    log: LakeLog,
     format_: formats.LakeFormat | None,
 ) -> dict[str, str]:
     given = {key: str(value) for key, value in (options or {}).items()}
@@ -128,17 +128,17 @@ def _source_options(
     return given
 
 
-def _starts(options: Options) -> Ends:
+def _starts(options: SourceOptions) -> Ends:
     """Where the query begins, of the queues whose offsets are named."""
     chosen = options.starting_offsets
     return {} if isinstance(chosen, str) else {key: offset for key, offset in chosen.items() if offset >= 0}
 
 
 def _sink(
-    log: Log,
+    log: LakeLog,
     checkpoint: Folder,
     starts: Ends,
-    done: Ingested,
+    done: IngestResult,
     errors: list[Exception],
     format_: formats.LakeFormat | None,
 ) -> Callable[[DataFrame, int], None]:

@@ -22,7 +22,7 @@ import msgspec
 
 from rmqkit.spark.pipelines import coverage
 from rmqkit.spark.pipelines.folders import Folder, open_folder
-from rmqkit.spark.pipelines.log import LakeMissing, Log, State, merged_schema
+from rmqkit.spark.pipelines.log import LakeLog, LakeMissing, LakeState, merged_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -38,7 +38,7 @@ GRACE_MS = 24 * HOUR_MS
 Time = int | datetime
 
 
-class Described(msgspec.Struct, frozen=True):
+class LakeDescription(msgspec.Struct, frozen=True):
     """What a lake has. `covered`: topic -> broker -> queue -> [[begin, end], …]; `gaps` as text, one a line."""
 
     path: str
@@ -51,7 +51,7 @@ class Described(msgspec.Struct, frozen=True):
     gaps: list[str]
 
 
-class Vacuumed(msgspec.Struct, frozen=True):
+class VacuumResult(msgspec.Struct, frozen=True):
     """What `vacuum` removed: data files and their bytes, entries of the log."""
 
     files: int
@@ -87,7 +87,7 @@ def read(
 
 
 def is_lake(path: str | os.PathLike[str], spark: SparkSession | None = None) -> bool:
-    return Log(open_folder(path, spark)).state().number > 0
+    return LakeLog(open_folder(path, spark)).state().number > 0
 
 
 def files(
@@ -98,11 +98,11 @@ def files(
     return [f"{folder.uri}/{file.path}" for file in _state(folder).chosen(topics)]
 
 
-def describe(path: str | os.PathLike[str], spark: SparkSession | None = None) -> Described:
+def describe(path: str | os.PathLike[str], spark: SparkSession | None = None) -> LakeDescription:
     """Raises LakeMissing, LakeDamaged."""
     folder = open_folder(path, spark)
     state = _state(folder)
-    return Described(
+    return LakeDescription(
         path=folder.uri,
         topics=state.topics,
         hours=len({file.hour for file in state.files.values()}),
@@ -120,7 +120,7 @@ def vacuum(
     *,
     grace_ms: int = GRACE_MS,
     now_ms: int | None = None,
-) -> Vacuumed:
+) -> VacuumResult:
     """Remove data files that are not in the lake and entries that a snapshot stands for, when they are older than the
     grace.
 
@@ -129,7 +129,7 @@ def vacuum(
     now_ms = wall_ms() if now_ms is None else now_ms
     folder = open_folder(path, spark)
     before_ms = now_ms - grace_ms
-    log = Log(folder)
+    log = LakeLog(folder)
     _state(folder, log)
     # The log is read after the files are listed: what was committed in between is in it.
     old = {name: file for name, file in folder.list(FILES).items() if file.changed_ms <= before_ms}
@@ -139,7 +139,7 @@ def vacuum(
         folder.remove(name)
     log.write_snapshot(now_ms)
     data = [file for name, file in removed.items() if name == _data_name(name)]
-    return Vacuumed(files=len(data), bytes=sum(file.size for file in data), entries=log.forget(before_ms))
+    return VacuumResult(files=len(data), bytes=sum(file.size for file in data), entries=log.forget(before_ms))
 
 
 def _data_name(name: str) -> str:
@@ -148,8 +148,8 @@ def _data_name(name: str) -> str:
     return f"{folder}/{last[1:-4]}" if last.startswith(".") and last.endswith(".crc") else name
 
 
-def _state(folder: Folder, log: Log | None = None) -> State:
-    state = (log or Log(folder)).state()
+def _state(folder: Folder, log: LakeLog | None = None) -> LakeState:
+    state = (log or LakeLog(folder)).state()
     if not state.number:
         raise LakeMissing(f"there is no lake at {folder.uri}: `rmqkit pipeline ingest TOPIC --to PATH` makes one")
     return state

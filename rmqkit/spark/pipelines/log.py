@@ -60,7 +60,7 @@ class DataFile(msgspec.Struct, frozen=True, rename={"size": "bytes"}):
     rows: int
 
 
-class Batch(msgspec.Struct, frozen=True, tag_field="kind", tag="batch", kw_only=True):
+class BatchEntry(msgspec.Struct, frozen=True, tag_field="kind", tag="batch", kw_only=True):
     """What one micro-batch of a query brought: the queues' offsets from `begin` to `end` (topic, broker, queue)."""
 
     query: str
@@ -76,7 +76,7 @@ class Batch(msgspec.Struct, frozen=True, tag_field="kind", tag="batch", kw_only=
     written_ms: int
     format: int = FORMAT
 
-    def ranges(self) -> list[ranges.QueueRange]:
+    def ranges(self) -> list[ranges.OffsetRange]:
         return ranges.between(self.begin, self.end)
 
 
@@ -89,7 +89,7 @@ class Compaction(msgspec.Struct, frozen=True, tag_field="kind", tag="compaction"
     format: int = FORMAT
 
 
-class Snapshot(msgspec.Struct, frozen=True, tag_field="kind", tag="snapshot", kw_only=True):
+class LogSnapshot(msgspec.Struct, frozen=True, tag_field="kind", tag="snapshot", kw_only=True):
     """What all entries up to a number come to."""
 
     files: list[DataFile]
@@ -101,11 +101,11 @@ class Snapshot(msgspec.Struct, frozen=True, tag_field="kind", tag="snapshot", kw
     format: int = FORMAT
 
 
-Entry = Batch | Compaction | Snapshot
+Entry = BatchEntry | Compaction | LogSnapshot
 _READING = msgspec.json.Decoder(Entry)
 
 
-class State:
+class LakeState:
     """What a lake is after the entries up to `number`."""
 
     def __init__(self) -> None:
@@ -145,7 +145,7 @@ class State:
     def apply(self, number: int, entry: Entry) -> None:
         """Raises LakeDamaged for an entry that does not fit what was there before it."""
         match entry:
-            case Batch():
+            case BatchEntry():
                 self.batches[entry.query] = max(entry.batch, self.batches.get(entry.query, -1))
                 self.covered = coverage.added(self.covered, entry.ranges())
                 for topic, names in entry.clusters.items():
@@ -156,7 +156,7 @@ class State:
                 for path in entry.replaces:
                     if self.files.pop(path, None) is None:
                         raise LakeDamaged(f"entry {number} replaces {path}, which the lake does not have")
-            case Snapshot():
+            case LogSnapshot():
                 self.batches = dict(entry.batches)
                 self.covered = coverage.flat(entry.covered)
                 self.clusters = dict(entry.clusters)
@@ -165,8 +165,8 @@ class State:
             self.files[file.path] = file
         self.number = number
 
-    def snapshot(self, now_ms: int) -> Snapshot:
-        return Snapshot(
+    def snapshot(self, now_ms: int) -> LogSnapshot:
+        return LogSnapshot(
             files=list(self.files.values()),
             batches=self.batches,
             covered=coverage.nested(self.covered),
@@ -176,14 +176,14 @@ class State:
         )
 
 
-class Log:
+class LakeLog:
     """The log in a folder; keeps the last state it has read."""
 
     def __init__(self, folder: Folder) -> None:
         self.folder = folder
-        self._state = State()
+        self._state = LakeState()
 
-    def state(self) -> State:
+    def state(self) -> LakeState:
         """As of now; number 0 if there is no lake. Raises LakeDamaged."""
         for _ in range(TRIES_MAX):
             entries, snapshots = _numbered(self.folder.list(LOG))
@@ -194,7 +194,7 @@ class Log:
                 return self._state
         raise LakeDamaged(f"{self.folder.uri}/{LOG}: entries are missing between {self._state.number} and {newest}")
 
-    def commit(self, make: Callable[[State], Batch | Compaction | None], now_ms: int) -> State:
+    def commit(self, make: Callable[[LakeState], BatchEntry | Compaction | None], now_ms: int) -> LakeState:
         """Write what `make` returns for the newest state; None, or what it raises, ends it without an entry."""
         for _ in range(TRIES_MAX):
             state = self.state()
@@ -247,7 +247,7 @@ class Log:
         state = self._state
         latest = max(snapshots, default=0)
         if latest > state.number and (latest - state.number > SNAPSHOT_EVERY or state.number + 1 not in entries):
-            state = State()
+            state = LakeState()
             if not self._apply(state, latest, snapshots[latest]):
                 return False
         for number in range(state.number + 1, newest + 1):
@@ -256,7 +256,7 @@ class Log:
         self._state = state
         return True
 
-    def _apply(self, state: State, number: int, name: str) -> bool:
+    def _apply(self, state: LakeState, number: int, name: str) -> bool:
         content = self.folder.read(name)
         if content is None:
             return False

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 LOOK_S: Any = 0.25
 
 
-class Progress(msgspec.Struct, frozen=True):
+class PipelineProgress(msgspec.Struct, frozen=True):
     """How far a pipeline is. `rows` so far and `rows_per_s` of the last batch; `lag`: messages that the brokers have
     and the query has not read; `offsets` (topic, broker, queue) are read next."""
 
@@ -45,15 +45,15 @@ def check_alone(spark: "SparkSession", checkpoint: str, query_id: str | None) ->
             raise ConfigError(f"the query of {checkpoint} runs in this session already: end it first, or name another one")
 
 
-class Watch:
-    """Turns Spark's progress of one query into `Progress`, each micro-batch once."""
+class QueryWatch:
+    """Turns Spark's progress of one query into `PipelineProgress`, each micro-batch once."""
 
     def __init__(self, query: "StreamingQuery") -> None:
         self._query = query
         self._batch = -1
         self._rows = 0
 
-    def new(self) -> Iterator[Progress]:
+    def new(self) -> Iterator[PipelineProgress]:
         for progress in self._query.recentProgress:
             told = json.loads(progress.json)
             batch = int(told["batchId"])
@@ -69,11 +69,11 @@ def _has_run(told: Mapping[str, Any]) -> bool:
     return "addBatch" in told.get("durationMs", {})
 
 
-def of_query(told: Mapping[str, Any], rows: int) -> Progress:
+def of_query(told: Mapping[str, Any], rows: int) -> PipelineProgress:
     """Spark's progress of a micro-batch (`StreamingQueryProgress.json`); `rows` in all."""
     source = (told.get("sources") or [{}])[0]
     offsets, latest = _offsets(source.get("endOffset")), _offsets(source.get("latestOffset"))
-    return Progress(
+    return PipelineProgress(
         rows=rows,
         rows_per_s=float(told.get("processedRowsPerSecond") or 0.0),
         lag=ranges.count(ranges.waiting(ranges.flat(offsets), ranges.flat(latest))) if latest else None,
@@ -92,7 +92,7 @@ def _offsets(told: Any) -> dict[str, Any]:
 
 def wait(
     query: "StreamingQuery",
-    on_progress: Callable[[Progress], None] | None = None,
+    on_progress: Callable[[PipelineProgress], None] | None = None,
     stop: Callable[[], bool] | None = None,
     *,
     endless: bool = False,
@@ -100,7 +100,7 @@ def wait(
     """Until the query ends, or `stop` says so, or Ctrl-C: then it is stopped, between two batches or within one (which runs
     again the next time). Raises what the query raised; of an endless one Ctrl-C is the end that is meant.
     """
-    watch = Watch(query)
+    watch = QueryWatch(query)
     try:
         ended = False
         while not ended:
@@ -119,13 +119,13 @@ def wait(
 
 
 @contextmanager
-def jobs(spark: "SparkSession", on_progress: Callable[[Progress], None] | None) -> Iterator[None]:
+def jobs(spark: "SparkSession", on_progress: Callable[[PipelineProgress], None] | None) -> Iterator[None]:
     """Tell of the tasks of what runs meanwhile in the session, from a thread of its own."""
     if on_progress is None:
         yield
         return
     ended = threading.Event()
-    told = Progress()
+    told = PipelineProgress()
 
     def look() -> None:
         nonlocal told
@@ -134,7 +134,7 @@ def jobs(spark: "SparkSession", on_progress: Callable[[Progress], None] | None) 
             stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
             done = sum(stage.numCompletedTasks for stage in stages if stage)
             tasks = sum(stage.numTasks for stage in stages if stage)
-            now = Progress(tasks_done=done, tasks=tasks)
+            now = PipelineProgress(tasks_done=done, tasks=tasks)
             if tasks and now != told:
                 told = now
                 on_progress(now)

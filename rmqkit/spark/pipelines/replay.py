@@ -18,13 +18,13 @@ import msgspec
 from rmqkit.errors import ConfigError
 from rmqkit.spark.options import parse
 from rmqkit.spark.pipelines import forwarding, lake
-from rmqkit.spark.pipelines.progress import Progress, jobs
+from rmqkit.spark.pipelines.progress import PipelineProgress, jobs
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-class Replayed(msgspec.Struct, frozen=True):
+class ReplayResult(msgspec.Struct, frozen=True):
     """`rows` messages went from `queues` source queues to `topic`; `tasks` of them at a time. `run_id` is in their
     DEDUP_KEY."""
 
@@ -48,8 +48,8 @@ def replay(
     order: str = "queue",
     run_id: str | None = None,
     options: Mapping[str, str] | None = None,
-    on_progress: Callable[[Progress], None] | None = None,
-) -> Replayed:
+    on_progress: Callable[[PipelineProgress], None] | None = None,
+) -> ReplayResult:
     """Send what was stored in [since, until), of `topics` of the source, to `topic`; `rate` messages a second in all.
 
     `order` is `queue` or `key`; `options` are the sink's (docs/spark.md). Raises ConfigError, NoRoute, LakeDamaged,
@@ -69,7 +69,7 @@ def replay(
         else:
             messages = forwarding.in_key_order(rows, tasks)
         sent = forwarding.write(messages, topic, servers, run_id=run_id, per_task=per_task, options=options)
-    return Replayed(topic=topic, rows=sent, queues=len(queues), tasks=tasks, run_id=run_id)
+    return ReplayResult(topic=topic, rows=sent, queues=len(queues), tasks=tasks, run_id=run_id)
 
 
 def rows_of(

@@ -20,7 +20,7 @@ import msgspec
 from rmqkit.errors import ConfigError
 from rmqkit.spark.options import parse
 from rmqkit.spark.pipelines import lake
-from rmqkit.spark.pipelines.progress import Progress, jobs
+from rmqkit.spark.pipelines.progress import PipelineProgress, jobs
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -90,7 +90,7 @@ def stats(
     hot_keys: int = 5,
     plot: str | os.PathLike[str] | None = None,
     options: Mapping[str, str] | None = None,
-    on_progress: Callable[[Progress], None] | None = None,
+    on_progress: Callable[[PipelineProgress], None] | None = None,
 ) -> Stats:
     """Of a topic (or several), or of a lake at `path`; stored in [since, until).
 

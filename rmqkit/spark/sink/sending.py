@@ -78,7 +78,7 @@ class _Row(NamedTuple):
     size: int
 
 
-class Kept(NamedTuple):
+class WorkerState(NamedTuple):
     """What a worker process keeps from task to task: its producer, and the topics that took messages before."""
 
     producer: "Producer"
@@ -86,16 +86,16 @@ class Kept(NamedTuple):
 
 
 #: one a process and cluster; the key has the process id, as a fork takes this dict along but no threads
-_KEPT: dict[tuple[int, tuple[str, ...], str], Kept] = {}
+_KEPT: dict[tuple[int, tuple[str, ...], str], WorkerState] = {}
 
 
-def kept(settings: SendSettings) -> Kept:
+def kept(settings: SendSettings) -> WorkerState:
     """This process' producer for the cluster, made when it is first asked for."""
     key = (os.getpid(), settings.namesrv, settings.group)
     if key not in _KEPT:
         from rmqkit.api import Producer
 
-        _KEPT[key] = Kept(Producer(group=settings.group, namesrv=list(settings.namesrv)), set())
+        _KEPT[key] = WorkerState(Producer(group=settings.group, namesrv=list(settings.namesrv)), set())
     return _KEPT[key]
 
 
@@ -143,7 +143,7 @@ def _joins(row: _Row) -> bool:
     return not row.message.delay_level and len(row.message.body) < COMPRESS_OVER
 
 
-class Pace:
+class SendPace:
     """When the next row may go: a steady pace, and after a stop no more than CATCH_UP_S of it at once."""
 
     def __init__(self, per_second: int) -> None:
@@ -157,10 +157,10 @@ class Pace:
         return max(0.0, due_s - now_s)
 
 
-class Sending:
+class RowSender:
     """The sends of one task. `place` names it in errors: `partition 3`."""
 
-    def __init__(self, work: Kept, settings: SendSettings, place: str) -> None:
+    def __init__(self, work: WorkerState, settings: SendSettings, place: str) -> None:
         self._producer = work.producer
         self._known = work.known
         self._settings = settings
@@ -168,7 +168,7 @@ class Sending:
         self._lanes: dict[tuple[str, MessageQueue | int], Lane] = {}
         self._resting: list[Lane] = []
         self._queues: dict[str, list[MessageQueue]] = {}
-        self._pace = Pace(settings.per_second) if settings.per_second else None
+        self._pace = SendPace(settings.per_second) if settings.per_second else None
         self._ended: queues.SimpleQueue[tuple[Lane, Future[SendResult]]] = queues.SimpleQueue()
         self._held = 0
         self._held_bytes = 0

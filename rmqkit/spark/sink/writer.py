@@ -23,8 +23,8 @@ from rmqkit.client.message import Message
 from rmqkit.errors import ConfigError
 from rmqkit.spark import tables
 from rmqkit.spark.columns import COLUMNS as MESSAGE_COLUMNS
-from rmqkit.spark.options import Options, parse
-from rmqkit.spark.sink.sending import Sending, SendSettings, WriteFailed, kept
+from rmqkit.spark.options import SourceOptions, parse
+from rmqkit.spark.sink.sending import RowSender, SendSettings, WriteFailed, kept
 from rmqkit.suggestions import suggest
 from rmqkit.wire.properties import PROPERTY_KEYS, PROPERTY_TAGS, RESERVED_NAMES
 
@@ -125,7 +125,7 @@ class _Plan:
     columns: tuple[str, ...]
 
 
-def _plan(given: Mapping[str, str], schema: StructType) -> tuple[Options, _Plan]:
+def _plan(given: Mapping[str, str], schema: StructType) -> tuple[SourceOptions, _Plan]:
     """Raises ConfigError. A table has all columns of a message: those that cannot be sent are left out."""
     kept_options = tables.options_to_write(given, schema)
     options = parse(given if kept_options is None else {**kept_options, **given}, "sink")
@@ -183,7 +183,7 @@ def _send(plan: _Plan, run: str, batches: Iterator[pa.RecordBatch]) -> Sent:
 
     context = TaskContext.get()
     partition = context.partitionId() if context is not None else 0
-    sending = Sending(kept(plan.settings), plan.settings, f"partition {partition}")
+    sending = RowSender(kept(plan.settings), plan.settings, f"partition {partition}")
     number = 0
     for batch in batches:
         for row in _rows(batch, plan.columns):

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
-from rmqkit.spark.options import Options
+from rmqkit.spark.options import SourceOptions
 from rmqkit.spark.rows import rows_of
 from rmqkit.spark.source import where
-from rmqkit.spark.source.pushdown import EVERYTHING, Narrowing, narrowed, narrowing_of
+from rmqkit.spark.source.pushdown import EVERYTHING, ScanBounds, narrowed, narrowing_of
 from rmqkit.spark.source.query_plan import whole_look
-from rmqkit.spark.source.ranges import QueueRange, split, waiting
-from rmqkit.spark.source.topics import Topics, View
+from rmqkit.spark.source.ranges import OffsetRange, split, waiting
+from rmqkit.spark.source.topics import ClusterView, Topics
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 log = logging.getLogger("rmqkit.spark")
 
 
-def reader(options: Options, schema: "StructType") -> DataSourceReader:
+def reader(options: SourceOptions, schema: "StructType") -> DataSourceReader:
     return FilteringReader(options, schema) if options.pushdown else BatchReader(options, schema)
 
 
-def plan(options: Options, view: View, narrowing: Narrowing = EVERYTHING) -> list[QueueRange]:
+def plan(options: SourceOptions, view: ClusterView, narrowing: ScanBounds = EVERYTHING) -> list[OffsetRange]:
     """The ranges of a batch, cut into Spark's partitions. Raises NoRoute, ConfigError, DataLoss, BrokerDown."""
     seen = whole_look(options, view)
     where.check_topics(options, seen, view)
@@ -47,7 +47,7 @@ def plan(options: Options, view: View, narrowing: Narrowing = EVERYTHING) -> lis
 
 
 class BatchReader(DataSourceReader):
-    def __init__(self, options: Options, schema: "StructType") -> None:
+    def __init__(self, options: SourceOptions, schema: "StructType") -> None:
         self._options = options
         self._schema = schema
         self._rows = rows_of(options, schema)
@@ -55,7 +55,7 @@ class BatchReader(DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         return self._planned(EVERYTHING)
 
-    def _planned(self, narrowing: Narrowing) -> list[InputPartition]:
+    def _planned(self, narrowing: ScanBounds) -> list[InputPartition]:
         view = Topics(self._options)
         try:
             return [InputPartition(each) for each in plan(self._options, view, narrowing)]
@@ -69,7 +69,7 @@ class BatchReader(DataSourceReader):
 class FilteringReader(BatchReader):
     """Filters narrow what is read; Spark applies them all the same, so that they need not be met exactly."""
 
-    def __init__(self, options: Options, schema: "StructType") -> None:
+    def __init__(self, options: SourceOptions, schema: "StructType") -> None:
         super().__init__(options, schema)
         self._narrowing = EVERYTHING
 

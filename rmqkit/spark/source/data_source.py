@@ -19,7 +19,7 @@ from pyspark.sql.datasource import (
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-    from rmqkit.spark.options import Options
+    from rmqkit.spark.options import SourceOptions
 
 FORMAT = "rocketmq"
 
@@ -58,7 +58,7 @@ class RocketMQSource(DataSource):
 
         return writer.stream_writer(self.options, schema, overwrite)
 
-    def _parsed(self, where: str, schema: StructType) -> Options:
+    def _parsed(self, where: str, schema: StructType) -> SourceOptions:
         from rmqkit.spark import options, tables
 
         return options.parse(tables.options_of(self.options, schema), where)

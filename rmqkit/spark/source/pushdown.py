@@ -29,7 +29,7 @@ _BOUNDS = ("queue", "offset", "store_time")
 _NO_TAG = ("", "*", "|")
 
 
-class Narrowing(NamedTuple):
+class ScanBounds(NamedTuple):
     """What messages must meet: a column's values, and its bounds as [from, to) in whole numbers (times in ms)."""
 
     values: Mapping[str, frozenset[Any]] = {}
@@ -45,10 +45,10 @@ class Narrowing(NamedTuple):
         return tuple(sorted(tags))
 
 
-EVERYTHING = Narrowing()
+EVERYTHING = ScanBounds()
 
 
-def narrowing_of(filters: Iterable[Filter]) -> Narrowing:
+def narrowing_of(filters: Iterable[Filter]) -> ScanBounds:
     """All filters together: a row meets every one of them."""
     values: dict[str, frozenset[Any]] = {}
     begins: dict[str, int] = {}
@@ -77,11 +77,11 @@ def narrowing_of(filters: Iterable[Filter]) -> Narrowing:
                 _lower(ends, column, math.ceil(number))
             elif isinstance(each, LessThanOrEqual):
                 _lower(ends, column, math.floor(number) + 1)
-    return Narrowing(values, begins, ends)
+    return ScanBounds(values, begins, ends)
 
 
 def narrowed(
-    narrowing: Narrowing,
+    narrowing: ScanBounds,
     begins: Mapping[QueueKey, int],
     ends: Mapping[QueueKey, int],
     at_time: Callable[[int], Ends],
@@ -99,7 +99,7 @@ def narrowed(
     return first, last
 
 
-def _meets(narrowing: Narrowing, key: QueueKey) -> bool:
+def _meets(narrowing: ScanBounds, key: QueueKey) -> bool:
     for column, value in zip(("topic", "broker", "queue"), key, strict=True):
         if column in narrowing.values and value not in narrowing.values[column]:
             return False

@@ -21,13 +21,13 @@ from typing import Any
 
 from rmqkit.errors import PeerUnreachable, RmqkitError
 from rmqkit.spark.checkpoints import WITNESS, OtherLog, check_choice, check_cluster, witness_of
-from rmqkit.spark.options import Options
+from rmqkit.spark.options import SourceOptions
 from rmqkit.spark.source import where
 from rmqkit.spark.source.loss import DataLoss
 from rmqkit.spark.source.ranges import (
     Ends,
+    OffsetRange,
     QueueKey,
-    QueueRange,
     between,
     clusters,
     count,
@@ -37,7 +37,7 @@ from rmqkit.spark.source.ranges import (
     split,
     waiting,
 )
-from rmqkit.spark.source.topics import Seen, View
+from rmqkit.spark.source.topics import ClusterView, TopicSnapshot
 
 LOOK_PAUSE_S = 0.5
 LOOK_EVERY_MS = 100
@@ -58,13 +58,13 @@ def now_ms() -> int:
 
 
 def whole_look(
-    options: Options,
-    view: View,
+    options: SourceOptions,
+    view: ClusterView,
     known: Sequence[QueueKey] = (),
     *,
     clock: Callable[[], int] = now_ms,
     sleep: Callable[[float], None] = time.sleep,
-) -> Seen:
+) -> TopicSnapshot:
     """A look in which every group answers, those of the `known` queues too. Raises BrokerDown when one does not in time."""
     until_ms = clock() + options.max_wait_for_broker
     told = False
@@ -84,7 +84,7 @@ def whole_look(
         sleep(LOOK_PAUSE_S)
 
 
-def absences(options: Options, seen: Seen, known: Sequence[QueueKey] = ()) -> dict[str, str]:
+def absences(options: SourceOptions, seen: TopicSnapshot, known: Sequence[QueueKey] = ()) -> dict[str, str]:
     """Groups that a look should have shown, by name and topic, with the reason.
 
     A topic without any route may have been deleted; where loss is allowed, nobody waits for it.
@@ -104,8 +104,8 @@ def absences(options: Options, seen: Seen, known: Sequence[QueueKey] = ()) -> di
 class StreamPlan:
     def __init__(
         self,
-        options: Options,
-        view: View,
+        options: SourceOptions,
+        view: ClusterView,
         *,
         clock: Callable[[], int] = now_ms,
         sleep: Callable[[float], None] = time.sleep,
@@ -117,7 +117,7 @@ class StreamPlan:
         self._accepted = False
         self._frozen = False
         #: with AvailableNow, the look that says what is read
-        self._target: Seen | None = None
+        self._target: TopicSnapshot | None = None
         #: the newest that is known of each queue, for reports
         self._known: Ends = {}
         self._clusters: tuple[str, ...] = ()
@@ -176,7 +176,7 @@ class StreamPlan:
         """The newest offsets that the last look showed, for the lag in Spark's progress."""
         return nested(self._known, self._clusters) if self._known else None
 
-    def ranges(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[QueueRange]:
+    def ranges(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[OffsetRange]:
         if not self._accepted:
             self._seen(start, flat(start), needed=True)
         found = between(start, end, may_go_back=not self._options.fail_on_data_loss)
@@ -189,7 +189,7 @@ class StreamPlan:
 
     # --- looking
 
-    def _seen(self, start: Mapping[str, Any], begins: Ends, *, needed: bool = False) -> Seen | None:
+    def _seen(self, start: Mapping[str, Any], begins: Ends, *, needed: bool = False) -> TopicSnapshot | None:
         """The look that a batch goes by. None when nobody can be asked, unless it is `needed`."""
         if self._target is not None:
             return self._target
@@ -207,7 +207,7 @@ class StreamPlan:
         self._note(seen)
         return seen
 
-    def _look(self, known: Sequence[QueueKey], *, patient: bool) -> Seen | None:
+    def _look(self, known: Sequence[QueueKey], *, patient: bool) -> TopicSnapshot | None:
         """None when no name server answers, or, if patient, BrokerDown when none does in time."""
         until_ms = self._clock() + self._options.max_wait_for_broker
         self._pause()
@@ -229,13 +229,13 @@ class StreamPlan:
             self._sleep((LOOK_EVERY_MS - passed_ms) / 1000)
         self._looked_ms = self._clock()
 
-    def _note(self, seen: Seen) -> None:
+    def _note(self, seen: TopicSnapshot) -> None:
         self._known = dict(sorted({**self._known, **seen.ends}.items()))
         self._clusters = tuple(sorted({*self._clusters, *seen.clusters}))
 
     # --- how far
 
-    def _ends(self, begins: Ends, seen: Seen) -> Ends:
+    def _ends(self, begins: Ends, seen: TopicSnapshot) -> Ends:
         """How far each queue could be read; new ones with where they begin."""
         down = absences(self._options, seen, list(begins))
         if down and self._options.when_down == "fail":
@@ -255,7 +255,7 @@ class StreamPlan:
                 ends[key] = min(ends[key], max(cap, begins[key]))
         return dict(sorted({**{key: offset for key, offset in seen.begins.items() if key not in begins}, **ends}.items()))
 
-    def _end(self, key: QueueKey, offset: int, seen: Seen) -> int:
+    def _end(self, key: QueueKey, offset: int, seen: TopicSnapshot) -> int:
         first, last = seen.begins[key], seen.ends[key]
         if (key.topic, key.broker) not in seen.by_master:
             # A slave may lag.
@@ -268,7 +268,7 @@ class StreamPlan:
             return first
         return last
 
-    def _end_caps(self, seen: Seen) -> Ends:
+    def _end_caps(self, seen: TopicSnapshot) -> Ends:
         options = self._options
         if options.ending_timestamp is not None:
             reached = {
@@ -294,7 +294,7 @@ class StreamPlan:
             return False
         return self._clock() - self._batch_ms < self._options.max_trigger_delay
 
-    def _allowed(self, ready: list[QueueRange]) -> list[QueueRange]:
+    def _allowed(self, ready: list[OffsetRange]) -> list[OffsetRange]:
         options = self._options
         limits = [options.max_messages_per_trigger] if options.max_messages_per_trigger else []
         if options.max_bytes_per_trigger and ready:
@@ -314,7 +314,7 @@ class StreamPlan:
 
     # --- checkpoints
 
-    def _check_cluster(self, start: Mapping[str, Any], seen: Seen) -> None:
+    def _check_cluster(self, start: Mapping[str, Any], seen: TopicSnapshot) -> None:
         try:
             check_cluster(self._options, self._view, start, seen)
         except OtherLog as error:
@@ -322,7 +322,7 @@ class StreamPlan:
                 raise
             self._warn(f"goes on at the offsets of the checkpoint, and what lies before them is not read: {error}")
 
-    def _offsets(self, ends: Ends, seen: Seen, start: Mapping[str, Any]) -> dict[str, Any]:
+    def _offsets(self, ends: Ends, seen: TopicSnapshot, start: Mapping[str, Any]) -> dict[str, Any]:
         offsets: dict[str, Any] = nested(ends, {*clusters(start), *seen.clusters})
         witness = witness_of(ends, seen) or start.get(WITNESS)
         return {WITNESS: witness, **offsets} if witness else offsets
@@ -343,7 +343,7 @@ class StreamPlan:
             self._committed = dict(begins)
 
 
-def messages_for(bytes_max: int, ready: Sequence[QueueRange], sizes: Mapping[QueueKey, float]) -> int:
+def messages_for(bytes_max: int, ready: Sequence[OffsetRange], sizes: Mapping[QueueKey, float]) -> int:
     """How many messages make that many bytes when they are shared out as they wait; at least 1."""
     measured = [each for each in ready if each.key in sizes]
     weight = count(measured)

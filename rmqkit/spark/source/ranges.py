@@ -26,7 +26,7 @@ class QueueKey(NamedTuple):
         return f"{self.topic} {self.broker}:{self.queue}"
 
 
-class QueueRange(NamedTuple):
+class OffsetRange(NamedTuple):
     """The messages of a queue with offsets in [begin, end)."""
 
     topic: str
@@ -82,7 +82,7 @@ def topics(offsets: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(sorted(topic for topic in offsets if not topic.startswith("@")))
 
 
-def between(start: Mapping[str, Any], end: Mapping[str, Any], *, may_go_back: bool = False) -> list[QueueRange]:
+def between(start: Mapping[str, Any], end: Mapping[str, Any], *, may_go_back: bool = False) -> list[OffsetRange]:
     """What a batch from `start` to `end` reads: of every queue that both have, if it has grown.
 
     Raises ValueError for a queue that is gone, or that went back and may not (it reads nothing then).
@@ -93,19 +93,19 @@ def between(start: Mapping[str, Any], end: Mapping[str, Any], *, may_go_back: bo
             raise ValueError(f"queue {key} is in the offsets that a batch begins at, not in those that it ends at")
         if ends[key] < begin and not may_go_back:
             raise ValueError(f"queue {key} would go back from offset {begin} to {ends[key]}")
-    return [QueueRange(*key, begins[key], end) for key, end in ends.items() if end > begins.get(key, end)]
+    return [OffsetRange(*key, begins[key], end) for key, end in ends.items() if end > begins.get(key, end)]
 
 
-def waiting(begins: Mapping[QueueKey, int], ends: Mapping[QueueKey, int]) -> list[QueueRange]:
+def waiting(begins: Mapping[QueueKey, int], ends: Mapping[QueueKey, int]) -> list[OffsetRange]:
     """What lies between, for the queues of both, in their order; not of queues that end before they begin."""
-    return [QueueRange(*key, begins[key], end) for key, end in sorted(ends.items()) if end > begins.get(key, end)]
+    return [OffsetRange(*key, begins[key], end) for key, end in sorted(ends.items()) if end > begins.get(key, end)]
 
 
-def count(ranges: Iterable[QueueRange]) -> int:
+def count(ranges: Iterable[OffsetRange]) -> int:
     return sum(each.size for each in ranges)
 
 
-def share(ranges: Sequence[QueueRange], messages_max: int) -> list[QueueRange]:
+def share(ranges: Sequence[OffsetRange], messages_max: int) -> list[OffsetRange]:
     """The first parts of ranges, `messages_max` messages in all, shared out in proportion to what waits.
 
     Every queue gets at least one message; with more queues than messages they take turns, from batch to batch.
@@ -134,7 +134,7 @@ def share_out(sizes: Sequence[int], amount: int, *, turn: int = 0) -> list[int]:
     return [1 + whole + (place in lucky) for place, (whole, _) in enumerate(shares)]
 
 
-def split(ranges: Sequence[QueueRange], *, partitions_min: int = 0, messages_max: int = 0) -> list[QueueRange]:
+def split(ranges: Sequence[OffsetRange], *, partitions_min: int = 0, messages_max: int = 0) -> list[OffsetRange]:
     """Cut ranges into pieces of about equal size: none above `messages_max`, at least `partitions_min` in all.
 
     0 sets no such bound. There are fewer pieces than asked for when there are fewer messages.
@@ -149,7 +149,7 @@ def split(ranges: Sequence[QueueRange], *, partitions_min: int = 0, messages_max
     return [piece for each, number in zip(ranges, pieces, strict=True) for piece in _cut(each, number)]
 
 
-def _cut(whole: QueueRange, pieces: int) -> Iterator[QueueRange]:
+def _cut(whole: OffsetRange, pieces: int) -> Iterator[OffsetRange]:
     for place in range(pieces):
         begin = whole.begin + whole.size * place // pieces
         yield whole._replace(begin=begin, end=whole.begin + whole.size * (place + 1) // pieces)

@@ -33,7 +33,7 @@ CONNECT_TIMEOUT_S = 3.0
 _silent_until_s: dict[Address, float] = {}
 
 
-class Member(NamedTuple):
+class ReadReplica(NamedTuple):
     """A broker of a group. `is_acting`: a slave under its master's id."""
 
     broker_id: int
@@ -45,7 +45,7 @@ class Member(NamedTuple):
         return self.broker_id == 0 and not self.is_acting
 
 
-def members_of(namesrv: Sequence[str], topic: str, broker: str, timeout_s: float) -> list[Member]:
+def members_of(namesrv: Sequence[str], topic: str, broker: str, timeout_s: float) -> list[ReadReplica]:
     """The members of a broker group in the order in which they are to be asked.
 
     Raises NoRoute when no name server knows the topic, or none of its brokers has that name; PeerUnreachable when no name
@@ -82,11 +82,11 @@ def _no_route(topic: str, namesrv: str, code: int, remark: str) -> NoRoute:
     return NoRoute(text, code=code, remark=remark)
 
 
-def _members(route: TopicRoute, broker: str) -> list[Member]:
+def _members(route: TopicRoute, broker: str) -> list[ReadReplica]:
     is_writable = any(each.broker_name == broker and each.perm & PermName.PERM_WRITE for each in route.queue_datas)
     now_s = time.monotonic()
     found = [
-        Member(broker_id, Address.parse(text), data.enable_acting_master and not is_writable and broker_id == 0)
+        ReadReplica(broker_id, Address.parse(text), data.enable_acting_master and not is_writable and broker_id == 0)
         for data in route.broker_datas
         if data.broker_name == broker
         for broker_id, text in data.broker_addrs.items()
@@ -110,7 +110,7 @@ class Replicas:
         request_timeout_ms: int,
     ) -> None:
         self.link: Link | None = None
-        self.member: Member | None = None
+        self.member: ReadReplica | None = None
         self.round = 0
         self._namesrv = namesrv
         self._topic = topic
@@ -118,7 +118,7 @@ class Replicas:
         self._may_wait = may_wait
         self._wait_s = wait_ms / 1000
         self._timeout_s = request_timeout_ms / 1000
-        self._left: list[Member] = []
+        self._left: list[ReadReplica] = []
         #: since when nothing goes on (monotonic)
         self._stuck_since_s: float | None = None
         self._why: RmqkitError | None = None

@@ -18,7 +18,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from rmqkit.spark.options import Options
+from rmqkit.spark.options import SourceOptions
 from rmqkit.spark.rows import rows_of
 from rmqkit.spark.source.query_plan import StreamPlan
 from rmqkit.spark.source.topics import Topics
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    def __init__(self, options: Options, schema: "StructType") -> None:
+    def __init__(self, options: SourceOptions, schema: "StructType") -> None:
         self._options = options
         self._rows = rows_of(options, schema)
         self._topics: Topics | None = None
@@ -76,7 +76,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._topics = self._plan = None
 
 
-def read_limit(options: Options) -> ReadLimit:
+def read_limit(options: SourceOptions) -> ReadLimit:
     """The one of the options that Spark is told."""
     if options.max_messages_per_trigger:
         return ReadMaxRows(options.max_messages_per_trigger)

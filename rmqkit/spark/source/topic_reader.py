@@ -37,8 +37,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from rmqkit.errors import BrokerError, CorruptRecord, PeerUnreachable, RemoteProtocolError, RmqkitError
-from rmqkit.spark.decode import BATCH_BYTES_MAX, Records, batches_of
-from rmqkit.spark.link import Answer, Link
+from rmqkit.spark.decode import BATCH_BYTES_MAX, DecodedRecords, batches_of
+from rmqkit.spark.link import Link, LinkReply
 from rmqkit.spark.source.loss import DataLoss, queue_name
 from rmqkit.spark.source.pull_requests import PullRequests
 from rmqkit.spark.source.pulls import Pull, Pulls
@@ -56,7 +56,7 @@ from rmqkit.wire.schema import from_ext
 from rmqkit.wire.schemas.pull import PullMessageRequest, PullMessageResponse
 
 if TYPE_CHECKING:
-    from rmqkit.spark.source.ranges import QueueRange
+    from rmqkit.spark.source.ranges import OffsetRange
 
 READER_GROUP = "TOOLS_CONSUMER"
 #: how often offsets that an answer leaves out are asked for
@@ -108,7 +108,7 @@ class ReadSettings(msgspec.Struct, frozen=True):
     decode_json_schema: str = ""
 
 
-def read_range(queue_range: "QueueRange", settings: ReadSettings) -> Iterator[pa.RecordBatch]:
+def read_range(queue_range: "OffsetRange", settings: ReadSettings) -> Iterator[pa.RecordBatch]:
     """The messages of [begin, end) of one queue in the order of their offsets, as batches of about `batch_rows` rows.
 
     Raises DataLoss for messages that are gone, NoRoute or PeerUnreachable when no member of the broker group gives them in
@@ -131,7 +131,7 @@ class Chunk(NamedTuple):
 class RangeReader:
     """One range on its way into batches."""
 
-    def __init__(self, queue_range: "QueueRange", settings: ReadSettings) -> None:
+    def __init__(self, queue_range: "OffsetRange", settings: ReadSettings) -> None:
         self.range = queue_range
         self.settings = settings
         tags = settings.tags.strip()
@@ -228,7 +228,7 @@ class RangeReader:
 
     # --- what an answer means
 
-    def _found(self, link: Link, pull: Pull[Chunk], answer: Answer) -> None:
+    def _found(self, link: Link, pull: Pull[Chunk], answer: LinkReply) -> None:
         buffer = link.buffer
         starts = record_starts(buffer, answer.begin, answer.end)
         upto = pull.begin + len(starts)
@@ -244,7 +244,7 @@ class RangeReader:
         else:
             self._sort_out(link, pull, answer, starts)
 
-    def _sort_out(self, link: Link, pull: Pull[Chunk], answer: Answer, starts: list[int]) -> None:
+    def _sort_out(self, link: Link, pull: Pull[Chunk], answer: LinkReply, starts: list[int]) -> None:
         """An answer that is not just the next messages: filtered, with inner batches, or with a gap."""
         unwrapped = _unwrapped(link.buffer, answer, starts)
         buffer: Buffer = link.buffer
@@ -270,7 +270,7 @@ class RangeReader:
         else:
             self.pulls.cut(pull)
 
-    def _nothing(self, pull: Pull[Chunk], answer: Answer) -> None:
+    def _nothing(self, pull: Pull[Chunk], answer: LinkReply) -> None:
         """The first pull in flight brought nothing."""
         found = _offsets(answer)
         is_master = self.replicas.read_from == "master"
@@ -292,7 +292,7 @@ class RangeReader:
             cause = "retention deleted them (fileReservedTime, diskMaxUsedSpaceRatio) before they were read"
             self._lost(min(found.min_offset, pull.end), found.min_offset, cause)
 
-    def _refused(self, pull: Pull[Chunk], answer: Answer) -> None:
+    def _refused(self, pull: Pull[Chunk], answer: LinkReply) -> None:
         broker = self.range.broker
         error = BrokerError(
             f"{broker} refuses to give {self._name} from offset {pull.begin}: {answer.remark or answer.code}",
@@ -307,7 +307,7 @@ class RangeReader:
             return
         raise _Elsewhere(error)
 
-    def _left_out(self, pull: Pull[Chunk], answer: Answer, upto: int) -> None:
+    def _left_out(self, pull: Pull[Chunk], answer: LinkReply, upto: int) -> None:
         offset, tries = self._missed
         self._missed = pull.begin, tries + 1 if offset == pull.begin else 1
         if self._missed[1] < MISSING_TRIES:
@@ -356,10 +356,10 @@ class RangeReader:
         for buffer, some in groupby(chunks, key=lambda chunk: chunk.buffer):
             starts = np.fromiter(chain.from_iterable(chunk.starts for chunk in some), np.int64)
             if len(starts):
-                yield from self._columns(Records(link.buffer if buffer is None else buffer, starts))
+                yield from self._columns(DecodedRecords(link.buffer if buffer is None else buffer, starts))
         link.forget()
 
-    def _columns(self, records: Records) -> Iterator[pa.RecordBatch]:
+    def _columns(self, records: DecodedRecords) -> Iterator[pa.RecordBatch]:
         settings = self.settings
         names = settings.columns
         if self._decode_json is not None and "body" not in names:
@@ -372,14 +372,14 @@ class RangeReader:
             records = _apart(records)
         wanted = self._wanted(records)
         if wanted is not None:
-            records = Records(records.data, records.starts[wanted])
+            records = DecodedRecords(records.data, records.starts[wanted])
         if not records.count:
             return
         constants = {"topic": self.range.topic, "broker": self.range.broker, "read_from": self.replicas.read_from}
         for batch in batches_of(records, names, constants):
             yield batch if self._decode_json is None else self._decode_json.add(batch, settings.columns)
 
-    def _wanted(self, records: Records) -> NDArray[np.bool_] | None:
+    def _wanted(self, records: DecodedRecords) -> NDArray[np.bool_] | None:
         """Which records the time and the tags let through; None for all."""
         settings = self.settings
         wanted = np.ones(records.count, np.bool_)
@@ -392,7 +392,7 @@ class RangeReader:
             wanted &= are_tagged.to_numpy(zero_copy_only=False)
         return None if wanted.all() else wanted
 
-    def _sound(self, records: Records) -> Records:
+    def _sound(self, records: DecodedRecords) -> DecodedRecords:
         """Those whose parts add up; the others are lost, if it is the master that has them so."""
         sound, view = [], records.data.data
         for start in records.starts.tolist():
@@ -407,7 +407,7 @@ class RangeReader:
                 if self.settings.fail_on_data_loss:
                     raise loss from None
                 log.warning("%s: offset %d is left out: %s", self._name, offset, error)
-        return Records(records.data, np.array(sound, np.int64))
+        return DecodedRecords(records.data, np.array(sound, np.int64))
 
 
 class _Elsewhere(Exception):
@@ -438,7 +438,7 @@ def record_starts(buffer: Buffer, begin: int, end: int) -> list[int]:
     return starts
 
 
-def _unwrapped(buffer: bytearray, answer: Answer, starts: list[int]) -> bytes | None:
+def _unwrapped(buffer: bytearray, answer: LinkReply, starts: list[int]) -> bytes | None:
     """The answer with the messages of inner batches as records of their own; None when it has no inner batch."""
     if not any(_is_wrapped(buffer, start) for start in starts):
         return None
@@ -450,13 +450,13 @@ def _is_wrapped(buffer: Buffer, start: int) -> bool:
     return flags & _WRAPPED == _WRAPPED
 
 
-def _apart(records: Records) -> Records:
+def _apart(records: DecodedRecords) -> DecodedRecords:
     """The same with inner batches taken apart. Those of one message are not seen before, as they move no offset."""
     view = records.data.data
     ends = (records.starts + [_i32(view, start)[0] for start in records.starts.tolist()]).tolist()
     whole = b"".join(bytes(view[begin:end]) for begin, end in zip(records.starts.tolist(), ends, strict=True))
     buffer = _records_apart(whole)
-    return Records(buffer, np.array(record_starts(buffer, 0, len(buffer)), np.int64))
+    return DecodedRecords(buffer, np.array(record_starts(buffer, 0, len(buffer)), np.int64))
 
 
 def _records_apart(body: bytes) -> bytes:
@@ -472,7 +472,7 @@ def _fields(record: Record) -> dict[str, Any]:
     return fields
 
 
-def _offsets(answer: Answer) -> PullMessageResponse:
+def _offsets(answer: LinkReply) -> PullMessageResponse:
     return from_ext(PullMessageResponse, answer.fields)
 
 

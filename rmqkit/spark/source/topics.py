@@ -22,7 +22,7 @@ from rmqkit.client.routes import MASTER_ID, Route
 from rmqkit.errors import BrokerError, ClientError, NoRoute, PeerUnreachable
 from rmqkit.runtime.connection import Address
 from rmqkit.spark.source.patterns import chosen
-from rmqkit.spark.source.ranges import Ends, QueueKey, QueueRange
+from rmqkit.spark.source.ranges import Ends, OffsetRange, QueueKey
 from rmqkit.wire.bodies import TopicOffset, TopicStatsTable, parse_subscription
 from rmqkit.wire.codes import RequestCode, ResponseCode
 from rmqkit.wire.fastjson import MessageQueue
@@ -35,14 +35,14 @@ from rmqkit.wire.schemas.offsets import (
 from rmqkit.wire.schemas.topics import GetTopicStatsInfoRequest
 
 if TYPE_CHECKING:
-    from rmqkit.spark.options import Options
+    from rmqkit.spark.options import SourceOptions
 
 #: no group of a user: the one that tools read in the name of
 READ_GROUP = "TOOLS_CONSUMER"
 PULL_TIMEOUT_MS = 3000
 
 
-class Seen(NamedTuple):
+class TopicSnapshot(NamedTuple):
     """One look. Queues are those that may be read and whose broker group answered."""
 
     begins: Ends
@@ -60,10 +60,10 @@ class Seen(NamedTuple):
     closed: Mapping[QueueKey, int] = {}
 
 
-class View(Protocol):
+class ClusterView(Protocol):
     """What planning asks of a cluster. Every method raises ClientError when nobody can tell."""
 
-    def look(self, known: Iterable[QueueKey] = ()) -> Seen:
+    def look(self, known: Iterable[QueueKey] = ()) -> TopicSnapshot:
         """`known` are queues that are asked for even if no route shows them any more."""
 
     def all_topics(self) -> list[str]: ...
@@ -77,7 +77,7 @@ class View(Protocol):
     def commit(self, group: str, ends: Mapping[QueueKey, int]) -> list[str]:
         """Store how far a group is; what went wrong, in words. What did is tried again when asked for again."""
 
-    def sizes(self, ranges: Iterable[QueueRange]) -> dict[QueueKey, float]:
+    def sizes(self, ranges: Iterable[OffsetRange]) -> dict[QueueKey, float]:
         """Bytes a message as stored, on average, measured where each range begins; without those that gave none."""
 
     def stored_ms(self, key: QueueKey, offset: int) -> int | None:
@@ -89,7 +89,7 @@ class View(Protocol):
 class Topics:
     """The cluster behind `namesrv`, for the topics that the options choose."""
 
-    def __init__(self, options: "Options") -> None:
+    def __init__(self, options: "SourceOptions") -> None:
         self._options = options
         self._admin = Admin(options.namesrv)
         self._client = self._admin.core.client
@@ -100,7 +100,7 @@ class Topics:
     def close(self) -> None:
         self._admin.close()
 
-    def look(self, known: Iterable[QueueKey] = ()) -> Seen:
+    def look(self, known: Iterable[QueueKey] = ()) -> TopicSnapshot:
         return self._admin.io.wait("look", lambda: start(self._look(list(known))))
 
     def all_topics(self) -> list[str]:
@@ -125,7 +125,7 @@ class Topics:
     def commit(self, group: str, ends: Mapping[QueueKey, int]) -> list[str]:
         return self._admin.io.wait("commit", lambda: start(self._commit(group, ends)))
 
-    def sizes(self, ranges: Iterable[QueueRange]) -> dict[QueueKey, float]:
+    def sizes(self, ranges: Iterable[OffsetRange]) -> dict[QueueKey, float]:
         return self._admin.io.wait("sizes", lambda: start(self._sizes(list(ranges))))
 
     def stored_ms(self, key: QueueKey, offset: int) -> int | None:
@@ -133,7 +133,7 @@ class Topics:
 
     # --- looking
 
-    async def _look(self, known: Iterable[QueueKey]) -> Seen:
+    async def _look(self, known: Iterable[QueueKey]) -> TopicSnapshot:
         names = await self._names()
         routes = await gather([start(self._route(name)) for name in names])
         found = [route for route in routes if route is not None]
@@ -159,7 +159,7 @@ class Topics:
                     queues[key] = offsets
                 else:
                     closed[key] = offsets.max_offset
-        return Seen(
+        return TopicSnapshot(
             {key: queues[key].min_offset for key in sorted(queues)},
             {key: queues[key].max_offset for key in sorted(queues)},
             {key: queues[key].last_update_timestamp for key in sorted(queues)},
@@ -252,11 +252,11 @@ class Topics:
             errors = await offsets.persist(queues)
         return [str(error) for error in errors]
 
-    async def _sizes(self, ranges: list[QueueRange]) -> dict[QueueKey, float]:
+    async def _sizes(self, ranges: list[OffsetRange]) -> dict[QueueKey, float]:
         found = await gather([start(self._size(each)) for each in ranges])
         return {each.key: size for each, size in zip(ranges, found, strict=True) if size}
 
-    async def _size(self, queue_range: QueueRange) -> float:
+    async def _size(self, queue_range: OffsetRange) -> float:
         try:
             messages = await self._pull(queue_range.key, queue_range.begin, min(BATCH_SIZE, queue_range.size))
         except ClientError:

@@ -9,10 +9,10 @@ from collections.abc import Mapping
 
 from rmqkit.errors import ConfigError, NoRoute
 from rmqkit.spark.option_kinds import EARLIEST, LATEST
-from rmqkit.spark.options import Options
+from rmqkit.spark.options import SourceOptions
 from rmqkit.spark.source.loss import DataLoss, queue_name
 from rmqkit.spark.source.ranges import Ends, QueueKey
-from rmqkit.spark.source.topics import Seen, View
+from rmqkit.spark.source.topics import ClusterView, TopicSnapshot
 from rmqkit.suggestions import suggest
 
 GONE = "deleted by the broker's retention (fileReservedTime), or the topic was deleted and made anew"
@@ -42,7 +42,7 @@ FEWER = "the topic has fewer read queues than it had (raise readQueueNums until 
 SHORTER = "the topic was deleted and made anew, the broker lost the end of its log, or the offsets are of another cluster"
 
 
-def check_topics(options: Options, seen: Seen, view: View) -> None:
+def check_topics(options: SourceOptions, seen: TopicSnapshot, view: ClusterView) -> None:
     """Raises NoRoute for a topic that is not there, with the nearest name, and for an assigned queue that is not there."""
     for topic in seen.missing:
         hint = suggest(topic, view.all_topics(), "create it first")
@@ -58,7 +58,7 @@ def check_topics(options: Options, seen: Seen, view: View) -> None:
                     raise NoRoute(f"option assign: {queue_name(*key)} is not there, or cannot be read; of those: {there}")
 
 
-def begins_of(options: Options, view: View, seen: Seen) -> Ends:
+def begins_of(options: SourceOptions, view: ClusterView, seen: TopicSnapshot) -> Ends:
     """Where each queue begins. Raises ConfigError, DataLoss."""
     if options.starting_timestamp is not None:
         return _by_time(options, view, seen)
@@ -84,7 +84,7 @@ def begins_of(options: Options, view: View, seen: Seen) -> Ends:
     return begins
 
 
-def ends_of(options: Options, view: View, seen: Seen, begins: Mapping[QueueKey, int]) -> Ends:
+def ends_of(options: SourceOptions, view: ClusterView, seen: TopicSnapshot, begins: Mapping[QueueKey, int]) -> Ends:
     """Where each queue of a batch ends. Raises ConfigError for an end before its begin, or beyond the queue."""
     ends = dict(seen.ends)
     if options.ending_timestamp is not None:
@@ -104,14 +104,14 @@ def ends_of(options: Options, view: View, seen: Seen, begins: Mapping[QueueKey, 
     return ends
 
 
-def found_by_time(view: View, seen: Seen, time_ms: int) -> Ends:
+def found_by_time(view: ClusterView, seen: TopicSnapshot, time_ms: int) -> Ends:
     """The first offset of each queue that was stored then or later, its end when there is none."""
     asked = [key for key in seen.ends if seen.ends[key] > seen.begins[key] and not _is_older(seen, key, time_ms)]
     found = view.at_time(asked, time_ms) if asked else {}
     return {key: min(end, max(seen.begins[key], found.get(key, end))) for key, end in seen.ends.items()}
 
 
-def _by_time(options: Options, view: View, seen: Seen) -> Ends:
+def _by_time(options: SourceOptions, view: ClusterView, seen: TopicSnapshot) -> Ends:
     time_ms = options.starting_timestamp
     assert time_ms is not None
     filled = [key for key in seen.ends if seen.ends[key] > seen.begins[key]]
@@ -125,13 +125,13 @@ def _by_time(options: Options, view: View, seen: Seen) -> Ends:
     return found_by_time(view, seen, time_ms)
 
 
-def _is_older(seen: Seen, key: QueueKey, time_ms: int) -> bool:
+def _is_older(seen: TopicSnapshot, key: QueueKey, time_ms: int) -> bool:
     """All that the queue has. Brokers of 4.x find their last message then, not the end."""
     newest = seen.newest_ms.get(key, 0)
     return 0 < newest < time_ms
 
 
-def _kept(options: Options, seen: Seen, key: QueueKey, offset: int) -> int:
+def _kept(options: SourceOptions, seen: TopicSnapshot, key: QueueKey, offset: int) -> int:
     """An offset within its queue. Raises DataLoss, or takes the nearest end; what a slave lacks its master may have."""
     first, last = seen.begins[key], seen.ends[key]
     if offset == EARLIEST:
@@ -146,7 +146,7 @@ def _kept(options: Options, seen: Seen, key: QueueKey, offset: int) -> int:
     return min(last, max(first, offset))
 
 
-def _check_known(name: str, offsets: Mapping[QueueKey, int], seen: Seen) -> None:
+def _check_known(name: str, offsets: Mapping[QueueKey, int], seen: TopicSnapshot) -> None:
     for key in offsets:
         if key not in seen.ends and (key.topic, key.broker) not in seen.silent:
             there = ", ".join(f"{each.topic} {each.broker}:{each.queue}" for each in seen.ends) or "none"

@@ -20,7 +20,7 @@ from rmqkit.spark.source.patterns import chosen
 from rmqkit.spark.source.slices import Ints, gather
 from rmqkit.spark.store.columns import OF_PLACES, STORE_COLUMNS
 from rmqkit.spark.store.files import LogFile
-from rmqkit.spark.store.scan import Bytes, Gap, Records, Scan
+from rmqkit.spark.store.scan import Bytes, Gap, RecordSlice, Scan
 
 _I32, _I64 = np.dtype(">i4"), np.dtype(">i8")
 _FLAG_AT = 16
@@ -56,7 +56,7 @@ def read_file(file: LogFile, settings: StoreSettings) -> Iterator[pa.RecordBatch
             is_live=settings.is_live,
         )
         for piece in scan.pieces():
-            if isinstance(piece, Records):
+            if isinstance(piece, RecordSlice):
                 yield from _rows(file, piece, settings)
             elif isinstance(piece, Gap):
                 yield _damage_row(file, piece, settings.columns)
@@ -64,7 +64,7 @@ def read_file(file: LogFile, settings: StoreSettings) -> Iterator[pa.RecordBatch
         os.close(fd)
 
 
-def _rows(file: LogFile, piece: Records, settings: StoreSettings) -> Iterator[pa.RecordBatch]:
+def _rows(file: LogFile, piece: RecordSlice, settings: StoreSettings) -> Iterator[pa.RecordBatch]:
     starts, sizes = piece.starts, piece.sizes
     if not piece.damage:
         chosen = _chosen(piece, settings)
@@ -85,13 +85,13 @@ def _rows(file: LogFile, piece: Records, settings: StoreSettings) -> Iterator[pa
         done += count
 
 
-def _chosen(piece: Records, settings: StoreSettings) -> NDArray[np.bool_] | None:
+def _chosen(piece: RecordSlice, settings: StoreSettings) -> NDArray[np.bool_] | None:
     """Which records are wanted; None for all."""
     if not (
         settings.topics or settings.topic_pattern or settings.time_from_ms is not None or settings.time_to_ms is not None
     ):
         return None
-    records = decode.Records(piece.data, piece.starts)
+    records = decode.DecodedRecords(piece.data, piece.starts)
     chosen = np.ones(records.count, np.bool_)
     if settings.time_from_ms is not None:
         chosen &= records.store_ms >= settings.time_from_ms
@@ -130,13 +130,13 @@ def _batch(names: Sequence[str], arrays: dict[str, pa.Array], count: int) -> pa.
 # --- columns
 
 
-def _prepared(file: LogFile, piece: Records, starts: Ints, sizes: Ints) -> pa.Array:
+def _prepared(file: LogFile, piece: RecordSlice, starts: Ints, sizes: Ints) -> pa.Array:
     data = np.frombuffer(piece.data, np.uint8)
     flags = gather(data, starts + _SYS_FLAG_AT, _I32)
     return pa.array(gather(data, starts + _PREPARED_AT + 12 * ((flags >> 4 & 1) + (flags >> 5 & 1)), _I64))
 
 
-_Maker = Callable[[LogFile, Records, Ints, Ints], pa.Array]
+_Maker = Callable[[LogFile, RecordSlice, Ints, Ints], pa.Array]
 _MAKERS: dict[str, _Maker] = {
     "flag": lambda file, piece, starts, sizes: pa.array(
         gather(np.frombuffer(piece.data, np.uint8), starts + _FLAG_AT, _I32)

@@ -2,8 +2,8 @@
 
 `Scan` cuts a file into pieces that follow each other without a gap, so that their sizes add up to the file's:
 
-- `Records`: whole records one after the other, as positions within a buffer. Sizes add up, each says that it stands where
-  it was found, the body's CRC fits. A record whose parts add up but whose bytes are not what was written (CRC, place,
+- `RecordSlice`: whole records one after the other, as positions within a buffer. Sizes add up, each says that it stands
+  where it was found, the body's CRC fits. A record whose parts add up but whose bytes are not what was written (CRC, place,
   zeroes in its properties) comes alone, with `damage` saying why, when the log goes on behind it.
 - `Gap`: bytes without a record that can be read, and why. The scan goes on at the next sound record (magic, sizes, place,
   CRC) or at the filler that ends the file.
@@ -51,7 +51,7 @@ _HOLE = bytes(16)
 _CRC_NAME = b"__CRC32#\x01"
 
 
-class Records(NamedTuple):
+class RecordSlice(NamedTuple):
     """Whole records in `data`, which starts at byte `at` of the file: `starts` are positions in `data`, `sizes` bytes."""
 
     data: bytes
@@ -187,7 +187,7 @@ class Scan:
         self._rows_max = rows_max
         self._topics: set[bytes] = set()
 
-    def pieces(self) -> Iterator[Records | Gap | Filler]:
+    def pieces(self) -> Iterator[RecordSlice | Gap | Filler]:
         """From the first byte to the last, none twice."""
         at, end = 0, self._source.size
         while at < end:
@@ -197,7 +197,7 @@ class Scan:
         if end < self._full_size and not self._is_live:
             yield Gap(end, self._full_size - end, f"the file ends {self._full_size - end} bytes too early")
 
-    def _next(self, at: int) -> list[Records | Gap | Filler]:
+    def _next(self, at: int) -> list[RecordSlice | Gap | Filler]:
         source = self._source
         run = self._run(source.hold(at, RECORD_SIZE_MIN))
         if run is not None:
@@ -214,12 +214,12 @@ class Scan:
         if look.size and self._goes_on_at(at + look.size):
             index = source.hold(at, look.size)
             starts, sizes = np.array([index], np.int64), np.array([look.size], np.int64)
-            return [Records(source.data, source.at, starts, sizes, look.why, look.crc_ok)]
+            return [RecordSlice(source.data, source.at, starts, sizes, look.why, look.crc_ok)]
         return self._gap(at, look.why)
 
     # --- the plain case -------------------------------------------------------------------------------------------------
 
-    def _run(self, index: int, rows_max: int = 0) -> Records | None:
+    def _run(self, index: int, rows_max: int = 0) -> RecordSlice | None:
         """The sound records from `index` of the window on, or None."""
         data = self._source.data
         end, rows_max = len(data), rows_max or self._rows_max
@@ -242,7 +242,7 @@ class Scan:
         count = self._checked(data, places[:count], bodies.tolist(), topics.tolist(), properties.tolist(), ends.tolist())
         if not count:
             return None
-        return Records(data, self._source.at, starts[:count], (ends - starts)[:count])
+        return RecordSlice(data, self._source.at, starts[:count], (ends - starts)[:count])
 
     def _checked(
         self, data: bytes, starts: list[int], bodies: list[int], topics: list[int], properties: list[int], ends: list[int]
@@ -339,7 +339,7 @@ class Scan:
             return _Look(size, "its topic is no text")
         return _Look(size, _properties_problem(record, 0, properties_at, size))
 
-    def _gap(self, at: int, why: str) -> list[Records | Gap | Filler]:
+    def _gap(self, at: int, why: str) -> list[RecordSlice | Gap | Filler]:
         """What cannot be read, up to where the scan can go on."""
         source = self._source
         if self._source.is_unreadable(at, BLANK_SIZE):

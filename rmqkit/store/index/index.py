@@ -23,7 +23,7 @@ from rmqkit.store.contract import IndexHits
 from rmqkit.store.index.file import IndexFile
 from rmqkit.store.index.files import IndexFiles, Repair
 from rmqkit.store.log.commit_log import CommitLog
-from rmqkit.store.log.scan import Scanned, scan
+from rmqkit.store.log.scan import ScanResult, scan
 from rmqkit.store.log.walk import LogWalk
 from rmqkit.store.queues.table import ROLLED_BACK
 from rmqkit.store.queues.table import Put as QueuePut
@@ -117,7 +117,7 @@ class Index:
                 self._wake()
             self._bound()
 
-    def add(self, record: Scanned) -> None:
+    def add(self, record: ScanResult) -> None:
         """One record read from the log."""
         if self._is_live:
             self._waiting.append(_row(record))
@@ -424,7 +424,7 @@ def _tag_hash(topic: str, tags: bytes) -> int:
     return index_key_hash(topic, TAG_KEY + tags.decode("utf-8", "replace"))
 
 
-def _row(record: Scanned) -> Row:
+def _row(record: ScanResult) -> Row:
     rolled_back = record.sys_flag & MessageSysFlag.TRANSACTION_MASK == MessageSysFlag.TRANSACTION_ROLLBACK
     return record.topic, b"" if rolled_back else record.properties, record.phy_offset, record.store_ms
 

@@ -17,7 +17,7 @@ from rmqkit.runtime.ports import Completion, Disk
 NAME_DIGITS = 20
 
 
-class Loaded(NamedTuple):
+class FileChain(NamedTuple):
     """What `LogFiles.load` found besides a good chain: `problem` names the first file that breaks it ("" for none), and
     `strangers` are the paths that are no part of it, that file first. `short` is that file when it only lacks bytes."""
 
@@ -50,7 +50,7 @@ class LogFiles:
             path = self._paths[start] = f"{self.folder}/{start:020d}"
         return path
 
-    def load(self) -> Loaded:
+    def load(self) -> FileChain:
         """Find the files: `start` and `end` become those of the longest good chain. An empty last file is a stranger
         without being a problem, as it is upstream."""
         infos = [info for info in self.disk.list(self.folder) if not info.name.startswith(".")]
@@ -70,11 +70,11 @@ class LogFiles:
                 if not number and offset >= 0:
                     self.start = self.end = self.floor(offset)
                 strangers = [f"{self.folder}/{other.name}" for other in infos[number:]]
-                return Loaded("" if info.size == 0 and len(strangers) == 1 else problem, strangers, short)
+                return FileChain("" if info.size == 0 and len(strangers) == 1 else problem, strangers, short)
             if not number:
                 self.start = offset
             self.end = offset + self.file_size
-        return Loaded()
+        return FileChain()
 
     def begin(self, offset: int) -> None:
         """Set where the first file of an empty chain will start."""

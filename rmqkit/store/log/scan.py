@@ -2,7 +2,7 @@
 
 `scan` looks at the bytes where a record should start and answers with
 
-- a `Scanned` record: sizes add up, the record says that it stands where it was found, its CRC fits (when asked for);
+- a `ScanResult` record: sizes add up, the record says that it stands where it was found, its CRC fits (when asked for);
 - `BLANK`: the filler at the end of a file; the log goes on in the next file;
 - None: no whole valid record there.
 
@@ -48,7 +48,7 @@ _DELAYS_S = (1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200
 DELAY_LEVELS: Mapping[int, int] = {level: seconds * 1000 for level, seconds in enumerate(_DELAYS_S, 1)}
 
 
-class Scanned(NamedTuple):
+class ScanResult(NamedTuple):
     size: int
     topic: str
     queue_id: int
@@ -61,7 +61,7 @@ class Scanned(NamedTuple):
 
 
 #: what `scan` answers for the filler at a file's end
-BLANK = Scanned(0, "", 0, 0, 0, 0, 0, 0, b"")
+BLANK = ScanResult(0, "", 0, 0, 0, 0, 0, 0, b"")
 
 
 def is_queued(sys_flag: int) -> bool:
@@ -76,7 +76,7 @@ def scan(
     *,
     check_crc: bool = True,
     delay_levels: Mapping[int, int] = DELAY_LEVELS,
-) -> Scanned | None:
+) -> ScanResult | None:
     """The record at `buffer[at:]`, which is at `phy_offset` in the log."""
     limit = len(buffer) - at
     if limit < BLANK_SIZE:
@@ -122,10 +122,10 @@ def scan(
     if "\0" in topic:
         return None
     code = queue_tags_code(topic, properties, store_ms, delay_levels)
-    return Scanned(size, topic, queue_id, queue_offset, phy, sys_flag, store_ms, code, properties)
+    return ScanResult(size, topic, queue_id, queue_offset, phy, sys_flag, store_ms, code, properties)
 
 
-def may_be_torn(record: Scanned) -> bool:
+def may_be_torn(record: ScanResult) -> bool:
     """Whether zeroes stand in the properties as a lost page would leave them: no checksum covers them. A record like that
     is whole when another one follows it."""
     return record.properties.endswith(b"\0") or _HOLE in record.properties

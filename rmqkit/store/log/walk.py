@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from rmqkit.runtime.connection import Buffer
 from rmqkit.store.log.commit_log import CommitLog
-from rmqkit.store.log.scan import BLANK, BLANK_SIZE, DELAY_LEVELS, Scanned, scan
+from rmqkit.store.log.scan import BLANK, BLANK_SIZE, DELAY_LEVELS, ScanResult, scan
 
 _WINDOW = 1_048_576
 
@@ -31,7 +31,7 @@ class LogWalk:
         self._window: Buffer = b""
         self._window_at = -1
 
-    def next(self) -> Scanned | None:
+    def next(self) -> ScanResult | None:
         # What retention has taken away is passed over.
         self.position = max(self.position, self._log.files.start)
         while True:
@@ -55,7 +55,7 @@ class LogWalk:
         """The log was cut: what was read of it may be gone, or be something else by now."""
         self._window, self._window_at = b"", -1
 
-    def _refill(self) -> Scanned | None:
+    def _refill(self) -> ScanResult | None:
         size = _WINDOW
         while True:
             self._window = self._log.view(self.position, size)
@@ -68,7 +68,7 @@ class LogWalk:
                 return found
             size = wanted
 
-    def _scan(self, at: int) -> Scanned | None:
+    def _scan(self, at: int) -> ScanResult | None:
         found = scan(
             self._window,
             at,

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from rmqkit.runtime.ports import Disk
 from rmqkit.store.contract import Arrival, BitMap
 from rmqkit.store.log.files import LogFiles
-from rmqkit.store.log.scan import Scanned
+from rmqkit.store.log.scan import ScanResult
 from rmqkit.store.queues.consume_queue import UNIT_SIZE, ConsumeQueue
 from rmqkit.store.queues.extension import ADDRESS_MAX, QueueExt
 from rmqkit.store.queues.table import Put, QueueTable, is_topic_name
@@ -94,7 +94,7 @@ class ExtQueueTable(QueueTable):
         # Who waits for an arrival is told the tags code, not the address.
         arrivals[first:] = [arrival._replace(tags_code=next(codes)) for arrival in arrivals[first:]]
 
-    def put(self, record: Scanned) -> Arrival | None:
+    def put(self, record: ScanResult) -> Arrival | None:
         if record.topic != SCHEDULE_TOPIC:
             queue = self.by_key.get((record.topic, record.queue_id)) or self.make(record.topic, record.queue_id)
             if isinstance(queue, ExtQueue):

@@ -17,7 +17,7 @@ from struct import Struct
 from rmqkit.runtime.ports import Disk
 from rmqkit.store.contract import Arrival
 from rmqkit.store.log.files import LogFiles
-from rmqkit.store.log.scan import Scanned, is_queued
+from rmqkit.store.log.scan import ScanResult, is_queued
 from rmqkit.store.queues.consume_queue import TOPIC_SIZE_MAX, UNIT_SIZE, ConsumeQueue
 
 #: how many plain writes the making of a file is worth
@@ -85,7 +85,7 @@ class QueueTable:
             arrive(_new(Arrival, (topic, queue_id, queue_offset, tags_code)))
         self.waiting += len(puts)
 
-    def put(self, record: Scanned) -> Arrival | None:
+    def put(self, record: ScanResult) -> Arrival | None:
         """Let a queue know a record read from the log; None when that changes nothing."""
         if not is_queued(record.sys_flag):
             return None

@@ -7,7 +7,7 @@ from rmqkit.wire.bodies.subscription import SubscriptionData
 from rmqkit.wire.schema import Int32, Int64
 
 
-class Connection(Body, kw_only=True):
+class ClientConnection(Body, kw_only=True):
     """`language` is a name of `codes.Language`, `version` an ordinal of `codes.Version`."""
 
     client_addr: str = ""
@@ -17,7 +17,7 @@ class Connection(Body, kw_only=True):
 
 
 class ConsumerConnection(Body, kw_only=True):
-    connection_set: list[Connection] = field(default_factory=list)
+    connection_set: list[ClientConnection] = field(default_factory=list)
     consume_from_where: str | None = None
     consume_type: str | None = None
     message_model: str | None = None
@@ -25,7 +25,7 @@ class ConsumerConnection(Body, kw_only=True):
 
 
 class ProducerConnection(Body, kw_only=True):
-    connection_set: list[Connection] = field(default_factory=list)
+    connection_set: list[ClientConnection] = field(default_factory=list)
 
 
 class SubscriptionOfGroup(Body, kw_only=True):

@@ -7,19 +7,19 @@ import msgspec
 import pytest
 
 from rmqkit.broker.replication.divergence import Divergence
-from rmqkit.broker.replication.tail_probe import Shown
+from rmqkit.broker.replication.tail_probe import TailComparison
 from rmqkit.wire.schemas.admin import ExchangeHAInfoResponse
 
 MASTER = "10.0.0.1:10911"
 #: the slave's last record is from 900 to 1000
-SAME, OTHER = Shown(900, 1000, True), Shown(900, 1000, False)
+SAME, OTHER = TailComparison(900, 1000, True), TailComparison(900, 1000, False)
 
 
-def none(log_begin: int, log_end: int) -> Shown:
-    return Shown(900, 1000, None, log_begin, log_end)
+def none(log_begin: int, log_end: int) -> TailComparison:
+    return TailComparison(900, 1000, None, log_begin, log_end)
 
 
-def judge(shown: Shown, *, start_end: int, end: int = 1000, known_end: int = -1, known_master: str = "") -> Any:
+def judge(shown: TailComparison, *, start_end: int, end: int = 1000, known_end: int = -1, known_master: str = "") -> Any:
     context: Any = SimpleNamespace(disk=None)
     store: Any = SimpleNamespace(offset_written=end)
     divergence = Divergence(context, store, "config")
@@ -50,7 +50,9 @@ def judge(shown: Shown, *, start_end: int, end: int = 1000, known_end: int = -1,
         (OTHER, {"start_end": 5000}, "foreign"),
     ],
 )
-def test_a_slave_goes_on_only_where_its_log_is_the_masters(shown: Shown, facts: dict[str, Any], state: str) -> None:
+def test_a_slave_goes_on_only_where_its_log_is_the_masters(
+    shown: TailComparison, facts: dict[str, Any], state: str
+) -> None:
     assert (judge(shown, **facts).state or "") == state
 
 

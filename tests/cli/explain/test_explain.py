@@ -122,7 +122,7 @@ def test_codes_by_number_and_by_name(capsys):
 
 
 def seen(config=None, facts=None, topic_perm=6, route_perm=6):
-    return command.Seen(config or {}, facts or {}, topic_perm, route_perm)
+    return command.BrokerSnapshot(config or {}, facts or {}, topic_perm, route_perm)
 
 
 @pytest.mark.parametrize(

@@ -3,13 +3,13 @@
 import pytest
 
 from rmqkit.cli.explain.roles import as_document, sentences
-from rmqkit.cluster.health.roles import RoleSeen
+from rmqkit.cluster.health.roles import RoleStatus
 
 ON = {"enableSlaveActingMaster": "true"}
 
 
 def said(role="master", online="online", why="", stage="", head=0, members=("0", "1")):
-    return RoleSeen(role, online, 1, why, stage, dict.fromkeys(members, "127.0.0.1:10911"), head)
+    return RoleStatus(role, online, 1, why, stage, dict.fromkeys(members, "127.0.0.1:10911"), head)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 from rmqkit import Message, Producer, PushConsumer
 from rmqkit.cli import main
 from rmqkit.cli.asking import name_servers_named, node_named
-from rmqkit.cli.data.bench_runs import Pace, percentiles
+from rmqkit.cli.data.bench_runs import BenchPace, percentiles
 from rmqkit.cli.data.delays import choose_level, parse_delay
 from rmqkit.cli.usage import UsageError
 from rmqkit.settings.broker_sections import DEFAULT_DELAY_LEVELS
@@ -401,8 +401,8 @@ def test_percentiles_are_of_the_sorted_values():
 def test_a_pace_ends_by_count():
     from rmqkit.cli.data.bench_runs import Load
 
-    assert len(list(Pace(Load("t", 1, 10, None, batch=3)))) == 4
-    dues = list(Pace(Load("t", 1, 5, None, rate=10_000.0)))
+    assert len(list(BenchPace(Load("t", 1, 10, None, batch=3)))) == 4
+    dues = list(BenchPace(Load("t", 1, 5, None, rate=10_000.0)))
     assert [b - a for a, b in pairwise(dues)] == [100_000] * 4
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rmqkit.cli.nodes.doctor_groups import CHECKS, Seen
+from rmqkit.cli.nodes.doctor_groups import CHECKS, GroupSettings
 
 WELL = {
     "enableSlaveActingMaster": "true",
@@ -17,7 +17,7 @@ NAMESERVER = {"supportActingMaster": "true"}
 def seen(*brokers, nameserver=NAMESERVER, registered=None, own=None):
     """A cluster of one group, with these differences from `WELL` by broker id."""
     settings = {("broker-a", broker_id): {**WELL, **each} for broker_id, each in enumerate(brokers)}
-    return Seen("cluster x", settings, {"127.0.0.1:9876": nameserver}, registered or {}, own or {})
+    return GroupSettings("cluster x", settings, {"127.0.0.1:9876": nameserver}, registered or {}, own or {})
 
 
 def found(cluster):

@@ -9,8 +9,8 @@ import json
 import pytest
 
 from rmqkit.client.consumers.offset_store import RemoteOffsets
-from rmqkit.client.consumers.pull_consumer import PullConsumer, PullConsumerSettings
-from rmqkit.client.consumers.push_consumer import PushConsumer
+from rmqkit.client.consumers.pull_consumer import PullConsumerCore, PullConsumerSettings
+from rmqkit.client.consumers.push_consumer import PushConsumerCore
 from rmqkit.client.consumers.push_queue import PushConsumerSettings
 from rmqkit.client.consumers.subscriptions import ConsumeFrom, sql, subscription
 from rmqkit.client.flow import start
@@ -37,7 +37,7 @@ class Pushed:
 
     def _make(self, expression, expression_type):
         client = self.peers.client
-        self.consumer = PushConsumer(
+        self.consumer = PushConsumerCore(
             client, PushConsumerSettings(group="CG"), RemoteOffsets(client, "CG"), lambda batch: None
         )
         self.consumer.subscribe("T", expression, expression_type)
@@ -124,7 +124,7 @@ class Reader:
 
     def _make(self):
         settings = PullConsumerSettings(group="CG", consume_from=ConsumeFrom.FIRST)
-        self.consumer = PullConsumer(self.peers.client, settings, RemoteOffsets(self.peers.client, "CG"))
+        self.consumer = PullConsumerCore(self.peers.client, settings, RemoteOffsets(self.peers.client, "CG"))
 
     def begin(self, flow):
         box = []

@@ -3,9 +3,9 @@
 import pytest
 
 from rmqkit.client.consumers.offset_store import RemoteOffsets
-from rmqkit.client.consumers.pull_consumer import PullConsumer, PullConsumerSettings
+from rmqkit.client.consumers.pull_consumer import PullConsumerCore, PullConsumerSettings
 from rmqkit.client.consumers.subscriptions import ConsumeFrom
-from rmqkit.client.flow import Promise, start
+from rmqkit.client.flow import Deferred, start
 from rmqkit.errors import ClientClosed, ClientError, NoRoute
 from rmqkit.wire.codes import RequestCode
 from rmqkit.wire.fastjson import MessageQueue
@@ -25,9 +25,9 @@ class Reader:
 
     def _make(self) -> None:
         client = self.peers.client
-        self.consumer = PullConsumer(client, self.settings, RemoteOffsets(client, "CG"))
+        self.consumer = PullConsumerCore(client, self.settings, RemoteOffsets(client, "CG"))
 
-    def begin(self, flow) -> Promise:
+    def begin(self, flow) -> Deferred:
         box = []
         self.peers.do(lambda: box.append(start(flow)))
         return box[0]

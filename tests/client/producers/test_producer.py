@@ -6,7 +6,7 @@ from rmqkit.client.fault_policy import FAULT_POLICIES
 from rmqkit.client.flow import start
 from rmqkit.client.message import Message, SendResult, SendStatus
 from rmqkit.client.producers.outgoing import Prepare
-from rmqkit.client.producers.producer import Producer, ProducerSettings
+from rmqkit.client.producers.producer import ProducerCore, ProducerSettings
 from rmqkit.errors import ClientClosed, NoRoute, PeerUnreachable, SendFailed
 from rmqkit.wire.codes import RequestCode
 from rmqkit.wire.fastjson import MessageQueue
@@ -27,7 +27,7 @@ class Sender:
         peers.script.turn(lambda: self._make(settings))
 
     def _make(self, settings) -> None:
-        self.producer = Producer(self.peers.client, ProducerSettings(group="PG", **settings))
+        self.producer = ProducerCore(self.peers.client, ProducerSettings(group="PG", **settings))
 
     def send(self, body=b"hello", topic="T", *, timeout_ms=3000, **options) -> None:
         outgoing = self.prepare.message(Message(topic, body), self.peers.script.clock.wall_ms)

@@ -3,7 +3,7 @@
 
 import pytest
 
-from rmqkit.client.consumers.push_queue import Batch, QueueWork
+from rmqkit.client.consumers.push_queue import ListenerBatch, QueueWork
 from rmqkit.client.flow import start
 from rmqkit.client.message import Message, MessageExt
 from rmqkit.client.producers import trace
@@ -12,7 +12,7 @@ from rmqkit.wire import properties as props
 from rmqkit.wire.fastjson import MessageQueue
 from rmqkit.wire.inflate import inflate_body
 from rmqkit.wire.record import iter_records
-from rmqkit.wire.trace import TRACE_TOPIC, ConsumeCode, MessageType, TraceRecord, TraceType, decode
+from rmqkit.wire.trace import TRACE_TOPIC, ConsumeCode, TraceMessageType, TraceRecord, TraceType, decode
 from rmqkit.wire.uniqueids import UniqueIds
 from tests.client.group import record
 from tests.client.peers import ON_A, A, Peers
@@ -87,7 +87,7 @@ def test_an_acknowledged_send_is_traced(peers):
             store_host=A,
             body_length=5,
             cost_ms=30,
-            message_type=MessageType.NORMAL,
+            message_type=TraceMessageType.NORMAL,
             offset_msg_id=STORED["msgId"],
         )
     ]
@@ -139,7 +139,7 @@ def test_kinds_of_messages(peers):
     answer_send(peers)
     peers.advance(5_000)
     ((records, _),) = traces(peers)
-    assert [each.message_type for each in records] == [MessageType.ORDER, MessageType.DELAY]
+    assert [each.message_type for each in records] == [TraceMessageType.ORDER, TraceMessageType.DELAY]
 
 
 def test_each_message_of_a_batch_is_found(peers):
@@ -224,7 +224,7 @@ def test_messages_to_the_trace_topic_are_not_traced(peers):
 
 def batch_of(*offsets, answer=None, **more):
     messages = [MessageExt(next(iter_records(record(offset, **more))), "broker-a") for offset in offsets]
-    return Batch(QueueWork.begun_at(MessageQueue("T", "broker-a", 0), 0), messages, answer)
+    return ListenerBatch(QueueWork.begun_at(MessageQueue("T", "broker-a", 0), 0), messages, answer)
 
 
 def id_of(number):

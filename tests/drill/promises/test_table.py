@@ -4,16 +4,16 @@ from itertools import product
 
 import pytest
 
-from rmqkit.drill.plan import Flush, Mode, Replication
+from rmqkit.drill.plan import Flush, Mode, ReplicationMode
 from rmqkit.drill.promises import table
 from rmqkit.drill.promises.table import Harm, Where, cell
 
-MODES = [Mode(*each) for each in product(Replication, Flush)]
+MODES = [Mode(*each) for each in product(ReplicationMode, Flush)]
 STRENGTH = {Where.NOWHERE: 0, Where.SLAVE: 1, Where.MASTER: 2}
 
 
 def test_every_mode_and_fault_has_a_cell():
-    assert set(table.TABLE) == set(product(Replication, Flush))
+    assert set(table.TABLE) == set(product(ReplicationMode, Flush))
     assert all(set(cells) == set(Harm) for cells in table.TABLE.values())
 
 
@@ -30,4 +30,4 @@ def test_an_answer_that_says_less_never_promises_more(mode, harm):
 def test_one_copy_never_outlives_its_disk():
     for mode in MODES:
         assert cell(mode, Harm.DISK_LOSS, copies=1).where is Where.NOWHERE
-        assert (cell(mode, Harm.DISK_LOSS).where is Where.SLAVE) == (mode.replication is not Replication.ASYNC)
+        assert (cell(mode, Harm.DISK_LOSS).where is Where.SLAVE) == (mode.replication is not ReplicationMode.ASYNC)

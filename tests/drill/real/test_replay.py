@@ -11,7 +11,7 @@ from rmqkit.cluster.layout.description import Description
 from rmqkit.cluster.layout.presets import with_preset
 from rmqkit.drill import runs
 from rmqkit.drill.defects.table import DEFECTS
-from rmqkit.drill.plan import SEEN, Flush, Mode, Plan, Replication
+from rmqkit.drill.plan import SEEN, Flush, Mode, Plan, ReplicationMode
 from rmqkit.drill.real.driver import plan_as_recorded
 from rmqkit.drill.real.runner import plan_for, shape_of
 from rmqkit.settings.table import show
@@ -25,7 +25,7 @@ SERIES = {
 }
 MODES = {
     f"{replication}+{flush}, {replicas}": Plan(mode=Mode(replication, flush), replicas=replicas)
-    for replication, flush, replicas in product(Replication, Flush, (1, 2, 3))
+    for replication, flush, replicas in product(ReplicationMode, Flush, (1, 2, 3))
 }
 BROKEN = {
     f"--break {name}": Plan(**{"replicas": 2, "mode": Mode(), **(each.plan or {})}, settings=each.settings, breaks=(name,))

@@ -11,7 +11,7 @@ from rmqkit.drill.promises import PROMISES
 from rmqkit.drill.promises.contract import Finding, Judgement
 from rmqkit.drill.report import verdict_words
 from rmqkit.drill.report.html import line, page
-from rmqkit.drill.verdict import Checked, Verdict, verdict_of
+from rmqkit.drill.verdict import PromiseResult, Verdict, verdict_of
 from tests.drill.hand import PLAN, whole
 from tests.tidy.tree import ROOT
 
@@ -21,7 +21,7 @@ def run_of(hand, tmp_path):
     found = []
     for name, make in PROMISES.items():
         promise = make()
-        found.append(Checked(name, promise.text, promise.check(hand.history, PLAN)))
+        found.append(PromiseResult(name, promise.text, promise.check(hand.history, PLAN)))
     verdict = verdict_of(hand.history, found, node="broker-a-0", proof="it is <gone>", why="")
     run = runs.new_run(tmp_path, PLAN)
     runs.save(run, PLAN, hand.history, Outcome(verdict), {"broker-a-0": ["a line", "another"]})
@@ -83,7 +83,7 @@ def test_names_in_documents_stay_and_people_read_plain_words(broken):
     progress = next(each for each in verdict.as_json()["promises"] if each["name"] == "progress-forward")
     assert "given again at takeover" in progress["finding"]["counts"]
     seen = Finding(Judgement.VALID, 1, {"given again at takeover": 3, "acting ms": 1_200, "sends": 9})
-    assert verdict_words.notes(Checked("progress-forward", "", seen)) == (
+    assert verdict_words.notes(PromiseResult("progress-forward", "", seen)) == (
         "messages redelivered at takeover: 3; slave acting, ms: 1,200; sends: 9"
     )
     # What has plain words is a name that the drills use: of an event, a count or a figure.

@@ -114,8 +114,8 @@ def test_what_many_seeds_came_to(capsys):
 
 def test_the_last_line_of_many_seeds_is_the_verdict_of_all():
     def end(seed, judgement, **more):
-        found = dict.fromkeys(simulated.Simulated._fields, "") | {"seed": seed, "family": "acting", "judgement": judgement}
-        return simulated.Simulated(**{**found, **more})
+        found = dict.fromkeys(simulated.SeedResult._fields, "") | {"seed": seed, "family": "acting", "judgement": judgement}
+        return simulated.SeedResult(**{**found, **more})
 
     valid, broken = end(1, Judgement.VALID), end(2, Judgement.BROKEN, broken=("one-master",))
     unclear = end(3, Judgement.INCONCLUSIVE, why="no steady state")

@@ -14,7 +14,7 @@ from rmqkit.spark.pipelines.batches import NOTHING, add, offsets_of, query_id, u
 from rmqkit.spark.pipelines.compact import compact
 from rmqkit.spark.pipelines.folders import open_folder
 from rmqkit.spark.pipelines.ingest import default_checkpoint, ingest
-from rmqkit.spark.pipelines.log import LakeConflict, LakeDamaged, LakeError, Log
+from rmqkit.spark.pipelines.log import LakeConflict, LakeDamaged, LakeError, LakeLog
 from rmqkit.spark.pipelines.progress import of_query
 from rmqkit.spark.source import ranges
 from rmqkit.spark.source.ranges import QueueKey
@@ -125,7 +125,7 @@ class TestFormats:
 class TestBatches:
     @pytest.fixture
     def log(self, tmp_path):
-        return Log(open_folder(tmp_path / "lake"))
+        return LakeLog(open_folder(tmp_path / "lake"))
 
     @staticmethod
     def bring(spark, log, batch, *parts, query=QUERY, epoch="a", clusters=(), offsets=None):
@@ -141,7 +141,7 @@ class TestBatches:
         """Killed after the entry, before Spark wrote that the batch is done."""
         first = self.bring(spark, log, 0, part("T", 0, 0, 10))
         assert (first.rows, first.is_new) == (10, True)
-        assert self.bring(spark, Log(log.folder), 0, part("T", 0, 0, 10)) == NOTHING
+        assert self.bring(spark, LakeLog(log.folder), 0, part("T", 0, 0, 10)) == NOTHING
         assert places(lake.read(spark, log.folder.uri)) == expected(part("T", 0, 0, 10))
         assert self.data(log) == set(log.state().files)
 
@@ -154,7 +154,7 @@ class TestBatches:
         assert (added.rows, added.repeated, added.is_new) == (5, 5, True)
         assert self.bring(spark, log, 1, part("T", 0, 10, 20)) == NOTHING
         assert places(lake.read(spark, log.folder.uri)) == expected(part("T", 0, 0, 20))
-        assert self.data(log) == set(Log(log.folder).state().files)
+        assert self.data(log) == set(LakeLog(log.folder).state().files)
 
     def test_killed_between_files_and_entry(self, spark, log, monkeypatch):
         self.bring(spark, log, 0, part("T", 0, 0, 10))
@@ -163,26 +163,26 @@ class TestBatches:
             raise KeyboardInterrupt
 
         with monkeypatch.context() as patch:
-            patch.setattr(Log, "commit", die)
+            patch.setattr(LakeLog, "commit", die)
             with pytest.raises(KeyboardInterrupt):
                 self.bring(spark, log, 1, part("T", 0, 10, 20))
         assert places(lake.read(spark, log.folder.uri)) == expected(part("T", 0, 0, 10))
         assert self.data(log) > set(log.state().files)
-        self.bring(spark, Log(log.folder), 1, part("T", 0, 10, 20))
+        self.bring(spark, LakeLog(log.folder), 1, part("T", 0, 10, 20))
         assert places(lake.read(spark, log.folder.uri)) == expected(part("T", 0, 0, 20))
         # what the dead one left is gone with the batch's entry
         assert self.data(log) == set(log.state().files)
 
     def test_who_was_believed_dead_comes_second(self, spark, log, monkeypatch):
         """Two drivers run the same batch; the one that is slow to commit finds it done."""
-        commit = Log.commit
+        commit = LakeLog.commit
 
         def other_first(self_, make, now_ms):
-            monkeypatch.setattr(Log, "commit", commit)
-            self.bring(spark, Log(log.folder), 0, part("T", 0, 0, 10))
+            monkeypatch.setattr(LakeLog, "commit", commit)
+            self.bring(spark, LakeLog(log.folder), 0, part("T", 0, 0, 10))
             return commit(self_, make, now_ms)
 
-        monkeypatch.setattr(Log, "commit", other_first)
+        monkeypatch.setattr(LakeLog, "commit", other_first)
         assert not self.bring(spark, log, 0, part("T", 0, 0, 10)).is_new
         assert places(lake.read(spark, log.folder.uri)) == expected(part("T", 0, 0, 10))
         assert self.data(log) == set(log.state().files)
@@ -234,14 +234,14 @@ class TestBatches:
 
     def test_two_ingests_at_once(self, spark, log, monkeypatch):
         """The other one commits the same offsets while this one writes its files: one of them has to do it over."""
-        commit = Log.commit
+        commit = LakeLog.commit
 
         def other_first(self_, make, now_ms):
-            monkeypatch.setattr(Log, "commit", commit)
-            self.bring(spark, Log(log.folder), 0, part("T", 0, 0, 10), query=OTHER)
+            monkeypatch.setattr(LakeLog, "commit", commit)
+            self.bring(spark, LakeLog(log.folder), 0, part("T", 0, 0, 10), query=OTHER)
             return commit(self_, make, now_ms)
 
-        monkeypatch.setattr(Log, "commit", other_first)
+        monkeypatch.setattr(LakeLog, "commit", other_first)
         with pytest.raises(LakeConflict, match="another ingest has brought T broker-a:0 5 to 10"):
             self.bring(spark, log, 0, part("T", 0, 5, 12))
         added = self.bring(spark, log, 0, part("T", 0, 5, 12))
@@ -335,7 +335,7 @@ class TestIngest:
         topic, path = own.topic(), tmp_path / "lake"
         send(own, topic, 0, 30)
         options = {"maxMessagesPerTrigger": "10"}
-        commit, calls = Log.commit, []
+        commit, calls = LakeLog.commit, []
 
         def dies(log, make, now_ms):
             calls.append(now_ms)
@@ -346,7 +346,7 @@ class TestIngest:
                 raise RuntimeError("killed after the entry")
             return log.state()
 
-        monkeypatch.setattr(Log, "commit", dies)
+        monkeypatch.setattr(LakeLog, "commit", dies)
         for reason, rows in (("before", 10), ("after", 30)):
             with pytest.raises(RuntimeError, match=f"killed {reason} the entry"):
                 ingest(spark, topic, path, namesrv=own.namesrv, options=options)
@@ -355,7 +355,7 @@ class TestIngest:
         done = ingest(spark, topic, path, namesrv=own.namesrv, options=options)
         assert (done.rows, done.batches) == (0, 0)
         assert numbers(lake.read(spark, path)) == list(range(30))
-        log = Log(open_folder(path))
+        log = LakeLog(open_folder(path))
         assert {name for name in log.folder.list("files") if name.endswith(".parquet")} == set(log.state().files)
 
     @pytest.mark.long

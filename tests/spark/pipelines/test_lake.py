@@ -16,14 +16,14 @@ from rmqkit.spark.pipelines.compact import compact
 from rmqkit.spark.pipelines.folders import HadoopFolder, LocalFolder, open_folder
 from rmqkit.spark.pipelines.log import (
     LOG,
-    Batch,
+    BatchEntry,
     Compaction,
     DataFile,
     LakeConflict,
     LakeDamaged,
     LakeError,
+    LakeLog,
     LakeMissing,
-    Log,
     merged_schema,
 )
 from rmqkit.spark.source.ranges import QueueKey
@@ -36,7 +36,7 @@ SCHEMA = json.dumps({"type": "struct", "fields": []})
 def entry(batch, *names, query=QUERY, begin=0, end=0):
     files = [DataFile(path=name, topic="T", hour="2026-11-22-12", size=1, rows=1) for name in names]
     offsets = batch_offsets(part("T", 0, begin, end))
-    return Batch(
+    return BatchEntry(
         query=query,
         batch=batch,
         begin=offsets.begin,
@@ -156,11 +156,11 @@ class TestLog:
         return LocalFolder(tmp_path)
 
     def test_entries_come_to_a_state(self, folder):
-        log = Log(folder)
+        log = LakeLog(folder)
         log.commit(lambda state: entry(0, "a", "b", end=10), NOON_MS)
         log.commit(lambda state: entry(1, "c", begin=10, end=15), NOON_MS)
         log.commit(lambda state: compaction(["a", "c"], "d"), NOON_MS)
-        state = Log(folder).state()
+        state = LakeLog(folder).state()
         assert sorted(state.files) == ["b", "d"]
         assert state.batches == {QUERY: 1}
         assert state.covered == {QueueKey("T", "broker-a", 0): [[0, 15]]}
@@ -168,7 +168,7 @@ class TestLog:
 
     def test_two_writers_are_put_in_order(self, folder):
         """The second one's first try meets the number of the first; it sees what came and decides again."""
-        one, two = Log(folder), Log(folder)
+        one, two = LakeLog(folder), LakeLog(folder)
         seen = []
 
         def make(state):
@@ -179,31 +179,31 @@ class TestLog:
 
         two.commit(make, NOON_MS)
         assert seen == [[], ["a"]]
-        assert sorted(Log(folder).state().files) == ["a", "b"]
+        assert sorted(LakeLog(folder).state().files) == ["a", "b"]
 
     def test_snapshots_stand_for_entries(self, folder, monkeypatch):
         monkeypatch.setattr("rmqkit.spark.pipelines.log.SNAPSHOT_EVERY", 3)
-        log, slow = Log(folder), Log(folder)
+        log, slow = LakeLog(folder), LakeLog(folder)
         for number in range(7):
             log.commit(lambda state, number=number: entry(number, str(number), begin=number, end=number + 1), NOON_MS)
             if number == 0:
                 slow.state()
         log.commit(lambda state: compaction(["0", "6"], "x"), NOON_MS)
         assert log.forget(before_ms=lake.wall_ms() + 1) == 6 + 1
-        for reader in (slow, Log(folder), log):
+        for reader in (slow, LakeLog(folder), log):
             state = reader.state()
             assert (state.number, sorted(state.files)) == (8, ["1", "2", "3", "4", "5", "x"])
             assert state.batches == {QUERY: 6}
         assert log.replaced_since(0) == {"0", "6"}
 
     def test_a_half_written_entry_is_none(self, folder, tmp_path):
-        Log(folder).commit(lambda state: entry(0, "a"), NOON_MS)
+        LakeLog(folder).commit(lambda state: entry(0, "a"), NOON_MS)
         (tmp_path / LOG / f".{2:020}.json.1234.tmp").write_bytes(b'{"kind":"batch","que')
         (tmp_path / LOG / "notes.txt").write_bytes(b"mine")
-        assert Log(folder).state().number == 1
-        Log(folder).commit(lambda state: entry(1, "b"), NOON_MS)
-        assert sorted(Log(folder).state().files) == ["a", "b"]
-        Log(folder).forget(before_ms=lake.wall_ms() + 1)
+        assert LakeLog(folder).state().number == 1
+        LakeLog(folder).commit(lambda state: entry(1, "b"), NOON_MS)
+        assert sorted(LakeLog(folder).state().files) == ["a", "b"]
+        LakeLog(folder).forget(before_ms=lake.wall_ms() + 1)
         assert not [path for path in (tmp_path / LOG).iterdir() if path.name.endswith(".tmp")]
         assert (tmp_path / LOG / "notes.txt").exists()
 
@@ -211,32 +211,32 @@ class TestLog:
     def test_a_damaged_entry_is_named(self, folder, tmp_path, content):
         """It is not passed over: what it brought would be missing without a word."""
         for number in range(3):
-            Log(folder).commit(lambda state, number=number: entry(number, str(number)), NOON_MS)
+            LakeLog(folder).commit(lambda state, number=number: entry(number, str(number)), NOON_MS)
         (tmp_path / LOG / f"{2:020}.json").write_bytes(content)
         with pytest.raises(LakeDamaged, match=r"00000002\.json is no entry"):
-            Log(folder).state()
+            LakeLog(folder).state()
 
     def test_a_missing_entry_is_named(self, folder, tmp_path):
         for number in range(3):
-            Log(folder).commit(lambda state, number=number: entry(number, str(number)), NOON_MS)
+            LakeLog(folder).commit(lambda state, number=number: entry(number, str(number)), NOON_MS)
         (tmp_path / LOG / f"{2:020}.json").unlink()
         with pytest.raises(LakeDamaged, match="entries are missing"):
-            Log(folder).state()
+            LakeLog(folder).state()
 
     def test_an_entry_of_a_newer_rmqkit_is_refused(self, folder, tmp_path):
-        Log(folder).commit(lambda state: entry(0, "a"), NOON_MS)
+        LakeLog(folder).commit(lambda state: entry(0, "a"), NOON_MS)
         path = tmp_path / LOG / f"{1:020}.json"
         path.write_bytes(path.read_bytes().replace(b'"format": 1', b'"format": 2'))
         with pytest.raises(LakeError, match="newer"):
-            Log(folder).state()
+            LakeLog(folder).state()
 
     def test_a_compaction_of_what_is_not_there_is_damage(self, folder):
-        Log(folder).commit(lambda state: entry(0, "a"), NOON_MS)
-        Log(folder).folder.create(
+        LakeLog(folder).commit(lambda state: entry(0, "a"), NOON_MS)
+        LakeLog(folder).folder.create(
             f"{LOG}/{2:020}.json", b'{"kind":"compaction","replaces":["z"],"files":[],"written_ms":1}'
         )
         with pytest.raises(LakeDamaged, match="replaces z"):
-            Log(folder).state()
+            LakeLog(folder).state()
 
     def test_a_type_cannot_change(self):
         one = json.dumps({"type": "struct", "fields": [{"name": "id", "type": "long", "nullable": True, "metadata": {}}]})
@@ -259,7 +259,7 @@ class TestLake:
     def made(cls, spark, tmp_path_factory):
         """Three batches over two hours and two topics."""
         path = tmp_path_factory.mktemp("lake")
-        log = Log(open_folder(path, spark))
+        log = LakeLog(open_folder(path, spark))
         for number, each in enumerate(cls.PARTS):
             at = NOON + timedelta(hours=number % 2)
             add(
@@ -275,7 +275,7 @@ class TestLake:
     @pytest.fixture
     def log(self, made, tmp_path):
         """A lake of its own for a test: names in the log are relative."""
-        return Log(open_folder(shutil.copytree(made, tmp_path / "lake")))
+        return LakeLog(open_folder(shutil.copytree(made, tmp_path / "lake")))
 
     def test_reading_goes_by_the_log(self, spark, tmp_path, log):
         path = tmp_path / "lake"
@@ -344,12 +344,12 @@ class TestCompaction:
         """Two hours of two batches."""
         path = tmp_path_factory.mktemp("lake")
         for number in range(4):
-            cls.ingest(Log(open_folder(path)), spark, number)
+            cls.ingest(LakeLog(open_folder(path)), spark, number)
         return path
 
     @pytest.fixture
     def log(self, made, path):
-        return Log(open_folder(shutil.copytree(made, path)))
+        return LakeLog(open_folder(shutil.copytree(made, path)))
 
     @staticmethod
     def ingest(log, spark, number, hour=None):
@@ -396,7 +396,7 @@ class TestCompaction:
             raise KeyboardInterrupt
 
         with monkeypatch.context() as patch:
-            patch.setattr(Log, "commit", die)
+            patch.setattr(LakeLog, "commit", die)
             with pytest.raises(KeyboardInterrupt):
                 compact(spark, path, before_hour="2026-11-22-14")
         assert places(lake.read(spark, path)) == expected(*self.PARTS)
@@ -409,15 +409,15 @@ class TestCompaction:
 
     def test_two_compactions_at_once(self, spark, path, log, monkeypatch):
         """The other one swaps after this one has written its files; this one's are thrown away."""
-        commit = Log.commit
+        commit = LakeLog.commit
         done = []
 
         def other_first(self, make, now_ms):
-            monkeypatch.setattr(Log, "commit", commit)
+            monkeypatch.setattr(LakeLog, "commit", commit)
             done.append(compact(spark, path, before_hour="2026-11-22-13"))
             return commit(self, make, now_ms)
 
-        monkeypatch.setattr(Log, "commit", other_first)
+        monkeypatch.setattr(LakeLog, "commit", other_first)
         late = compact(spark, path, before_hour="2026-11-22-14")
         assert (done[0].hours, late.hours) == (1, 0)
         assert places(lake.read(spark, path)) == expected(*self.PARTS)
@@ -427,14 +427,14 @@ class TestCompaction:
         }
 
     def test_an_ingest_in_the_middle(self, spark, path, log, monkeypatch):
-        commit = Log.commit
+        commit = LakeLog.commit
 
         def ingest_first(log, make, now_ms):
-            monkeypatch.setattr(Log, "commit", commit)
-            self.ingest(Log(log.folder), spark, 4, hour=0)
+            monkeypatch.setattr(LakeLog, "commit", commit)
+            self.ingest(LakeLog(log.folder), spark, 4, hour=0)
             return commit(log, make, now_ms)
 
-        monkeypatch.setattr(Log, "commit", ingest_first)
+        monkeypatch.setattr(LakeLog, "commit", ingest_first)
         assert compact(spark, path, before_hour="2026-11-22-14").hours == 2
         assert places(lake.read(spark, path)) == expected(*self.PARTS, part("T", 0, 40, 50))
         self.ingest(log, spark, 5)
@@ -455,13 +455,13 @@ class TestCompaction:
     def test_vacuum_waits_for_readers(self, spark, path, log):
         before = lake.read(spark, path)
         compact(spark, path, before_hour="2026-11-22-14")
-        assert lake.vacuum(path, spark) == lake.Vacuumed(files=0, bytes=0, entries=0)
+        assert lake.vacuum(path, spark) == lake.VacuumResult(files=0, bytes=0, entries=0)
         assert places(before) == expected(*self.PARTS)
         gone = lake.vacuum(path, spark, now_ms=LATER_MS)
         assert gone.files >= 4
         assert gone.entries == 5
         assert places(lake.read(spark, path)) == expected(*self.PARTS)
-        self.ingest(Log(log.folder), spark, 4)
+        self.ingest(LakeLog(log.folder), spark, 4)
         self.ingest(log, spark, 5)
         assert places(lake.read(spark, path)) == expected(*self.PARTS, part("T", 0, 40, 60))
         names = LocalFolder(path).list("files")

@@ -20,7 +20,7 @@ from rmqkit.drill import runs
 from rmqkit.drill.promises import Judgement
 from rmqkit.spark import audit, probe, sessions
 from rmqkit.spark.pipelines import compact, copying, ingest, log, replay, stats
-from rmqkit.spark.pipelines.progress import Progress
+from rmqkit.spark.pipelines.progress import PipelineProgress
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -122,7 +122,7 @@ def no_spark(monkeypatch):
 
 
 def test_ingest_hands_everything_on(run, no_spark, monkeypatch):
-    done = ingest.Ingested(path="file:/lake", checkpoint="c", query="q", batches=1, rows=3, files=2, bytes=2048)
+    done = ingest.IngestResult(path="file:/lake", checkpoint="c", query="q", batches=1, rows=3, files=2, bytes=2048)
     called = Called(done)
     monkeypatch.setattr(ingest, "ingest", called)
     words = "t u --to lake --namesrv n --since 1767225600000 --option tags=A --follow --checkpoint c --master yarn"
@@ -148,9 +148,9 @@ def test_ingest_hands_everything_on(run, no_spark, monkeypatch):
 
 
 def test_compact_says_what_became_of_the_files(run, no_spark, monkeypatch):
-    fields = dict.fromkeys(compact.Compacted.__struct_fields__, 0)
+    fields = dict.fromkeys(compact.CompactionResult.__struct_fields__, 0)
     fields |= {"path": "p", "hours": 1, "files_before": 8, "files_after": 1, "bytes_before": 4096, "bytes_after": 1024}
-    made = compact.Compacted(**fields)
+    made = compact.CompactionResult(**fields)
     called = Called(made)
     monkeypatch.setattr(compact, "compact", called)
     assert run("compact", "lake", "--before", "1767225600000").out == "1 hour: 8 files (4.0 KiB) are now 1 (1.0 KiB)\n"
@@ -162,7 +162,7 @@ def test_compact_says_what_became_of_the_files(run, no_spark, monkeypatch):
 
 
 def test_replay_hands_everything_on(run, no_spark, monkeypatch):
-    called = Called(replay.Replayed(topic="u", rows=1, queues=2, tasks=2, run_id="r"))
+    called = Called(replay.ReplayResult(topic="u", rows=1, queues=2, tasks=2, run_id="r"))
     monkeypatch.setattr(replay, "replay", called)
     words = "lake --to u --since 1767225600000 --until 1767225600001 --topic t --rate 5 --order key --run-id r"
     told = run("replay", *words.split(), "--namesrv", "n", "--option", "requiredStatus=any")
@@ -185,7 +185,7 @@ def test_replay_hands_everything_on(run, no_spark, monkeypatch):
 
 
 def test_copy_hands_everything_on(run, no_spark, monkeypatch):
-    called = Called(copying.Copied(topic="t", to_topic="u", checkpoint=None, rows=2))
+    called = Called(copying.CopyResult(topic="t", to_topic="u", checkpoint=None, rows=2))
     monkeypatch.setattr(copying, "copy", called)
     words = "t --to u --namesrv n --follow --checkpoint c --rate 5 --order key --trigger now --option tags=A"
     told = run("copy", *words.split())
@@ -232,8 +232,8 @@ def test_stats_are_tables(run, no_spark, monkeypatch):
 def test_audit_has_the_exit_code_of_what_it_found(run, no_spark, monkeypatch, tmp_path):
     broken = audit.Violation((1, 2), "k", "k is not there")
     found = [
-        audit.Audited("r1", "kept", Judgement.VALID, (), 12),
-        audit.Audited("r1", "once", Judgement.BROKEN, (broken,), 3, 7),
+        audit.PromiseAudit("r1", "kept", Judgement.VALID, (), 12),
+        audit.PromiseAudit("r1", "once", Judgement.BROKEN, (broken,), 3, 7),
     ]
     monkeypatch.setattr(runs, "find", lambda home, name: home / name)
     monkeypatch.setattr(audit, "found", list)
@@ -342,7 +342,7 @@ def test_what_a_query_raised_is_one_line(text, said, code):
 
 def test_a_signal_asks_for_the_end_and_a_second_one_does_not_wait(heeds_ctrl_c, capsys):
     before = signal.getsignal(signal.SIGINT)
-    with session_run.Ending() as ending:
+    with session_run.StopSignal() as ending:
         assert not ending()
         signal.raise_signal(signal.SIGINT)
         assert ending()
@@ -353,7 +353,7 @@ def test_a_signal_asks_for_the_end_and_a_second_one_does_not_wait(heeds_ctrl_c, 
     ending.check(endless=True)
     with pytest.raises(session_run.Interrupted):
         ending.check(endless=False)
-    with session_run.Ending() as ending:
+    with session_run.StopSignal() as ending:
         signal.raise_signal(signal.SIGTERM)
     with pytest.raises(session_run.Interrupted):
         ending.check(endless=True)
@@ -362,7 +362,7 @@ def test_a_signal_asks_for_the_end_and_a_second_one_does_not_wait(heeds_ctrl_c, 
 def test_a_background_job_does_not_end_at_ctrl_c(heeds_ctrl_c):
     """The shell has started it with SIGINT ignored."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    with session_run.Ending() as ending:
+    with session_run.StopSignal() as ending:
         signal.raise_signal(signal.SIGINT)
         assert not ending()
         signal.raise_signal(signal.SIGTERM)
@@ -373,9 +373,9 @@ def test_a_background_job_does_not_end_at_ctrl_c(heeds_ctrl_c):
 def test_progress_on_a_terminal_is_a_bar(monkeypatch, capsys):
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     monkeypatch.setenv("TERM", "xterm")
-    with session_run.Shown("ingest [bold]", json=False) as tell:
-        tell(Progress(rows=30, rows_per_s=12.3, lag=70))
-        tell(Progress(tasks=4, tasks_done=1))
+    with session_run.ProgressPrinter("ingest [bold]", json=False) as tell:
+        tell(PipelineProgress(rows=30, rows_per_s=12.3, lag=70))
+        tell(PipelineProgress(tasks=4, tasks_done=1))
     told = capsys.readouterr()
     assert told.out == ""
     assert "ingest [bold]" in told.err

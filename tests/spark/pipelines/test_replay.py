@@ -11,7 +11,7 @@ from rmqkit.spark.pipelines import forwarding
 from rmqkit.spark.pipelines.batches import add
 from rmqkit.spark.pipelines.folders import open_folder
 from rmqkit.spark.pipelines.forwarding import ID, OF, placed, tasks_of
-from rmqkit.spark.pipelines.log import Log
+from rmqkit.spark.pipelines.log import LakeLog
 from rmqkit.spark.pipelines.replay import replay, rows_of
 from rmqkit.spark.source.ranges import QueueKey
 from rmqkit.wire.fastjson import MessageQueue
@@ -109,7 +109,7 @@ def test_keys_keep_their_order(spark, own):
 
 
 def test_a_bad_hour_of_a_lake(spark, own, tmp_path):
-    log = Log(open_folder(tmp_path))
+    log = LakeLog(open_folder(tmp_path))
     for number in range(3):
         each = part("T", 0, 4 * number, 4 * number + 4)
         made = queue_rows(spark, each, at=NOON + timedelta(hours=number))

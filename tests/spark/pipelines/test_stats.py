@@ -12,7 +12,7 @@ from rmqkit import Message
 from rmqkit.errors import ConfigError
 from rmqkit.spark.pipelines.batches import add
 from rmqkit.spark.pipelines.folders import open_folder
-from rmqkit.spark.pipelines.log import Log
+from rmqkit.spark.pipelines.log import LakeLog
 from rmqkit.spark.pipelines.stats import Hour, Spread, Stats, stats, stats_of
 from tests.spark.lakes import NOON, NOON_MS, QUERY, batch_offsets, part, queue_rows
 
@@ -51,7 +51,7 @@ def test_hours_are_counted(spark):
 
 @pytest.mark.long
 def test_of_a_lake(spark, tmp_path):
-    log = Log(open_folder(tmp_path / "lake"))
+    log = LakeLog(open_folder(tmp_path / "lake"))
     for number in range(2):
         each = part("T", 0, 10 * number, 10 * number + 10)
         made = queue_rows(spark, each, at=NOON + timedelta(hours=number))

@@ -7,7 +7,15 @@ import pytest
 from rmqkit.client.message import Message, SendResult, SendStatus
 from rmqkit.errors import InvalidMessage, NoRoute, PeerUnreachable, SendFailed
 from rmqkit.spark.sink import sending, writer
-from rmqkit.spark.sink.sending import BATCH_BYTES, BATCH_MESSAGES, Kept, Pace, Sending, SendSettings, WriteFailed
+from rmqkit.spark.sink.sending import (
+    BATCH_BYTES,
+    BATCH_MESSAGES,
+    RowSender,
+    SendPace,
+    SendSettings,
+    WorkerState,
+    WriteFailed,
+)
 from rmqkit.wire.codes import ResponseCode
 from rmqkit.wire.fastjson import MessageQueue
 
@@ -66,7 +74,7 @@ def no_rest(monkeypatch):
 
 
 def sending_with(producer, known=("T",), **changed):
-    return Sending(Kept(producer, set(known)), SETTINGS._replace(**changed), "partition 3")
+    return RowSender(WorkerState(producer, set(known)), SETTINGS._replace(**changed), "partition 3")
 
 
 def message(number):
@@ -250,7 +258,7 @@ def test_where_a_row_goes():
 
 class TestPace:
     def test_rows_go_at_a_steady_pace(self):
-        pace = Pace(100)
+        pace = SendPace(100)
         assert [round(pace.pause_s(5.0), 3) for _ in range(4)] == [0, 0.01, 0.02, 0.03]
         assert round(pace.pause_s(5.02), 3) == 0.02
 
@@ -262,7 +270,7 @@ class TestPace:
         assert made.plan.settings.per_second == 50
 
     def test_a_stop_is_not_caught_up_for_long(self):
-        pace = Pace(100)
+        pace = SendPace(100)
         pace.pause_s(5.0)
         pauses = [pace.pause_s(60.0) for _ in range(200)]
         assert sum(not pause for pause in pauses) == 11
@@ -273,7 +281,7 @@ class TestPace:
         clock = Clock()
         monkeypatch.setattr(sending, "time", clock)
         producer = Scripted()
-        work = Sending(Kept(producer, set()), SETTINGS._replace(per_second=2), "partition 0")
+        work = RowSender(WorkerState(producer, set()), SETTINGS._replace(per_second=2), "partition 0")
         for number in range(3):
             work.put(number, Message("T", b"%d" % number), queue=0)
         work.finish()

@@ -11,7 +11,7 @@ from rmqkit.spark.options import parse
 from rmqkit.spark.source.loss import DataLoss
 from rmqkit.spark.source.patterns import chosen
 from rmqkit.spark.source.query_plan import BrokerDown, StreamPlan, messages_for
-from rmqkit.spark.source.ranges import QueueKey, QueueRange, count, flat
+from rmqkit.spark.source.ranges import OffsetRange, QueueKey, count, flat
 from rmqkit.spark.source.where import OffsetBeyond, QueueClosed
 from tests.spark.views import FakeView
 
@@ -131,7 +131,7 @@ def test_a_small_limit_starves_no_queue():
 def test_maxBytesPerTrigger_goes_by_what_was_measured():
     stream = Stream(FakeView(a0=(0, 100), a1=(0, 300)), maxBytesPerTrigger="10000")
     assert stream.drain() == [100, 100, 100, 100]
-    assert stream.view.measured[0] == [QueueRange("T", "a", 1, 0, 300), QueueRange("T", "a", 0, 0, 100)]
+    assert stream.view.measured[0] == [OffsetRange("T", "a", 1, 0, 300), OffsetRange("T", "a", 0, 0, 100)]
     stream.view.size = 10**6
     stream.view.put(a0=(0, 103))
     assert stream.drain() == [1, 1, 1]
@@ -143,7 +143,7 @@ def test_of_two_limits_the_smaller_one_counts():
 
 
 def test_bytes_to_messages():
-    ready = [QueueRange("T", "a", 0, 0, 10), QueueRange("T", "a", 1, 0, 90)]
+    ready = [OffsetRange("T", "a", 0, 0, 10), OffsetRange("T", "a", 1, 0, 90)]
     assert messages_for(1000, ready, {A0: 1000.0, A1: 10.0}) == 9  # (10·1000 + 90·10) / 100 = 109 bytes each
     assert messages_for(10_240, ready, {}) == 10
     assert messages_for(1, ready, {A0: 1000.0}) == 1
@@ -296,7 +296,7 @@ def test_a_restart_waits_for_name_servers():
     looks = view.looks
     view.on_look = lambda: setattr(view, "down", view.looks < looks + 3)
     stream.restart()
-    assert stream.plan.ranges(stream.at, end) == [QueueRange("T", "a", 0, 0, 10)]
+    assert stream.plan.ranges(stream.at, end) == [OffsetRange("T", "a", 0, 0, 10)]
     view.on_look, view.down = lambda: None, True
     stream.restart()
     with pytest.raises(BrokerDown, match="no answer of the name servers"):
@@ -355,7 +355,7 @@ def test_retention_that_overtakes_a_query_is_loss():
         stream.batch()
     stream.restart(failOnDataLoss="false")
     stream.drain()
-    assert [each for each in stream.read if each.begin >= 4] == [QueueRange("T", "a", 0, 4, 10)]
+    assert [each for each in stream.read if each.begin >= 4] == [OffsetRange("T", "a", 0, 4, 10)]
     assert stream.offsets == {A0: 10}
 
 
@@ -424,7 +424,7 @@ def test_a_batch_that_was_planned_is_planned_again_after_a_restart():
     end = stream.spark(stream.plan.advance(stream.at))
     stream.view.put(a0=(0, 50))
     stream.restart()
-    assert stream.plan.ranges(stream.at, end) == [QueueRange("T", "a", 0, 0, 10)]
+    assert stream.plan.ranges(stream.at, end) == [OffsetRange("T", "a", 0, 0, 10)]
 
 
 def test_a_checkpoint_of_other_topics_is_refused():

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmqkit.spark.source.ranges import (
+    OffsetRange,
     QueueKey,
-    QueueRange,
     between,
     clusters,
     count,
@@ -29,7 +29,7 @@ sizes = st.lists(st.integers(1, 10_000), min_size=1, max_size=30)
 
 
 def ranges_of(lengths, begin=0):
-    return [QueueRange("T", "a", queue, begin, begin + size) for queue, size in enumerate(lengths)]
+    return [OffsetRange("T", "a", queue, begin, begin + size) for queue, size in enumerate(lengths)]
 
 
 @given(st.dictionaries(keys, st.integers(0, 2**62)), st.randoms())
@@ -58,7 +58,7 @@ def test_offsets_that_are_no_numbers_are_refused(offset):
 
 def test_a_batch_reads_what_has_grown():
     found = between(nested({A0: 3, A1: 5}), nested({A0: 10, A1: 5}))
-    assert found == [QueueRange("T", "broker-a", 0, 3, 10)]
+    assert found == [OffsetRange("T", "broker-a", 0, 3, 10)]
     assert found[0].key == A0
     assert count(found) == 7
 
@@ -66,7 +66,7 @@ def test_a_batch_reads_what_has_grown():
 def test_a_new_queue_is_read_from_the_next_batch_on():
     first, second = nested({A0: 3, B0: 40}), nested({A0: 3, B0: 50})
     assert between(nested({A0: 3}), first) == []
-    assert between(first, second) == [QueueRange("T", "broker-b", 0, 40, 50)]
+    assert between(first, second) == [OffsetRange("T", "broker-b", 0, 40, 50)]
 
 
 def test_a_queue_that_is_gone_or_goes_back_is_an_error():
@@ -78,7 +78,7 @@ def test_a_queue_that_is_gone_or_goes_back_is_an_error():
 
 
 def test_what_waits_leaves_out_queues_that_one_side_lacks():
-    assert waiting({A0: 3, A1: 9}, {A0: 4, A1: 2, B0: 7}) == [QueueRange("T", "broker-a", 0, 3, 4)]
+    assert waiting({A0: 3, A1: 9}, {A0: 4, A1: 2, B0: 7}) == [OffsetRange("T", "broker-a", 0, 3, 4)]
 
 
 @given(sizes, st.integers(1, 50_000), st.integers(0, 10**9))

@@ -12,7 +12,7 @@ from rmqkit.spark import link
 from rmqkit.spark.columns import COLUMNS, arrow_schema
 from rmqkit.spark.source import replicas, topic_reader
 from rmqkit.spark.source.loss import DataLoss
-from rmqkit.spark.source.ranges import QueueRange
+from rmqkit.spark.source.ranges import OffsetRange
 from rmqkit.spark.source.topic_reader import ReadSettings, read_range
 from rmqkit.wire.batch import BatchMessage, encode_batch
 from rmqkit.wire.codes import MessageSysFlag, ResponseCode
@@ -49,7 +49,7 @@ def read(brokers, begin, end, **more):
         columns=columns,
         **({"wait_ms": 2000, "request_timeout_ms": 2000} | more),
     )
-    return list(read_range(QueueRange(TOPIC, BROKER, 0, begin, end), pickle.loads(pickle.dumps(made))))
+    return list(read_range(OffsetRange(TOPIC, BROKER, 0, begin, end), pickle.loads(pickle.dumps(made))))
 
 
 def offsets(batches) -> list[int]:
@@ -113,7 +113,7 @@ def test_a_worker_keeps_one_connection_an_address(brokers):
 def test_two_ranges_at_once_have_connections_of_their_own(brokers):
     broker = brokers.broker(queue_of(100))
     made = ReadSettings(brokers.namesrv, ("offset",), batch_rows=1)
-    one, two = (read_range(QueueRange(TOPIC, BROKER, 0, 0, 100), made) for _ in range(2))
+    one, two = (read_range(OffsetRange(TOPIC, BROKER, 0, 0, 100), made) for _ in range(2))
     pairs = [(offsets([a]), offsets([b])) for a, b in zip(one, two, strict=True)]
     assert all(a == b for a, b in pairs)
     assert broker.connections == 2
@@ -122,7 +122,7 @@ def test_two_ranges_at_once_have_connections_of_their_own(brokers):
 def test_who_stops_reading_leaves_nothing_for_the_next(brokers):
     brokers.broker(queue_of(1000), count_max=5)
     made = ReadSettings(brokers.namesrv, ("offset",), batch_rows=1)
-    reader = read_range(QueueRange(TOPIC, BROKER, 0, 0, 1000), made)
+    reader = read_range(OffsetRange(TOPIC, BROKER, 0, 0, 1000), made)
     next(reader)
     reader.close()
     assert offsets(read(brokers, 500, 700)) == list(range(500, 700))
@@ -482,4 +482,4 @@ def test_json_bodies_as_columns(brokers):
 
 def test_an_empty_range_asks_nobody():
     made = ReadSettings(("127.0.0.1:1",), ("offset",))
-    assert list(read_range(QueueRange(TOPIC, BROKER, 0, 7, 7), made)) == []
+    assert list(read_range(OffsetRange(TOPIC, BROKER, 0, 7, 7), made)) == []

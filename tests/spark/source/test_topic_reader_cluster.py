@@ -2,10 +2,10 @@
 
 from rmqkit import Message
 from rmqkit.cluster.health.caller import NoAnswer
-from rmqkit.drill.real.node_client import Asked
+from rmqkit.drill.real.node_client import NodeClient
 from rmqkit.spark import link
 from rmqkit.spark.columns import COLUMNS
-from rmqkit.spark.source.ranges import QueueRange
+from rmqkit.spark.source.ranges import OffsetRange
 from rmqkit.spark.source.replicas import members_of
 from rmqkit.spark.source.topic_reader import ReadSettings, read_range
 from rmqkit.testing import factories
@@ -17,7 +17,7 @@ replicated = factories.clean("up")
 
 def ranges_of(consumer, topic):
     return [
-        QueueRange(topic, queue.broker_name, queue.queue_id, consumer.offset_min(queue), consumer.offset_max(queue))
+        OffsetRange(topic, queue.broker_name, queue.queue_id, consumer.offset_min(queue), consumer.offset_max(queue))
         for queue in sorted(consumer.queues(topic))
     ]
 
@@ -31,7 +31,7 @@ def slave_shows(namesrv, whole):
     """A slave hears of a new topic a moment after its messages."""
     (slave,) = [each for each in members_of([namesrv], whole.topic, whole.broker, 5) if each.broker_id]
     try:
-        with Asked(*slave.address, 5) as asked:
+        with NodeClient(*slave.address, 5) as asked:
             return asked.pull(whole.topic, whole.queue, whole.end - 1)[1] == whole.end
     except NoAnswer:
         return False

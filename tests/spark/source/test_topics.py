@@ -9,7 +9,7 @@ from rmqkit.errors import ConfigError, NoRoute, PeerUnreachable
 from rmqkit.spark.options import parse
 from rmqkit.spark.rows import rows_of, schema_ddl
 from rmqkit.spark.source.batch import BatchReader, FilteringReader, reader
-from rmqkit.spark.source.ranges import QueueKey, QueueRange, flat
+from rmqkit.spark.source.ranges import OffsetRange, QueueKey, flat
 from rmqkit.spark.source.stream import StreamReader
 from rmqkit.spark.source.topics import Topics
 from rmqkit.spark.source.where import found_by_time
@@ -122,7 +122,7 @@ def test_times_groups_sizes_and_single_messages(own, topic, open_topics):
     assert topics.at_time([first], newest[first] + 1) == {first: 3}
     assert topics.stored_ms(first, 2) == newest[first]
     assert topics.stored_ms(first, 99) is None
-    sizes = topics.sizes([QueueRange(*first, 0, 3), QueueRange(*empty, 0, 3)])
+    sizes = topics.sizes([OffsetRange(*first, 0, 3), OffsetRange(*empty, 0, 3)])
     assert list(sizes) == [first]
     assert 100 < sizes[first] < 400
     group = own.group()
@@ -177,7 +177,7 @@ def test_filters_narrow_what_is_planned(own, topic):
     filters = [EqualTo(("broker",), first.broker), In(("queue",), [first.queue, 9]), EqualTo(("tags",), "even")]
     assert list(made.pushFilters(filters)) == filters
     planned = made.partitions()
-    assert [each.value for each in planned] == [QueueRange(*first, 0, 3)]
+    assert [each.value for each in planned] == [OffsetRange(*first, 0, 3)]
     assert [offset for _, _, offset in rows(made, planned)] == [0, 2]
 
 

@@ -8,7 +8,7 @@ from rmqkit.spark.source import query_plan
 from rmqkit.spark.source.batch import plan
 from rmqkit.spark.source.loss import DataLoss
 from rmqkit.spark.source.query_plan import BrokerDown
-from rmqkit.spark.source.ranges import QueueKey, QueueRange
+from rmqkit.spark.source.ranges import OffsetRange, QueueKey
 from rmqkit.spark.source.where import OffsetBeyond, begins_of, ends_of
 from tests.spark.views import FakeView
 
@@ -159,4 +159,4 @@ def test_a_batch_waits_for_a_group_that_is_down_or_fails(monkeypatch):
 
 
 def test_ranges_are_named_tuples_for_the_workers():
-    assert plan(options(), FakeView(a0=(1, 2))) == [QueueRange("T", "a", 0, 1, 2)]
+    assert plan(options(), FakeView(a0=(1, 2))) == [OffsetRange("T", "a", 0, 1, 2)]

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmqkit.spark.store import scan
-from rmqkit.spark.store.scan import Filler, Gap, Records
+from rmqkit.spark.store.scan import Filler, Gap, RecordSlice
 from tests.spark.logs import Place, bodies_of, log_file, pieces_of, record_places
 
 BASE = 3 << 20
@@ -27,7 +27,7 @@ def sizes_add_up(pieces: list, size: int) -> None:
     """Each piece begins where the one before it ended, the first at 0, the last ends with the file."""
     at = 0
     for piece in pieces:
-        if isinstance(piece, Records):
+        if isinstance(piece, RecordSlice):
             starts = piece.at + piece.starts
             assert starts[0] == at
             assert (starts[1:] == (starts + piece.sizes)[:-1]).all()
@@ -42,7 +42,7 @@ def test_a_whole_file(tmp_path):
     data, places = log_file(BASE, SIZE, bodies_of(Random(1), 50), blank=True)
     pieces = pieces_of(write(tmp_path, data), BASE, window_size=1024)
     assert record_places(pieces) == {place.at: place.size for place in places}
-    assert {type(piece) for piece in pieces} == {Records, Filler}
+    assert {type(piece) for piece in pieces} == {RecordSlice, Filler}
     assert pieces[-1].kind == "blank"
     sizes_add_up(pieces, SIZE)
 
@@ -116,12 +116,12 @@ def test_one_damaged_record_is_told_where_how_much_and_why(tmp_path, what):
     data[at : at + len(garbage)] = garbage
     pieces = pieces_of(write(tmp_path, data), BASE)
     assert set(record_places(pieces)) == {place.at for place in places} - {places[9].at}
-    (broken,) = (piece for piece in pieces if isinstance(piece, Gap) or (isinstance(piece, Records) and piece.damage))
+    (broken,) = (piece for piece in pieces if isinstance(piece, Gap) or (isinstance(piece, RecordSlice) and piece.damage))
     assert broken.size == places[9].size
     why = broken.why if isinstance(broken, Gap) else broken.damage
     assert any(reason in why for reason in REASONS[what].split("|")), why
     is_readable = what in ("crc", "queue", "place", "body", "topic", "properties")
-    assert isinstance(broken, Records) is is_readable
+    assert isinstance(broken, RecordSlice) is is_readable
     if is_readable:
         assert broken.crc_ok is (what not in ("crc", "body"))
     sizes_add_up(pieces, SIZE)
@@ -134,7 +134,7 @@ def test_neighbours_with_wrong_bodies_are_each_a_row(tmp_path):
         data[at : at + len(garbage)] = garbage
     pieces = pieces_of(write(tmp_path, data), BASE)
     rows = [
-        (piece.at + int(piece.starts[0]), piece.size) for piece in pieces if isinstance(piece, Records) and piece.damage
+        (piece.at + int(piece.starts[0]), piece.size) for piece in pieces if isinstance(piece, RecordSlice) and piece.damage
     ]
     assert rows == [(place.at, place.size) for place in places[3:6]]
 
@@ -187,7 +187,7 @@ def test_a_property_crc_is_checked(tmp_path):
     data[places[4].at + 19] ^= 1  # the user's flag: nothing else covers it
     pieces = pieces_of(write(tmp_path, data), BASE)
     assert len(record_places(pieces)) == 19
-    assert [piece.damage for piece in pieces if isinstance(piece, Records) and piece.damage] == [
+    assert [piece.damage for piece in pieces if isinstance(piece, RecordSlice) and piece.damage] == [
         "does not have the CRC that its properties name"
     ]
 
@@ -255,9 +255,9 @@ def test_every_undamaged_record_is_a_row_once_or_lies_in_damage(tmp_path_factory
     sizes_add_up(pieces, SIZE)
     rows = record_places(pieces)
     in_damage = [
-        (int(piece.starts[0]) + piece.at if isinstance(piece, Records) else piece.at, piece.size)
+        (int(piece.starts[0]) + piece.at if isinstance(piece, RecordSlice) else piece.at, piece.size)
         for piece in pieces
-        if isinstance(piece, Gap) or (isinstance(piece, Records) and piece.damage)
+        if isinstance(piece, Gap) or (isinstance(piece, RecordSlice) and piece.damage)
     ]
     for place in places:
         if data[place.at : place.at + place.size] != before[place.at : place.at + place.size]:

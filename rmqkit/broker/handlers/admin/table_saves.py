@@ -13,13 +13,15 @@ if TYPE_CHECKING:
     from rmqkit.broker.view import BrokerView
 
 
-class Kept(Protocol):
+class SavedTable(Protocol):
     @property
     def save_error(self) -> OSError | None:
         """Why the last save failed."""
 
 
-def answer_when_kept(call: Call[Any], table: Kept, when_kept: Callable[[Callable[[], None]], None], what: str) -> Response:
+def answer_when_kept(
+    call: Call[Any], table: SavedTable, when_kept: Callable[[Callable[[], None]], None], what: str
+) -> Response:
     """Success when `when_kept` has called back and the file has the change; an error when it could not be written."""
 
     def kept(answer: Answer) -> None:

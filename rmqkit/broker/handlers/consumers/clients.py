@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 from rmqkit.broker.filters.contract import FilterError
 from rmqkit.broker.handlers.messages.pull import check_filters_allowed
 from rmqkit.broker.names import group_fault, retry_topic
-from rmqkit.broker.tables.clients import CLIENTS_MAX, Member
+from rmqkit.broker.tables.clients import CLIENTS_MAX, ClientChannel
 from rmqkit.runtime.calls import Call, Handlers, Refused, Response
 from rmqkit.wire.bodies import (
     CheckClientBody,
-    Connection,
+    ClientConnection,
     ConsumerConnection,
     ConsumerListByGroup,
     ProducerConnection,
@@ -149,8 +149,8 @@ def all_producers(broker: "BrokerView", call: Call[NoFields]) -> Response:
     return call.ok(body=ProducerTable(data=table).encode())
 
 
-def _connection(member: Member) -> Connection:
-    return Connection(
+def _connection(member: ClientChannel) -> ClientConnection:
+    return ClientConnection(
         client_id=member.client_id,
         client_addr=str(member.conn.peer),
         language=_language(member),
@@ -158,7 +158,7 @@ def _connection(member: Member) -> Connection:
     )
 
 
-def _language(member: Member) -> str:
+def _language(member: ClientChannel) -> str:
     language = member.language
     if isinstance(language, int):
         return Language(language).name if language in list(Language) else "OTHER"

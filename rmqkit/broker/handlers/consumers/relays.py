@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from rmqkit.broker.client_calls import is_older
-from rmqkit.broker.tables.clients import ConsumerGroup, Member
+from rmqkit.broker.tables.clients import ClientChannel, ConsumerGroup
 from rmqkit.errors import RemoteProtocolError
 from rmqkit.runtime.calls import Answer, Call, CallFailed, Handlers, Outcome, Refused, Response
 from rmqkit.wire.bodies import ConsumerStatus, MessageQueue, ResetOffsetBody
@@ -132,7 +132,7 @@ def _tell_reset(broker: "BrokerView", group: ConsumerGroup, args: ResetOffsetReq
         broker.remoting.oneway(member.conn, RequestCode.RESET_CONSUMER_CLIENT_OFFSET, note, text)
 
 
-def _check_versions(members: Iterable[Member]) -> None:
+def _check_versions(members: Iterable[ClientChannel]) -> None:
     for member in members:
         if is_older(member, Version.V3_0_7_SNAPSHOT):
             raise Refused(ResponseCode.SYSTEM_ERROR, f"the client does not support this feature. version={member.version}")

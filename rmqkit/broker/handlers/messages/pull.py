@@ -23,7 +23,7 @@ from functools import lru_cache, partial
 from typing import TYPE_CHECKING
 
 from rmqkit.broker.filters.contract import FilterError, MatchProperties
-from rmqkit.broker.filters.pull_filter import Wanted, by_filter, by_registered, by_retried_topic, by_tags
+from rmqkit.broker.filters.pull_filter import PullFilter, by_filter, by_registered, by_retried_topic, by_tags
 from rmqkit.broker.handlers.messages.pull_answers import pull_head
 from rmqkit.errors import RemoteProtocolError
 from rmqkit.runtime.calls import LATER, Call, Handlers, Refused, Response
@@ -117,7 +117,7 @@ def _parsed(topic: str, expression: str) -> SubscriptionData:
     return parse_subscription(topic, expression)
 
 
-def _wanted(broker: "BrokerView", args: PullMessageRequest, group: SubscriptionGroupConfig) -> Wanted:
+def _wanted(broker: "BrokerView", args: PullMessageRequest, group: SubscriptionGroupConfig) -> PullFilter:
     """What is wanted of the queue: by the request when it carries the subscription, else by the heartbeat."""
     if args.sys_flag & PullSysFlag.SUBSCRIPTION:
         if args.expression_type not in TAG_TYPES:
@@ -144,7 +144,7 @@ def check_filters_allowed(broker: "BrokerView", kind: str | None) -> None:
         )
 
 
-def _sent_filter(broker: "BrokerView", args: PullMessageRequest, kind: str) -> Wanted:
+def _sent_filter(broker: "BrokerView", args: PullMessageRequest, kind: str) -> PullFilter:
     check_filters_allowed(broker, kind)
     try:
         compiled = broker.filters.filters.compile(kind, args.subscription or "")
@@ -157,7 +157,7 @@ def _sent_filter(broker: "BrokerView", args: PullMessageRequest, kind: str) -> W
     return by_filter(compiled)
 
 
-def _registered_filter(broker: "BrokerView", args: PullMessageRequest, subscription: SubscriptionData) -> Wanted:
+def _registered_filter(broker: "BrokerView", args: PullMessageRequest, subscription: SubscriptionData) -> PullFilter:
     check_filters_allowed(broker, subscription.expression_type)
     entry = broker.filters.get(args.topic, args.consumer_group)
     if entry is None:
@@ -195,7 +195,7 @@ def _heartbeat_subscription(
     return subscription
 
 
-def _read(broker: "BrokerView", args: PullMessageRequest, wanted: Wanted) -> Read:
+def _read(broker: "BrokerView", args: PullMessageRequest, wanted: PullFilter) -> Read:
     reset = broker.offsets.take_reset(args.consumer_group, args.topic, args.queue_id)
     if reset is not None:
         known = broker.store.queue_range(args.topic, args.queue_id)
@@ -249,7 +249,7 @@ def _is_uncorrected(broker: "BrokerView", read: Read, args: PullMessageRequest) 
     )
 
 
-def _park(broker: "BrokerView", call: Call[PullMessageRequest], wanted: Wanted) -> bool:
+def _park(broker: "BrokerView", call: Call[PullMessageRequest], wanted: PullFilter) -> bool:
     args = call.args
     settings = broker.config.pull
     suspend_ms = args.suspend_timeout_millis if settings.long_polling_enable else settings.short_polling_time_ms
@@ -276,7 +276,7 @@ def _is_wanted(broker: "BrokerView", key: tuple[str, int], match: MatchPropertie
     return broker.arrived.is_wanted(*key, offset, match)
 
 
-def _again(broker: "BrokerView", call: Call[PullMessageRequest], wanted: Wanted) -> None:
+def _again(broker: "BrokerView", call: Call[PullMessageRequest], wanted: PullFilter) -> None:
     """The second pass of a parked pull: what was checked may have changed meanwhile (topic deleted, group disabled). It
     does not make a deleted group again."""
     group = call.args.consumer_group

@@ -26,7 +26,7 @@ _UNIQUE_KEY = props.PROPERTY_UNIQ_KEY.encode()
 _CRC = props.PROPERTY_CRC32.encode()
 
 
-class Identity(NamedTuple):
+class MessageIdentity(NamedTuple):
     properties: bytes
     body_crc: int
     born_ms: int
@@ -41,7 +41,7 @@ class DeliveryDedup:
         #: no member has delivered what is due later than this; -1: nothing is looked for
         self._until_ms = -1
         #: by topic and queue id: from which store time on it was read, and what was found
-        self._found: dict[tuple[str, int], tuple[int, set[Identity]]] = {}
+        self._found: dict[tuple[str, int], tuple[int, set[MessageIdentity]]] = {}
 
     def begin(self, is_needed: bool) -> None:
         """Deliveries begin here now; `is_needed` if another member delivered before."""
@@ -60,22 +60,22 @@ class DeliveryDedup:
         known = self._found.get(key)
         if known is None or since_ms < known[0]:
             known = self._found[key] = since_ms, self._read(put.topic, put.queue_id, since_ms)
-        identity = Identity(put.properties, body_crc(put.body), put.born_ms, put.born_host, put.reconsume_times)
+        identity = MessageIdentity(put.properties, body_crc(put.body), put.born_ms, put.born_host, put.reconsume_times)
         return identity in known[1]
 
-    def _read(self, topic: str, queue_id: int, since_ms: int) -> set[Identity]:
+    def _read(self, topic: str, queue_id: int, since_ms: int) -> set[MessageIdentity]:
         store = self._store
         end = store.queue_range(topic, queue_id).offset_max
         if not end or store.store_time(topic, queue_id, end - 1) < since_ms:
             return set()
         next_offset = max(store.offset_by_time(topic, queue_id, since_ms), end - LOOK_MAX)
-        found: set[Identity] = set()
+        found: set[MessageIdentity] = set()
         while next_offset < end and (entries := store.entries(topic, queue_id, next_offset, end - next_offset)):
             next_offset = entries[-1].queue_offset + 1
             found.update(identity for entry in entries if (identity := self._identity(entry)) is not None)
         return found
 
-    def _identity(self, entry: Entry) -> Identity | None:
+    def _identity(self, entry: Entry) -> MessageIdentity | None:
         """None for what cannot be read."""
         if not entry.size:
             return None
@@ -89,4 +89,4 @@ class DeliveryDedup:
         properties = record.properties
         if _CRC in properties:
             properties = props.remove(properties, _CRC)
-        return Identity(properties, record.body_crc, record.born_ms, record.born_host, record.reconsume_times)
+        return MessageIdentity(properties, record.body_crc, record.born_ms, record.born_host, record.reconsume_times)
