@@ -10,7 +10,7 @@ from rmqkit.client.client import Client
 from rmqkit.client.consumers.offset_store import LocalOffsets, OffsetStore, RemoteOffsets
 from rmqkit.client.consumers.subscriptions import ConsumeFrom
 from rmqkit.client.fault_policy import FAULT_POLICIES, FaultPolicy
-from rmqkit.client.producers.outgoing import check_topic
+from rmqkit.client.producers.outgoing_message import check_topic
 from rmqkit.errors import ClientError
 from rmqkit.hookspecs import Factory
 

@@ -28,7 +28,7 @@ from rmqkit.client.flow import Deferred, start
 from rmqkit.client.message import Message, MessageExt, SendResult
 from rmqkit.client.producers import producer as core
 from rmqkit.client.producers.compression import compression
-from rmqkit.client.producers.outgoing import (
+from rmqkit.client.producers.outgoing_message import (
     COMPRESS_LEVEL,
     COMPRESS_OVER,
     MESSAGE_SIZE_MAX,

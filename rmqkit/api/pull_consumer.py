@@ -30,7 +30,7 @@ from rmqkit.client.allocators import Allocator
 from rmqkit.client.consumers import pull_consumer as core
 from rmqkit.client.flow import start
 from rmqkit.client.message import MessageExt
-from rmqkit.client.producers.outgoing import check_group, check_topic
+from rmqkit.client.producers.outgoing_message import check_group, check_topic
 from rmqkit.errors import ClientClosed, ClientError, RmqkitError
 from rmqkit.wire.fastjson import MessageQueue
 

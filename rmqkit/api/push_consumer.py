@@ -30,7 +30,7 @@ from rmqkit.client.consumers import push_consumer as core
 from rmqkit.client.consumers.push_queue import ListenerBatch, PushConsumerSettings
 from rmqkit.client.flow import start
 from rmqkit.client.message import MessageExt
-from rmqkit.client.producers.outgoing import check_group, check_topic
+from rmqkit.client.producers.outgoing_message import check_group, check_topic
 from rmqkit.client.producers.trace import ConsumerTrace, TraceDispatch
 from rmqkit.errors import ClientClosed, ClientError, RmqkitError
 from rmqkit.wire.fastjson import MessageQueue

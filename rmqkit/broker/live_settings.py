@@ -17,7 +17,7 @@ from msgspec import field
 
 from rmqkit.config import NodeConfig
 from rmqkit.errors import ConfigError
-from rmqkit.runtime.kept import KeptFile
+from rmqkit.runtime.atomic_file import AtomicFile
 from rmqkit.runtime.ports import Clock, Disk, Log
 from rmqkit.settings.keys import find
 from rmqkit.settings.table import show
@@ -43,7 +43,7 @@ class LiveSettings:
         self.version = DataVersion(timestamp=clock.wall_ms)
         self.path = f"{folder}/changedSettings.json"
         self._clock = clock
-        self._file = KeptFile(disk, self.path)
+        self._file = AtomicFile(disk, self.path)
 
     @property
     def save_error(self) -> OSError | None:
@@ -57,7 +57,7 @@ class LiveSettings:
         return ChangedSettings(changed=dict(self.changed), data_version=self.version)
 
     def load(self, config: NodeConfig, log: Log) -> NodeConfig:
-        """The configuration with the kept changes laid over it. Raises KeptFileDamaged."""
+        """The configuration with the kept changes laid over it. Raises AtomicFileDamaged."""
         loaded = self._file.load(ChangedSettings.decode)
         if loaded is None:
             return config

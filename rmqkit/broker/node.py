@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from rmqkit.broker.client_calls import ClientCalls
 from rmqkit.broker.context import BrokerContext
 from rmqkit.broker.escape import Escape, EscapeStrategy, Inbox
-from rmqkit.broker.filters.compiled import Filters
+from rmqkit.broker.filters.filter_cache import Filters
 from rmqkit.broker.filters.pull_filter import ArrivedProperties
 from rmqkit.broker.filters.table import SAVE_MS as FILTERS_SAVE_MS
 from rmqkit.broker.filters.table import FilterTable

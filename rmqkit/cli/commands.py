@@ -17,8 +17,8 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
+from rmqkit.cli.errors import Interrupted, ReaderGone, UsageError
 from rmqkit.cli.output import note
-from rmqkit.cli.usage import Interrupted, ReaderGone, UsageError
 from rmqkit.errors import RmqkitError
 from rmqkit.suggestions import suggest
 

@@ -47,7 +47,7 @@ def bare_setting_keys(incomplete: str) -> list[str]:
 
 def topics(incomplete: str) -> list[str]:
     """Topics of the cluster that commands without --namesrv talk to; those of the system are left out."""
-    from rmqkit.cli.finding import find_namesrv
+    from rmqkit.cli.cluster_lookup import find_namesrv
     from rmqkit.cluster.health.readiness import topics as known_topics
     from rmqkit.runtime.connection import Address
 
@@ -90,7 +90,7 @@ def nodes(incomplete: str) -> list[str]:
 
 def _brokers(deadline_s: float) -> dict[str, dict[int, str]]:
     """Addresses by broker name and id, as the first name server says."""
-    from rmqkit.cli.finding import find_namesrv
+    from rmqkit.cli.cluster_lookup import find_namesrv
     from rmqkit.cluster.health.caller import Caller
     from rmqkit.runtime.connection import Address
     from rmqkit.wire.bodies import ClusterInfo

@@ -15,7 +15,7 @@ from typer.main import get_command
 
 from rmqkit import __version__
 from rmqkit.cli.commands import RootGroup
-from rmqkit.cli.usage import DONE, FAILED, USAGE, Interrupted, ReaderGone, exit_code_of, usage_line
+from rmqkit.cli.errors import DONE, FAILED, USAGE, Interrupted, ReaderGone, exit_code_of, usage_line
 from rmqkit.errors import RmqkitError
 
 app = typer.Typer(

@@ -6,8 +6,8 @@ from typing import Annotated
 import typer
 
 from rmqkit.cli import output
+from rmqkit.cli.cluster_lookup import Json
 from rmqkit.cli.commands import group
-from rmqkit.cli.finding import Json
 
 app = group("plugin")
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from string import Template
 from typing import NamedTuple
 
-from rmqkit.cli.usage import Failed, UsageError
+from rmqkit.cli.errors import Failed, UsageError
 from rmqkit.suggestions import suggest
 
 NAME = re.compile(r"[a-z][a-z0-9]*(?:[-_][a-z0-9]+)*")

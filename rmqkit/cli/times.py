@@ -9,7 +9,7 @@ import re
 import time
 from datetime import datetime
 
-from rmqkit.cli.usage import UsageError
+from rmqkit.cli.errors import UsageError
 
 UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 SPAN = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from rmqkit.client.flow import Deferred, start
 from rmqkit.client.message import MessageExt, reply_topic
-from rmqkit.client.producers.outgoing import OutgoingMessage
+from rmqkit.client.producers.outgoing_message import OutgoingMessage
 from rmqkit.client.timers import Timer
 from rmqkit.errors import ClientError, RequestTimeout, RmqkitError
 

@@ -110,6 +110,9 @@ class HistoryRow(NamedTuple):
         return str(self.extra.get("status", ""))
 
 
+Row = HistoryRow  # the former name, which promises of plug-ins import
+
+
 class History:
     """Rows in the order in which they were completed. `add` may be called by any thread; the views are for afterwards."""
 

@@ -13,8 +13,8 @@ import msgspec
 
 from rmqkit.errors import RemoteProtocolError
 from rmqkit.nameserver.names import TableLimits, check_name
+from rmqkit.runtime.atomic_file import AtomicFile
 from rmqkit.runtime.calls import Refused
-from rmqkit.runtime.kept import KeptFile
 from rmqkit.runtime.ports import Disk
 from rmqkit.wire.codes import ResponseCode
 from rmqkit.wire.fastjson import dumps, load_as
@@ -30,7 +30,7 @@ class KvTable:
     def __init__(self, disk: Disk, path: str, limits: TableLimits) -> None:
         self.tables: dict[str, dict[str, str]] = {}
         self._limits = limits
-        self._file = KeptFile(disk, path)
+        self._file = AtomicFile(disk, path)
         self._entry_count = 0
         self._size = 0
 
@@ -44,7 +44,7 @@ class KvTable:
         return self._file.error
 
     def load(self) -> None:
-        """Raises KeptFileDamaged when neither the file nor its backup can be read."""
+        """Raises AtomicFileDamaged when neither the file nor its backup can be read."""
         tables = self._file.load(_parse)
         if tables is not None:
             self.tables = tables

@@ -24,8 +24,8 @@ from rmqkit.nameserver.liveness import BrokerLiveness
 from rmqkit.nameserver.names import TableLimits
 from rmqkit.nameserver.notices import Notices
 from rmqkit.nameserver.route_table import RouteTable
+from rmqkit.runtime.atomic_file import AtomicFile
 from rmqkit.runtime.connection import Connection
-from rmqkit.runtime.kept import KeptFile
 from rmqkit.runtime.node import BaseNode
 from rmqkit.runtime.ports import Ports
 from rmqkit.runtime.remoting import TAG, Remoting
@@ -41,7 +41,7 @@ class NameServer(BaseNode):
         self.limits = limits or TableLimits()
         self.routes = RouteTable(self.limits)
         self.kv = KvTable(ports.disk, config.nameserver.kv_config_path, self.limits)
-        self.config_file = KeptFile(ports.disk, config.nameserver.config_store_path)
+        self.config_file = AtomicFile(ports.disk, config.nameserver.config_store_path)
         self.liveness = BrokerLiveness(
             self.routes,
             self.outbox,
@@ -72,7 +72,7 @@ class NameServer(BaseNode):
         self.stopping = False
 
     def start(self) -> None:
-        """Raises KeptFileDamaged when the KV file cannot be read."""
+        """Raises AtomicFileDamaged when the KV file cannot be read."""
         self.kv.load()
         self.started_ms = self.clock.mono_ms
         self.liveness.start(self.started_ms)

@@ -7,9 +7,9 @@ from rmqkit.nameserver.kv import KvTable
 from rmqkit.nameserver.liveness import BrokerLiveness
 from rmqkit.nameserver.notices import Notices
 from rmqkit.nameserver.route_table import RouteTable
+from rmqkit.runtime.atomic_file import AtomicFile
 from rmqkit.runtime.connection import Outbox
 from rmqkit.runtime.duties import Duties
-from rmqkit.runtime.kept import KeptFile
 from rmqkit.runtime.ports import Clock, Ports
 from rmqkit.runtime.remoting import Remoting
 
@@ -23,7 +23,7 @@ class NameServerView(Protocol):
     remoting: Remoting
     #: the settings as they are now; live changes replace the object
     config: NodeConfig
-    config_file: KeptFile
+    config_file: AtomicFile
     routes: RouteTable
     kv: KvTable
     liveness: BrokerLiveness

@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from argparse import Namespace
 
     from rmqkit.config import Kind, LogSettings, NodeConfig
-    from rmqkit.shell.hosting import NodeHost, NodeSpec, ReadyNode
     from rmqkit.shell.log import LogSink
+    from rmqkit.shell.node_host import NodeHost, NodeSpec, ReadyNode
 
 EXIT_FAILED = 1
 EXIT_USAGE = 2

@@ -23,8 +23,8 @@ from rmqkit.container.container import identity_of
 from rmqkit.container.node import ChangeResult, Then
 from rmqkit.errors import CannotStart, ConfigError, RmqkitError
 from rmqkit.process.node_specs import broker_name_of, broker_spec, config_of
-from rmqkit.shell.hosting import Listen, NodeHost, NodeSpec
 from rmqkit.shell.log import LogSink
+from rmqkit.shell.node_host import Listen, NodeHost, NodeSpec
 from rmqkit.shell.run import reason_of
 from rmqkit.wire.codes import ResponseCode
 

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from rmqkit.config import Kind, NodeConfig
     from rmqkit.runtime.node import Node
     from rmqkit.runtime.ports import Ports
-    from rmqkit.shell.hosting import Listen, NodeSpec
     from rmqkit.shell.log import LogSink
+    from rmqkit.shell.node_host import Listen, NodeSpec
 
 PORT_TRIES = 100
 METRICS_PACKAGES = ("h11", "prometheus_client")  # the extra `rmqkit[metrics]`
@@ -81,7 +81,7 @@ def nameserver_spec(config: NodeConfig, name: str) -> NodeSpec:
     import posixpath
 
     from rmqkit.nameserver.node import NameServer
-    from rmqkit.shell.hosting import Listen, NodeSpec
+    from rmqkit.shell.node_host import Listen, NodeSpec
 
     name = name or "nameserver"
 
@@ -103,7 +103,7 @@ def broker_spec(config: NodeConfig, name: str, path: str | None, sink: LogSink |
 
     from rmqkit import plugins
     from rmqkit.broker.node import Broker
-    from rmqkit.shell.hosting import Listen, NodeSpec
+    from rmqkit.shell.node_host import Listen, NodeSpec
 
     name = name or broker_name_of(config)
     parts = plugins.load().broker_parts(config)
@@ -141,7 +141,7 @@ def _metrics(config: NodeConfig, host: str) -> list[Listen]:
     """
     from importlib.util import find_spec
 
-    from rmqkit.shell.hosting import Listen
+    from rmqkit.shell.node_host import Listen
 
     metrics = config.metrics
     if metrics.exporter_type != "PROM":

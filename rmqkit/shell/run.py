@@ -24,9 +24,9 @@ from types import FrameType
 
 from rmqkit.config import NetworkLimits
 from rmqkit.errors import CannotStart, RmqkitError
-from rmqkit.shell.hosting import NodeHost, NodeSpec, ReadyNode
 from rmqkit.shell.log import LogSink, NodeLog, say
 from rmqkit.shell.loop import Loop
+from rmqkit.shell.node_host import NodeHost, NodeSpec, ReadyNode
 
 EXIT_DONE = 0
 EXIT_FAILED = 1

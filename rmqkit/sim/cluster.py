@@ -35,7 +35,7 @@ from rmqkit.client.consumers.pull_consumer import PullConsumerCore, PullConsumer
 from rmqkit.client.consumers.subscriptions import ConsumeFrom
 from rmqkit.client.flow import start
 from rmqkit.client.message import Message, SendResult
-from rmqkit.client.producers.outgoing import Prepare
+from rmqkit.client.producers.outgoing_message import Prepare
 from rmqkit.client.producers.producer import ProducerCore, ProducerSettings, SendOutcome
 from rmqkit.config import from_values
 from rmqkit.errors import RmqkitError

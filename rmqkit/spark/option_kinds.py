@@ -86,7 +86,7 @@ def _pattern(text: str, values: tuple[str, ...]) -> str:
 
 
 def _group(text: str, values: tuple[str, ...]) -> str:
-    from rmqkit.client.producers.outgoing import check_group
+    from rmqkit.client.producers.outgoing_message import check_group
 
     if text:
         try:

@@ -1,4 +1,4 @@
-"""The rows of a query: which columns they have, and the batches of `reading.py` brought into the shape that Spark wants.
+"""The rows of a query: their columns, and the conversion of record batches to the schema that Spark asked for.
 
 A query has the columns of `columns` and, with `decode=json`, behind them the fields of the JSON bodies and `_corrupt`. A
 schema that the user gives (`.schema(...)`) has names of message columns and JSON fields in any order; types must fit, and

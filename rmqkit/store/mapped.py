@@ -20,8 +20,8 @@ from sys import maxsize
 
 from rmqkit.config import BrokerRole, ConsumeQueueSettings, NodeConfig
 from rmqkit.errors import CannotStart
+from rmqkit.runtime.atomic_file import AtomicFile
 from rmqkit.runtime.connection import Buffer
-from rmqkit.runtime.kept import KeptFile
 from rmqkit.runtime.ports import Completion, Disk
 from rmqkit.store.checkpoint import Checkpoint
 from rmqkit.store.contract import (
@@ -45,11 +45,11 @@ from rmqkit.store.log.files import LogFiles
 from rmqkit.store.log.flush import LogFlush, Told
 from rmqkit.store.log.scan import store_ms_of
 from rmqkit.store.log.walk import LogWalk
+from rmqkit.store.queue_reader import read_queue
 from rmqkit.store.queues.consume_queue import PRE_BLANK_SIZE, UNIT, ConsumeQueue
 from rmqkit.store.queues.extension import ADDRESS_MAX, tags_code_at
 from rmqkit.store.queues.flush import UNITS_MAX, UNITS_SOON, QueueFlush
 from rmqkit.store.queues.table import QueueTable
-from rmqkit.store.reading import read_queue
 from rmqkit.store.recovery import Recovery
 from rmqkit.store.retention import FIRST_MS, Retention
 from rmqkit.store.steps import Steps, Work
@@ -111,7 +111,7 @@ class MappedEngine:
         )
         self.checkpoint = Checkpoint(disk, f"{self.root}/checkpoint")
         self.flush = LogFlush(disk, clock, self.log, self._synced, self.broken)
-        self.ends = KeptFile(disk, f"{self.root}/config/consumeQueueEnds.json")
+        self.ends = AtomicFile(disk, f"{self.root}/config/consumeQueueEnds.json")
         self.queue_flush = QueueFlush(
             disk=disk,
             table=self.table,

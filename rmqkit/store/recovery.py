@@ -26,7 +26,7 @@ from collections.abc import Generator
 from typing import TYPE_CHECKING
 
 from rmqkit.errors import CannotStart, RmqkitError
-from rmqkit.runtime.kept import KeptFileDamaged
+from rmqkit.runtime.atomic_file import AtomicFileDamaged
 from rmqkit.store.log.files import FileChain
 from rmqkit.store.log.scan import BLANK_SIZE, ScanResult, may_be_torn
 from rmqkit.store.log.walk import LogWalk
@@ -78,7 +78,7 @@ class Recovery:
         engine.checkpoint.load()
         try:
             self._ends = load_ends(engine.ends)
-        except KeptFileDamaged as error:
+        except AtomicFileDamaged as error:
             engine.ports.log.warning("queue-ends-damaged", error=str(error))
         self._loaded = files.load()
         checkpoint = engine.checkpoint

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from rmqkit.cli.drills import command, drill_output
-from rmqkit.cli.usage import Unreachable
+from rmqkit.cli.errors import Unreachable
 from rmqkit.drill import runs
 from rmqkit.drill.defects.table import DEFECTS
 from rmqkit.drill.plan import Plan

@@ -6,7 +6,7 @@ import pytest
 from rmqkit.client import requests
 from rmqkit.client.flow import start
 from rmqkit.client.message import Message, MessageExt
-from rmqkit.client.producers.outgoing import Prepare
+from rmqkit.client.producers.outgoing_message import Prepare
 from rmqkit.client.producers.producer import ProducerCore, ProducerSettings
 from rmqkit.errors import ClientClosed, ClientError, InvalidMessage, NoRoute, RequestTimeout, SendFailed
 from rmqkit.wire import properties as props

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from rmqkit.nameserver.names import TableLimits
-from rmqkit.runtime.kept import KeptFileDamaged
+from rmqkit.runtime.atomic_file import AtomicFileDamaged
 from rmqkit.wire.codes import RequestCode
 from tests.helpers.script import Command, ScriptDisk
 from tests.nameserver.conftest import Make, NameServerScript
@@ -97,7 +97,7 @@ def test_the_backup_is_read_when_the_file_is_damaged(make_ns: Make):
 def test_damage_without_a_backup_stops_the_start(make_ns: Make, damage: bytes):
     disk = ScriptDisk()
     disk.files = {PATH: bytearray(damage)}
-    with pytest.raises(KeptFileDamaged, match=r"kvConfig\.json cannot be read"):
+    with pytest.raises(AtomicFileDamaged, match=r"kvConfig\.json cannot be read"):
         make_ns(disk=disk)
     assert disk.files == {PATH: bytearray(damage)}
 

@@ -14,8 +14,8 @@ from rmqkit.errors import CannotStart, RmqkitError
 from rmqkit.runtime.connection import Connection
 from rmqkit.runtime.node import BaseNode
 from rmqkit.runtime.ports import Ports
-from rmqkit.shell.hosting import Listen, NodeSpec, ReadyNode
 from rmqkit.shell.log import LogSink
+from rmqkit.shell.node_host import Listen, NodeSpec, ReadyNode
 from rmqkit.shell.run import run_nodes
 
 

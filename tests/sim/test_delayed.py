@@ -16,7 +16,7 @@ from rmqkit.client.consumers.push_queue import PushConsumerSettings
 from rmqkit.client.consumers.subscriptions import ConsumeFrom
 from rmqkit.client.flow import start
 from rmqkit.client.message import Message, SendResult
-from rmqkit.client.producers.outgoing import Prepare
+from rmqkit.client.producers.outgoing_message import Prepare
 from rmqkit.client.producers.producer import ProducerCore, ProducerSettings
 from rmqkit.sim.cluster import SimCluster
 from rmqkit.sim.world import World

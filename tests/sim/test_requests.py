@@ -10,7 +10,7 @@ from rmqkit.client.consumers.push_queue import PushConsumerSettings
 from rmqkit.client.consumers.subscriptions import ConsumeFrom
 from rmqkit.client.flow import start
 from rmqkit.client.message import Message
-from rmqkit.client.producers.outgoing import Prepare
+from rmqkit.client.producers.outgoing_message import Prepare
 from rmqkit.client.producers.producer import ProducerCore, ProducerSettings
 from rmqkit.errors import ClientError, RequestTimeout
 from rmqkit.sim.cluster import SimCluster

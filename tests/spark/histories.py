@@ -48,11 +48,11 @@ Recorded = tuple[str, History, Plan]
 
 def record() -> Iterator[Recorded]:
     """Do the drills."""
-    from rmqkit.drill import simulated
+    from rmqkit.drill import simulation
 
     for family, seed, defect in BASES:
-        plan = simulated.FAMILIES[family].plan_of_seed(seed, mode="", breaks=(defect,) if defect else ())
-        run = simulated.drill(plan, family=family)
+        plan = simulation.FAMILIES[family].plan_of_seed(seed, mode="", breaks=(defect,) if defect else ())
+        run = simulation.drill(plan, family=family)
         assert run.outcome is not None, run.error
         yield f"{family}-{seed}{'-' if defect else ''}{defect}", run.driver.history, run.plan
 

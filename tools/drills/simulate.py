@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 from rmqkit.drill.defects import table
 from rmqkit.drill.promises.contract import Judgement
-from rmqkit.drill.simulated import FAMILIES, WORKERS, SeedResult, exit_code, find, many, summary, tell
+from rmqkit.drill.simulation import FAMILIES, WORKERS, SeedResult, exit_code, find, many, summary, tell
 from rmqkit.drill.verdict import EXIT_CODES
 
 #: seeds in which a planted defect must be found

@@ -9,7 +9,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from rmqkit.broker.handlers.admin.refused import REFUSED
+from rmqkit.broker.handlers.admin.refusals import REFUSED
 from rmqkit.broker.node import HANDLERS as BROKER
 from rmqkit.broker.node import NOT_ON_VIP
 from rmqkit.client.peer_calls import PEER_CALLS as CLIENT

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from rmqkit.runtime.kept import KeptFile
+from rmqkit.runtime.atomic_file import AtomicFile
 from rmqkit.runtime.ports import Disk
 from rmqkit.wire.fastjson import MessageQueue
 
@@ -52,10 +52,10 @@ class _File(msgspec.Struct, kw_only=True):
 class Epochs:
     def __init__(self, disk: Disk) -> None:
         self.known: dict[tuple[str, MessageQueue], Epoch] = {}
-        self._file = KeptFile(disk, FILE)
+        self._file = AtomicFile(disk, FILE)
 
     def load(self, now_ms: int) -> None:
-        """Raises KeptFileDamaged: without its epochs a broker would agree to what it agreed to before."""
+        """Raises AtomicFileDamaged: without its epochs a broker would agree to what it agreed to before."""
         for entry in self._file.load(_read) or ():
             self.known[entry.group, entry.queue] = Epoch(entry.number, entry.client_id, now_ms)
 

@@ -36,6 +36,6 @@ def _mode(broker: "BrokerView") -> "LockMode":
 
 
 def _handlers(settings: Mapping[str, str]) -> "Handlers":
-    from rmqkit_fencing.showing import rows
+    from rmqkit_fencing.epochs_handler import rows
 
     return rows

@@ -13,8 +13,8 @@ from rmqkit.wire.bodies import ConsumerData, HeartbeatData, LockBatchAnswer, Loc
 from rmqkit.wire.codes import RequestCode, ResponseCode
 from rmqkit.wire.fastjson import MessageQueue
 from rmqkit_fencing.epochs import FILE, Claim, Epochs
+from rmqkit_fencing.epochs_handler import GET_LOCK_EPOCHS
 from rmqkit_fencing.plugin import _mode
-from rmqkit_fencing.showing import GET_LOCK_EPOCHS
 
 WALL = 1_000_000_000_000
 

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rmqkit.cli import output
+from rmqkit.cli.cluster_lookup import Json, Namesrv, find_namesrv
 from rmqkit.cli.complete import topics as topic_names
-from rmqkit.cli.finding import Json, Namesrv, find_namesrv
-from rmqkit.cli.usage import Failed, Unreachable, UsageError
+from rmqkit.cli.errors import Failed, Unreachable, UsageError
 from rmqkit_usage.protocol import GET_USAGE, TOP_MAX, GetUsageRequest, UsageBody
 
 if TYPE_CHECKING:

@@ -34,8 +34,8 @@ def rmqkit_commands() -> Mapping[str, Factory]:
 
 def _handlers(settings: Mapping[str, str]) -> "Handlers":
     from rmqkit.plugins import read_settings
-    from rmqkit_usage.answering import rows
-    from rmqkit_usage.sampling import UsageSettings
+    from rmqkit_usage.sampler import UsageSettings
+    from rmqkit_usage.usage_handler import rows
 
     # They are the duty's; looked at here, a wrong one ends the start before anything is opened.
     read_settings(NAME, settings, UsageSettings)
@@ -44,7 +44,7 @@ def _handlers(settings: Mapping[str, str]) -> "Handlers":
 
 def _duty(broker: "BrokerView", settings: Mapping[str, str]) -> "Run":
     from rmqkit.plugins import read_settings
-    from rmqkit_usage.sampling import Sampling, UsageSettings
+    from rmqkit_usage.sampler import Sampling, UsageSettings
 
     sampling = Sampling(broker, read_settings(NAME, settings, UsageSettings))
     broker.plugins[NAME] = sampling

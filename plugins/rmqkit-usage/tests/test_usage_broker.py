@@ -9,7 +9,7 @@ from rmqkit import plugins
 from rmqkit.errors import ConfigError
 from rmqkit.testing import SimBroker
 from rmqkit.wire.codes import ResponseCode
-from rmqkit_usage import sampling
+from rmqkit_usage import sampler
 from rmqkit_usage.protocol import GET_USAGE, UsageBody
 
 MINUTE = 60_000
@@ -175,7 +175,7 @@ def test_a_round_is_cut_into_pieces(monkeypatch):
     for number in range(30):
         broker.create_topic(f"T{number:02}", 10)
     broker.send("T29", b"x")
-    monkeypatch.setattr(sampling, "QUEUES_PER_TURN", 50)
+    monkeypatch.setattr(sampler, "QUEUES_PER_TURN", 50)
     looked: list[int] = []
     whole = broker.node.view.plugins["usage"]
     sample, run = whole._sample, whole.run
@@ -236,7 +236,7 @@ def test_a_damaged_history_is_said_and_begun_anew(broker):
     broker.advance(2 * MINUTE)
     broker.stop()
     folder = broker.world.folder("broker")
-    for name in (sampling.FILE, f"{sampling.FILE}.bak"):
+    for name in (sampler.FILE, f"{sampler.FILE}.bak"):
         damage(folder, name)
     broker.start()
     (line,) = broker.log_lines("usage-begins-anew")
@@ -245,7 +245,7 @@ def test_a_damaged_history_is_said_and_begun_anew(broker):
     send(broker, "T", 2)
     broker.advance(2 * MINUTE)
     assert grown(broker) == {"T": 2}
-    assert b'"T"' in broker.file(sampling.FILE)
+    assert b'"T"' in broker.file(sampler.FILE)
 
 
 def damage(folder, name: str) -> None:
@@ -266,7 +266,7 @@ def test_installed_and_not_named_it_does_nothing():
     assert broker.ask(GET_USAGE).code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
     assert broker.node.view.plugins == {}
     with pytest.raises(FileNotFoundError):
-        broker.file(sampling.FILE)
+        broker.file(sampler.FILE)
 
 
 def test_installed_and_not_named_it_loads_nothing():

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from rmqkit import Message
-from rmqkit.cli.usage import UsageError
+from rmqkit.cli.errors import UsageError
 from rmqkit.testing import Clean, RunningCluster
 from rmqkit_usage import command
 from rmqkit_usage.protocol import TopicUsage, UsageBody

@@ -14,10 +14,10 @@ Source: `broker/.../filter/{ConsumerFilterManager,ConsumerFilterData,CommitLogDi
 from collections.abc import Callable, Collection, Iterable
 
 from rmqkit.broker.filters.bloom import Bloom, mask_of
-from rmqkit.broker.filters.compiled import Filters
 from rmqkit.broker.filters.contract import CompiledFilter, FilterError
+from rmqkit.broker.filters.filter_cache import Filters
 from rmqkit.config import FilterSettings
-from rmqkit.runtime.kept import KeptFile
+from rmqkit.runtime.atomic_file import AtomicFile
 from rmqkit.runtime.ports import Clock, Disk
 from rmqkit.wire import properties as props
 from rmqkit.wire.bodies import SubscriptionData
@@ -71,14 +71,14 @@ class FilterTable:
             error_percent=settings.max_error_rate_of_bloom_filter, groups=settings.expect_consumer_num_use_filter
         )
         self._clock = clock
-        self._file = KeptFile(disk, f"{folder}/consumerFilter.json")
+        self._file = AtomicFile(disk, f"{folder}/consumerFilter.json")
         self._topics_of: dict[str, dict[str, None]] = {}
         self._dirty = False
 
     # --- the file
 
     def load(self) -> None:
-        """Raises KeptFileDamaged."""
+        """Raises AtomicFileDamaged."""
         loaded = self._file.load(ConsumerFilterTable.decode)
         if loaded is None:
             return

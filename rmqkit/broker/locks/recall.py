@@ -51,8 +51,8 @@ from typing import TYPE_CHECKING, Any
 from rmqkit.broker.locks.lock_table import LockTable
 from rmqkit.broker.locks.recovered_votes import Left, RecoveredVotes, ToldVote, all_running, read_told, tell
 from rmqkit.errors import RemoteProtocolError
+from rmqkit.runtime.atomic_file import AtomicFile
 from rmqkit.runtime.calls import CallFailed, Outcome
-from rmqkit.runtime.kept import KeptFile
 from rmqkit.runtime.states import Moves, StateMachine
 from rmqkit.wire import fastjson
 from rmqkit.wire.bodies import LockBatchAnswer, LockBatchBody
@@ -105,7 +105,7 @@ class Recall(StateMachine[Knowledge]):
         self._table = table
         self._recovered = recovered
         self._disk = mode.broker.ports.disk
-        self._file = KeptFile(self._disk, FILE)
+        self._file = AtomicFile(self._disk, FILE)
         self._started_ms: int | None = None
         #: the store has no past, as far as it can tell
         self.is_new = False

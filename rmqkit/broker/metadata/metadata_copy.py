@@ -192,7 +192,7 @@ class MetadataCopy(StateMachine[CopyState]):
     # --- life ---------------------------------------------------------------------------------------------------------
 
     def load(self) -> None:
-        """Raises KeptFileDamaged."""
+        """Raises AtomicFileDamaged."""
         self._modes.load()
         offsets, identity = self._tables.offsets, self._context.config.identity
         if identity.broker_role is BrokerRole.SLAVE and not offsets.version.counter:

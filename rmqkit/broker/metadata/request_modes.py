@@ -6,7 +6,7 @@ of them (402).
 Source: `broker/.../loadbalance/MessageRequestModeManager.java`.
 """
 
-from rmqkit.runtime.kept import KeptFile
+from rmqkit.runtime.atomic_file import AtomicFile
 from rmqkit.runtime.ports import Disk
 from rmqkit.wire.bodies import MessageRequestModeTable
 
@@ -14,10 +14,10 @@ from rmqkit.wire.bodies import MessageRequestModeTable
 class RequestModes:
     def __init__(self, disk: Disk, folder: str) -> None:
         self.table = MessageRequestModeTable()
-        self._file = KeptFile(disk, f"{folder}/messageRequestMode.json")
+        self._file = AtomicFile(disk, f"{folder}/messageRequestMode.json")
 
     def load(self) -> None:
-        """Raises KeptFileDamaged."""
+        """Raises AtomicFileDamaged."""
         self.table = self._file.load(MessageRequestModeTable.decode) or self.table
 
     def follow(self, told: MessageRequestModeTable) -> None:

@@ -22,7 +22,7 @@ from rmqkit.broker.context import BrokerContext
 from rmqkit.broker.replication.ha_state import AHEAD, FOREIGN, REFUSED, HaState
 from rmqkit.broker.replication.log_tail import LogTail, tail_of
 from rmqkit.broker.replication.tail_probe import TailComparison
-from rmqkit.runtime.kept import KeptFile
+from rmqkit.runtime.atomic_file import AtomicFile
 from rmqkit.store.contract import StorageEngine
 from rmqkit.wire.schemas.admin import ExchangeHAInfoResponse
 
@@ -69,11 +69,11 @@ class Divergence:
     def __init__(self, context: BrokerContext, store: StorageEngine, folder: str) -> None:
         self._context = context
         self._store = store
-        self._file = KeptFile(context.disk, f"{folder}/replication.json")
+        self._file = AtomicFile(context.disk, f"{folder}/replication.json")
         self._known = _Known()
 
     def load(self) -> None:
-        """Raises KeptFileDamaged."""
+        """Raises AtomicFileDamaged."""
         self._known = self._file.load(lambda data: msgspec.json.decode(data, type=_Known)) or _Known()
 
     def tail(self, end: int | None = None) -> LogTail:

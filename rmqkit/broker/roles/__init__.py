@@ -29,7 +29,7 @@ from rmqkit.broker.metadata.copied_tables import CopiedTables
 from rmqkit.broker.registration import Registration
 from rmqkit.broker.replication.replication import Replication
 from rmqkit.broker.roles import runtime_info
-from rmqkit.broker.roles.acting import ActingMaster
+from rmqkit.broker.roles.acting_master import ActingMaster
 from rmqkit.broker.roles.known_members import KnownMembers
 from rmqkit.broker.roles.liveness import Liveness
 from rmqkit.broker.roles.members import MemberPolls

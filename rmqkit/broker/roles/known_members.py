@@ -22,9 +22,9 @@ from functools import partial
 from rmqkit.broker.context import BrokerContext
 from rmqkit.config import parse_properties
 from rmqkit.errors import ConfigError
+from rmqkit.runtime.atomic_file import AtomicFile, AtomicFileDamaged
 from rmqkit.runtime.calls import CallFailed, Outcome
 from rmqkit.runtime.connection import Address
-from rmqkit.runtime.kept import KeptFile, KeptFileDamaged
 from rmqkit.wire import fastjson
 from rmqkit.wire.codes import RequestCode, ResponseCode
 
@@ -46,7 +46,7 @@ class KnownMembers:
         self._context = context
         #: in the order in which they were listed last
         self.by_id: dict[int, Address] = {}
-        self._file = KeptFile(context.disk, f"{folder}/{FILE}")
+        self._file = AtomicFile(context.disk, f"{folder}/{FILE}")
         self._then: Then | None = None
         self._found: dict[int, Address] = {}
         #: those that have not answered, and when they are asked again; None: they are being asked
@@ -62,7 +62,7 @@ class KnownMembers:
         identity = self._context.config.identity
         try:
             kept = self._file.load(_read)
-        except KeptFileDamaged as error:
+        except AtomicFileDamaged as error:
             self._context.log.warning("members-unreadable", file=self._file.path, error=str(error))
             return
         if kept is not None and kept[:2] == (identity.broker_cluster_name, identity.broker_name):

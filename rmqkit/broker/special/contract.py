@@ -76,7 +76,7 @@ class SpecialDuty(Protocol[S]):
     def load(self, *, is_copy: bool) -> None:
         """Read the saved progress. `is_copy`: it was copied from a master, and this broker is still a slave.
 
-        Raises KeptFileDamaged."""
+        Raises AtomicFileDamaged."""
 
     def save(self, then: Callable[[], None] | None = None) -> None:
         """Save progress if it has changed. `then` is called in any case. The saved progress must never be

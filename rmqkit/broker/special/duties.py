@@ -38,7 +38,7 @@ class SpecialDuties:
     # --- as each duty -------------------------------------------------------------------------------------------------
 
     def load(self, *, is_copy: bool) -> None:
-        """Raises KeptFileDamaged."""
+        """Raises AtomicFileDamaged."""
         for duty in self._by_name.values():
             duty.load(is_copy=is_copy)
 

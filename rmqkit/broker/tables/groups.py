@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from rmqkit.broker import names
 from rmqkit.config import BrokerRole, NodeConfig
-from rmqkit.runtime.kept import KeptFile
+from rmqkit.runtime.atomic_file import AtomicFile
 from rmqkit.runtime.ports import Clock, Disk
 from rmqkit.wire.bodies import DataVersion, SubscriptionGroupConfig, SubscriptionGroupTable
 
@@ -32,10 +32,10 @@ class GroupTable:
         self.version = DataVersion(timestamp=0 if self.is_copy else clock.wall_ms)
         self._clock = clock
         self._config = config
-        self._file = KeptFile(disk, f"{folder}/subscriptionGroup.json")
+        self._file = AtomicFile(disk, f"{folder}/subscriptionGroup.json")
 
     def load(self) -> None:
-        """Raises KeptFileDamaged."""
+        """Raises AtomicFileDamaged."""
         loaded = self._file.load(SubscriptionGroupTable.decode)
         if loaded is not None:
             self.by_name.update(loaded.subscription_group_table)

@@ -15,7 +15,7 @@ Source: `broker/.../offset/ConsumerOffsetManager.java`.
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from rmqkit.broker.tables.changes import Changes
-from rmqkit.runtime.kept import KeptFile
+from rmqkit.runtime.atomic_file import AtomicFile
 from rmqkit.runtime.ports import Clock, Disk
 from rmqkit.wire.bodies import ConsumerOffsetTable, DataVersion
 
@@ -37,7 +37,7 @@ class OffsetTable:
         #: a slave's pairs that its master may lack; None elsewhere
         self.untold: dict[str, None] | None = None
         self._clock = clock
-        self._file = KeptFile(disk, f"{folder}/consumerOffset.json")
+        self._file = AtomicFile(disk, f"{folder}/consumerOffset.json")
         self._version_step = max(1, version_step)
         self._commits = 0
         self._dirty = False
@@ -47,7 +47,7 @@ class OffsetTable:
         self._version_step = max(1, version_step)
 
     def load(self) -> None:
-        """Raises KeptFileDamaged."""
+        """Raises AtomicFileDamaged."""
         loaded = self._file.load(ConsumerOffsetTable.decode)
         if loaded is not None:
             self.table.update(loaded.offset_table)

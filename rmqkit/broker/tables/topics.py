@@ -15,7 +15,7 @@ Source: `broker/.../topic/TopicConfigManager.java`.
 from collections.abc import Callable, Iterable
 
 from rmqkit.config import BrokerRole, NodeConfig
-from rmqkit.runtime.kept import KeptFile
+from rmqkit.runtime.atomic_file import AtomicFile
 from rmqkit.runtime.ports import Clock, Disk
 from rmqkit.wire import topic_names
 from rmqkit.wire.bodies import DataVersion, TopicConfig, TopicConfigTable
@@ -37,7 +37,7 @@ class TopicTable:
         self.on_change: Callable[[list[str]], None] = lambda names: None
         self._clock = clock
         self._config = config
-        self._file = KeptFile(disk, f"{folder}/topics.json")
+        self._file = AtomicFile(disk, f"{folder}/topics.json")
         #: topics the broker makes itself; never deleted by an administrator
         self.system: dict[str, None] = {}
         #: topics that are not in the file yet
@@ -47,7 +47,7 @@ class TopicTable:
         self._waiting: list[Callable[[], None]] = []
 
     def load(self) -> None:
-        """Raises KeptFileDamaged."""
+        """Raises AtomicFileDamaged."""
         loaded = self._file.load(TopicConfigTable.decode)
         if loaded is not None:
             self.by_name.update(loaded.topic_config_table)

@@ -8,12 +8,12 @@ from typing import Annotated, Any
 import typer
 
 from rmqkit.cli import output
-from rmqkit.cli.asking import admin_of, check_brokers, known_topic
+from rmqkit.cli.admin_session import admin_of, check_brokers, known_topic
+from rmqkit.cli.cluster_lookup import Json, Namesrv, find_namesrv
 from rmqkit.cli.commands import group
 from rmqkit.cli.complete import topics
-from rmqkit.cli.finding import Json, Namesrv, find_namesrv
+from rmqkit.cli.errors import Failed, UsageError
 from rmqkit.cli.times import UNITS_MS
-from rmqkit.cli.usage import Failed, UsageError
 
 app = group("bench")
 

@@ -27,10 +27,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rmqkit.cli import output
-from rmqkit.cli.asking import admin_of, known_topic
-from rmqkit.cli.finding import Json, Namesrv, Topic, find_namesrv
+from rmqkit.cli.admin_session import admin_of, known_topic
+from rmqkit.cli.cluster_lookup import Json, Namesrv, Topic, find_namesrv
+from rmqkit.cli.errors import Failed, Unreachable, UsageError
 from rmqkit.cli.times import parse_time
-from rmqkit.cli.usage import Failed, Unreachable, UsageError
 from rmqkit.errors import ClientError, NoRoute
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ A time that is no level is an error that names the nearest ones, since the broke
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from rmqkit.cli.errors import Failed, UsageError
 from rmqkit.cli.times import parse_span
-from rmqkit.cli.usage import Failed, UsageError
 from rmqkit.settings.broker_sections import DEFAULT_DELAY_LEVELS
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def parse_delay(text: str) -> Delay:
 
 def level_of(delay: Delay, namesrv: str) -> int:
     """The level's number at this cluster's brokers. Raises UsageError when it is none of theirs."""
-    from rmqkit.cli.asking import admin_of
+    from rmqkit.cli.admin_session import admin_of
 
     with admin_of(namesrv) as admin:
         return choose_level(delay, levels_of(admin))

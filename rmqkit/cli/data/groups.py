@@ -5,11 +5,11 @@ from typing import Annotated, Any
 import typer
 
 from rmqkit.cli import output
-from rmqkit.cli.asking import admin_of, check_brokers, check_group, queue_fields
+from rmqkit.cli.admin_session import admin_of, check_brokers, check_group, queue_fields
+from rmqkit.cli.cluster_lookup import Json, Namesrv
 from rmqkit.cli.commands import group
 from rmqkit.cli.data.progress import NO_GROUPS, Group, clone, progress, reset
-from rmqkit.cli.finding import Json, Namesrv
-from rmqkit.cli.usage import Failed
+from rmqkit.cli.errors import Failed
 from rmqkit.wire.codes import Version
 
 app = group("group")

@@ -15,8 +15,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from rmqkit.cli import output
+from rmqkit.cli.errors import UsageError
 from rmqkit.cli.times import show_time
-from rmqkit.cli.usage import UsageError
 from rmqkit.errors import RmqkitError
 from rmqkit.suggestions import suggest
 

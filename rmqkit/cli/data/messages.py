@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rmqkit.cli import output
-from rmqkit.cli.asking import admin_of, check_brokers, check_group, choose_queue, known_topic
+from rmqkit.cli.admin_session import admin_of, check_brokers, check_group, choose_queue, known_topic
+from rmqkit.cli.cluster_lookup import Json, Namesrv, Topic
 from rmqkit.cli.commands import group
 from rmqkit.cli.complete import groups, topics
 from rmqkit.cli.data.trace import trace
-from rmqkit.cli.finding import Json, Namesrv, Topic
+from rmqkit.cli.errors import Failed, UsageError
 from rmqkit.cli.times import show_time, time_of
-from rmqkit.cli.usage import Failed, UsageError
 
 if TYPE_CHECKING:
     from rmqkit import Admin, MessageExt

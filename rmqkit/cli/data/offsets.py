@@ -5,14 +5,14 @@ from typing import Annotated
 import typer
 
 from rmqkit.cli import output
-from rmqkit.cli.asking import admin_of, check_group, choose_queue, known_topic, queue_fields
+from rmqkit.cli.admin_session import admin_of, check_group, choose_queue, known_topic, queue_fields
+from rmqkit.cli.cluster_lookup import Json, Namesrv, Topic
 from rmqkit.cli.commands import group
 from rmqkit.cli.complete import topics
 from rmqkit.cli.data.groups import PROGRESS, progress_of
 from rmqkit.cli.data.progress import MOVED, Group, reset
-from rmqkit.cli.finding import Json, Namesrv, Topic
+from rmqkit.cli.errors import UsageError
 from rmqkit.cli.times import TIME_WORDS, show_time, time_of
-from rmqkit.cli.usage import UsageError
 
 app = group("offset")
 

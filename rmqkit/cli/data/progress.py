@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rmqkit.cli import output
-from rmqkit.cli.asking import admin_of, check_brokers, check_group, known_topic, queue_fields
+from rmqkit.cli.admin_session import admin_of, check_brokers, check_group, known_topic, queue_fields
+from rmqkit.cli.cluster_lookup import Json, Namesrv, Topic
 from rmqkit.cli.complete import groups, topics
-from rmqkit.cli.finding import Json, Namesrv, Topic
+from rmqkit.cli.errors import Failed
 from rmqkit.cli.times import TIME_WORDS, time_of
-from rmqkit.cli.usage import Failed
 from rmqkit.errors import BrokerError
 
 if TYPE_CHECKING:

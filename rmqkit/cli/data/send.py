@@ -17,11 +17,11 @@ from typing import Annotated, Any, BinaryIO
 import typer
 
 from rmqkit.cli import output
-from rmqkit.cli.asking import admin_of, choose_queue, create_on_every_group, groups_instead
+from rmqkit.cli.admin_session import admin_of, choose_queue, create_on_every_group, groups_instead
+from rmqkit.cli.cluster_lookup import Json, Namesrv, find_namesrv
 from rmqkit.cli.complete import delay_levels, topics
 from rmqkit.cli.data.delays import level_of, parse_delay
-from rmqkit.cli.finding import Json, Namesrv, find_namesrv
-from rmqkit.cli.usage import Failed, Unreachable, UsageError
+from rmqkit.cli.errors import Failed, Unreachable, UsageError
 from rmqkit.errors import ClientError, NoRoute, PeerUnreachable, SendFailed
 
 WINDOW = 1000

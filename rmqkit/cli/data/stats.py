@@ -5,10 +5,10 @@ from typing import Annotated, Any
 import typer
 
 from rmqkit.cli import output
-from rmqkit.cli.asking import admin_of, check_brokers, is_system_topic, known_topic, system_topics
+from rmqkit.cli.admin_session import admin_of, check_brokers, is_system_topic, known_topic, system_topics
+from rmqkit.cli.cluster_lookup import Json, Namesrv
 from rmqkit.cli.commands import group
 from rmqkit.cli.complete import topics
-from rmqkit.cli.finding import Json, Namesrv
 from rmqkit.errors import NoRoute
 
 app = group("stats")

@@ -5,10 +5,18 @@ from typing import Annotated, Any
 import typer
 
 from rmqkit.cli import output
-from rmqkit.cli.asking import admin_of, check_brokers, is_system_topic, known_topic, node_named, queue_fields, system_topics
+from rmqkit.cli.admin_session import (
+    admin_of,
+    check_brokers,
+    is_system_topic,
+    known_topic,
+    node_named,
+    queue_fields,
+    system_topics,
+)
+from rmqkit.cli.cluster_lookup import Json, Namesrv, Topic
 from rmqkit.cli.commands import group
-from rmqkit.cli.finding import Json, Namesrv, Topic
-from rmqkit.cli.usage import UsageError
+from rmqkit.cli.errors import UsageError
 
 app = group("topic")
 

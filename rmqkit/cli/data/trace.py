@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rmqkit.cli import output
-from rmqkit.cli.asking import admin_of, known_topic
+from rmqkit.cli.admin_session import admin_of, known_topic
+from rmqkit.cli.cluster_lookup import Json, Namesrv
 from rmqkit.cli.complete import topics
-from rmqkit.cli.finding import Json, Namesrv
+from rmqkit.cli.errors import Failed
 from rmqkit.cli.times import time_of
-from rmqkit.cli.usage import Failed
 from rmqkit.wire.trace import TRACE_TOPIC, ConsumeCode, TraceMessageType, TraceRecord, TraceType, decode
 
 if TYPE_CHECKING:

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rmqkit.cli import output
+from rmqkit.cli.cluster_lookup import Json
 from rmqkit.cli.commands import group
 from rmqkit.cli.complete import cluster_names, preset_names, setting_keys
 from rmqkit.cli.drills import drill_output
-from rmqkit.cli.finding import Json
+from rmqkit.cli.errors import Unreachable, UsageError
 from rmqkit.cli.nodes.clusters import cluster_name, refuse_on_windows
-from rmqkit.cli.usage import Unreachable, UsageError
 
 if TYPE_CHECKING:
     from rmqkit.drill.plan import Plan
@@ -257,38 +257,38 @@ def simulate(
     The same seed gives the same drill. A broken promise is printed with its seed, plan and story. With --break, the
     promise that the defect violates has to find it: exit code 0 if a seed does, 1 if none does.
     """
-    from rmqkit.drill import simulated
+    from rmqkit.drill import simulation
     from rmqkit.drill.plan import Mode
 
     if mode:
         Mode.parse(mode)
-    if family and family not in simulated.FAMILIES:
-        raise UsageError(f"there is no family {family}; there are {', '.join(simulated.FAMILIES)}")
+    if family and family not in simulation.FAMILIES:
+        raise UsageError(f"there is no family {family}; there are {', '.join(simulation.FAMILIES)}")
     numbers = range(first, first + seeds)
     if defect:
         known = drill_output.defects()
         if defect not in known:
             raise UsageError(f"there is no defect {defect}; there are {', '.join(known)}")
-        count, found = simulated.find(defect, numbers, mode, family)
+        count, found = simulation.find(defect, numbers, mode, family)
         if json:
             output.document({"defect": defect, "seeds": count, "found": found._asdict() if found else None})
         elif found is not None:
-            simulated.tell(found, typer.echo, defect=defect, mode=mode)
+            simulation.tell(found, typer.echo, defect=defect, mode=mode)
             typer.echo(f"{defect} was found after {count} seeds")
         else:
             typer.echo(f"{defect} was not found in {count} seeds")
         raise typer.Exit(0 if found is not None else 1)
     ends = []
-    for done in simulated.many(numbers, mode, family=family or simulated.REPLICAS):
+    for done in simulation.many(numbers, mode, family=family or simulation.REPLICAS):
         ends.append(done)
         if not json:
-            simulated.tell(done, typer.echo, verbose=verbose, mode=mode)
+            simulation.tell(done, typer.echo, verbose=verbose, mode=mode)
     if json:
         bad = [done._asdict() for done in ends if done.judgement != "valid"]
-        output.document({"seeds": len(ends), "summary": simulated.summary(ends), "not_valid": bad})
+        output.document({"seeds": len(ends), "summary": simulation.summary(ends), "not_valid": bad})
     else:
-        typer.echo(simulated.summary(ends))
-    raise typer.Exit(simulated.exit_code(ends))
+        typer.echo(simulation.summary(ends))
+    raise typer.Exit(simulation.exit_code(ends))
 
 
 @app.command()

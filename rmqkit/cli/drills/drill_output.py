@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rmqkit.cli import output
-from rmqkit.cli.usage import UsageError
+from rmqkit.cli.errors import UsageError
 
 if TYPE_CHECKING:
     from rmqkit.drill.plan import Plan

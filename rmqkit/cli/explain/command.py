@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from rmqkit.cli import output
+from rmqkit.cli.cluster_lookup import Json, Namesrv, find_namesrv, local_cluster
 from rmqkit.cli.complete import nodes
+from rmqkit.cli.errors import Failed, Unreachable, UsageError
 from rmqkit.cli.explain.codes import requests, responses
-from rmqkit.cli.finding import Json, Namesrv, find_namesrv, local_cluster
-from rmqkit.cli.usage import Failed, Unreachable, UsageError
 from rmqkit.errors import ClientError
 from rmqkit.suggestions import suggest
 from rmqkit.wire.codes import RequestCode, ResponseCode
@@ -265,7 +265,7 @@ def explain_node(word: str, namesrv: str | None) -> dict[str, Any]:
     local = local_node(word, namesrv)
     if local is not None and local["state"] != "up":
         return {"node": word, "kind": local["kind"], "state": local["state"], "refuses": [_down(local)]}
-    from rmqkit.cli.asking import NAMESERVERS, admin_of, name_servers_named
+    from rmqkit.cli.admin_session import NAMESERVERS, admin_of, name_servers_named
     from rmqkit.client.admin.admin import find_broker
 
     try:
@@ -305,7 +305,7 @@ def local_node(word: str, namesrv: str | None) -> dict[str, Any] | None:
 
     A group's name means its first node that is up; `instead` says why that is not the master.
     """
-    from rmqkit.cli.asking import NAMESERVERS
+    from rmqkit.cli.admin_session import NAMESERVERS
     from rmqkit.cluster import ClusterError
     from rmqkit.cluster.health.status import document
 

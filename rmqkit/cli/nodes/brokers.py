@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rmqkit.cli import output
-from rmqkit.cli.asking import admin_of, ask_each, brokers_of, check_brokers, end_with, node_named
+from rmqkit.cli.admin_session import admin_of, ask_each, brokers_of, check_brokers, end_with, node_named
+from rmqkit.cli.cluster_lookup import Json, Namesrv
 from rmqkit.cli.complete import nodes
-from rmqkit.cli.finding import Json, Namesrv
+from rmqkit.cli.errors import Failed
 from rmqkit.cli.times import show_time
-from rmqkit.cli.usage import Failed
 
 if TYPE_CHECKING:
     from rmqkit.wire.bodies import HARuntimeInfo

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rmqkit.cli import output
+from rmqkit.cli.cluster_lookup import Json
 from rmqkit.cli.commands import group
 from rmqkit.cli.complete import cluster_names, clusters_and_selectors, preset_names, setting_keys
-from rmqkit.cli.finding import Json
-from rmqkit.cli.usage import Failed, UsageError
+from rmqkit.cli.errors import Failed, UsageError
 from rmqkit.suggestions import suggest
 
 if TYPE_CHECKING:

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rmqkit.cli import output
+from rmqkit.cli.cluster_lookup import Json
 from rmqkit.cli.commands import group
-from rmqkit.cli.finding import Json
-from rmqkit.cli.usage import Failed, Unreachable, UsageError
+from rmqkit.cli.errors import Failed, Unreachable, UsageError
 
 if TYPE_CHECKING:
     from rmqkit.cluster.health.caller import NodeReply

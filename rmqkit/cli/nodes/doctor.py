@@ -16,8 +16,8 @@ from typing import Annotated
 import typer
 
 from rmqkit.cli import output
-from rmqkit.cli.finding import Json
-from rmqkit.cli.usage import Failed
+from rmqkit.cli.cluster_lookup import Json
+from rmqkit.cli.errors import Failed
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
@@ -209,7 +209,7 @@ def name_servers() -> Iterator[DoctorFinding]:
     text = os.environ.get("NAMESRV_ADDR")
     if not text:
         return
-    from rmqkit.cli.finding import find_namesrv
+    from rmqkit.cli.cluster_lookup import find_namesrv
     from rmqkit.cluster.health.caller import Caller, NoAnswer
     from rmqkit.runtime.connection import Address
     from rmqkit.wire.codes import RequestCode

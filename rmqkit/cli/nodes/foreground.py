@@ -90,7 +90,7 @@ def become_node(
         words += ["--set", setting]
     sys.stdout.flush()
     if sys.platform == "win32":
-        from rmqkit.cli.usage import Failed
+        from rmqkit.cli.errors import Failed
 
         raise Failed("nodes run on Linux and macOS; on Windows rmqkit is a client only")
     from rmqkit.cluster.processes import lifeline_fd, node_environment

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from rmqkit.cli import output
-from rmqkit.cli.asking import (
+from rmqkit.cli.admin_session import (
     NAMESERVERS,
     absent_brokers,
     admin_of,
@@ -21,10 +21,10 @@ from rmqkit.cli.asking import (
     name_servers_named,
     node_named,
 )
+from rmqkit.cli.cluster_lookup import Json, Namesrv
 from rmqkit.cli.commands import group
 from rmqkit.cli.complete import bare_setting_keys, nodes, nodes_and_setting_keys, nodes_and_settings
-from rmqkit.cli.finding import Json, Namesrv
-from rmqkit.cli.usage import Failed, UsageError
+from rmqkit.cli.errors import Failed, UsageError
 from rmqkit.errors import ClientError
 from rmqkit.settings.keys import KIND_NAMES, KINDS, every_key, find
 from rmqkit.settings.table import Kind, Row, Status, allowed_text, show

@@ -5,10 +5,10 @@ from typing import Annotated
 
 import typer
 
-from rmqkit.cli.asking import admin_of, check_brokers, known_topic
-from rmqkit.cli.finding import find_namesrv
+from rmqkit.cli.admin_session import admin_of, check_brokers, known_topic
+from rmqkit.cli.cluster_lookup import find_namesrv
+from rmqkit.cli.errors import UsageError
 from rmqkit.cli.times import time_of
-from rmqkit.cli.usage import UsageError
 
 Since = Annotated[str | None, typer.Option("--since", metavar="TIME", help="Only what was stored then or later.")]
 Until = Annotated[str | None, typer.Option("--until", metavar="TIME", help="Only what was stored before.")]

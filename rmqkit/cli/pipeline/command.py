@@ -9,9 +9,10 @@ from typing import Annotated
 import typer
 
 from rmqkit.cli import output
+from rmqkit.cli.cluster_lookup import Json, Namesrv, Topic
 from rmqkit.cli.commands import group
 from rmqkit.cli.complete import topics as complete_topics
-from rmqkit.cli.finding import Json, Namesrv, Topic
+from rmqkit.cli.errors import UsageError
 from rmqkit.cli.output import count_text, size_text
 from rmqkit.cli.pipeline import figures
 from rmqkit.cli.pipeline.arguments import (
@@ -28,7 +29,6 @@ from rmqkit.cli.pipeline.arguments import (
 )
 from rmqkit.cli.pipeline.session_run import ProgressPrinter, StopSignal, builtins, running
 from rmqkit.cli.times import time_of
-from rmqkit.cli.usage import UsageError
 
 app = group("pipeline")
 
@@ -205,7 +205,7 @@ def copy(
         raise UsageError("--follow wants --checkpoint: a folder in which it is kept how far the copy is")
     addresses = known([topic], namesrv)
     to_addresses = known([to], to_namesrv if to_namesrv is not None else addresses, to_send=True)
-    from rmqkit.spark.pipelines.copying import copy as run
+    from rmqkit.spark.pipelines.topic_copy import copy as run
 
     shown = ProgressPrinter(f"copy {topic} to {to}", json=json)
     with running("rmqkit copy", master, conf) as spark, StopSignal() as ending, shown as tell:

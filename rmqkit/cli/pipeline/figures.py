@@ -6,12 +6,12 @@ from typing import Annotated
 import typer
 
 from rmqkit.cli import output
+from rmqkit.cli.cluster_lookup import Json, Namesrv
 from rmqkit.cli.complete import topics as complete_topics
-from rmqkit.cli.finding import Json, Namesrv
+from rmqkit.cli.errors import UsageError
 from rmqkit.cli.output import count_text, size_text
 from rmqkit.cli.pipeline.arguments import Conf, Master, Options, Since, Until, bounds, known, pairs
 from rmqkit.cli.pipeline.session_run import ProgressPrinter, builtins, running
-from rmqkit.cli.usage import UsageError
 
 HOURS: output.Columns = {
     "topic": "topic",

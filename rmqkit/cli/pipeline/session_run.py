@@ -17,9 +17,9 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from rmqkit.cli import output
+from rmqkit.cli.errors import Failed, Interrupted, exit_code_of
 from rmqkit.cli.output import count_text
 from rmqkit.cli.pipeline.arguments import pairs
-from rmqkit.cli.usage import Failed, Interrupted, exit_code_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -13,7 +13,7 @@ Source: `tools/.../admin/DefaultMQAdminExtImpl.java`, `client/.../impl/MQAdminIm
 from collections.abc import Container, Mapping, Sequence
 
 from rmqkit.client.client import Client, decoded, fields, refused
-from rmqkit.client.producers.outgoing import check_topic
+from rmqkit.client.producers.outgoing_message import check_topic
 from rmqkit.errors import ClientError, NoRoute
 from rmqkit.runtime.calls import Reply
 from rmqkit.runtime.connection import Address

@@ -17,7 +17,7 @@ from rmqkit.client.client import decoded, fields, refused
 from rmqkit.client.consumers.pull import PullStatus, pull
 from rmqkit.client.consumers.subscriptions import offset_for_time, offset_max
 from rmqkit.client.message import MessageExt
-from rmqkit.client.producers.outgoing import check_group
+from rmqkit.client.producers.outgoing_message import check_group
 from rmqkit.errors import BrokerError, ClientError, RemoteProtocolError
 from rmqkit.runtime.connection import Address
 from rmqkit.wire import bodies

@@ -23,9 +23,9 @@ from msgspec import field
 from rmqkit.client.client import Client, fields
 from rmqkit.client.flow import Deferred
 from rmqkit.errors import ClientError, PeerUnreachable
+from rmqkit.runtime.atomic_file import AtomicFile
 from rmqkit.runtime.calls import Reply
 from rmqkit.runtime.connection import Address
-from rmqkit.runtime.kept import KeptFile
 from rmqkit.runtime.ports import Disk
 from rmqkit.wire.bodies import Body
 from rmqkit.wire.codes import RequestCode, ResponseCode
@@ -144,11 +144,11 @@ class LocalOffsetTable(Body, kw_only=True):
 
 
 class LocalOffsets(OffsetStore):
-    """In a file of this member. Raises KeptFileDamaged when the file and its predecessor are both beyond reading."""
+    """In a file of this member. Raises AtomicFileDamaged when the file and its predecessor are both beyond reading."""
 
     def __init__(self, disk: Disk, folder: str, client_id: str, group: str) -> None:
         super().__init__()
-        self._file = KeptFile(disk, posixpath.join(folder, client_id, group, "offsets.json"))
+        self._file = AtomicFile(disk, posixpath.join(folder, client_id, group, "offsets.json"))
         self._stored = self._file.load(LocalOffsetTable.decode) or LocalOffsetTable()
 
     async def read(self, queue: MessageQueue) -> int | None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from rmqkit.client.flow import Deferred
 from rmqkit.client.message import MessageExt
-from rmqkit.client.producers.outgoing import OutgoingMessage
+from rmqkit.client.producers.outgoing_message import OutgoingMessage
 from rmqkit.client.producers.producer import ProducerCore, ProducerSettings, SendOutcome
 from rmqkit.errors import ClientError
 from rmqkit.runtime.connection import Address

@@ -27,7 +27,7 @@ from rmqkit.client.client import RETRIABLE_CODES, Client, refused
 from rmqkit.client.fault_policy import FaultPolicy, QueueRing, RoundRobin
 from rmqkit.client.flow import Deferred, start
 from rmqkit.client.message import MessageExt, SendResult, SendStatus
-from rmqkit.client.producers.outgoing import OutgoingMessage
+from rmqkit.client.producers.outgoing_message import OutgoingMessage
 from rmqkit.client.routes import DEFAULT_TOPIC, Route
 from rmqkit.errors import ClientClosed, ClientError, RemoteProtocolError, RmqkitError, SendFailed
 from rmqkit.runtime.calls import CallFailed, Outcome, Reply

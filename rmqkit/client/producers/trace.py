@@ -22,7 +22,7 @@ from rmqkit.client.client import Client
 from rmqkit.client.consumers.push_queue import ListenerBatch
 from rmqkit.client.flow import Deferred
 from rmqkit.client.message import Message, SendResult, SendStatus
-from rmqkit.client.producers.outgoing import OutgoingMessage, Prepare
+from rmqkit.client.producers.outgoing_message import OutgoingMessage, Prepare
 from rmqkit.client.producers.producer import ProducerCore, ProducerSettings, SendOutcome
 from rmqkit.errors import InvalidMessage, RmqkitError
 from rmqkit.wire import properties as props

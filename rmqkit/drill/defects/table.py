@@ -9,7 +9,7 @@ planted defects says so in its log, and tells `drillDefects` among its runtime f
 `DEFECTS` has all of them: `promise` is the checker that has to find it, `issues` the rows of Apache's tracker, `needs` what
 a drill must do for it to bite, and `plan` the fields of a plan (`rmqkit.drill.plan.Plan`) by which a drill on real
 processes does; None where only a simulated cluster can: power cuts, lost disks, strangers. `family` is the kind of
-simulated drills that has to find it; the defects of acting masters are in `acting.py`.
+simulated drills that has to find it; the defects of acting masters are in `acting_master.py`.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from rmqkit.drill.defects.acting import ACTING
-from rmqkit.drill.defects.planting import DEFECTS, at_restart, check, defect, is_drilled, plant, replace
+from rmqkit.drill.defects.acting_master import ACTING
+from rmqkit.drill.defects.defect import DEFECTS, at_restart, check, defect, is_drilled, plant, replace
 from rmqkit.store.contract import Arrival, GetStatus, Put, PutResult, Read
 from rmqkit.wire import properties as props
 from rmqkit.wire.bodies import ConsumerOffsetTable

@@ -19,7 +19,7 @@ from rmqkit.drill import workload
 from rmqkit.drill.contract import DrillError, DrillNode
 from rmqkit.drill.history import OK, History, HistoryRow
 from rmqkit.drill.plan import LASTS_MS, SEEN, Mode, Plan
-from rmqkit.drill.real import last_reading, transport
+from rmqkit.drill.real import final_state, transport
 from rmqkit.drill.real.load import RealLoad
 from rmqkit.drill.real.node_client import SILENT, NodeClient
 from rmqkit.drill.real.watch import ClusterWatch
@@ -224,11 +224,11 @@ class RealDriver:
         watch.stop()
         load.close()
         targets = self.targets()
-        last_reading.read_offsets(watch, targets)
-        last_reading.read_queues(self.history, self.now_ms, targets, self.name, self.plan.queues)
+        final_state.read_offsets(watch, targets)
+        final_state.read_queues(self.history, self.now_ms, targets, self.name, self.plan.queues)
         ends = {node: int(row.extra["end"]) for node, row in watch.last.items() if row.extra.get("end") is not None}
         stores = [(target, self.cluster.node_folder(target.plan.node) / "store") for target in targets]
-        last_reading.read_logs(self.history, self.now_ms, stores, ends)
+        final_state.read_logs(self.history, self.now_ms, stores, ends)
 
     def close(self) -> None:
         if self._watch is not None:

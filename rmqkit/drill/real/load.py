@@ -15,9 +15,9 @@ from rmqkit.api import Producer, PullConsumer, PushConsumer
 from rmqkit.client.message import Message, MessageExt, SendResult
 from rmqkit.drill import workload
 from rmqkit.drill.history import FAULT_BITES, History, HistoryRow
+from rmqkit.drill.load_history import RecordedLoad
 from rmqkit.drill.plan import Plan
 from rmqkit.drill.real.takeover import TakeoverLoad
-from rmqkit.drill.recorded import RecordedLoad
 from rmqkit.errors import ClientError, RmqkitError
 from rmqkit.runtime.connection import Address
 from rmqkit.wire.fastjson import MessageQueue

@@ -19,7 +19,7 @@ from rmqkit.client.consumers.push_consumer import PushConsumerCore
 from rmqkit.client.consumers.push_queue import ListenerBatch, PushConsumerSettings
 from rmqkit.client.consumers.subscriptions import ConsumeFrom
 from rmqkit.client.message import Message, MessageExt
-from rmqkit.client.producers.outgoing import Prepare
+from rmqkit.client.producers.outgoing_message import Prepare
 from rmqkit.client.producers.producer import ProducerCore, ProducerSettings
 from rmqkit.drill import workload
 from rmqkit.drill.history import FAULT_BITES, FAULT_ENDS, History, HistoryRow

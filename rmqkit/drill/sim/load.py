@@ -17,12 +17,12 @@ from rmqkit.client.consumers.push_queue import ListenerBatch, PushConsumerSettin
 from rmqkit.client.consumers.subscriptions import ConsumeFrom
 from rmqkit.client.flow import Deferred, start
 from rmqkit.client.message import Message, MessageExt
-from rmqkit.client.producers.outgoing import Prepare
+from rmqkit.client.producers.outgoing_message import Prepare
 from rmqkit.client.producers.producer import ProducerCore, ProducerSettings, SendOutcome
 from rmqkit.drill import workload
 from rmqkit.drill.history import FAULT_BITES, History, HistoryRow
+from rmqkit.drill.load_history import RecordedLoad
 from rmqkit.drill.plan import Plan
-from rmqkit.drill.recorded import RecordedLoad
 from rmqkit.errors import ClientError, RmqkitError
 from rmqkit.sim.cluster import SimCluster
 from rmqkit.wire.fastjson import MessageQueue

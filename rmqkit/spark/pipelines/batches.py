@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmqkit.spark.pipelines import coverage
 from rmqkit.spark.pipelines.folders import Folder
+from rmqkit.spark.pipelines.lake_writer import attempt_folder, batch_folder, check_columns, write
 from rmqkit.spark.pipelines.log import BatchEntry, DataFile, LakeConflict, LakeDamaged, LakeLog, LakeState, merged_schema
-from rmqkit.spark.pipelines.writing import attempt_folder, batch_folder, check_columns, write
 from rmqkit.spark.source import ranges
 from rmqkit.spark.source.ranges import OffsetRange
 

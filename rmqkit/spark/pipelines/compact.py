@@ -17,9 +17,9 @@ import msgspec
 
 from rmqkit.spark.pipelines import lake
 from rmqkit.spark.pipelines.folders import Folder, open_folder
+from rmqkit.spark.pipelines.lake_writer import ORDER, attempt_folder, write
 from rmqkit.spark.pipelines.log import Compaction, DataFile, LakeError, LakeLog, LakeMissing, LakeState, merged_schema
 from rmqkit.spark.pipelines.progress import PipelineProgress
-from rmqkit.spark.pipelines.writing import ORDER, attempt_folder, write
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

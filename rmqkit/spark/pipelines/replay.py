@@ -17,7 +17,7 @@ import msgspec
 
 from rmqkit.errors import ConfigError
 from rmqkit.spark.options import parse
-from rmqkit.spark.pipelines import forwarding, lake
+from rmqkit.spark.pipelines import forwarder, lake
 from rmqkit.spark.pipelines.progress import PipelineProgress, jobs
 
 if TYPE_CHECKING:
@@ -58,17 +58,17 @@ def replay(
     given = {**(options or {}), "topic": topic, **({"namesrv": namesrv} if namesrv else {})}
     servers = ";".join(parse(given, "sink").namesrv)
     rows = rows_of(spark, source, topics, since, until)
-    forwarding.check(rows, order)
+    forwarder.check(rows, order)
     run_id = run_id or uuid.uuid4().hex
     with jobs(spark, on_progress):
-        targets = forwarding.target_queues(topic, servers)
-        queues = forwarding.source_queues(rows)
-        tasks, per_task = forwarding.tasks_of(rows, len(queues), rate)
+        targets = forwarder.target_queues(topic, servers)
+        queues = forwarder.source_queues(rows)
+        tasks, per_task = forwarder.tasks_of(rows, len(queues), rate)
         if order == "queue":
-            messages = forwarding.in_queue_order(rows, forwarding.placed(queues, targets), tasks)
+            messages = forwarder.in_queue_order(rows, forwarder.placed(queues, targets), tasks)
         else:
-            messages = forwarding.in_key_order(rows, tasks)
-        sent = forwarding.write(messages, topic, servers, run_id=run_id, per_task=per_task, options=options)
+            messages = forwarder.in_key_order(rows, tasks)
+        sent = forwarder.write(messages, topic, servers, run_id=run_id, per_task=per_task, options=options)
     return ReplayResult(topic=topic, rows=sent, queues=len(queues), tasks=tasks, run_id=run_id)
 
 

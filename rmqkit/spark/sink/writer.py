@@ -24,7 +24,7 @@ from rmqkit.errors import ConfigError
 from rmqkit.spark import tables
 from rmqkit.spark.columns import COLUMNS as MESSAGE_COLUMNS
 from rmqkit.spark.options import SourceOptions, parse
-from rmqkit.spark.sink.sending import RowSender, SendSettings, WriteFailed, kept
+from rmqkit.spark.sink.row_sender import RowSender, SendSettings, WriteFailed, kept
 from rmqkit.suggestions import suggest
 from rmqkit.wire.properties import PROPERTY_KEYS, PROPERTY_TAGS, RESERVED_NAMES
 

@@ -12,7 +12,7 @@ from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
 from rmqkit.spark.options import SourceOptions
 from rmqkit.spark.rows import rows_of
-from rmqkit.spark.source import where
+from rmqkit.spark.source import bounds
 from rmqkit.spark.source.pushdown import EVERYTHING, ScanBounds, narrowed, narrowing_of
 from rmqkit.spark.source.query_plan import whole_look
 from rmqkit.spark.source.ranges import OffsetRange, split, waiting
@@ -33,14 +33,14 @@ def reader(options: SourceOptions, schema: "StructType") -> DataSourceReader:
 def plan(options: SourceOptions, view: ClusterView, narrowing: ScanBounds = EVERYTHING) -> list[OffsetRange]:
     """The ranges of a batch, cut into Spark's partitions. Raises NoRoute, ConfigError, DataLoss, BrokerDown."""
     seen = whole_look(options, view)
-    where.check_topics(options, seen, view)
+    bounds.check_topics(options, seen, view)
     for topic, broker in sorted({(key.topic, key.broker) for key in seen.ends} - seen.by_master):
         log.warning(
             "the batch ends where a slave of broker %s (topic %s) does, which may be behind its master", broker, topic
         )
-    begins = where.begins_of(options, view, seen)
-    ends = where.ends_of(options, view, seen, begins)
-    begins, ends = narrowed(narrowing, begins, ends, lambda time_ms: where.found_by_time(view, seen, time_ms))
+    begins = bounds.begins_of(options, view, seen)
+    ends = bounds.ends_of(options, view, seen, begins)
+    begins, ends = narrowed(narrowing, begins, ends, lambda time_ms: bounds.found_by_time(view, seen, time_ms))
     return split(
         waiting(begins, ends), partitions_min=options.min_partitions, messages_max=options.max_messages_per_partition
     )

@@ -22,7 +22,7 @@ from typing import Any
 from rmqkit.errors import PeerUnreachable, RmqkitError
 from rmqkit.spark.checkpoints import WITNESS, OtherLog, check_choice, check_cluster, witness_of
 from rmqkit.spark.options import SourceOptions
-from rmqkit.spark.source import where
+from rmqkit.spark.source import bounds
 from rmqkit.spark.source.loss import DataLoss
 from rmqkit.spark.source.ranges import (
     Ends,
@@ -136,8 +136,8 @@ class StreamPlan:
     def begin(self) -> dict[str, Any]:
         """The offsets of a new query. Raises NoRoute, ConfigError, DataLoss, BrokerDown."""
         seen = whole_look(self._options, self._view, clock=self._clock, sleep=self._sleep)
-        where.check_topics(self._options, seen, self._view)
-        begins = where.begins_of(self._options, self._view, seen)
+        bounds.check_topics(self._options, seen, self._view)
+        begins = bounds.begins_of(self._options, self._view, seen)
         self._accepted = True
         self._note(seen)
         return self._offsets(begins, seen, {})
@@ -249,7 +249,7 @@ class StreamPlan:
                 continue
             ends[key] = offset
             if seen.closed.get(key, 0) > offset:
-                self._lose(where.QueueClosed(*key, offset, seen.closed[key], where.FEWER))
+                self._lose(bounds.QueueClosed(*key, offset, seen.closed[key], bounds.FEWER))
         for key, cap in self._end_caps(seen).items():
             if key in begins:
                 ends[key] = min(ends[key], max(cap, begins[key]))
@@ -261,10 +261,10 @@ class StreamPlan:
             # A slave may lag.
             return max(offset, last)
         if last < offset:
-            self._lose(where.OffsetBeyond(*key, offset, last, where.SHORTER))
+            self._lose(bounds.OffsetBeyond(*key, offset, last, bounds.SHORTER))
             return first
         if first > offset:
-            self._lose(DataLoss(*key, offset, first, where.GONE))
+            self._lose(DataLoss(*key, offset, first, bounds.GONE))
             return first
         return last
 

@@ -2,7 +2,7 @@
 
 A look asks the name servers for routes and each broker group once a topic for all its queues (202). A group answers by its
 master, else by a slave. What a look does not find it says: brokers that are silent, topics without a route. It draws no
-conclusion; `where.py` and `query_plan.py` do.
+conclusion; `bounds.py` and `query_plan.py` do.
 
 Runs on the driver, over rmqkit's own client: its route cache keeps what it has learned while name servers are down.
 

@@ -23,7 +23,7 @@ from sys import maxsize
 import msgspec
 
 from rmqkit.config import FlushSettings
-from rmqkit.runtime.kept import KeptFile
+from rmqkit.runtime.atomic_file import AtomicFile
 from rmqkit.runtime.ports import Disk
 from rmqkit.store.checkpoint import Checkpoint
 from rmqkit.store.log.flush import PAGE_SIZE
@@ -58,8 +58,8 @@ class QueueEnds(msgspec.Struct, rename="camel"):
         }
 
 
-def load_ends(kept: KeptFile) -> QueueEnds:
-    """Raises KeptFileDamaged."""
+def load_ends(kept: AtomicFile) -> QueueEnds:
+    """Raises AtomicFileDamaged."""
     return kept.load(msgspec.json.Decoder(QueueEnds).decode) or QueueEnds()
 
 
@@ -73,7 +73,7 @@ class QueueFlush:
         disk: Disk,
         table: QueueTable,
         checkpoint: Checkpoint,
-        ends: KeptFile,
+        ends: AtomicFile,
         dispatched: Callable[[], tuple[int, int, int]],
         sync_log: Callable[[int, Callable[[bool], None]], None],
         broken: Callable[[str], None],

@@ -16,7 +16,7 @@ from rmqkit.wire.bodies.offsets import *
 from rmqkit.wire.bodies.queues import *
 from rmqkit.wire.bodies.register import *
 from rmqkit.wire.bodies.route import *
-from rmqkit.wire.bodies.running import *
+from rmqkit.wire.bodies.running_info import *
 from rmqkit.wire.bodies.statistics import *
 from rmqkit.wire.bodies.subscription import *
 from rmqkit.wire.bodies.topics import *

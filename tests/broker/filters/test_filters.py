@@ -13,8 +13,8 @@ import pytest
 
 from rmqkit.broker.filters import table
 from rmqkit.broker.filters.bloom import Bloom, mask_of, murmur3_64
-from rmqkit.broker.filters.compiled import COMPILED_MAX, Filters
 from rmqkit.broker.filters.contract import FilterError
+from rmqkit.broker.filters.filter_cache import COMPILED_MAX, Filters
 from rmqkit.broker.filters.records import properties_of
 from rmqkit.wire import properties as props
 from rmqkit.wire.codes import RequestCode, ResponseCode

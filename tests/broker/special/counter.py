@@ -6,7 +6,7 @@ import msgspec
 
 from rmqkit.broker.special.contract import SpecialRow
 from rmqkit.errors import RemoteProtocolError
-from rmqkit.runtime.kept import KeptFile
+from rmqkit.runtime.atomic_file import AtomicFile
 from rmqkit.store.contract import Put, PutStatus
 
 TOPIC = "Counted"
@@ -39,7 +39,7 @@ class Counter:
         self.group = self.context.config.identity.broker_name
         self.count = 0
         self.is_moving = False
-        self._file = KeptFile(self.context.disk, f"{parts.folder}/counter.json")
+        self._file = AtomicFile(self.context.disk, f"{parts.folder}/counter.json")
         self._to = None
 
     def load(self, *, is_copy):

@@ -9,10 +9,10 @@ import pytest
 
 from rmqkit import Message, Producer, PushConsumer
 from rmqkit.cli import main
-from rmqkit.cli.asking import name_servers_named, node_named
+from rmqkit.cli.admin_session import name_servers_named, node_named
 from rmqkit.cli.data.bench_runs import BenchPace, percentiles
 from rmqkit.cli.data.delays import choose_level, parse_delay
-from rmqkit.cli.usage import UsageError
+from rmqkit.cli.errors import UsageError
 from rmqkit.settings.broker_sections import DEFAULT_DELAY_LEVELS
 from tests.api.until import until
 from tests.cli.conftest import free_base

@@ -1,7 +1,7 @@
 """What may be committed while messages are out (ProcessQueue)."""
 
 from rmqkit.client.consumers.process_queue import ProcessQueue
-from tests.client.producers.test_outgoing import received
+from tests.client.producers.test_outgoing_message import received
 
 
 def message(offset, body=b"12345"):

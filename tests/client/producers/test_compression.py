@@ -12,7 +12,7 @@ import pytest
 from rmqkit.client.message import Message
 from rmqkit.client.producers import compression as module
 from rmqkit.client.producers.compression import COMPRESSIONS, compression
-from rmqkit.client.producers.outgoing import Prepare
+from rmqkit.client.producers.outgoing_message import Prepare
 from rmqkit.errors import ClientError
 from rmqkit.wire.codes import MessageSysFlag
 from rmqkit.wire.inflate import inflate_body

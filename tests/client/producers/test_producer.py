@@ -5,7 +5,7 @@ import pytest
 from rmqkit.client.fault_policy import FAULT_POLICIES
 from rmqkit.client.flow import start
 from rmqkit.client.message import Message, SendResult, SendStatus
-from rmqkit.client.producers.outgoing import Prepare
+from rmqkit.client.producers.outgoing_message import Prepare
 from rmqkit.client.producers.producer import ProducerCore, ProducerSettings
 from rmqkit.errors import ClientClosed, NoRoute, PeerUnreachable, SendFailed
 from rmqkit.wire.codes import RequestCode

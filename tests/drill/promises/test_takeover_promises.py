@@ -4,11 +4,11 @@ import pytest
 
 from rmqkit.drill import history as names
 from rmqkit.drill.history import History
+from rmqkit.drill.load_history import RecordedLoad
 from rmqkit.drill.plan import Plan
 from rmqkit.drill.promises import PROMISES, Judgement
 from rmqkit.drill.promises.heads import heads, spans
 from rmqkit.drill.promises.locks import leases
-from rmqkit.drill.recorded import RecordedLoad
 from rmqkit.drill.roles import RoleRows
 from rmqkit.drill.workload import delay_script, levels_ms, lock_script
 from tests.drill.hand import BEGIN_MS, BROKER, MASTER, PLAN, QUIET_MS, SLAVE, Hand, whole

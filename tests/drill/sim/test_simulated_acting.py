@@ -2,7 +2,7 @@
 
 import pytest
 
-from rmqkit.drill import simulated, workload
+from rmqkit.drill import simulation, workload
 from rmqkit.drill.contract import DrillNode
 from rmqkit.drill.defects.table import DEFECTS
 from rmqkit.drill.plan import Flush
@@ -31,20 +31,20 @@ def steps_of(seed):
 
 @pytest.mark.parametrize("seed", HANDFUL)
 def test_a_seed_keeps_every_promise(seed):
-    done = simulated.simulate(seed, family=FAMILY)
+    done = simulation.simulate(seed, family=FAMILY)
     assert done.judgement is Judgement.VALID, f"{done.plan}\n{done.why}\n{done.story}"
     assert done.sends > 0
 
 
 def test_every_group_of_the_load_receives_messages():
-    history = simulated.drill(plan_of_seed(12), family=FAMILY).driver.history
+    history = simulation.drill(plan_of_seed(12), family=FAMILY).driver.history
     groups = {str(row.extra["group"]).rpartition("-")[2] for kind in ("deliver", "due") for row in history.by_kind[kind]}
     assert groups >= {workload.PULL, workload.PUSH, workload.LATE, workload.ORDERED, workload.DELAYED}
 
 
 @pytest.mark.parametrize(("defect", "seed"), FOUND.items(), ids=str)
 def test_a_planted_defect_is_found_by_its_promise(defect, seed):
-    done = simulated.simulate(seed, breaks=(defect,), family=FAMILY)
+    done = simulation.simulate(seed, breaks=(defect,), family=FAMILY)
     assert DEFECTS[defect].promise in done.broken, done.plan
     assert done.story
 
@@ -98,7 +98,7 @@ def test_a_plan_of_three_groups_of_three_breaks_what_it_has():
 
 
 def test_the_families_are_told_apart():
-    assert simulated.FAMILIES[simulated.REPLICAS].plan_of_seed(3).groups == 1
-    assert simulated.FAMILIES["acting-3x3"].plan_of_seed(3).replicas == 3
+    assert simulation.FAMILIES[simulation.REPLICAS].plan_of_seed(3).groups == 1
+    assert simulation.FAMILIES["acting-3x3"].plan_of_seed(3).replicas == 3
     with pytest.raises(KeyError):
-        simulated.simulate(1, family="none")
+        simulation.simulate(1, family="none")

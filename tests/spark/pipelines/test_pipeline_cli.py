@@ -13,13 +13,13 @@ import pytest
 
 from rmqkit import Message
 from rmqkit.cli import main
+from rmqkit.cli.errors import FAILED, USAGE
 from rmqkit.cli.nodes import doctor
 from rmqkit.cli.pipeline import arguments, command, figures, session_run
-from rmqkit.cli.usage import FAILED, USAGE
 from rmqkit.drill import runs
 from rmqkit.drill.promises import Judgement
 from rmqkit.spark import audit, probe, sessions
-from rmqkit.spark.pipelines import compact, copying, ingest, log, replay, stats
+from rmqkit.spark.pipelines import compact, ingest, log, replay, stats, topic_copy
 from rmqkit.spark.pipelines.progress import PipelineProgress
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -185,8 +185,8 @@ def test_replay_hands_everything_on(run, no_spark, monkeypatch):
 
 
 def test_copy_hands_everything_on(run, no_spark, monkeypatch):
-    called = Called(copying.CopyResult(topic="t", to_topic="u", checkpoint=None, rows=2))
-    monkeypatch.setattr(copying, "copy", called)
+    called = Called(topic_copy.CopyResult(topic="t", to_topic="u", checkpoint=None, rows=2))
+    monkeypatch.setattr(topic_copy, "copy", called)
     words = "t --to u --namesrv n --follow --checkpoint c --rate 5 --order key --trigger now --option tags=A"
     told = run("copy", *words.split())
     assert told.out == "2 messages of t → u\n"

@@ -7,10 +7,10 @@ import pytest
 pytest.importorskip("pyspark")
 
 from rmqkit.errors import ConfigError
-from rmqkit.spark.pipelines import forwarding
+from rmqkit.spark.pipelines import forwarder
 from rmqkit.spark.pipelines.batches import add
 from rmqkit.spark.pipelines.folders import open_folder
-from rmqkit.spark.pipelines.forwarding import ID, OF, placed, tasks_of
+from rmqkit.spark.pipelines.forwarder import ID, OF, placed, tasks_of
 from rmqkit.spark.pipelines.log import LakeLog
 from rmqkit.spark.pipelines.replay import replay, rows_of
 from rmqkit.spark.source.ranges import QueueKey
@@ -145,4 +145,4 @@ def test_what_cannot_be(spark, own, change, said):
     given = {"source": spark.sql(change.pop("source", sql)), **change}
     with pytest.raises(ConfigError, match=said):
         replay(spark, topic="to", namesrv=own.namesrv, **given)
-    assert forwarding.ORDERS == ("queue", "key")
+    assert forwarder.ORDERS == ("queue", "key")

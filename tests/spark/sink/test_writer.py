@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 
 from rmqkit.errors import ConfigError
-from rmqkit.spark.sink import sending, writer
-from rmqkit.spark.sink.sending import WriteFailed
+from rmqkit.spark.sink import row_sender, writer
+from rmqkit.spark.sink.row_sender import WriteFailed
 from tests.spark.lakes import stored
 
 
@@ -17,7 +17,7 @@ from tests.spark.lakes import stored
 def producers_end():
     """Of tests that work as a worker does, in this process."""
     yield
-    sending.close_kept()
+    row_sender.close_kept()
 
 
 def schema(ddl):
@@ -85,7 +85,7 @@ def test_an_abort_says_what_stays(capsys):
 def test_options_reach_the_tasks():
     given = {"topic": "T", "namesrv": "a:1;b:2", "producerGroup": "mine", "requiredStatus": "any", "messagesPerSecond": "9"}
     made = writer.writer({**given, "maxWaitForBroker": "3s", "requestTimeout": "500ms"}, schema("body string"), False)
-    assert made.plan.settings == sending.SendSettings(("a:1", "b:2"), "mine", False, 3000, 500, 9)
+    assert made.plan.settings == row_sender.SendSettings(("a:1", "b:2"), "mine", False, 3000, 500, 9)
     assert writer.writer({"topic": "T"}, schema("body string"), False).plan.settings[1:] == (
         "rmqkit-spark",
         True,
@@ -96,18 +96,18 @@ def test_options_reach_the_tasks():
 
 
 def test_a_process_keeps_one_producer_of_its_own(own, monkeypatch):
-    settings = sending.SendSettings((own.namesrv,), "mine", True, 1000, 1000)
-    first = sending.kept(settings)
-    assert sending.kept(settings._replace(wait_ms=5)) is first
-    assert sending.kept(settings._replace(group="other")) is not first
+    settings = row_sender.SendSettings((own.namesrv,), "mine", True, 1000, 1000)
+    first = row_sender.kept(settings)
+    assert row_sender.kept(settings._replace(wait_ms=5)) is first
+    assert row_sender.kept(settings._replace(group="other")) is not first
     # As in a fork, which takes what the module knows along.
-    monkeypatch.setattr(sending.os, "getpid", lambda: -1)
-    child = sending.kept(settings)
+    monkeypatch.setattr(row_sender.os, "getpid", lambda: -1)
+    child = row_sender.kept(settings)
     assert child is not first
-    sending.close_kept()
+    row_sender.close_kept()
     monkeypatch.undo()
-    assert sending.kept(settings) is first
-    sending.close_kept()
+    assert row_sender.kept(settings) is first
+    row_sender.close_kept()
 
 
 def batch(*columns, names):

@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 
 from rmqkit.errors import ConfigError, NoRoute, PeerUnreachable
 from rmqkit.spark.options import parse
+from rmqkit.spark.source.bounds import OffsetBeyond, QueueClosed
 from rmqkit.spark.source.loss import DataLoss
 from rmqkit.spark.source.patterns import chosen
 from rmqkit.spark.source.query_plan import BrokerDown, StreamPlan, messages_for
 from rmqkit.spark.source.ranges import OffsetRange, QueueKey, count, flat
-from rmqkit.spark.source.where import OffsetBeyond, QueueClosed
 from tests.spark.views import FakeView
 
 A0, A1, B0 = QueueKey("T", "a", 0), QueueKey("T", "a", 1), QueueKey("T", "b", 0)

@@ -9,10 +9,10 @@ from rmqkit.errors import ConfigError, NoRoute, PeerUnreachable
 from rmqkit.spark.options import parse
 from rmqkit.spark.rows import rows_of, schema_ddl
 from rmqkit.spark.source.batch import BatchReader, FilteringReader, reader
+from rmqkit.spark.source.bounds import found_by_time
 from rmqkit.spark.source.ranges import OffsetRange, QueueKey, flat
 from rmqkit.spark.source.stream import StreamReader
 from rmqkit.spark.source.topics import Topics
-from rmqkit.spark.source.where import found_by_time
 from rmqkit.wire.codes import ResponseCode
 from tests.spark.stand_in import Node
 

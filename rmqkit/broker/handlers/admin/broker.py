@@ -6,7 +6,7 @@ Source: `broker/.../processor/AdminBrokerProcessor.getBrokerRuntimeInfo`, `broke
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from rmqkit.broker.handlers.admin import config, queues, refused, stats
+from rmqkit.broker.handlers.admin import config, queues, refusals, stats
 from rmqkit.broker.handlers.consumers import group_offsets
 from rmqkit.runtime.calls import Call, Handlers, Response
 from rmqkit.runtime.connection import Buffer
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rmqkit.broker.view import BrokerView
 
 #: with the areas that only administrators ask for
-rows = Handlers(config.rows, group_offsets.rows, queues.rows, refused.rows, stats.rows)
+rows = Handlers(config.rows, group_offsets.rows, queues.rows, refusals.rows, stats.rows)
 
 #: bytes of records in an answer to a query; a peer that is sent more than `outboxMax` at once would be closed
 QUERY_SIZE_MAX = 16 * 1024 * 1024

@@ -69,7 +69,7 @@ class DelayDelivery:
     # --- on and off ---------------------------------------------------------------------------------------------------
 
     def load(self, *, is_copy: bool) -> None:
-        """Raises KeptFileDamaged."""
+        """Raises AtomicFileDamaged."""
         self.offsets.load(is_copy=is_copy)
 
     def start(self, destination: Destination) -> None:

@@ -13,7 +13,7 @@ Source: `broker/.../schedule/ScheduleMessageService.java` (`updateOffset`, `enco
 from collections.abc import Callable
 
 from rmqkit.broker.special.contract import SpecialParts
-from rmqkit.runtime.kept import KeptFile
+from rmqkit.runtime.atomic_file import AtomicFile
 from rmqkit.wire.bodies import DataVersion, DelayOffsetTable
 from rmqkit.wire.topic_names import SCHEDULE_TOPIC
 
@@ -26,10 +26,10 @@ class DelayOffsets:
         self.version = DataVersion(timestamp=self._context.clock.wall_ms)
         self.dirty = False
         self._updates = 0
-        self._file = KeptFile(self._context.disk, f"{parts.folder}/delayOffset.json")
+        self._file = AtomicFile(self._context.disk, f"{parts.folder}/delayOffset.json")
 
     def load(self, *, is_copy: bool) -> None:
-        """Raises KeptFileDamaged."""
+        """Raises AtomicFileDamaged."""
         loaded = self._file.load(DelayOffsetTable.decode)
         if loaded is not None:
             self.by_level.update(loaded.offset_table)

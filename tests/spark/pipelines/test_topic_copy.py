@@ -6,8 +6,8 @@ pytest.importorskip("pyspark")
 
 from rmqkit import Message
 from rmqkit.errors import ConfigError
-from rmqkit.spark.pipelines import forwarding
-from rmqkit.spark.pipelines.copying import copy
+from rmqkit.spark.pipelines import forwarder
+from rmqkit.spark.pipelines.topic_copy import copy
 from rmqkit.spark.source import ranges
 from tests.spark.lakes import stored
 
@@ -35,7 +35,7 @@ def test_a_copy_goes_on(spark, own, tmp_path, monkeypatch):
     on the same broker and under the same number."""
     topic, to_topic = own.topic("from"), own.topic("to")
     send(own, topic, 0, 20)
-    write, calls, told = forwarding.write, [], []
+    write, calls, told = forwarder.write, [], []
 
     def dies(*args, **named):
         calls.append(write(*args, **named))
@@ -43,7 +43,7 @@ def test_a_copy_goes_on(spark, own, tmp_path, monkeypatch):
             raise RuntimeError("killed after it has sent")
         return calls[-1]
 
-    monkeypatch.setattr(forwarding, "write", dies)
+    monkeypatch.setattr(forwarder, "write", dies)
     given = {"namesrv": own.namesrv, "checkpoint": tmp_path, "on_progress": told.append}
     with pytest.raises(RuntimeError, match="killed after it has sent"):
         copy(spark, topic, to_topic, options={"maxMessagesPerTrigger": "15"}, **given)

@@ -28,7 +28,7 @@ from rmqkit.drill.promises.contract import Judgement
 from rmqkit.drill.report.verdict_words import notes, plain
 from rmqkit.drill.sim import acting_plans as acting
 from rmqkit.drill.sim import plans
-from rmqkit.drill.sim.acting import ActingDriver
+from rmqkit.drill.sim.acting_driver import ActingDriver
 from rmqkit.drill.sim.driver import SimDriver
 from rmqkit.drill.verdict import EXIT_CODES, Verdict
 

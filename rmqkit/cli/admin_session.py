@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rmqkit.cli import output
-from rmqkit.cli.finding import find_namesrv, local_cluster
-from rmqkit.cli.usage import Failed, Unreachable, UsageError
+from rmqkit.cli.cluster_lookup import find_namesrv, local_cluster
+from rmqkit.cli.errors import Failed, Unreachable, UsageError
 from rmqkit.errors import BrokerError, ClientError, NoRoute, PeerUnreachable
 from rmqkit.suggestions import suggest
 from rmqkit.wire.codes import RequestCode, ResponseCode

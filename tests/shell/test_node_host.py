@@ -11,9 +11,9 @@ import pytest
 from rmqkit.errors import CannotStart, RmqkitError
 from rmqkit.runtime.connection import Address, Connection
 from rmqkit.shell.faults.isolation import Isolation, IsolationRule, Match
-from rmqkit.shell.hosting import Listen, NodeHost, NodeSpec
 from rmqkit.shell.listen_errors import PortTaken
 from rmqkit.shell.log import LogSink
+from rmqkit.shell.node_host import Listen, NodeHost, NodeSpec
 from tests.contract.toys import Echo, Toy
 from tests.shell.conftest import LoopLab
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqkit.drill import simulated
+from rmqkit.drill import simulation
 from rmqkit.drill.defects.table import DEFECTS
 from rmqkit.drill.plan import Mode
 from rmqkit.drill.promises.contract import Judgement
@@ -41,20 +41,20 @@ FOUND = {
 @pytest.mark.parametrize(
     ("family", "seed"),
     [
-        *[(simulated.REPLICAS, seed) for seed in HANDFUL],
-        *[pytest.param(simulated.REPLICAS, seed, marks=pytest.mark.long) for seed in MORE],
-        *[(each.get("family", simulated.REPLICAS), each["seed"]) for each in KEPT],
+        *[(simulation.REPLICAS, seed) for seed in HANDFUL],
+        *[pytest.param(simulation.REPLICAS, seed, marks=pytest.mark.long) for seed in MORE],
+        *[(each.get("family", simulation.REPLICAS), each["seed"]) for each in KEPT],
     ],
 )
 def test_a_seed_keeps_every_promise(family, seed):
-    done = simulated.simulate(seed, family=family)
+    done = simulation.simulate(seed, family=family)
     assert done.judgement is Judgement.VALID, f"{done.plan}\n{done.why}\n{done.story}"
     assert done.sends > 0
 
 
 @pytest.mark.parametrize(("defect", "seed"), FOUND.items(), ids=str)
 def test_a_planted_defect_is_found_by_its_promise(defect, seed):
-    done = simulated.simulate(seed, breaks=(defect,))
+    done = simulation.simulate(seed, breaks=(defect,))
     assert DEFECTS[defect].promise in done.broken, done.plan
     assert done.judgement is Judgement.BROKEN
     assert done.story
@@ -62,10 +62,10 @@ def test_a_planted_defect_is_found_by_its_promise(defect, seed):
 
 def test_the_same_seed_does_the_same_in_another_process():
     seed = HANDFUL[0]
-    program = f"from rmqkit.drill.simulated import simulate; print(simulate({seed}).hash)"
+    program = f"from rmqkit.drill.simulation import simulate; print(simulate({seed}).hash)"
     environment = {**os.environ, "PYTHONHASHSEED": "4711"}
     other = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
-    assert simulated.simulate(seed).hash == other.stdout.strip()
+    assert simulation.simulate(seed).hash == other.stdout.strip()
 
 
 def test_a_mode_wins_over_the_drawn_one():
@@ -98,8 +98,8 @@ def test_an_exception_out_of_a_node_is_told(monkeypatch):
         raise AssertionError("an invariant is broken")
 
     monkeypatch.setattr(Puts, "_await", fails)
-    done = simulated.simulate(1)
-    assert done.broken == (simulated.CRASHED,)
+    done = simulation.simulate(1)
+    assert done.broken == (simulation.CRASHED,)
     assert "an invariant is broken" in done.story
     assert "in node broker-a-0" in done.story
 
@@ -114,8 +114,9 @@ def test_what_many_seeds_came_to(capsys):
 
 def test_the_last_line_of_many_seeds_is_the_verdict_of_all():
     def end(seed, judgement, **more):
-        found = dict.fromkeys(simulated.SeedResult._fields, "") | {"seed": seed, "family": "acting", "judgement": judgement}
-        return simulated.SeedResult(**{**found, **more})
+        found = dict.fromkeys(simulation.SeedResult._fields, "")
+        found |= {"seed": seed, "family": "acting", "judgement": judgement}
+        return simulation.SeedResult(**{**found, **more})
 
     valid, broken = end(1, Judgement.VALID), end(2, Judgement.BROKEN, broken=("one-master",))
     unclear = end(3, Judgement.INCONCLUSIVE, why="no steady state")
@@ -130,9 +131,9 @@ def test_the_last_line_of_many_seeds_is_the_verdict_of_all():
 
 
 def test_a_seed_that_is_not_valid_names_the_command_that_repeats_it():
-    done = simulated.simulate(2)._replace(judgement=Judgement.BROKEN, family="acting")
+    done = simulation.simulate(2)._replace(judgement=Judgement.BROKEN, family="acting")
     told = []
-    simulated.tell(done, told.append, mode="async+pool", defect="no-comeback")
+    simulation.tell(done, told.append, mode="async+pool", defect="no-comeback")
     assert told[-1].strip() == (
         "repeat: rmqkit drill simulate --family acting --from 2 --seeds 1 --mode async+pool --break no-comeback"
     )
@@ -140,5 +141,5 @@ def test_a_seed_that_is_not_valid_names_the_command_that_repeats_it():
 
 def test_a_defect_that_no_seed_meets_is_not_found():
     # No master is started again by that seed.
-    count, done = simulated.find("no-comeback", [2])
+    count, done = simulation.find("no-comeback", [2])
     assert (count, done) == (1, None)

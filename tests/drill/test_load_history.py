@@ -7,8 +7,8 @@ import pytest
 
 from rmqkit.client.message import SendResult, SendStatus
 from rmqkit.drill.history import FAULT_BEGINS, FAULT_BITES, History
+from rmqkit.drill.load_history import RecordedLoad
 from rmqkit.drill.plan import Mode, Plan
-from rmqkit.drill.recorded import RecordedLoad
 from rmqkit.drill.workload import Order
 from rmqkit.errors import ClientError
 from rmqkit.wire.fastjson import MessageQueue

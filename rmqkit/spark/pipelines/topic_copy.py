@@ -19,7 +19,7 @@ import msgspec
 
 from rmqkit.errors import ConfigError
 from rmqkit.spark.options import parse
-from rmqkit.spark.pipelines import batches, forwarding
+from rmqkit.spark.pipelines import batches, forwarder
 from rmqkit.spark.pipelines.folders import Folder, open_folder
 from rmqkit.spark.pipelines.progress import PipelineProgress, check_alone, wait
 from rmqkit.spark.source import ranges
@@ -87,7 +87,7 @@ def copy(
 
     try:
         rows = spark.readStream.format(SOURCE).options(**given).load()
-        forwarding.check(rows, order)
+        forwarder.check(rows, order)
         writer = rows.writeStream.foreachBatch(sending).option("checkpointLocation", place.uri)
         writer = writer.trigger(processingTime=trigger) if follow else writer.trigger(availableNow=True)
         wait(writer.start(), told, stop, endless=follow)
@@ -132,13 +132,13 @@ class _Sending:
     def _send(self, rows: "DataFrame", batch: int) -> None:
         query = batches.query_id(self._checkpoint)
         queues = list(ranges.flat(batches.offsets_of(self._checkpoint, batch).end))
-        tasks, per_task = forwarding.tasks_of(rows, len(queues), self._rate)
+        tasks, per_task = forwarder.tasks_of(rows, len(queues), self._rate)
         if self._order == "queue":
-            targets = forwarding.target_queues(self._done.to_topic, self._namesrv)
-            messages = forwarding.in_queue_order(rows, forwarding.placed(queues, targets), tasks)
+            targets = forwarder.target_queues(self._done.to_topic, self._namesrv)
+            messages = forwarder.in_queue_order(rows, forwarder.placed(queues, targets), tasks)
         else:
-            messages = forwarding.in_key_order(rows, tasks)
-        self._done.rows += forwarding.write(
+            messages = forwarder.in_key_order(rows, tasks)
+        self._done.rows += forwarder.write(
             messages,
             self._done.to_topic,
             self._namesrv,

@@ -7,7 +7,7 @@ import pytest
 
 from rmqkit.client.message import Message, MessageExt
 from rmqkit.client.producers.compression import compression
-from rmqkit.client.producers.outgoing import Prepare, check_group, check_topic
+from rmqkit.client.producers.outgoing_message import Prepare, check_group, check_topic
 from rmqkit.errors import ClientError, InvalidMessage
 from rmqkit.wire.record import decode_record, encode_record
 from rmqkit.wire.topic_names import SEND_FORBIDDEN

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from rmqkit.cli import main
-from rmqkit.cli.usage import Interrupted
+from rmqkit.cli.errors import Interrupted
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from rmqkit.broker.roles.role import Role
-from rmqkit.drill.defects.planting import Defect, Plant, replace
+from rmqkit.drill.defects.defect import Defect, Plant, replace
 from rmqkit.store.contract import Put, PutStatus
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ import pytest
 
 from rmqkit.client.message import Message, SendResult, SendStatus
 from rmqkit.errors import InvalidMessage, NoRoute, PeerUnreachable, SendFailed
-from rmqkit.spark.sink import sending, writer
-from rmqkit.spark.sink.sending import (
+from rmqkit.spark.sink import row_sender, writer
+from rmqkit.spark.sink.row_sender import (
     BATCH_BYTES,
     BATCH_MESSAGES,
     RowSender,
@@ -69,8 +69,8 @@ class Scripted:
 
 @pytest.fixture(autouse=True)
 def no_rest(monkeypatch):
-    monkeypatch.setattr(sending, "REST_S", 0.001)
-    monkeypatch.setattr(sending, "REST_MAX_S", 0.001)
+    monkeypatch.setattr(row_sender, "REST_S", 0.001)
+    monkeypatch.setattr(row_sender, "REST_MAX_S", 0.001)
 
 
 def sending_with(producer, known=("T",), **changed):
@@ -127,7 +127,7 @@ def test_rows_without_a_queue_are_dealt_out():
     work = sending_with(producer)
     for number in range(40):
         work.put(number, message(number))
-    assert producer.requests == [(None, [b"%d" % number]) for number in range(sending.LANES)]
+    assert producer.requests == [(None, [b"%d" % number]) for number in range(row_sender.LANES)]
     producer.hold = False
     producer.release()
     work.finish()
@@ -135,7 +135,7 @@ def test_rows_without_a_queue_are_dealt_out():
 
 
 def test_the_window_holds_the_reader_back(monkeypatch):
-    monkeypatch.setattr(sending, "WINDOW_ROWS", 10)
+    monkeypatch.setattr(row_sender, "WINDOW_ROWS", 10)
     producer = Scripted(*[PeerUnreachable("gone", kind="lost", address="a")] * 3)
     work = sending_with(producer)
     for number in range(100):
@@ -279,7 +279,7 @@ class TestPace:
     def test_answers_are_worked_on_meanwhile(self, monkeypatch):
         """What is in the way of a lane is answered while the next row waits for its turn."""
         clock = Clock()
-        monkeypatch.setattr(sending, "time", clock)
+        monkeypatch.setattr(row_sender, "time", clock)
         producer = Scripted()
         work = RowSender(WorkerState(producer, set()), SETTINGS._replace(per_second=2), "partition 0")
         for number in range(3):

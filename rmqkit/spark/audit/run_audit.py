@@ -22,14 +22,14 @@ from rmqkit.drill.history import History
 from rmqkit.drill.plan import Plan, ReplicationMode
 from rmqkit.drill.promises import PROMISES, Judgement, commits, roles, waits
 from rmqkit.drill.promises.contract import TOLD_MAX
-from rmqkit.spark.audit import of_messages, of_nodes, of_takeovers, steps, tables, views
+from rmqkit.spark.audit import message_queries, node_queries, steps, tables, takeover_queries, views
 from rmqkit.spark.audit.tables import AuditError, AuditRun
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 #: by name, in the order of reports
-QUERIES = {query.name: query for query in (*of_messages.QUERIES, *of_nodes.QUERIES, *of_takeovers.QUERIES)}
+QUERIES = {query.name: query for query in (*message_queries.QUERIES, *node_queries.QUERIES, *takeover_queries.QUERIES)}
 #: a promise of a plug-in, which is a function over a whole history and no query
 NOT_A_QUERY = "this promise has no query: only `rmqkit drill` checks it"
 #: queries that run at once: while one is planned another is worked on

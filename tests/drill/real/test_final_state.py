@@ -9,14 +9,14 @@ from rmqkit.cluster.layout.description import NodePlan
 from rmqkit.drill.history import FAIL, History
 from rmqkit.drill.plan import Plan
 from rmqkit.drill.promises import PROMISES, Judgement
-from rmqkit.drill.real import last_reading
+from rmqkit.drill.real import final_state
 
 FILE_SIZE, PIECE = 2_500, 1_000
 
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch):
-    monkeypatch.setattr(last_reading, "PIECE_SIZE", PIECE)
+    monkeypatch.setattr(final_state, "PIECE_SIZE", PIECE)
 
 
 def write_log(store, data, first=0):
@@ -36,7 +36,7 @@ def members(*stores):
 def test_pieces_cover_the_log_up_to_its_end_and_stop_at_files(tmp_path):
     data = bytes(range(256)) * 20
     write_log(tmp_path, data[:4_200])
-    found = list(last_reading.pieces(tmp_path / "commitlog", 4_200))
+    found = list(final_state.pieces(tmp_path / "commitlog", 4_200))
     assert [(offset, size) for offset, size, _ in found] == [
         (0, 1000),
         (1000, 1000),
@@ -49,7 +49,7 @@ def test_pieces_cover_the_log_up_to_its_end_and_stop_at_files(tmp_path):
 
 def judged(master, slave, ends):
     history = History()
-    last_reading.read_logs(history, lambda: 0, members(master, slave), ends)
+    final_state.read_logs(history, lambda: 0, members(master, slave), ends)
     return PROMISES["logs-equal"]().check(history, Plan(replicas=2)), history
 
 

@@ -1,5 +1,5 @@
 """Planting: what a defect is, and how one is put into a broker. The defects themselves are in `table.py` and
-`acting.py`.
+`acting_master.py`.
 
 A defect is a function that replaces methods of one `Broker` object, in each of its lives, before it starts.
 """

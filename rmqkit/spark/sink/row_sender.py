@@ -22,7 +22,7 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, NamedTuple
 
 from rmqkit.client.message import Message, SendResult, SendStatus
-from rmqkit.client.producers.outgoing import COMPRESS_OVER
+from rmqkit.client.producers.outgoing_message import COMPRESS_OVER
 from rmqkit.errors import ClientError, InvalidMessage, NoRoute, PeerUnreachable, RmqkitError, SendFailed
 from rmqkit.wire.codes import ResponseCode
 from rmqkit.wire.fastjson import MessageQueue

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from rmqkit.drill.promises import Judgement
 from rmqkit.drill.verdict import EXIT_CODES
-from rmqkit.spark.audit.auditing import PromiseAudit
+from rmqkit.spark.audit.run_audit import PromiseAudit
 
 #: violations of a promise that are told on a terminal
 TOLD_LINES = 3

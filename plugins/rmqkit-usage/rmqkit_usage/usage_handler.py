@@ -11,7 +11,7 @@ from rmqkit_usage.protocol import GET_USAGE, GetUsageRequest, TopicUsage, UsageB
 
 if TYPE_CHECKING:
     from rmqkit.broker.view import BrokerView
-    from rmqkit_usage.sampling import Sampling
+    from rmqkit_usage.sampler import Sampling
 
 rows = Handlers()
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 
-from rmqkit.runtime.kept import KeptFile, KeptFileDamaged
+from rmqkit.runtime.atomic_file import AtomicFile, AtomicFileDamaged
 from rmqkit_usage.history import History, is_shorter
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class Sampling:
         self.settings = settings
         self.history = History(points_max=settings.points_max, topics_max=settings.topics_max)
         self._broker = broker
-        self._file = KeptFile(broker.ports.disk, FILE)
+        self._file = AtomicFile(broker.ports.disk, FILE)
         #: topics that the round under way has not come to, last first
         self._left: list[str] = []
         self._left_out = 0
@@ -50,7 +50,7 @@ class Sampling:
     def _load(self) -> None:
         try:
             self._file.load(self.history.take)
-        except KeptFileDamaged as error:
+        except AtomicFileDamaged as error:
             self._broker.log.warning("usage-begins-anew", reason=str(error))
 
     def run(self, now_ms: int) -> int:
