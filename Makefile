@@ -40,6 +40,7 @@ test-long: $(SPARK_STAMP)
 lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/python -m tools.measure
 	if [ -x $(BIN)/hadolint ]; then $(BIN)/hadolint Containerfile; fi
 
 types: $(SPARK_STAMP)

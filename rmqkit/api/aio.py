@@ -33,7 +33,7 @@ R = TypeVar("R")
 CONSUME_TASKS = 20
 
 
-class _Closing:
+class _AsyncCloser:
     """`async with`, and `close` in a thread: it waits for the network."""
 
     _inner: Any
@@ -54,7 +54,7 @@ def _in_thread(method: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate
     """A method of the counterpart, which waits for the network, as a coroutine."""
 
     @wraps(method)
-    async def call(self: _Closing, /, *args: P.args, **kwargs: P.kwargs) -> R:
+    async def call(self: _AsyncCloser, /, *args: P.args, **kwargs: P.kwargs) -> R:
         return await asyncio.to_thread(method, self._inner, *args, **kwargs)
 
     return call
@@ -77,7 +77,7 @@ def _sent(
 C = TypeVar("C", bound="_Consumer")
 
 
-class _Consumer(_Closing):
+class _Consumer(_AsyncCloser):
     """Knows the calls that have to be awaited before messages can come, and were not."""
 
     def __init__(self) -> None:
@@ -115,7 +115,7 @@ def _must_be_awaited(
     return call
 
 
-class Producer(_Closing):
+class Producer(_AsyncCloser):
     """See `rmqkit.Producer`, whose arguments these are."""
 
     def __init__(self, group: str = "rmqkit", **settings: Any) -> None:
@@ -294,7 +294,7 @@ class PushConsumer(_Consumer):
         return self
 
 
-class Admin(_Closing, AsyncAdmin, AdminFlows):
+class Admin(_AsyncCloser, AsyncAdmin, AdminFlows):
     """See `rmqkit.Admin`."""
 
     def __init__(self, namesrv: str | Sequence[str] | None = None, *, instance_name: str | None = None) -> None:

@@ -33,7 +33,7 @@ WAITING_MAX = 20_000
 
 
 @dataclass(slots=True, eq=False)
-class _Waiting:
+class _PendingReply:
     topic: str
     who: object
     promise: Deferred[MessageExt] = field(default_factory=Deferred)
@@ -45,7 +45,7 @@ class Requests:
     def __init__(self, client: "Client") -> None:
         self._client = client
         #: by correlation id
-        self._waiting: dict[str, _Waiting] = {}
+        self._waiting: dict[str, _PendingReply] = {}
         #: topics that a request was prepared for, and the reply topics that are watched for them
         self._ready: dict[str, None] = {}
         self._reply_topics: dict[str, None] = {}
@@ -62,7 +62,7 @@ class Requests:
         timeout_ms: int,
     ) -> Deferred[MessageExt]:
         """`who` asks; `send(timeout_ms, then)` sends the message once everything is ready for the reply."""
-        waiting = _Waiting(outgoing.topic, who)
+        waiting = _PendingReply(outgoing.topic, who)
         if len(self._waiting) >= WAITING_MAX:
             waiting.promise.fail(ClientError(f"{WAITING_MAX} requests of this client wait for replies already"))
             return waiting.promise
@@ -129,7 +129,7 @@ class Requests:
         if waiting is not None:
             waiting.promise.fail(error)
 
-    def _end(self, correlation_id: str) -> _Waiting | None:
+    def _end(self, correlation_id: str) -> _PendingReply | None:
         waiting = self._waiting.pop(correlation_id, None)
         if waiting is not None and waiting.timer is not None:
             waiting.timer.cancel()

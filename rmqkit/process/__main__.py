@@ -60,7 +60,7 @@ class NodeOptions(NamedTuple):
     check: bool = False
 
 
-class _Made(NamedTuple):
+class _ProcessParts(NamedTuple):
     """What the process is to run. `config` is the node's whose limits and log sizes are the process's."""
 
     specs: Sequence[NodeSpec]
@@ -114,7 +114,7 @@ def _check(options: NodeOptions) -> int:
     return code
 
 
-def _nameservers(options: NodeOptions) -> _Made:
+def _nameservers(options: NodeOptions) -> _ProcessParts:
     """Raises ConfigError, RmqkitError."""
     from rmqkit.process.node_specs import config_of, nameserver_spec
 
@@ -124,10 +124,10 @@ def _nameservers(options: NodeOptions) -> _Made:
     configs = [config_of(path, options.settings, "nameserver") for path in paths]
     several = len(configs) > 1
     specs = [nameserver_spec(each, f"nameserver-{at}" if several else options.name) for at, each in enumerate(configs)]
-    return _Made(specs, configs[0])
+    return _ProcessParts(specs, configs[0])
 
 
-def _brokers(options: NodeOptions) -> _Made:
+def _brokers(options: NodeOptions) -> _ProcessParts:
     """Raises ConfigError, RmqkitError."""
     import os.path
 
@@ -144,7 +144,7 @@ def _brokers(options: NodeOptions) -> _Made:
     specs = brokers.first(paths, options.name)
     if port is not None:
         specs.append(brokers.port(port))
-    return _Made(specs, brokers.main, brokers.live_in)
+    return _ProcessParts(specs, brokers.main, brokers.live_in)
 
 
 def _container_port(text: str, brokers: int) -> int | None:

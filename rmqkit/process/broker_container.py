@@ -206,7 +206,7 @@ class Brokers:
             config = config_of(real, self._settings, "broker")
             spec = self._spec(config, real)
             key = str(identity_of(config))
-            starting = _Starting(self, key, then)
+            starting = _BrokerStart(self, key, then)
             resident = self._hosting.add(spec, starting.failed)
         except (RmqkitError, OSError, ValueError, RecursionError) as error:
             # The last two: a path that is none, a file nested too deeply. The brokers that are there go on.
@@ -249,7 +249,7 @@ class Brokers:
         self._hosting.loop.after(delay_ms, function)
 
 
-class _Starting:
+class _BrokerStart:
     """A broker that was added, until it serves, cannot start after all, or is removed."""
 
     def __init__(self, brokers: Brokers, key: str, then: Then) -> None:

@@ -57,7 +57,7 @@ TAG = "remoting"
 _OPAQUE_MAX = 2**31 - 1
 
 
-class _Waiting:
+class _PendingCall:
     """A call of ours that has no answer yet."""
 
     __slots__ = ("conn", "opaque", "received_before", "then")
@@ -77,7 +77,7 @@ class Peer:
     def __init__(self, rows: dict[int, HandlerRow], size_max: int) -> None:
         self.rows = rows
         self.frames = FrameBuffer(size_max)
-        self.calls: dict[int, _Waiting] = {}
+        self.calls: dict[int, _PendingCall] = {}
         self.owner: Any = None
         #: bytes may have reached the peer; a connection that is closed says no more whether it ever was open
         self.was_open = False
@@ -128,7 +128,7 @@ class Remoting:
         self._on_closed = on_closed
         self._partial: dict[int, Connection] = {}
         self._opaque = 0
-        self._deadlines: list[tuple[int, int, _Waiting]] = []
+        self._deadlines: list[tuple[int, int, _PendingCall]] = []
         self._sequence = 0
         duties.add("remoting-timeouts", self._expire, None)
         duties.add("remoting-partial-frames", self._close_stalled, None)
@@ -199,7 +199,7 @@ class Remoting:
         if conn.closing:
             then(CallFailed("closed", conn.peer, conn.closing, False))
             return
-        waiting = _Waiting(conn, opaque, then, peer.received_count)
+        waiting = _PendingCall(conn, opaque, then, peer.received_count)
         peer.calls[opaque] = waiting
         self.outbox.send(conn, frame(encode_request(code, opaque, _flat(ext)), body))
         self._sequence += 1
@@ -375,7 +375,7 @@ class Remoting:
         return None
 
 
-def _end(waiting: _Waiting, outcome: Outcome) -> None:
+def _end(waiting: _PendingCall, outcome: Outcome) -> None:
     """The deadlines know the call until its time is over; what was sent with it need not stay that long."""
     then, waiting.then = waiting.then, _ended
     then(outcome)

@@ -23,6 +23,7 @@ import math
 import statistics
 import sys
 import tempfile
+import textwrap
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -162,21 +163,28 @@ def _compared(times: Mapping[str, Sequence[float | None]]) -> str:
 
 _TEXT = """# Takeover, measured beside Apache RocketMQ {version}
 
-Made by `make bench-failover`: {count} alternating pairs, {timers}. {machine}
+How long each stage of a takeover takes, here and at Apache. For people who choose timers.
+
+{made}
 
 | fault | stage | rmqkit | Apache | ratio, median [95 %] | own part: rmqkit | Apache | ratio | seen |
 |---|---|---:|---:|---:|---:|---:|---:|---:|
 {rows}
 
-A ratio below 1 means that rmqkit is quicker. Times count from the fault; the *own part* of a stage counts from the change
-of the route on (*detection*), so that the two do not hide each other. rmqkit's name servers wait one heartbeat longer than
-`brokerNotActiveTimeoutMillis`, so that a broker that stood still knows it first. *Master back* counts from its return
-(SIGCONT, or the start of its process) to a message that it takes by way of the route. *Seen* says in how many sessions a
-stage was reached (rmqkit / Apache). The probe looks every 20 ms; what is quicker counts as 20 ms in a ratio.
+- A ratio below 1 means that rmqkit is quicker.
+- Times count from the fault. The *own part* of a stage counts from the change of the route
+  (*detection*), so that a slow detection does not hide a quick stage.
+- rmqkit's name servers wait one heartbeat longer than `brokerNotActiveTimeoutMillis`, so that a
+  broker that stalled notices it before they do.
+- *Master back* counts from the master's return (SIGCONT, or the start of its process) to a message
+  that it accepts from a client that used the route.
+- *Seen* says in how many sessions a stage was reached (rmqkit / Apache).
+- The probe polls every 20 ms. A shorter time counts as 20 ms in a ratio.
 
-Apache's killed master was waited for {back_s:.0f} s in one session: it does not come back once a client has pulled
-from its slave (its pre-online cannot read the slave's answer to code 43). Its stopped master takes sends again at once,
-without having asked what was consumed meanwhile, and is in the route again with its next registration.
+The probe waited {back_s:.0f} s for Apache's killed master in one session. That master does not return
+once a client has pulled from its slave: its pre-online cannot read the slave's answer to code 43.
+Apache's stopped master accepts sends at once, without asking what was consumed meanwhile, and is in
+the route again with its next registration.
 """
 
 
@@ -184,11 +192,12 @@ def section(figures: Mapping[str, Any]) -> str:
     pairs = figures["pairs"]
     timers = ", ".join(f"{name} {ms} ms" for name, ms in figures["timers"].items())
     rows = [row(pairs, fault, stage) for fault in ("kill", "pause") for stage in STAGES]
+    made = (
+        f"`make bench-failover` made this page: {len(pairs)} alternating pairs, the same timers on both sides ({timers})."
+    )
     return _TEXT.format(
         version=apache.VERSION,
-        count=len(pairs),
-        timers=f"the same timers on both sides ({timers})",
-        machine=f"{figures['machine']} {figures['at'][:10]}.",
+        made=textwrap.fill(f"{made} {figures['machine']} {figures['at'][:10]}.", 100),
         rows="\n".join(rows),
         back_s=_BACK_S,
     )

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from rmqkit.cli.drills import command, drill_output
 from rmqkit.drill.engine import Outcome
 from rmqkit.drill.plan import Mode, Plan
-from rmqkit.drill.real.runner import Done
+from rmqkit.drill.real.runner import DrillResult
 from tests.drill.hand import whole
 from tests.drill.report.test_report import run_of
 
@@ -28,7 +28,7 @@ def drill(tmp_path, monkeypatch):
             for number in range(20):
                 hand.send(f"more-{number}", 10 + number, at_ms=4_000 + 100 * number)
         run, verdict = run_of(hand, tmp_path)
-        return Done(plan, Outcome(verdict), hand.history, run)
+        return DrillResult(plan, Outcome(verdict), hand.history, run)
 
     monkeypatch.setattr(command, "_with_own_cluster", drill)
 

@@ -7,7 +7,7 @@ from rmqkit.drill import history as names
 from rmqkit.drill.engine import Outcome
 from rmqkit.drill.promises import PROMISES
 from rmqkit.drill.promises.locks import gap_ms
-from rmqkit.drill.real.runner import Done
+from rmqkit.drill.real.runner import DrillResult
 from rmqkit.drill.report import verdict_words
 from rmqkit.drill.report.comparison import compare, median_of, number
 from rmqkit.drill.report.html import line
@@ -131,7 +131,7 @@ def test_sides_are_compared_pair_by_pair():
 
 def test_many_drills_a_side_are_shown_as_medians(tmp_path):
     hand = told()
-    done = Done(PLAN, Outcome(verdict(hand)), hand.history, tmp_path)
+    done = DrillResult(PLAN, Outcome(verdict(hand)), hand.history, tmp_path)
     rows = {name: cells for name, *cells in drill_output.compared([[done] * 6, [done] * 6])}
     assert rows["verdict"] == ["6 valid", "6 valid", ""]
     assert rows["fault → lock granted, s"] == ["0.2 [0.2 – 0.2]", "0.2 [0.2 – 0.2]", "0 [0 – 0]"]

@@ -12,21 +12,26 @@ from rmqkit.cli.commands import TABLE
 
 HEAD = """# The command line
 
-`make docs` generates this page. `rmqkit COMMAND --help` has every option in words.
+Every command of `rmqkit` with its options. For people who write scripts, or look for a command.
+`rmqkit COMMAND --help` explains each option. `make docs` generates this page.
 
-- The cluster: `--namesrv`, else `NAMESRV_ADDR`, else the cluster that runs on this machine: `default`, or the only one.
-  Apache's clusters are asked in the same way. `cluster` commands take `NAME` or `--cluster NAME`. Without it, those that
-  change what runs mean `default` if it exists, and `cluster down --purge` always does.
-- Nodes: `broker-a-0` as `cluster status` shows it, `broker-a:0`, `broker-a` (the master, or the group), an address;
-  `ns-0`, and `nameserver` or `ns` for all name servers.
-- `--json`: one document, or one object a line when results stream. Without it: tables; aligned words when the output is no
-  terminal.
-- Exit codes: 0 done, 1 the thing asked for failed, 2 usage, 3 no such cluster or not reachable, 4 inconclusive, 130 Ctrl-C
-  (0 where it is the end: `cluster logs -f`, `cluster status --watch`), 143 SIGTERM.
-- Errors are one line on stderr. `rmqkit explain` says what a code or a text of a log means. A request that a node of
-  another release does not know is named: `127.0.0.1:10911 does not know this request: 314 CLONE_GROUP_OFFSET`.
-- Completion: `rmqkit --install-completion` (commands, topics, groups, nodes, settings, delay levels).
-- Times: `2026-01-31`, `2026-01-31T12:30`, `10m` (ago), or Unix milliseconds.
+- **The cluster**: `--namesrv`, else `NAMESRV_ADDR`, else the cluster that runs on this machine:
+  `default`, or the only one. Commands query an Apache cluster in the same way. `cluster` commands
+  take `NAME` or `--cluster NAME`. Without it, commands that change what runs mean `default` if it
+  exists, and `cluster down --purge` always does.
+- **Nodes**: `broker-a-0` as `cluster status` shows it, `broker-a:0`, `broker-a` (the master, or the
+  group), or an address; `ns-0`, and `nameserver` or `ns` for all name servers.
+- **`--json`**: one document, or one object a line when results stream. Without it: tables, or
+  aligned words when the output is not a terminal.
+- **Exit codes**: 0 done, 1 the task failed, 2 usage, 3 no such cluster or not reachable,
+  4 inconclusive, 130 Ctrl-C, 143 SIGTERM. Ctrl-C ends `cluster logs -f` and
+  `cluster status --watch` with 0.
+- **Errors** are one line on stderr. `rmqkit explain` says what a code or a text of a log means. If
+  a node of another release does not know a request, the error names it:
+  `127.0.0.1:10911 does not know this request: 314 CLONE_GROUP_OFFSET`.
+- **Completion**: `rmqkit --install-completion` completes commands, topics, groups, nodes, settings
+  and delay levels.
+- **Times**: `2026-01-31`, `2026-01-31T12:30`, `10m` (ago), or Unix milliseconds.
 
 | command | what it does | options |
 |---|---|---|"""

@@ -11,16 +11,16 @@ WIDTH = 100
 HEAD = """\
 # For users of mqadmin
 
-The commands of Apache's mqadmin 5.5.0, and the command of rmqkit for the same task. For operators who
-know mqadmin by heart.
+The commands of Apache's mqadmin 5.5.0, and the command of rmqkit for the same task. For operators
+who know mqadmin by heart.
 
 `rmqkit` answers a name of mqadmin with its own command: `rmqkit clusterList` prints
-``here it is `rmqkit cluster status` ``. Two differences apply to all of them. rmqkit finds the cluster
-that runs on this machine, so `--namesrv` (`-n`) is needed only for another one. Every command that
-reports takes `--json`.
+``here it is `rmqkit cluster status` ``. Two differences apply to all of them. rmqkit finds the
+cluster that runs on this machine, so `--namesrv` (`-n`) is needed only for another one. Every
+command that reports takes `--json`.
 
-The main commands of mqadmin itself work on an rmqkit cluster, and rmqkit's commands work on an Apache
-cluster.
+The main commands of mqadmin itself work on an rmqkit cluster, and rmqkit's commands work on an
+Apache cluster.
 """
 
 LATER = """\

@@ -87,7 +87,7 @@ class Fencing:
             if only_this_broker or isinstance(outcome, str) or not outcome:
                 then(outcome, more)
             else:
-                _Claiming(self, group, client_id, outcome, then).begin()
+                _Claim(self, group, client_id, outcome, then).begin()
 
         self.strict.lock(group, client_id, queues, only_this_broker=only_this_broker, now_ms=now_ms, then=voted, more=more)
 
@@ -148,7 +148,7 @@ class Fencing:
         return f"the queue is locked under epoch {epoch.number} by {epoch.client_id}: no offset is taken from {who}"
 
 
-class _Claiming:
+class _Claim:
     """The second half of a lock request: epochs for the queues that a quorum has granted."""
 
     def __init__(self, fencing: Fencing, group: str, client_id: str, queues: Sequence[MessageQueue], then: Locked) -> None:

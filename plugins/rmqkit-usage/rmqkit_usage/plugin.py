@@ -44,9 +44,9 @@ def _handlers(settings: Mapping[str, str]) -> "Handlers":
 
 def _duty(broker: "BrokerView", settings: Mapping[str, str]) -> "Run":
     from rmqkit.plugins import read_settings
-    from rmqkit_usage.sampler import Sampling, UsageSettings
+    from rmqkit_usage.sampler import SampleRound, UsageSettings
 
-    sampling = Sampling(broker, read_settings(NAME, settings, UsageSettings))
+    sampling = SampleRound(broker, read_settings(NAME, settings, UsageSettings))
     broker.plugins[NAME] = sampling
     return sampling.run
 

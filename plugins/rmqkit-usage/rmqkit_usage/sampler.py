@@ -35,7 +35,7 @@ class UsageSettings(msgspec.Struct, rename="camel", kw_only=True, frozen=True):
     topics_max: Annotated[int, msgspec.Meta(ge=1, le=100_000)] = 1_000
 
 
-class Sampling:
+class SampleRound:
     def __init__(self, broker: "BrokerView", settings: UsageSettings) -> None:
         self.settings = settings
         self.history = History(points_max=settings.points_max, topics_max=settings.topics_max)

@@ -11,7 +11,7 @@ from rmqkit_usage.protocol import GET_USAGE, GetUsageRequest, TopicUsage, UsageB
 
 if TYPE_CHECKING:
     from rmqkit.broker.view import BrokerView
-    from rmqkit_usage.sampler import Sampling
+    from rmqkit_usage.sampler import SampleRound
 
 rows = Handlers()
 
@@ -22,7 +22,7 @@ def usage(broker: "BrokerView", call: Call[GetUsageRequest]) -> Response:
     exact = args.topic is not None and not args.topic.endswith("*")
     if args.points and not exact:
         raise Refused(ResponseCode.INVALID_PARAMETER, "points are told for one topic: name it in full")
-    sampling: Sampling = broker.plugins[NAME]
+    sampling: SampleRound = broker.plugins[NAME]
     history = sampling.history
     since_ms = None if args.since_millis is None else history.round_ms - args.since_millis
     chosen = [

@@ -49,7 +49,7 @@ class ToldVote(NamedTuple):
     leases: list[Left]
 
 
-class _Noted(NamedTuple):
+class _VoteNote(NamedTuple):
     undone: bool
     group: str
     client_id: str
@@ -61,7 +61,7 @@ class RecoveredVotes:
     def __init__(self, table: LockTable) -> None:
         self._table = table
         self._by_queue: dict[Key, list[Lease]] = {}
-        self._noted: deque[_Noted] | None = None
+        self._noted: deque[_VoteNote] | None = None
 
     # --- taking over
 
@@ -108,15 +108,15 @@ class RecoveredVotes:
     def unlock(self, group: str, client_id: str, queues: Sequence[MessageQueue], attempt: int = 0) -> None:
         """As `LockTable.unlock`: without an attempt all that the client has."""
         if attempt:
-            self._note(_Noted(False, group, client_id, queues, attempt))
+            self._note(_VoteNote(False, group, client_id, queues, attempt))
         self._unlock(group, client_id, queues, attempt)
 
     def undo(self, group: str, client_id: str, queues: Sequence[MessageQueue], attempt: int) -> None:
         """As `LockTable.undo`."""
-        self._note(_Noted(True, group, client_id, queues, attempt))
+        self._note(_VoteNote(True, group, client_id, queues, attempt))
         self._undo(group, client_id, queues, attempt)
 
-    def _note(self, noted: _Noted) -> None:
+    def _note(self, noted: _VoteNote) -> None:
         if self._noted is not None:
             self._noted.append(noted)
 

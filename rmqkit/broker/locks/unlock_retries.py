@@ -21,7 +21,7 @@ AGAIN_MS = 1_000
 UNTOLD_MAX = 1_000
 
 
-class _Told(NamedTuple):
+class _Withdrawal(NamedTuple):
     member: int
     body: bytes
     until_ms: int
@@ -31,7 +31,7 @@ class UnlockRetries:
     def __init__(self, mode: "Strict") -> None:
         self._mode = mode
         self._broker = mode.broker
-        self._kept: dict[_Told, None] = {}
+        self._kept: dict[_Withdrawal, None] = {}
 
     def start(self) -> None:
         self._broker.duties.add(DUTY, self._again, None)
@@ -40,9 +40,9 @@ class UnlockRetries:
         """Every other member that is alive; with `repeat` until it has heard."""
         until_ms = self._broker.clock.mono_ms + (self._mode.table.live_ms if repeat else 0)
         for member, _ in self._mode.others():
-            self._tell(_Told(member, body, until_ms))
+            self._tell(_Withdrawal(member, body, until_ms))
 
-    def _tell(self, told: _Told) -> None:
+    def _tell(self, told: _Withdrawal) -> None:
         address = dict(self._mode.others()).get(told.member)
         if address is None:
             self._keep(told)
@@ -56,7 +56,7 @@ class UnlockRetries:
             address, RequestCode.UNLOCK_BATCH_MQ, None, told.body, timeout_ms=TIMEOUT_MS, then=answered
         )
 
-    def _keep(self, told: _Told) -> None:
+    def _keep(self, told: _Withdrawal) -> None:
         now_ms = self._broker.clock.mono_ms
         if now_ms >= told.until_ms:
             return

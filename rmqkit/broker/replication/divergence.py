@@ -27,7 +27,7 @@ from rmqkit.store.contract import StorageEngine
 from rmqkit.wire.schemas.admin import ExchangeHAInfoResponse
 
 
-class _Known(msgspec.Struct, rename="camel"):
+class _LastMaster(msgspec.Struct, rename="camel"):
     """What is kept of the master last followed (`config/replication.json`)."""
 
     master_address: str = ""
@@ -70,11 +70,11 @@ class Divergence:
         self._context = context
         self._store = store
         self._file = AtomicFile(context.disk, f"{folder}/replication.json")
-        self._known = _Known()
+        self._known = _LastMaster()
 
     def load(self) -> None:
         """Raises AtomicFileDamaged."""
-        self._known = self._file.load(lambda data: msgspec.json.decode(data, type=_Known)) or _Known()
+        self._known = self._file.load(lambda data: msgspec.json.decode(data, type=_LastMaster)) or _LastMaster()
 
     def tail(self, end: int | None = None) -> LogTail:
         """The last bytes of this log, or of those in front of `end`."""
@@ -165,7 +165,7 @@ class Divergence:
             return ""
         return f"the master sent its log from {begin} on, its last file only: what is older is missing here"
 
-    def _keep(self, known: _Known, then: Callable[[], None] | None = None) -> None:
+    def _keep(self, known: _LastMaster, then: Callable[[], None] | None = None) -> None:
         """`then` is called in any case, once it is kept."""
         if known != self._known or then is not None:
             self._known = known

@@ -25,7 +25,7 @@ from rmqkit.cli.nodes.clusters import cluster_name, refuse_on_windows
 
 if TYPE_CHECKING:
     from rmqkit.drill.plan import Plan
-    from rmqkit.drill.real.runner import Done
+    from rmqkit.drill.real.runner import DrillResult
 
 fail_master_app = typer.Typer(add_completion=False, rich_markup_mode=None)
 app = group("drill")
@@ -327,7 +327,7 @@ def compare(
         pairs = [pair for pair in side.split(",") if pair.strip()]
         plan = _plan(mode, pairs, preset, fault=fault, target=target, groups=groups, replicas=replicas)
         plans.append(plan.changed(seed=seed, fault_ms=_ms(seconds)))
-    done: list[list[Done]] = [[], []]
+    done: list[list[DrillResult]] = [[], []]
     for number in range(runs):
         for at in (0, 1) if number % 2 == 0 else (1, 0):
             output.note(f"side: {settings[at] or 'no settings'}")
@@ -387,7 +387,7 @@ def _check_fault(fault: str) -> None:
         raise UsageError(f"there is no fault {fault}; there are {', '.join(known)}")
 
 
-def _with_own_cluster(plan: Plan) -> Done:
+def _with_own_cluster(plan: Plan) -> DrillResult:
     from rmqkit.cluster.layout.home import home_folder
     from rmqkit.drill.real import runner
 
@@ -412,13 +412,13 @@ def _clients_quiet() -> Iterator[None]:
         logger.removeHandler(handler)
 
 
-def _worst(done: list[Done]) -> int:
+def _worst(done: list[DrillResult]) -> int:
     """Broken before inconclusive before kept."""
     codes = {each.outcome.verdict.exit_code for each in done}
     return 1 if 1 in codes else max(codes)
 
 
-def _end(done: list[Done], commands: list[str], report: Path | None, json: bool) -> None:
+def _end(done: list[DrillResult], commands: list[str], report: Path | None, json: bool) -> None:
     """Write and show the drills; `commands` repeats each of them."""
     for each, command in zip(done, commands, strict=True):
         drill_output.write_report(each.run, None, command)

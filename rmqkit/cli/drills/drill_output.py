@@ -12,7 +12,7 @@ from rmqkit.cli.errors import UsageError
 
 if TYPE_CHECKING:
     from rmqkit.drill.plan import Plan
-    from rmqkit.drill.real.runner import Done
+    from rmqkit.drill.real.runner import DrillResult
     from rmqkit.drill.report.comparison import Median
     from rmqkit.drill.verdict import Verdict
 
@@ -119,7 +119,7 @@ def document(plan: Plan, verdict: Verdict, run: Path) -> dict[str, Any]:
     return {"run": run.name, "folder": str(run), "plan": plan.as_json(), **verdict.as_json()}
 
 
-def document_of(done: Done) -> dict[str, Any]:
+def document_of(done: DrillResult) -> dict[str, Any]:
     return document(done.plan, done.outcome.verdict, done.run)
 
 
@@ -169,7 +169,7 @@ INTERVALS = (
 )
 
 
-def compared(sides: Sequence[Sequence[Done]]) -> list[tuple[str, ...]]:
+def compared(sides: Sequence[Sequence[DrillResult]]) -> list[tuple[str, ...]]:
     """Rows of a table that sets two sides of as many drills each side by side."""
     from rmqkit.drill.report import verdict_words
     from rmqkit.drill.report.comparison import compare
@@ -203,7 +203,7 @@ def side_names(sides: Sequence[str], without: str) -> list[str]:
     return found if len(set(found)) == len(found) else [f"{name} ({number})" for number, name in enumerate(found, 1)]
 
 
-def compared_runs(names: Sequence[str], sides: Sequence[Sequence[Done]]) -> list[tuple[str, ...]]:
+def compared_runs(names: Sequence[str], sides: Sequence[Sequence[DrillResult]]) -> list[tuple[str, ...]]:
     """Rows of a table with the folder of each run."""
     return [
         (name, str(done.plan.seed), str(done.outcome.verdict.judgement), str(done.run))
@@ -212,7 +212,7 @@ def compared_runs(names: Sequence[str], sides: Sequence[Sequence[Done]]) -> list
     ]
 
 
-def compared_document(names: Sequence[str], sides: Sequence[Sequence[Done]]) -> dict[str, Any]:
+def compared_document(names: Sequence[str], sides: Sequence[Sequence[DrillResult]]) -> dict[str, Any]:
     """What `--json` prints: a drill a side, or the sides' drills with the figures compared."""
     from rmqkit.drill.report.comparison import compare
 
@@ -230,17 +230,17 @@ def compared_document(names: Sequence[str], sides: Sequence[Sequence[Done]]) -> 
     return {"drills": drills, "figures": figures}
 
 
-def _measured(side: Sequence[Done]) -> list[dict[str, float]]:
+def _measured(side: Sequence[DrillResult]) -> list[dict[str, float]]:
     from rmqkit.drill.report.verdict_words import measured
 
     return [measured(done.history, done.outcome.verdict) for done in side]
 
 
-def _verdicts(side: Sequence[Done]) -> str:
+def _verdicts(side: Sequence[DrillResult]) -> str:
     judgements = [str(done.outcome.verdict.judgement) for done in side]
     return ", ".join(f"{judgements.count(each)} {each}" for each in dict.fromkeys(judgements))
 
 
-def _judgement(done: Done, name: str) -> str:
+def _judgement(done: DrillResult, name: str) -> str:
     promises = done.outcome.verdict.promises
     return next((str(each.finding.judgement) for each in promises if each.name == name), "-")

@@ -1,6 +1,6 @@
 """Producer: sends prepared messages and tries again until one is acknowledged, the tries or the time are used up.
 
-A send goes through `_Sending`, one object per message:
+A send goes through `_SendFlow`, one object per message:
 
     find the route → pick a queue → call the broker → acknowledged: done
                           ▲                         └→ failed: may it be tried again? ──no──► SendFailed
@@ -122,7 +122,7 @@ class ProducerCore:
         if queue is not None or ordering_key is not None or oneway:
             retries = 0
         deadline_ms = self.client.clock.mono_ms + timeout_ms
-        sending = _Sending(self, outgoing, then, deadline_ms, 1 + retries, queue, ordering_key, oneway)
+        sending = _SendFlow(self, outgoing, then, deadline_ms, 1 + retries, queue, ordering_key, oneway)
         if outgoing.topic not in self._topics:
             self._topics[outgoing.topic] = None
             self.client.routes.watch(outgoing.topic)
@@ -177,7 +177,7 @@ class ProducerCore:
 
 
 @dataclass(slots=True, eq=False)
-class _Sending:
+class _SendFlow:
     """One message on its way."""
 
     producer: ProducerCore

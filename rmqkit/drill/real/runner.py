@@ -32,7 +32,7 @@ Tell = Callable[[str], None]
 FIRST_PORT, PORT_STRIDE, STRIDES = 12_000, 200, 100
 
 
-class Done(NamedTuple):
+class DrillResult(NamedTuple):
     """A finished drill, and the folder of its run."""
 
     plan: Plan
@@ -41,7 +41,7 @@ class Done(NamedTuple):
     run: Path
 
 
-def on_cluster(cluster: Cluster, plan: Plan, parent: Path, tell: Tell) -> Done:
+def on_cluster(cluster: Cluster, plan: Plan, parent: Path, tell: Tell) -> DrillResult:
     """Drill a running cluster and restore it.
 
     Raises DrillError if it does not answer, and PlanError.
@@ -63,7 +63,7 @@ def on_cluster(cluster: Cluster, plan: Plan, parent: Path, tell: Tell) -> Done:
     nodes = [each.node for each in cluster.description.nodes()]
     logs = {node: last_lines(cluster.node_folder(node), runs.LOG_LINES) for node in nodes}
     runs.save(run, plan, driver.history, outcome, logs)
-    return Done(plan, outcome, driver.history, run)
+    return DrillResult(plan, outcome, driver.history, run)
 
 
 def topic_of(run: Path) -> str:
@@ -132,7 +132,7 @@ def settings_of(plan: Plan) -> dict[str, str]:
     return settings
 
 
-def with_own_cluster(plan: Plan, parent: Path, tell: Tell) -> Done:
+def with_own_cluster(plan: Plan, parent: Path, tell: Tell) -> DrillResult:
     """Start a cluster, drill it, remove it. Raises ClusterError, DrillError, PlanError."""
     with own_cluster(plan, tell) as cluster:
         return on_cluster(cluster, plan, parent, tell)

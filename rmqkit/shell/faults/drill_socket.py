@@ -104,7 +104,7 @@ class DrillSocket:
         sock.setblocking(False)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
         self.connections += 1
-        _Asking(self, sock)
+        _DrillConnection(self, sock)
 
     def scan(self, now_ms: int) -> None:
         """Nothing: it is never idle."""
@@ -186,7 +186,7 @@ class DrillSocket:
         return {"ok": True, "isolations": told}
 
 
-class _Asking:
+class _DrillConnection:
     """One connection of a drill. It asks a line, reads the answer, asks the next."""
 
     __slots__ = ("_line", "drill", "fd", "sock")

@@ -106,7 +106,7 @@ class _Aside(NamedTuple):
     name: tuple[Any, ...]
 
 
-class _Held(NamedTuple):
+class _IsolatedConnection(NamedTuple):
     """A connection that is cut off. It stays here when the node is done with it, until its rules end."""
 
     sock: HeldSocket
@@ -133,7 +133,7 @@ class Isolation:
         self._poller = MaskingPoller(loop.poller)
         self._active: dict[str, _Active] = {}
         #: by descriptor
-        self._held: dict[int, _Held] = {}
+        self._held: dict[int, _IsolatedConnection] = {}
         self._silent: dict[int, tuple[str, Silence]] = {}
         self._masked_dials: dict[int, Dial] = {}
         self._waiting_dials: list[Dial] = []
@@ -248,12 +248,12 @@ class Isolation:
     def _hold(self, id: str, stream: Stream, blocked: int) -> None:
         assert not isinstance(stream.sock, HeldSocket)
         held = HeldSocket(stream.sock, blocked, id)
-        self._held[stream.fd] = _Held(held, stream.node, stream.conn)
+        self._held[stream.fd] = _IsolatedConnection(held, stream.node, stream.conn)
         self._active[id].connections += 1
         stream.use(held)
         self._poller.hold(stream.fd, stream.interest, blocked)
 
-    def _apply_held(self, fd: int, held: _Held) -> None:
+    def _apply_held(self, fd: int, held: _IsolatedConnection) -> None:
         sock = held.sock
         id, blocked = self._blocked_of(held.node, held.conn)
         if blocked and id != sock.rule_id:

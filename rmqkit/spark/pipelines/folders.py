@@ -30,7 +30,7 @@ PATTERN = frozenset("*?[]{}\\")
 NO_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
 
 
-class Found(NamedTuple):
+class FileEntry(NamedTuple):
     """A file: its size in bytes and when it was last changed (ms, by the file system's clock)."""
 
     size: int
@@ -44,7 +44,7 @@ class Folder(Protocol):
     def uri(self) -> str:
         """As Spark is told."""
 
-    def list(self, under: str = "") -> dict[str, Found]:
+    def list(self, under: str = "") -> dict[str, FileEntry]:
         """All files below, by name, sorted; none if there is no such folder."""
 
     def read(self, name: str) -> bytes | None:
@@ -98,15 +98,15 @@ class LocalFolder:
     def uri(self) -> str:
         return f"file://{self.path}"
 
-    def list(self, under: str = "") -> dict[str, Found]:
-        found: dict[str, Found] = {}
+    def list(self, under: str = "") -> dict[str, FileEntry]:
+        found: dict[str, FileEntry] = {}
         for folder, _, names in os.walk(self.path / under):
             for name in names:
                 path = Path(folder, name)
                 with contextlib.suppress(FileNotFoundError):
                     status = path.stat()
                     relative = path.relative_to(self.path).as_posix()
-                    found[relative] = Found(status.st_size, status.st_mtime_ns // 1_000_000)
+                    found[relative] = FileEntry(status.st_size, status.st_mtime_ns // 1_000_000)
         return dict(sorted(found.items()))
 
     def read(self, name: str) -> bytes | None:
@@ -204,7 +204,7 @@ class HadoopFolder:
     def _path(self, name: str) -> Any:
         return self._jvm.org.apache.hadoop.fs.Path(self._root, name) if name else self._root
 
-    def list(self, under: str = "") -> dict[str, Found]:
+    def list(self, under: str = "") -> dict[str, FileEntry]:
         path, found = self._path(under), {}
         if not self._files.exists(path):
             return {}
@@ -213,7 +213,7 @@ class HadoopFolder:
         while each.hasNext():
             status = each.next()
             name = status.getPath().toUri().getPath()[begin:]
-            found[name] = Found(int(status.getLen()), int(status.getModificationTime()))
+            found[name] = FileEntry(int(status.getLen()), int(status.getModificationTime()))
         return dict(sorted(found.items()))
 
     def read(self, name: str) -> bytes | None:

@@ -78,7 +78,7 @@ def copy(
     place = open_folder(checkpoint or temporary or "", spark)
     check_alone(spark, place.uri, batches.query_id(place))
     done = CopyResult(topic=topic, to_topic=to_topic, checkpoint=None if temporary else place.uri)
-    sending = _Sending(place, done, ";".join(to_servers), order, rate, sink_options)
+    sending = _CopySender(place, done, ";".join(to_servers), order, rate, sink_options)
 
     def told(progress: PipelineProgress) -> None:
         done.offsets = progress.offsets
@@ -102,7 +102,7 @@ def copy(
     return done
 
 
-class _Sending:
+class _CopySender:
     """What Spark calls with each micro-batch."""
 
     def __init__(
