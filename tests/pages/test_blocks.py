@@ -17,6 +17,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.helpers.ports import free_base
+
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", ROOT / "docs/install.md"]
 PAGES += sorted(path for folder in ("learn", "do") for path in (ROOT / "docs" / folder).glob("*.md"))
@@ -30,7 +32,7 @@ set -euo pipefail
 NAMESRV='import json, sys; print(json.load(sys.stdin)["namesrv"])'
 rmqkit() {
     if [ "${1-} ${2-}" != "cluster up" ]; then command rmqkit "$@"; return; fi
-    command rmqkit "$@" --any-port
+    command rmqkit "$@" --base-port "$BASE_PORT" --any-port
     NAMESRV_ADDR=$(command rmqkit cluster status --json | python -c "$NAMESRV")
     export NAMESRV_ADDR
 }
@@ -93,7 +95,7 @@ def test_the_blocks_of_a_page_run(page, tmp_path):
     work.mkdir()
     variables = {key: value for key, value in os.environ.items() if not key.startswith(("RMQKIT", "NAMESRV", "PYTEST"))}
     path = f"{Path(sys.executable).parent}:{variables['PATH']}"
-    variables |= {"PATH": path, "RMQKIT_HOME": str(tmp_path / "home"), "PROJECT": str(ROOT)}
+    variables |= {"PATH": path, "RMQKIT_HOME": str(tmp_path / "home"), "BASE_PORT": str(free_base(range(-2, 60)))}
     try:
         done = subprocess.run(
             ["bash", "-xc", script(page)], cwd=work, env=variables, timeout=LIMIT_S, capture_output=True, text=True
