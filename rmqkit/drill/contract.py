@@ -1,13 +1,12 @@
-"""The seams of a drill: the fault, and the driver of a drill (real processes, or a simulated
-cluster).
+"""The two interfaces of a drill: `Driver` (real processes, or a simulated cluster) and `Fault`.
 
 The engine and the faults use only a `Driver`, so the same plan, faults and promises run on both. A
 driver passes time, runs the workload, writes the history, and breaks nodes as the fault demands. A
 fault has three steps:
 
-    begin(driver, node)    break the node; raises DrillError when that is impossible
-    proof(driver, node)    one line with the effect as seen from outside, "" while there is none
-    end(driver, node)      repair the node; harmless when nothing is broken
+    begin(driver, node)    break the node; raises DrillError if that is impossible
+    proof(driver, node)    one line: the effect as seen from outside; "" before there is one
+    end(driver, node)      repair the node; harmless if nothing is broken
 
 A fault without proof makes the drill inconclusive, because it has not put any promise to the test.
 """
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class DrillError(RmqkitError):
-    """The drill cannot continue: it is inconclusive, whatever the history shows."""
+    """The drill cannot continue. It is inconclusive, whatever the history shows."""
 
     exit_code = 4
 
@@ -43,71 +42,85 @@ class DrillNode(NamedTuple):
 
 
 class Driver(Protocol):
+    """Runs one drill on one cluster."""
+
     plan: "Plan"
     history: "History"
 
     # --- time
 
     def now_ms(self) -> int:
-        """Milliseconds since the drill began."""
+        """Return the milliseconds since the drill began."""
 
     def wait(self, most_ms: int, until: Callable[[], bool] | None = None) -> bool:
-        """Let time pass: until `until` holds (True), or for `most_ms` (then whether it holds;
-        without one, True)."""
+        """Let time pass until `until` returns True, for at most `most_ms`.
+
+        Return whether `until` returned True in that time. Without `until`, wait `most_ms` and
+        return True.
+        """
 
     # --- the course of a drill, in this order
 
     def nodes(self, selector: str) -> Sequence[DrillNode]:
-        """The nodes that a selector names. Raises DrillError."""
+        """Return the nodes that a selector names. Raises DrillError."""
 
     def facts(self) -> Mapping[str, Any]:
-        """The present state of the cluster, for the record."""
+        """Return the present state of the cluster, to be stored with the run."""
 
     def begin_load(self) -> None:
         """Create topics, groups and clients, and start the load. Raises DrillError."""
 
     def lacking(self) -> str:
-        """What is missing for a steady state: routes, replicas in sync, sends, deliveries; "" for
-        nothing."""
+        """Return what is missing for a steady state, or "".
+
+        A steady state has routes, replicas in sync, acknowledged sends and deliveries.
+        """
 
     def stop_sending(self) -> None: ...
 
     def caught_up(self) -> bool:
-        """Whether every group has received all messages of the masters."""
+        """Return whether every group has received all messages of the masters."""
 
     def read_all(self) -> None:
-        """The last reading: every queue from every replica, offsets of the groups, checksums of the
-        logs."""
+        """Record the last reading.
+
+        It has every queue from every replica, the offsets of the groups, and checksums of the logs.
+        """
 
     def close(self) -> None:
         """Close the clients and delete what the drill created. Safe at any time."""
 
-    # --- what faults do to a node; each call returns when it is done
+    # --- operations for faults; each call returns when it is done
 
     def kill(self, node: DrillNode) -> None: ...
     def start(self, node: DrillNode) -> None:
-        """Start it and return when it answers. Raises DrillError."""
+        """Start the node and return once it answers. Raises DrillError."""
 
     def pause(self, node: DrillNode) -> None: ...
     def resume(self, node: DrillNode) -> None: ...
 
     def isolate(self, node: DrillNode, rules: Sequence[Mapping[str, Any]]) -> None:
-        """Have its transport stop reading, writing or accepting, by rules; () ends it.
+        """Make the node's transport stop reading, writing or accepting, by rules.
 
-        Raises DrillError.
+        An empty sequence of rules ends all isolations of the node. Raises DrillError.
         """
 
     def seen(self, node: DrillNode) -> Mapping[str, Any]:
-        """What shows from outside: `alive`, `paused`, `answers` (within half a second), `pid`, and
-        what its transport counts while it is isolated."""
+        """Return the node's state as seen from outside.
+
+        Keys: `alive`, `paused`, `answers` (within half a second), `pid`, and `transport`, which
+        counts what the node's transport held back while it was isolated.
+        """
 
 
 class Fault(Protocol):
-    #: as a plan names it
+    """Breaks one node and repairs it; see the head of this module."""
+
+    #: its name in plans
     name: str
-    #: what it does, in a few words
+    #: its effect, in a few words
     text: str
-    #: which column of the table of promises it belongs to
+    #: its column in the table of promises (`rmqkit.drill.promises.table`)
     harm: "Harm"
 
     def begin(self, driver: Driver, node: DrillNode) -> None: ...

@@ -1,11 +1,12 @@
-"""The engine: a plan, a driver and a fault become a history and a verdict.
+"""The engine: runs a plan with a driver and a fault, and returns the verdict.
 
     steady state → fault → proof of the fault → end of the fault → recovery → settled
     → load ends, groups catch up → last reading → promises checked
 
-A step that fails makes the drill inconclusive, with the reason. The recovery is the exception: the
-drill reads a cluster that did not recover as it is, and the promises say what is wrong. Whatever
-happens, the engine ends the fault and closes the driver, so the cluster is as before.
+A step that fails makes the drill inconclusive, and the verdict says why. The recovery is the
+exception: if the cluster does not recover, the drill reads it in that state, and the promises
+report what is wrong. In every case, the engine ends the fault and closes the driver, so the cluster
+is as before.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,8 +22,8 @@ from rmqkit.drill.promises.contract import Promise
 from rmqkit.drill.timeline import derive, taken_over
 from rmqkit.drill.verdict import PromiseResult, Verdict, verdict_of
 
-#: until all that was answered can be read, with transientStorePoolEnable (twice
-#: commitIntervalCommitLog and more)
+#: with transientStorePoolEnable, acknowledged messages can be read after this time at the latest:
+#: more than twice commitIntervalCommitLog
 POOL_MS = 600
 
 Tell = Callable[[str], None]
@@ -38,7 +39,7 @@ class Outcome:
 
 
 class Engine:
-    """One drill. `tell` receives a line of text at each step."""
+    """Runs one drill. `tell` receives a line of text at each step."""
 
     def __init__(self, driver: Driver, fault: Fault, promises: Sequence[Promise], tell: Tell = lambda text: None) -> None:
         self._driver = driver
@@ -51,7 +52,10 @@ class Engine:
         self._began = False
 
     def run(self) -> Outcome:
-        """A drill that cannot continue is inconclusive: DrillError is never raised."""
+        """Run the drill and return its outcome.
+
+        A DrillError makes the outcome inconclusive; it is never raised.
+        """
         driver = self._driver
         before: dict[str, Any] = {}
         after: dict[str, Any] = {}
@@ -154,7 +158,7 @@ class Engine:
         driver.stop_sending()
         self._tell("load ended: consumer groups catch up, then every replica is read")
         if plan.mode.flush is Flush.POOL:
-            driver.wait(POOL_MS)  # messages that were answered last cannot be read yet
+            driver.wait(POOL_MS)  # the newest acknowledged messages cannot be read yet
         driver.wait(plan.drain_max_ms, driver.caught_up)
         self._event(names.LOAD_ENDS)
         driver.read_all()
@@ -171,7 +175,7 @@ class Engine:
     def _put_back(self) -> None:
         if self._began:
             self._fault.end(self._driver, self._node)
-            self._began = False  # an end that failed is tried again
+            self._began = False  # only now: an end that raised is tried again
 
     def _event(self, key: str, value: str = "", broker: str = "", **extra: Any) -> None:
         self._driver.history.add("event", key=key, value=value, broker=broker, invoke_ms=self._driver.now_ms(), **extra)

@@ -1,14 +1,19 @@
-"""The built-in faults: what they do to a node, and how it shows that they bit. Contract: `rmqkit.drill.contract.Fault`.
+"""The built-in faults: their effect on a node, and the proof that the effect shows.
 
-    kill          SIGKILL: the process ends, its machine does not. The kernel closes its connections at once.
-    pause         SIGSTOP: the process stops running with its connections open, as in a long stall; SIGCONT ends it.
+They implement `rmqkit.drill.contract.Fault`.
+
+    kill          SIGKILL: the process ends, its machine does not. The kernel closes its
+                  connections at once.
+    pause         SIGSTOP: the process stops running with its connections open, as in a long stall.
+                  SIGCONT ends the fault.
     isolate       no byte passes in or out, and no connection ends (`rmqkit.shell.faults.isolation`)
     isolate-in    the node receives nothing; what it sends arrives
     isolate-out   nothing that the node sends arrives; it receives everything
     isolate-ha    replication between master and slaves is cut; clients reach both
 
-A fault keeps nothing about a node but what it did itself. The proof is what the driver sees from outside. The proof of an
-isolation is what the transport of the node counts: before it has held something back, no peer has tried to pass.
+A fault remembers nothing about a node. Its proof is what the driver sees from outside. The proof of
+an isolation is a counter of the node's transport: while all counters are 0, no peer has tried to
+communicate, so nothing is proven.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,7 +23,7 @@ from rmqkit.drill.contract import DrillNode, Driver
 from rmqkit.drill.promises.table import Harm
 from rmqkit.hookspecs import Factory
 
-#: counters of a node's transport that prove an isolation, and what people read for them
+#: counters of a node's transport that prove an isolation → their texts for users
 BITES = {
     "bytes_held": "bytes held back",
     "bytes_unread": "bytes not read",
@@ -66,7 +71,10 @@ class Pause:
 
 
 class Isolate:
-    """`rules` are those of the node's drill socket. `silent`: the node answers nobody meanwhile."""
+    """`rules` are those of the node's drill socket (`rmqkit.shell.faults.isolation`).
+
+    `silent`: while isolated, the node must not answer any request, or the fault is not proven.
+    """
 
     harm = Harm.ISOLATE
 

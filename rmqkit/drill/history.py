@@ -1,33 +1,49 @@
-"""The history of a drill: everything that was done and seen, as rows. Promises are checked over them and nothing else.
+"""The history of a drill: everything that clients, nodes and the drill itself did and saw, as rows.
+
+Promises are checked against these rows and nothing else. The fields of a row:
 
     op, client, kind, key, value, invoke_ms, complete_ms, outcome, broker, queue, offset, extra
 
-`outcome` is ok, fail (it certainly did not happen) or unknown (it may have happened: a send that timed out). Times are
-milliseconds since the drill began, on one clock. `broker` is a broker *name*; which replica is meant stands in
-`extra["node"]`. The kinds:
+- `op` is the number of the row, from 0.
+- `outcome` is ok, fail (it certainly did not happen) or unknown (it may have happened, for instance
+  a send that timed out).
+- Times are milliseconds since the drill began, on one clock.
+- `broker` is a broker *name*. Where one replica is meant, `extra["node"]` names it.
 
-    send       a producer sent message `key`; ok: `queue`, `offset` say where, extra: status, timeout_ms, error
-    deliver    a consumer (extra: group) was given message `key`
-    committed  what a node (`client`) holds as the offset of group `key`, -1: none any more; extra: boot, which run of it
-    node       what a node (`client`) says of itself; extra: role, state, in_sync, gap, end, boot
-    probe      a read as a new client would do it now: of whom (extra: node, broker_id), by the routes of that moment
-    read       the last reading: message `key` stands at `offset` of `queue` on node `client`
-    end        the last reading of one queue of a node is over: `offset` is one past the last, extra: offset_min
-    log        bytes [offset, offset + extra.size) of the commit log of node `client` have the checksum `value`
-    delay      as `send`, of a delayed message; extra: level, delay_ms, due_ms (invoke_ms + delay_ms: never before)
-    due        a consumer (extra: group) was given the delayed message `key`; extra: stored_ms (when that copy was stored),
-               and of one that an acting master has put elsewhere escaped_from ("broker-a:SCHEDULE:2:17"), escaped_by
-    lock       member `client` of group `key` asked for the lock of a queue; fail: refused; extra: node (who was asked),
-               granted_until (when the lease ends, at the earliest)
-    unlock     it gave the lock back; extra: node
-    role       what a node (`client`) says of its role: `value` is "acting/online", "" and fail: no answer; extra:
-               members (ids it takes for alive), broker_id, why, boot, since (ms, of the last change). The first and
-               the last look at each state (`roles.py`)
-    route      what a name server (`client`) tells of a broker group: `key` is the node it shows as id 0, `value` the ids
-               that it lists; extra: members (the same), writable. A row when that changes
-    event      the time line: `key` says what, `value` more of it
+The kinds of rows:
 
-Written as JSON lines, a row a line; as Parquet beside it when pyarrow is there.
+    send       a producer sent message `key`; if ok, `queue` and `offset` are its position;
+               extra: status, timeout_ms, error
+    deliver    a consumer received message `key`; extra: group
+    committed  the offset that a node (`client`) holds for group `key`; -1: it no longer has one;
+               extra: boot (identifies one run of the node)
+    node       the state that a node (`client`) reports; extra: role, state, in_sync, gap, end, boot
+    probe      a read as a new client would do it now, by the current route;
+               extra: node and broker_id that were read from
+    read       the last reading found message `key` at `offset` of `queue` on node `client`
+    end        the last reading of one queue of a node is complete: `offset` is one past the last
+               message; extra: offset_min
+    log        bytes [offset, offset + extra.size) of the commit log of node `client` have the
+               checksum `value`
+    delay      as `send`, for a delayed message; extra: level, delay_ms, due_ms (invoke_ms +
+               delay_ms: the earliest time at which it may be delivered)
+    due        a consumer received the delayed message `key`; extra: group, stored_ms (when that
+               copy was stored); if an acting master put it on another broker, also
+               escaped_from ("broker-a:SCHEDULE:2:17") and escaped_by
+    lock       member `client` of group `key` asked for the lock of a queue; fail: it was refused;
+               extra: node (the broker that was asked), granted_until (when the lease ends, at the
+               earliest)
+    unlock     the member released the lock; extra: node
+    role       the role that a node (`client`) reports: `value` is for instance "acting/online"; it
+               is "" and the outcome is fail if the node did not answer; extra: members (ids that it
+               sees alive), broker_id, why, boot, since (ms, of the last change). There is a row
+               for the first and the last poll of each state (`roles.py`)
+    route      what a name server (`client`) returns for a broker group: `key` is the node with id
+               0, `value` the ids that it lists; extra: members (the same ids), writable. There is
+               a row for each change
+    event      an event of the timeline: `key` is its name, `value` has details
+
+Histories are stored as JSON lines, one row a line, and also as Parquet if pyarrow is installed.
 """
 
 import json
@@ -56,7 +72,7 @@ KINDS = (
     "event",
 )
 
-#: events of the time line, in the order in which they should come
+#: names of events of the timeline, in their usual order
 LOAD_BEGINS = "load begins"
 STEADY = "steady"
 FAULT_BEGINS = "fault begins"
@@ -71,7 +87,7 @@ SLAVE_READ = "first read served from a slave"
 LOCK_GRANTED = "first lock granted by another broker"
 DELAY_DELIVERED = "first delayed message released by another broker"
 LATE_READ = "a group that came after the fault reads"
-#: of a series of faults
+#: the end of one fault of a series
 STEP_ENDS = "fault of a series ends"
 FAULT_ENDS = "fault ends"
 NODE_BACK = "node is back"
@@ -84,7 +100,7 @@ LOAD_ENDS = "load ends"
 
 
 class HistoryRow(NamedTuple):
-    """See the head of this module."""
+    """One row; the head of this module describes the fields."""
 
     op: int
     client: str
@@ -101,12 +117,12 @@ class HistoryRow(NamedTuple):
 
     @property
     def place(self) -> tuple[str, int]:
-        """(broker, queue)."""
+        """Return (broker, queue)."""
         return self.broker, self.queue
 
     @property
     def status(self) -> str:
-        """Of a send that was answered: SEND_OK, FLUSH_SLAVE_TIMEOUT ...; "" otherwise."""
+        """Return the status of an acknowledged send, for instance SEND_OK; otherwise ""."""
         return str(self.extra.get("status", ""))
 
 
@@ -114,7 +130,11 @@ Row = HistoryRow  # the former name, which promises of plug-ins import
 
 
 class History:
-    """Rows in the order in which they were completed. `add` may be called by any thread; the views are for afterwards."""
+    """Rows in the order in which they were added.
+
+    Any thread may call `add`. Use the views (`by_kind` and the other properties) once no thread
+    adds rows any more.
+    """
 
     def __init__(self, rows: Iterable[HistoryRow] = ()) -> None:
         self.rows = list(rows)
@@ -144,7 +164,7 @@ class History:
         offset: int = -1,
         **extra: Any,
     ) -> HistoryRow:
-        """Append one row. `complete_ms` is `invoke_ms` for what takes no time."""
+        """Append one row and return it. `complete_ms` defaults to `invoke_ms`."""
         done_ms = invoke_ms if complete_ms is None else complete_ms
         with self._guard:
             row = HistoryRow(
@@ -155,10 +175,11 @@ class History:
             self.on_row(row)
         return row
 
-    # --- views: made when they are asked for, and again when rows have come since
+    # --- views: computed on access, and computed again if rows were added since
 
     @property
     def by_kind(self) -> Mapping[str, list[HistoryRow]]:
+        """Return kind → rows. Every kind of `KINDS` is a key."""
         if self._kinds_of != len(self.rows):
             rows = self.rows[:]
             self._kinds = {kind: [] for kind in KINDS}
@@ -188,7 +209,7 @@ class History:
         return sorted(self.by_kind["event"], key=lambda row: row.invoke_ms)
 
     def event_ms(self, key: str) -> int | None:
-        """When something of the time line happened first, None when it did not."""
+        """Return the time of the first event with this name, in ms; None if there is none."""
         return next((row.invoke_ms for row in self.events if row.key == key), None)
 
     def _by_message(self) -> Mapping[str, list[HistoryRow]]:
@@ -201,7 +222,7 @@ class History:
         return self._messages
 
     def story(self, key: str) -> list[HistoryRow]:
-        """All that is known of a message, with the time line, in the order of time."""
+        """Return all rows about a message and all events of the timeline, in order of time."""
         return sorted((*self._by_message().get(key, ()), *self.events), key=lambda row: (row.complete_ms, row.op))
 
 
@@ -209,14 +230,14 @@ class History:
 
 
 def write_lines(history: History, path: Path) -> None:
-    """One JSON object a line."""
+    """Write one JSON object per line."""
     with open(path, "w", encoding="utf-8") as out:
         for row in history.rows:
             out.write(json.dumps(row._asdict(), ensure_ascii=False) + "\n")
 
 
 def read_lines(path: Path) -> History:
-    """Raises OSError, or ValueError for lines that are no rows."""
+    """Read a file of `write_lines`. Raises OSError, or ValueError for an invalid line."""
     return History(_rows(path))
 
 
@@ -226,11 +247,14 @@ def _rows(path: Path) -> Iterator[HistoryRow]:
             try:
                 yield HistoryRow(**json.loads(line))
             except (TypeError, ValueError) as error:
-                raise ValueError(f"{path}:{number} is no row of a history: {error}") from None
+                raise ValueError(f"{path}:{number} is not a row of a history: {error}") from None
 
 
 def write_parquet(history: History, path: Path) -> bool:
-    """The same as a Parquet file; False when pyarrow is not installed. `extra` is JSON text there."""
+    """Write the rows as a Parquet file, with `extra` as JSON text.
+
+    Return False, and write nothing, if pyarrow is not installed.
+    """
     try:
         import pyarrow as pa
         import pyarrow.parquet as pq

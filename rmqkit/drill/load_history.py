@@ -1,5 +1,8 @@
-"""The part of the load that real and simulated clusters share: it writes the history of sends,
-deliveries and locks, and remembers what the engine waits for."""
+"""The base of the real and the simulated load.
+
+`RecordedLoad` writes the rows of sends, deliveries and locks. It also remembers what the engine
+waits for: acknowledgements, deliveries, and delayed messages that are still due.
+"""
 
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -11,7 +14,7 @@ from rmqkit.drill.plan import Plan
 from rmqkit.drill.promises.table import Harm, Where, cell
 from rmqkit.errors import ClientError
 
-#: properties of a message that an acting master has put on another master
+#: properties that an acting master adds to a message that it puts on another master
 ESCAPED = ("ESCAPED_FROM", "ESCAPED_BY")
 
 
@@ -24,26 +27,26 @@ class RecordedLoad:
         self.now_ms = now_ms
         self.name = name
         self.broker = broker
-        #: by writer, when its last acknowledged send began; by group, when it last received a
-        #: message
+        #: writer → when its last acknowledged send began
         self.acked_ms: dict[str, int] = {}
+        #: group → when it last received a message
         self.given_ms: dict[str, int] = {}
-        #: by group, the (broker, queue) → next offset to be delivered
+        #: group → (broker, queue) → next offset to be delivered
         self.given: dict[str, dict[tuple[str, int], int]] = {workload.PULL: {}, workload.PUSH: {}}
-        #: keys of delayed messages that are acknowledged and not delivered yet → when they are due
+        #: delayed messages that are acknowledged but not yet delivered: key → when it is due
         self.waiting: dict[str, int] = {}
-        #: keys of delayed messages that are delivered: a message may be delivered before its send
-        #: is answered
+        #: keys of the delivered delayed messages: a message may be delivered before its send is
+        #: answered
         self._delayed_delivered: set[str] = set()
         #: the event of the fault
         self._fault: HistoryRow | None = None
 
     def seen(self, row: HistoryRow) -> None:
-        """Called with each new row of the history.
+        """Handle a new row of the history.
 
-        After the proof of the fault, the load no longer waits for delayed messages that the fault may
-        have taken from the master, as far as the mode allows it. The checker of `delay-kept` excuses
-        them too.
+        Once the fault is proven, the load stops waiting for the delayed messages that were
+        acknowledged before, if the mode permits that this fault takes them from the master. The
+        checker of `delay-kept` excuses the same messages.
         """
         if row.kind == "event" and row.key == FAULT_BEGINS:
             self._fault = row
@@ -60,7 +63,7 @@ class RecordedLoad:
         return f"{self.name}-{workload.DELAYED}"
 
     def sent(self, writer: str, order: workload.Order, invoke_ms: int, outcome: SendResult | ClientError | None) -> None:
-        """Record the end of a send; `outcome` is None if nothing is known of it."""
+        """Record the end of a send. `outcome` is None if it is unknown."""
         known: dict[str, Any] = {
             "client": writer,
             "key": order.key,
@@ -82,7 +85,7 @@ class RecordedLoad:
     def delivered(self, kind: str, client: str, message: MessageExt, *, any_order: bool = False) -> None:
         """Record a delivery to the group `kind`.
 
-        `any_order`: a message that failed before comes again later.
+        `any_order`: the group redelivers failed messages later, so its deliveries prove no order.
         """
         now_ms = self.now_ms()
         more: dict[str, Any] = {"any_order": True} if any_order else {}
@@ -109,7 +112,7 @@ class RecordedLoad:
     def delay_sent(
         self, order: workload.Order, delay_ms: int, invoke_ms: int, outcome: SendResult | ClientError | None
     ) -> None:
-        """Record the send of a delayed message; `outcome` is None if nothing is known of it."""
+        """Record the end of a delayed message's send. `outcome` is None if it is unknown."""
         known: dict[str, Any] = {
             "client": workload.DELAYER,
             "key": order.key,
@@ -123,8 +126,8 @@ class RecordedLoad:
         }
         if isinstance(outcome, SendResult):
             self.history.add("delay", status=str(outcome.status), **known)
-            # Two threads, no lock: each first writes its own table, then reads the other one. So
-            # the second of them always sees what the first has written.
+            # The sending and the receiving thread share no lock. Each first writes its own table,
+            # then reads that of the other thread. So the later one always sees the earlier write.
             self.waiting[order.key] = invoke_ms + delay_ms
             if order.key in self._delayed_delivered:
                 self.waiting.pop(order.key, None)
@@ -134,8 +137,7 @@ class RecordedLoad:
         self.history.add("delay", outcome=failed, error=str(outcome), **known)
 
     def due(self, client: str, message: MessageExt, stored_ms: int) -> None:
-        """Record the delivery of a delayed message; `stored_ms` is its store time on the drill's
-        clock."""
+        """Record a delayed delivery. `stored_ms` is the store time on the drill's clock."""
         key = message.keys or ""
         escaped: dict[str, Any] = {name.lower(): message.properties[name] for name in ESCAPED if name in message.properties}
         self.history.add(
@@ -159,8 +161,10 @@ class RecordedLoad:
     def locks_asked(
         self, locker: str, node: str, queues: Iterable[int], granted: Iterable[int] | None, invoke_ms: int, error: str = ""
     ) -> None:
-        """Record that a locker asked `node` for locks; `granted` is None without an answer, or
-        after an error."""
+        """Record that a locker asked `node` for locks.
+
+        `granted` is None if there was no answer, or an error.
+        """
         got = None if granted is None else set(granted)
         for queue in queues:
             extra: dict[str, Any] = {"node": node}
@@ -175,6 +179,7 @@ class RecordedLoad:
             self._lock_row("lock", locker, queue, invoke_ms, outcome, **extra)
 
     def locks_returned(self, locker: str, node: str, queues: Iterable[int], invoke_ms: int, *, answered: bool) -> None:
+        """Record that a locker released locks at `node`, and whether `node` answered."""
         for queue in queues:
             self._lock_row("unlock", locker, queue, invoke_ms, OK if answered else UNKNOWN, node=node)
 

@@ -1,13 +1,14 @@
 """A plan: everything that defines a drill. It runs on real processes and in the simulator.
 
-A **mode** is the meaning of an acknowledgement: which replicas have the message (`ReplicationMode`),
-and whether it is on disk (`Flush`). The mode follows from the settings of a master (`Mode.of`). A
-word such as `quorum` or `sync+sync-flush` chooses the settings (`Mode.parse`, `Mode.settings`).
+A **mode** is the meaning of an acknowledgement: which replicas have the message
+(`ReplicationMode`), and whether it is on disk (`Flush`). The mode follows from the settings of a
+master (`Mode.of`). Conversely, a text such as `quorum` or `sync+sync-flush` selects the settings
+(`Mode.parse`, `Mode.settings`).
 
-All randomness comes from the seed: what each writer sends when, and to which queue
-(`workload.script`), and what a fault draws. A run keeps its plan as `plan.json`; a replay runs it
-again. So a recorded plan also has what the master reported of its settings (`Plan.seen`), and all
-that a replay needs to start the same cluster.
+All randomness comes from the seed: when each writer sends which message to which queue
+(`workload.script`), and the random choices of a fault. A run stores its plan as `plan.json`, and a
+replay runs that plan again. So a recorded plan also has the settings that the master reported
+(`Plan.seen`), and everything else that a replay needs to start the same cluster.
 """
 
 from __future__ import annotations
@@ -22,17 +23,17 @@ from rmqkit.errors import RmqkitError
 
 
 class PlanError(RmqkitError):
-    """A plan that cannot run. The message is one line."""
+    """The plan cannot run. The message is one line."""
 
     exit_code = 2
 
 
 class ReplicationMode(StrEnum):
-    """How many have a message when its send is answered SEND_OK."""
+    """How many replicas have a message when its send is answered SEND_OK."""
 
-    ASYNC = "async"  # the master
-    SYNC = "sync"  # SYNC_MASTER plain: inSyncReplicas of them
-    QUORUM = "quorum"  # SYNC_MASTER with totalReplicas > 1: as many, refused when too few are in sync
+    ASYNC = "async"  # only the master
+    SYNC = "sync"  # plain SYNC_MASTER: inSyncReplicas replicas
+    QUORUM = "quorum"  # SYNC_MASTER with totalReplicas > 1: as SYNC; sends are refused if too few are in sync
 
 
 class Flush(StrEnum):
@@ -45,6 +46,8 @@ class Flush(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Mode:
+    """The meaning of SEND_OK; see the head of this module."""
+
     replication: ReplicationMode = ReplicationMode.QUORUM
     flush: Flush = Flush.ASYNC
 
@@ -53,21 +56,20 @@ class Mode:
 
     @classmethod
     def parse(cls, text: str) -> Mode:
-        """`quorum`, `async`, `sync`, each also with `+async-flush`, `+sync-flush` or `+pool`.
-
-        Raises PlanError.
-        """
+        """Parse a mode, for instance `quorum` or `sync+sync-flush`. Raises PlanError."""
         replication, _, flush = text.partition("+")
         try:
             return cls(ReplicationMode(replication), Flush(flush or Flush.ASYNC))
         except ValueError:
-            known = f"{', '.join(ReplicationMode)}; and after a + {', '.join(Flush)}"
-            raise PlanError(f"mode {text!r}: there are {known}") from None
+            known = f"{', '.join(ReplicationMode)}, optionally followed by + and one of {', '.join(Flush)}"
+            raise PlanError(f"mode {text!r} is unknown: use one of {known}") from None
 
     @classmethod
     def of(cls, settings: Mapping[str, str]) -> Mode:
-        """The mode of a master with these settings (RocketMQ's names, values as text; absent ones:
-        Apache's defaults)."""
+        """Return the mode of a master with these settings.
+
+        Keys are RocketMQ's names, values are texts. A missing key means Apache's default.
+        """
         if settings.get("brokerRole", "ASYNC_MASTER") != "SYNC_MASTER":
             replication = ReplicationMode.ASYNC
         elif int(settings.get("totalReplicas", "1")) > 1 or _true(settings, "enableSlaveActingMaster"):
@@ -79,7 +81,7 @@ class Mode:
         return cls(replication, Flush.POOL if _true(settings, "transientStorePoolEnable") else Flush.ASYNC)
 
     def settings(self, replicas: int) -> dict[str, str]:
-        """The settings of the brokers of a group with so many replicas."""
+        """Return the broker settings that select this mode in a group with that many replicas."""
         copies = str(min(2, replicas))
         pool = "true" if self.flush is Flush.POOL else "false"
         chosen = {
@@ -94,7 +96,7 @@ class Mode:
         return {**chosen, "brokerRole": "SYNC_MASTER", "inSyncReplicas": copies, "totalReplicas": str(replicas)}
 
 
-#: settings of a master that define what its answers mean, and how long an answer may take
+#: settings of a master that define the meaning of its answers, or the time limits of checkers
 SEEN = (
     "brokerRole",
     "flushDiskType",
@@ -119,10 +121,10 @@ SEEN = (
     "messageDelayLevel",
     "flushDelayOffsetInterval",
 )
-#: Apache's defaults that checkers need
+#: Apache's defaults for settings that checkers need, in ms
 NOT_ACTIVE_MS = 10_000
 MEMBER_SYNC_MS = 1_000
-#: how long faults last
+#: how long a fault lasts by default
 LASTS_MS = 6_000
 
 
@@ -132,12 +134,12 @@ def _true(settings: Mapping[str, str], key: str) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """See the head of this module. Times are in milliseconds."""
+    """One drill. Times are in milliseconds."""
 
     fault: str = "kill"
     #: which node the fault hits, as a selector within the group: master, slave, broker-a:1
     target: str = "master"
-    #: the broker group that is broken; "" is the first
+    #: the broker group that the fault hits; "" is the first
     group: str = ""
     seed: int = 1
     mode: Mode = field(default_factory=Mode)
@@ -146,17 +148,17 @@ class Plan:
     nameservers: int = 1
     #: which brokers share a process (`rmqkit.cluster.layout.description.LAYOUTS`)
     layout: str = "apart"
-    #: settings of the nodes beyond those of the mode and of `cluster up`
+    #: settings of the nodes, in addition to those of the mode and of `cluster up`
     settings: Mapping[str, str] = field(default_factory=dict)
-    #: what the running master reported of its settings (`SEEN`); checkers take limits from them
+    #: settings that the running master reported (`SEEN`); checkers use them as limits
     seen: Mapping[str, str] = field(default_factory=dict)
-    #: defects to plant on purpose (`rmqkit.drill.defects.table`): the drill has to find them
+    #: defects to plant on purpose (`rmqkit.drill.defects.table`); the drill must find them
     breaks: tuple[str, ...] = ()
-    #: promises to check; () is every one that applies
+    #: promises to check; () means all that apply
     promises: tuple[str, ...] = ()
 
     writers: int = 4
-    #: messages a second of one writer
+    #: messages per second of one writer
     rate: int = 40
     queues: int = 4
     body_size: int = 200
@@ -164,23 +166,26 @@ class Plan:
     #: delayed messages per second, where slaves act for their masters
     delay_rate: int = 20
 
-    #: how long the steady state may take, and how long it is observed before the fault
+    #: limit for reaching the steady state
     steady_max_ms: int = 15_000
+    #: how long the steady state is observed before the fault begins
     before_ms: int = 2_000
-    #: how long a fault may take until its proof, and how long it lasts (0: `LASTS_MS`, or until a
-    #: slave has acted)
+    #: limit for the proof of the fault, from its start
     bite_max_ms: int = 5_000
+    #: how long the fault lasts; 0 on real processes: `LASTS_MS`, or long enough for a slave to act
     fault_ms: int = 6_000
-    #: how much longer the fault lasts at most, until the acting slave has granted a lock and
-    #: released a delayed message: a busy machine may need the time
+    #: how much longer the fault may last until the acting slave has granted a lock and released a
+    #: delayed message; a busy machine may need the time
     hold_ms: int = 0
-    #: how long after its end everything must work again
+    #: limit for the recovery, from the end of the fault
     recover_max_ms: int = 30_000
+    #: how long the load continues after the recovery
     settle_ms: int = 1_500
+    #: limit for the groups to receive all messages once the writers have stopped
     drain_max_ms: int = 15_000
 
     def checked(self) -> Plan:
-        """Itself. Raises PlanError."""
+        """Return the plan itself. Raises PlanError if a value is out of range."""
         for name in ("groups", "replicas", "nameservers", "writers", "rate", "queues", "body_size", "send_timeout_ms"):
             if getattr(self, name) < 1:
                 raise PlanError(f"{name} = {getattr(self, name)}: must be at least 1")
@@ -190,28 +195,28 @@ class Plan:
         return self
 
     def changed(self, **given: Any) -> Plan:
-        """A copy with the values that are not None."""
+        """Return a copy with those given values that are not None. Raises PlanError."""
         return replace(self, **{key: value for key, value in given.items() if value is not None}).checked()
 
     def setting(self, key: str, default: int) -> int:
-        """A number among the settings: as the master reported it, else as asked for."""
+        """Return a setting as a number: the reported value, else the requested one."""
         text = str(self.seen.get(key, self.settings.get(key, default)))
         return int(text) if text.lstrip("-").isdigit() else default
 
     def word(self, key: str, default: str = "") -> str:
-        """A text among the settings."""
+        """Return a setting as text: the reported value, else the requested one."""
         return str(self.seen.get(key, self.settings.get(key, default)))
 
     @property
     def acting(self) -> bool:
-        """Whether a slave acts for its master when that is gone."""
+        """Whether a slave acts for its master while the master is gone."""
         return self.replicas > 1 and self.word("enableSlaveActingMaster").lower() == "true"
 
     @property
     def strict_locks(self) -> bool:
         """Whether a quorum of the group grants queue locks.
 
-        Of plug-ins, only `fencing` is known to do so.
+        The only lock mode of a plug-in that is known to do so is `fencing`.
         """
         named = self.word("lockMode")
         return "strict" in named or named == "fencing" or self.word("lockInStrictMode").lower() == "true"
@@ -226,12 +231,12 @@ class Plan:
 
     @property
     def not_active_ms(self) -> int:
-        """After so long without a heartbeat a name server removes a broker."""
+        """The time without a heartbeat after which a name server removes a broker."""
         return self.setting("brokerNotActiveTimeoutMillis", NOT_ACTIVE_MS)
 
     @property
     def member_sync_ms(self) -> int:
-        """How often a broker asks which members of its group are alive."""
+        """The interval at which a broker asks which members of its group are alive."""
         return self.setting("syncBrokerMemberGroupPeriod", MEMBER_SYNC_MS)
 
     def as_json(self) -> dict[str, Any]:
@@ -239,11 +244,11 @@ class Plan:
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> Plan:
-        """Raises PlanError for an unknown key or a wrong value."""
+        """Read a plan. Raises PlanError for an unknown key or an invalid value."""
         known = {item.name for item in fields(cls)}
         strange = [key for key in content if key not in known]
         if strange:
-            raise PlanError(f"a plan has no {strange[0]!r}")
+            raise PlanError(f"a plan has no field {strange[0]!r}")
         given = dict(content)
         if "mode" in given:
             given["mode"] = Mode.parse(str(given["mode"]))
@@ -253,7 +258,7 @@ class Plan:
         try:
             return cls(**given).checked()
         except TypeError as error:
-            raise PlanError(f"no plan: {error}") from None
+            raise PlanError(f"invalid plan: {error}") from None
 
     def dumps(self) -> str:
         return json.dumps(self.as_json(), indent=2) + "\n"

@@ -1,6 +1,7 @@
-"""The built-in faults and promises of drills, registered as an outside plug-in's are.
+"""Registers the built-in faults and promises of drills through the hooks that plug-ins use.
 
-Every node loads this module, and no node drills: the names stand here, what they mean is imported when it is made.
+Every node process loads this module, but no node runs drills. So the module has only the names; a
+factory imports the implementation when it is called.
 """
 
 from collections.abc import Mapping

@@ -1,13 +1,12 @@
-"""Rows about roles: what each node reports of its own role, at the first and last poll of each
-state.
+"""Records the role that each node reports: one row for the first and the last poll of each state.
 
     told     a poll that the node answered
     silent   a poll without an answer
 
-Polls are many and states are few. So a row is written for the first poll that shows a state. Once a
-poll shows another state, a second row is written for the last poll of the state before. Between
-these two rows the node certainly was in that state. `flush` writes the last polls that are still
-open.
+There are many polls but few states. So `RoleRows` writes a row for the first poll that shows a
+state. Once a poll shows another state, it writes a second row, for the last poll of the previous
+state. Between these two rows the node certainly was in that state. `flush` writes the last poll of
+each node if it has no row yet.
 """
 
 from collections.abc import Iterable, Mapping
@@ -16,7 +15,7 @@ from typing import Any, NamedTuple
 from rmqkit.drill.history import FAIL, OK, History
 
 
-class _Look(NamedTuple):
+class _Poll(NamedTuple):
     invoke_ms: int
     complete_ms: int
     outcome: str
@@ -29,14 +28,15 @@ class _Look(NamedTuple):
 
 
 class RoleRows:
-    """Any number of nodes, with one watcher each.
+    """The role rows of any number of nodes.
 
     The times of the polls of one node never decrease.
     """
 
     def __init__(self, history: History) -> None:
         self._history = history
-        self._last: dict[str, tuple[str, _Look, bool]] = {}
+        #: node → broker name, its last poll, whether that poll has a row
+        self._last: dict[str, tuple[str, _Poll, bool]] = {}
 
     def told(
         self,
@@ -60,29 +60,34 @@ class RoleRows:
         """
         extra = {"members": sorted(members), "broker_id": broker_id, "why": why, "boot": boot, "since": since_ms}
         done_ms = invoke_ms if complete_ms is None else complete_ms
-        self._add(node, broker, _Look(invoke_ms, done_ms, OK, f"{role}/{online}", extra))
+        self._add(node, broker, _Poll(invoke_ms, done_ms, OK, f"{role}/{online}", extra))
 
     def silent(self, node: str, broker: str, invoke_ms: int, complete_ms: int | None = None) -> None:
+        """Record a poll without an answer."""
         done_ms = invoke_ms if complete_ms is None else complete_ms
-        self._add(node, broker, _Look(invoke_ms, done_ms, FAIL, "", {}))
+        self._add(node, broker, _Poll(invoke_ms, done_ms, FAIL, "", {}))
 
     def state(self, node: str) -> str:
-        """ "acting/online"; "" when the node does not answer, or was not polled yet."""
+        """Return the state at the last poll, for instance "acting/online".
+
+        Return "" if the node did not answer, or was not polled yet.
+        """
         known = self._last.get(node)
         return known[1].value if known else ""
 
     def members(self, node: str) -> list[int]:
-        """The broker ids that the node saw alive at the last poll."""
+        """Return the broker ids that the node saw alive at the last poll."""
         known = self._last.get(node)
         return list(known[1].extra.get("members", ())) if known else []
 
     def flush(self) -> None:
+        """Write the last poll of each node that has no row yet."""
         for node, (broker, look, written) in list(self._last.items()):
             if not written:
                 self._write(node, broker, look)
                 self._last[node] = (broker, look, True)
 
-    def _add(self, node: str, broker: str, look: _Look) -> None:
+    def _add(self, node: str, broker: str, look: _Poll) -> None:
         known = self._last.get(node)
         is_new = known is None or known[1].state != look.state
         if is_new:
@@ -91,7 +96,7 @@ class RoleRows:
             self._write(node, broker, look)
         self._last[node] = (broker, look, is_new)
 
-    def _write(self, node: str, broker: str, look: _Look) -> None:
+    def _write(self, node: str, broker: str, look: _Poll) -> None:
         self._history.add(
             "role",
             client=node,

@@ -1,12 +1,19 @@
-"""Runs: the folder that a drill leaves behind, and how it is found.
+"""Runs: the folders in which drills store their results, and how to find them.
 
     <home>/<cluster>/drills/<run>/     of a drill on a running cluster
     <home>/drills/<run>/               of a drill that started its own cluster
 
-    plan.json  verdict.json  facts.json (before, after)  history.jsonl  history.parquet  logs/<node>.log  report.html
+    plan.json
+    verdict.json
+    facts.json         the state of the cluster before and after the drill
+    history.jsonl
+    history.parquet
+    logs/<node>.log
+    report.html
 
-A run is called `<stamp>-<fault>-<seed>`, with a number if that name exists. It has a plan from its
-start, and the rest at its end. A run without a verdict still runs, or was interrupted.
+A run is called `<stamp>-<fault>-<seed>`, followed by a number if that name exists. The plan is
+written when the drill starts, the other files at its end. A run without a verdict is still in
+progress, or was interrupted.
 """
 
 import contextlib
@@ -35,7 +42,7 @@ PLAN, VERDICT, FACTS, LINES, PARQUET, LOGS, REPORT = (
     "logs",
     "report.html",
 )
-#: lines kept of each node's log, from its end
+#: how many of the last lines of each node's log a run stores
 LOG_LINES = 400
 
 
@@ -57,9 +64,9 @@ def new_run(parent: Path, plan: Plan) -> Path:
 
 @contextlib.contextmanager
 def alone(folder: Path) -> Iterator[None]:
-    """Hold the lock of the cluster in `folder`: two drills would see each other's fault.
+    """Hold the drill lock of the cluster in `folder`.
 
-    Raises DrillError.
+    Two drills on one cluster would see each other's fault. Raises DrillError if another drill runs.
     """
     import fcntl
 
@@ -73,7 +80,7 @@ def alone(folder: Path) -> Iterator[None]:
 
 
 def save(run: Path, plan: Plan, history: History, outcome: Outcome, logs: Mapping[str, Sequence[str]]) -> None:
-    """Write everything but the report. Raises OSError."""
+    """Write all files of the run except the report. Raises OSError."""
     (run / PLAN).write_text(plan.dumps(), encoding="utf-8")
     (run / VERDICT).write_text(_json(outcome.verdict.as_json()), encoding="utf-8")
     (run / FACTS).write_text(_json({"before": outcome.facts_before, "after": outcome.facts_after}), encoding="utf-8")
@@ -89,18 +96,18 @@ def _json(content: Any) -> str:
 
 
 def all_runs(home: Path) -> list[Path]:
-    """Every run under a home, the oldest first."""
+    """Return every run under a home, the oldest first."""
     found = [*home.glob(f"{DRILLS}/*/{PLAN}"), *home.glob(f"*/{DRILLS}/*/{PLAN}")]
     return sorted((path.parent for path in found), key=lambda run: run.name)
 
 
 def runs_of(parent: Path) -> list[Path]:
-    """The runs in a cluster's folder."""
+    """Return the runs in a cluster's folder."""
     return sorted(path.parent for path in parent.glob(f"{DRILLS}/*/{PLAN}"))
 
 
 def find(home: Path, name: str) -> Path:
-    """A run by its name, its folder, or `last`. Raises PlanError."""
+    """Return the folder of a run by its name, its folder, or `last`. Raises PlanError."""
     if (Path(name) / PLAN).is_file():
         return Path(name)
     runs = all_runs(home)
@@ -114,7 +121,7 @@ def find(home: Path, name: str) -> Path:
 
 
 def load_plan(run: Path) -> Plan:
-    """Raises PlanError."""
+    """Read the plan of a run. Raises PlanError."""
     try:
         return Plan.from_json(json.loads((run / PLAN).read_text(encoding="utf-8")))
     except (OSError, ValueError) as error:
@@ -122,7 +129,7 @@ def load_plan(run: Path) -> Plan:
 
 
 def load_verdict(run: Path) -> Verdict:
-    """Raises PlanError."""
+    """Read the verdict of a run. Raises PlanError."""
     if not (run / VERDICT).exists():
         raise PlanError(
             f"drill {run.name} has no verdict: it runs or was interrupted; `rmqkit drill replay {run.name}` repeats it"
@@ -134,7 +141,7 @@ def load_verdict(run: Path) -> Verdict:
 
 
 def load_history(run: Path) -> History:
-    """Raises PlanError."""
+    """Read the history of a run. Raises PlanError."""
     try:
         return read_lines(run / LINES)
     except (OSError, ValueError) as error:

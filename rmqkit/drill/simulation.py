@@ -1,13 +1,16 @@
-"""Simulated drills: the same engine, faults, promises and workload on a simulated cluster, by the thousand.
+"""Simulated drills: the same engine, faults, promises and workload on a simulated cluster.
 
     rmqkit drill simulate --from 4711 --seeds 1 --verbose
     rmqkit drill simulate --break ack-before-sync                     # until it is found
     rmqkit drill simulate --family acting --seeds 2000                # slaves act for their masters
 
-A seed draws mode, faults and settings and everything that happens then; the same seed gives the same `hash`. Which plans
-there are says the family (`FAMILIES`): `replicas` (`sim/plans.py`), `acting` and `acting-3x3` (`sim/acting_plans.py`).
-A seed ends as its verdict says; an exception that leaves a node is a broken promise, too. Seeds run in two processes. Exit
-codes as those of drills: 0 every promise kept, 1 one is broken, 4 inconclusive.
+A seed determines the mode, the faults, the settings and everything that happens afterwards. So the
+same seed always gives the same `hash`. The family (`FAMILIES`) decides which plans seeds draw:
+`replicas` (`sim/plans.py`), `acting` and `acting-3x3` (`sim/acting_plans.py`).
+
+The result of a seed is the judgement of its verdict. An exception that escapes from a node counts
+as a broken promise (`CRASHED`). Seeds run in `WORKERS` processes. Exit codes are those of drills: 0
+if every promise was kept, 1 if one was broken, 4 if a seed was inconclusive.
 """
 
 import time
@@ -33,9 +36,9 @@ from rmqkit.drill.sim.driver import SimDriver
 from rmqkit.drill.verdict import EXIT_CODES, Verdict
 
 WORKERS = 2
-#: seeds handed to a process at once
+#: seeds that a worker process receives at a time
 CHUNK = 5
-#: violations that are printed of a seed, each with its story
+#: most violations printed for each broken promise of a seed, each with its story
 TOLD_FACTS = 3
 CRASHED = "a node ended"
 
@@ -49,9 +52,9 @@ class PlanFamily(NamedTuple):
     fault_of_plan: Callable[[Plan], tuple[Plan, Fault]]
     told: Callable[[Plan], Mapping[str, Any]]
     driver: Callable[..., SimDriver]
-    #: promises that a seed may leave inconclusive: no broker took over
+    #: promises that may be inconclusive in a valid seed, because no broker took over
     may_lack: tuple[str, ...] = ()
-    #: one seed in so many, where every family is drilled
+    #: if every family is run, this one gets 1/costs of the seeds, because its seeds are slow
     costs: int = 1
 
 
@@ -67,7 +70,7 @@ FAMILIES: Mapping[str, PlanFamily] = {
 
 
 class SeedResult(NamedTuple):
-    """What a seed came to; all of it can go from one process to another."""
+    """The result of one seed. It can be pickled, because workers return it."""
 
     seed: int
     family: str
@@ -84,7 +87,10 @@ class SeedResult(NamedTuple):
 
 
 class SimulatedRun(NamedTuple):
-    """A seed's drill with all that it left."""
+    """The drill of one seed with its driver, and so its history.
+
+    `outcome` is None if an exception escaped from a node; `error` is then the traceback.
+    """
 
     plan: Plan
     driver: SimDriver
@@ -93,18 +99,18 @@ class SimulatedRun(NamedTuple):
 
 
 def drill(plan: Plan, *, family: str = REPLICAS, keep_trace: bool = False) -> SimulatedRun:
-    """Do a plan's drill in the simulator."""
+    """Run the drill of a plan in the simulator."""
     plan, fault = FAMILIES[family].fault_of_plan(plan)
     driver = FAMILIES[family].driver(plan, keep_trace=keep_trace)
     try:
         outcome = Engine(driver, fault, [make() for make in PROMISES.values()]).run()
-    except Exception as error:  # out of a node: the process would have ended there
+    except Exception as error:  # escaped from a node: a real process would have ended
         return SimulatedRun(plan, driver, None, "".join(traceback.format_exception(error)))
     return SimulatedRun(plan, driver, outcome, "")
 
 
 def simulate(seed: int, mode: str = "", breaks: Sequence[str] = (), family: str = REPLICAS) -> SeedResult:
-    """One seed."""
+    """Run the drill of one seed and return its result."""
     began_s = time.process_time()
     plan = FAMILIES[family].plan_of_seed(seed, mode=mode, breaks=breaks)
     planted = [table.DEFECTS[each] for each in breaks if each in table.DEFECTS]
@@ -146,7 +152,7 @@ def plan_words(plan: Plan, family: str = REPLICAS) -> str:
 
 
 def _story(run: SimulatedRun) -> str:
-    """The time line, and what is broken with the story of its message."""
+    """Return the timeline, and the first violations with the rows of their messages."""
     assert run.outcome is not None
     history = run.driver.history
     lines = [f"    {row.invoke_ms:6} ms  {plain(row.key)} {row.value}".rstrip() for row in history.events]
@@ -177,7 +183,7 @@ def many(
     workers: int = WORKERS,
     family: str = REPLICAS,
 ) -> Iterator[SeedResult]:
-    """Each seed's end, in the order of the seeds."""
+    """Yield the result of each seed, in the order of the seeds."""
     one = partial(simulate, mode=mode, breaks=tuple(breaks), family=family)
     if workers < 2 or len(seeds) < 2 * CHUNK:
         yield from map(one, seeds)
@@ -187,8 +193,11 @@ def many(
 
 
 def find(defect: str, seeds: Iterable[int], mode: str = "", family: str = "") -> tuple[int, SeedResult | None]:
-    """Plant a defect until its promise finds it: how many seeds it took, and the one that did (None: none). Without a
-    family in that of the defect."""
+    """Plant a defect in one seed after another, until the defect's promise is broken.
+
+    Return how many seeds that took, and the result of the last one; None if no seed found the
+    defect. Without a family, use the family of the defect.
+    """
     planted = table.DEFECTS[defect]
     wanted, family = planted.promise, family or planted.family
     count = 0
@@ -200,7 +209,11 @@ def find(defect: str, seeds: Iterable[int], mode: str = "", family: str = "") ->
 
 
 def tell(done: SeedResult, out: Tell, *, verbose: bool = False, defect: str = "", mode: str = "") -> None:
-    """Print a seed that is not valid, or every seed. `defect` and `mode` are those that were asked for."""
+    """Print a seed that is not valid; with `verbose`, every seed.
+
+    `defect` and `mode` are the options of the caller. They are part of the command that repeats the
+    seed.
+    """
     if done.judgement is Judgement.VALID and not verbose:
         return
     what = ", ".join(done.broken) or done.why
@@ -215,7 +228,7 @@ def tell(done: SeedResult, out: Tell, *, verbose: bool = False, defect: str = ""
 
 
 def summary(ends: Sequence[SeedResult]) -> str:
-    """The drills in one line."""
+    """Return one line about all seeds."""
     counts = Counter(str(each.judgement) for each in ends)
     cpu_ms = sorted(each.cpu_ms for each in ends) or [0]
     words = ", ".join(f"{count} {name}" for name, count in sorted(counts.items()))
@@ -227,6 +240,6 @@ def summary(ends: Sequence[SeedResult]) -> str:
 
 
 def exit_code(ends: Iterable[SeedResult]) -> int:
-    """1 if a seed is broken, else 4 if one is inconclusive, else 0."""
+    """Return 1 if a seed is broken, else 4 if one is inconclusive, else 0."""
     codes = {EXIT_CODES[each.judgement] for each in ends}
     return 1 if 1 in codes else max(codes, default=0)

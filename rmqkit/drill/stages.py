@@ -1,8 +1,8 @@
-"""The stages of a takeover and of a return: when each was reached, since the fault began or since
-it ended.
+"""The stages of a takeover and of the return of the broken node.
 
-A stage is an event of the timeline (`timeline.derive` finds most of them in the rows). Polls from
-outside are 30 ms apart while anything changes, so stage times are accurate to 30 ms.
+A stage is an event of the timeline (`timeline.derive` finds most of them in the rows). Its time
+counts from the start of the fault (takeover) or from the end of the fault (return). The watcher
+polls the nodes every 30 ms while anything changes, so stage times are accurate to 30 ms.
 """
 
 from collections.abc import Mapping
@@ -41,17 +41,21 @@ SINCE = {TAKEOVER: names.FAULT_BEGINS, RETURN: names.FAULT_ENDS}
 
 
 class Stage(NamedTuple):
+    """A stage that the drill reached. `part` is `TAKEOVER` or `RETURN`."""
+
     part: str
     name: str
-    #: since the fault began (takeover) or ended (return); negative if a poll sees it just before
+    #: milliseconds since the fault began (takeover) or ended (return)
     after_ms: int
+    #: details of the event, for instance which node was seen
     more: str
 
 
 def stages(history: History) -> list[Stage]:
-    """The stages that were reached, in order of time.
+    """Return the stages that the drill reached, in order of time.
 
-    A node may answer before the end of its fault is recorded.
+    Events of the return that precede the recorded end of the fault are left out: a node may answer
+    before the engine records that end.
     """
     found = []
     for part, table in STAGES.items():
@@ -65,7 +69,7 @@ def stages(history: History) -> list[Stage]:
 
 
 def measured(history: History, verdict: Verdict) -> dict[str, float]:
-    """The figures that compare drills: seconds of the stages, and counts of redeliveries."""
+    """Return the figures that compare drills: seconds per stage, counts of redeliveries."""
     found: dict[str, float] = {}
     for stage in stages(history):
         whence = "fault" if stage.part == TAKEOVER else "fault's end"
@@ -97,6 +101,7 @@ AGAIN: Mapping[str, Mapping[str, str]] = {
 
 
 def given_again(verdict: Verdict) -> dict[str, float]:
+    """Return the figures of `AGAIN`: what takeovers and returns repeated, or let overlap."""
     findings: dict[str, Finding] = {each.name: each.finding for each in verdict.promises}
     return {
         words: float(findings[name].counts.get(count, 0))

@@ -1,7 +1,8 @@
-"""The timeline of a drill. The engine records the events that it knows at their time.
+"""Derives the events of the timeline that only the rows of a history show.
 
-`derive` adds the events that only the rows show: the first failed send, the first send that was
-acknowledged again, the first read that a slave served while its master was gone.
+The engine records its own events while the drill runs. `derive` adds the rest at the end: the first
+failed send, the first send that was acknowledged again, the first read that a slave served while
+its master was gone, and the stages of takeover and return.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -15,7 +16,7 @@ LATE_READER = f"{LATE}-0"
 
 
 def derive(history: History) -> None:
-    """Add the events that follow from the rows. Called once, when the load has ended."""
+    """Add the events that follow from the rows. Called once, when the drill has ended."""
     rows = list(history.rows)
     begin_ms = _first(rows, names.FAULT_BEGINS)
     if begin_ms is None:
@@ -49,8 +50,10 @@ def derive(history: History) -> None:
 
 
 def taken_over(history: History, node: DrillNode) -> bool:
-    """Whether another broker has done a master's work since the fault began: granted a lock,
-    released a delayed message."""
+    """Return whether another broker has done a master's work since the fault began.
+
+    That is: it has granted a lock and released a delayed message.
+    """
     rows = list(history.rows)
     begin_ms = _first(rows, names.FAULT_BEGINS)
     since = [row for row in rows if begin_ms is not None and row.complete_ms >= begin_ms and row.outcome == OK]
@@ -59,7 +62,7 @@ def taken_over(history: History, node: DrillNode) -> bool:
 
 
 def _stages(history: History, rows: Sequence[HistoryRow]) -> None:
-    """The stages of the first takeover and of the last return, as far as the rows show them."""
+    """Add the stages of the first takeover and of the last return that the rows show."""
     begins = [row for row in rows if row.kind == "event" and row.key == names.FAULT_BEGINS]
     hit = begins[0]
     node, broker = str(hit.extra.get("node", "")), hit.broker
@@ -76,13 +79,13 @@ def _stages(history: History, rows: Sequence[HistoryRow]) -> None:
                 history.add("event", key=key, invoke_ms=row.complete_ms, value=value(row))
 
     found(names.NOTICED, begin_ms, (row for row in routes if broker_id not in row.extra["members"]), _listed)
-    found(names.ANNOUNCED, begin_ms, (row for row in others if broker_id not in row.extra.get("members", ())), _knows)
+    found(names.ANNOUNCED, begin_ms, (row for row in others if broker_id not in row.extra.get("members", ())), _sees_alive)
     changed = (row for row in routes if row.key != node)
     found(
         names.ROUTE_CHANGED, begin_ms, changed, lambda row: f"now names {row.key or 'no broker'} as master{_read_only(row)}"
     )
-    found(names.ACTS, begin_ms, (row for row in others if row.key == "acting"), _who)
-    # While a slave is broken, its master grants the locks as always: no broker has taken over.
+    found(names.ACTS, begin_ms, (row for row in others if row.key == "acting"), _with_reason)
+    # If the fault hits a slave, its master keeps granting locks: no broker has taken over.
     hits_master = hit.extra.get("role", "master") == "master"
     asked = (row for row in rows if row.kind == "lock" and row.outcome == OK and hits_master)
     locks = (row for row in asked if row.extra.get("node") != node)
@@ -106,8 +109,10 @@ def _after(row: HistoryRow, at_ms: int | None) -> bool:
 
 
 def _is_new(row: HistoryRow, own: Sequence[HistoryRow], begin_ms: int) -> bool:
-    """Whether a node went online after the fault began: it reports when, or a poll saw it in
-    another state."""
+    """Return whether this row shows that the node went online after the fault began.
+
+    The row says when (`since`), or else an earlier poll saw the node in another state.
+    """
     since = row.extra.get("since")
     if since is not None:
         return int(since) > begin_ms
@@ -118,11 +123,11 @@ def _listed(row: HistoryRow) -> str:
     return f"{row.client} lists broker ids {row.value or 'none'}"
 
 
-def _knows(row: HistoryRow) -> str:
+def _sees_alive(row: HistoryRow) -> str:
     return f"{row.client} sees broker ids {','.join(str(each) for each in row.extra.get('members', ())) or 'none'} alive"
 
 
-def _who(row: HistoryRow) -> str:
+def _with_reason(row: HistoryRow) -> str:
     return f"{row.client}: {row.extra.get('why', '')}".rstrip(": ")
 
 

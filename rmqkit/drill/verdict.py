@@ -1,8 +1,8 @@
 """The verdict of a drill: the finding of each promise, and the evidence.
 
-A drill is *broken* when a promise is broken. It is *inconclusive* when a promise could not be
-judged, or the drill itself failed (no steady state, no proof of the fault). Otherwise it is
-*valid*. Exit codes: 1, 4, 0.
+A drill is *broken* if a promise is broken. It is *inconclusive* if a promise could not be judged,
+or if the drill itself failed (no steady state, no proof of the fault). Otherwise it is *valid*. The
+exit codes are 1, 4 and 0.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,6 +26,8 @@ class PromiseResult:
 
 @dataclass(frozen=True, slots=True)
 class Event:
+    """One event of the timeline."""
+
     at_ms: int
     what: str
     more: str = ""
@@ -33,17 +35,20 @@ class Event:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
+    """The result of a drill, as stored in `verdict.json`."""
+
     judgement: Judgement
     #: why it is inconclusive; "" otherwise
     why: str
-    #: the broken node, and the proof of the fault
+    #: the node that the fault hit
     node: str
+    #: the proof of the fault, "" without one
     proof: str
     promises: Sequence[PromiseResult]
     timeline: Sequence[Event]
-    #: the column of the table of promises for the fault ("" if it did not begin), and the role of
-    #: the node
+    #: the fault's column in the table of promises, "" if the fault did not begin
     harm: str = ""
+    #: the role of the node that the fault hit
     role: str = "master"
     counts: Mapping[str, int] = field(default_factory=dict)
 
@@ -60,7 +65,7 @@ class Verdict:
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> "Verdict":
-        """Raises KeyError, TypeError or ValueError if the content is not a verdict."""
+        """Read a verdict. Raises KeyError, TypeError or ValueError if it is invalid."""
         promises = []
         for each in content["promises"]:
             found = dict(each["finding"])
@@ -77,7 +82,10 @@ class Verdict:
 
 
 def verdict_of(history: History, promises: Sequence[PromiseResult], *, node: str, proof: str, why: str) -> Verdict:
-    """The verdict; `why` is the reason why the drill could not finish, "" if it did."""
+    """Combine the findings of the promises into a verdict.
+
+    `why` is the reason for which the drill could not finish, "" if it finished.
+    """
     judgements = {each.finding.judgement for each in promises}
     if Judgement.BROKEN in judgements:
         judgement = Judgement.BROKEN
@@ -102,7 +110,7 @@ def verdict_of(history: History, promises: Sequence[PromiseResult], *, node: str
 
 
 def count(history: History) -> dict[str, int]:
-    """The numbers of sends, answers, deliveries and readings."""
+    """Return the numbers of sends, their outcomes and statuses, deliveries and readings."""
     outcomes = {OK: 0, FAIL: 0, UNKNOWN: 0}
     statuses: dict[str, int] = {}
     for row in history.sends:

@@ -1,26 +1,25 @@
-"""The workload: what each client sends when, and to which queue. It follows from the seed of the
-plan.
+"""The workload: which message each client sends when, and to which queue, by the plan's seed.
 
 Writers are independent and synchronous: each waits for an answer before its next message. Writers
-with an even number choose a queue of the broken group for each message and try once. The others let
-the client choose and retry, as programs do. A body is the key of the message and noise; histories
-hold checksums.
+with an even number choose a queue of the broken group for each message and try once. Writers with
+an odd number let the client choose the queue and retry, as user programs do. A body is the key of
+the message followed by noise; histories hold checksums of bodies. The time between two sends varies
+around the plan's rate, so writers do not run in step.
 
 Two groups read from the start: `pull` (one PullConsumer) and `push` (two ordered PushConsumers). A
-third, `late` (a PullConsumer), joins after the proof of the fault and reads from the first message
-on: from a slave, if it can. The time between two sends varies around the plan's rate, so writers do
-not run in step.
+third group, `late` (a PullConsumer), joins after the proof of the fault and reads from the first
+message on: from a slave, if it can.
 
-Where a slave may act for its master (`Plan.acting`), there is more to take over:
+If a slave may act for its master (`Plan.acting`), there is more to take over:
 
 - One more writer (`delayer`) sends delayed messages to queues of the broken group, in a topic of
   their own (`-delayed`), with levels of up to `LEVEL_MAX_MS`. The group `delayed` (one
   PullConsumer) reads them.
-- A group `ordered` (one PushConsumer) joins as `late` does, and consumes in order from the first
+- The group `ordered` (one PushConsumer) joins as `late` does, and consumes in order from the first
   message on: from the acting slave, with its locks.
 - Two lockers compete for the locks of the broken group's queues, as two members of a group of their
   own. Each asks for all queues that it does not hold, keeps the granted ones for a while, renews
-  them, and returns them (`lock_script`).
+  them, and releases them (`lock_script`).
 """
 
 import random
@@ -34,13 +33,13 @@ from rmqkit.settings.broker_sections import DEFAULT_DELAY_LEVELS, delays_ms
 PULL, PUSH, LATE, ORDERED = "pull", "push", "late", "ordered"
 #: groups that join after the proof of the fault
 LATECOMERS = (LATE, ORDERED)
-#: those whose members hold locks
+#: groups that consume in order, so their members hold locks
 IN_ORDER = (PUSH, ORDERED)
 PUSH_MEMBERS = 2
 
 DELAYED = "delayed"
 DELAYER = "delayer"
-#: levels that take longer are not used
+#: levels with a longer delay are not used
 LEVEL_MAX_MS = 5_000
 
 LOCK = "lock"
@@ -60,8 +59,10 @@ class Order(NamedTuple):
 
 
 class LockOrder(NamedTuple):
-    """One step of a locker: after `pause_ms`, ask for the locks of `queues`; keep the granted ones
-    for `hold_ms`."""
+    """One step of a locker.
+
+    After `pause_ms`, ask for the locks of `queues`, and keep the granted ones for `hold_ms`.
+    """
 
     pause_ms: int
     queues: tuple[int, ...]
@@ -69,14 +70,18 @@ class LockOrder(NamedTuple):
 
 
 def levels_ms(plan: Plan) -> dict[int, int]:
-    """The delay levels in use, level → ms: none that outlasts the fault, unless all do."""
+    """Return the delay levels in use: level → delay in ms.
+
+    Levels whose delay exceeds `LEVEL_MAX_MS` or the length of the fault are left out. The shortest
+    level stays if it is within `LEVEL_MAX_MS`.
+    """
     every = dict(enumerate(delays_ms(plan.word("messageDelayLevel", DEFAULT_DELAY_LEVELS)), 1))
     most_ms = min(LEVEL_MAX_MS, max(plan.fault_ms, min(every.values())))
     return {level: delay_ms for level, delay_ms in every.items() if delay_ms <= most_ms}
 
 
 def delay_script(plan: Plan) -> Iterator[Order]:
-    """The messages of the delayer, without end; none if every level takes too long."""
+    """Yield the messages of the delayer, endlessly; none if every level exceeds `LEVEL_MAX_MS`."""
     levels = sorted(levels_ms(plan))
     chance = random.Random(f"{plan.seed}/delayer")
     mean_ms = 1000 / plan.delay_rate
@@ -89,7 +94,7 @@ def delay_script(plan: Plan) -> Iterator[Order]:
 
 
 def lock_script(plan: Plan, number: int) -> Iterator[LockOrder]:
-    """The steps of locker `number`, without end."""
+    """Yield the steps of locker `number`, endlessly."""
     chance = random.Random(f"{plan.seed}/locker/{number}")
     every = tuple(range(plan.queues))
     while True:
@@ -105,7 +110,7 @@ def writer_name(number: int) -> str:
 
 
 def script(plan: Plan, number: int) -> Iterator[Order]:
-    """The messages of writer `number`, without end: the same for the same plan."""
+    """Yield the messages of writer `number`, endlessly; the same plan yields the same ones."""
     chance = random.Random(f"{plan.seed}/writer/{number}")
     mean_ms = 1000 / plan.rate
     count = 0
@@ -119,5 +124,5 @@ def script(plan: Plan, number: int) -> Iterator[Order]:
 
 
 def checksum(body: bytes) -> str:
-    """The checksum that stands for a body in histories."""
+    """Return the checksum that represents a body in histories."""
     return f"{crc32(body):08x}"

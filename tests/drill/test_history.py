@@ -46,7 +46,7 @@ def test_lines_give_back_what_was_written(tmp_path):
 @pytest.mark.parametrize("line", ["{", '{"op": 1}', '{"sped": 1}', "[]"])
 def test_a_line_that_is_no_row_is_named(tmp_path, line):
     (tmp_path / "h.jsonl").write_text(line + "\n")
-    with pytest.raises(ValueError, match=r"h.jsonl:1 is no row"):
+    with pytest.raises(ValueError, match=r"h.jsonl:1 is not a row"):
         read_lines(tmp_path / "h.jsonl")
 
 

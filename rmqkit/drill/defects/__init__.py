@@ -1,1 +1,1 @@
-"""Defects planted on purpose, which drills have to find (`rmqkit drill run --break NAME`)."""
+"""Defects planted on purpose, which drills must find (`rmqkit drill run --break NAME`)."""

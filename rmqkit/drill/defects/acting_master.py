@@ -1,6 +1,6 @@
 """Defects of groups whose slaves act for their masters; see `table.py`.
 
-Most are what Apache's brokers did: the numbers are issues of apache/rocketmq.
+Most of them are bugs that Apache's brokers had: the numbers are issues of apache/rocketmq.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 FAMILY = "acting"
 ONE_MASTER, LOCKS, DELAY, PROGRESS = "one-master", "locks-exclusive", "delay-kept", "progress-forward"
 EQUAL = "logs-equal"
-#: attempts after which an escaping message is given up
+#: attempts after which the broker gives up an escaping message
 TRIES = 4
-#: one in so many escapes is not noticed
+#: one in this many escapes is taken for a failure
 ONE_IN = 4
 
 ACTING: list[Defect] = []
@@ -72,7 +72,7 @@ def _skips_reverse_sync(broker: Broker) -> None:
 
     def started() -> None:
         start()
-        offsets.untold = None  # nor do slaves tell it by themselves
+        offsets.untold = None  # and slaves do not report newer offsets by themselves
 
     replace(metadata, "start", started)
     if not broker.replication.is_slave:
@@ -83,7 +83,7 @@ def _skips_reverse_sync(broker: Broker) -> None:
     "strict-lock-forgets",
     LOCKS,
     "a restarted broker votes on locks at once, without its earlier votes",
-    needs="strict locks, a restart within a lease, and another one to coordinate",
+    needs="strict locks, a restart within a lease, and another broker that coordinates the votes",
 )
 def _strict_lock_forgets(broker: Broker) -> None:
     recall = getattr(broker.locks, "recall", None)
@@ -95,7 +95,7 @@ def _strict_lock_forgets(broker: Broker) -> None:
 
 
 def _while_escaping(broker: Broker, change: Callable[..., None]) -> None:
-    """Let `change(escape, put, origin, then)` try to put what is due."""
+    """Replace the put of due messages by `change(escape, put, origin, then)`."""
     destination = broker.roles.destinations[Role.ACTING]
     put_once = destination.put
     replace(destination, "put", lambda put, origin, then: change(put_once, put, origin, then))
@@ -104,7 +104,7 @@ def _while_escaping(broker: Broker, change: Callable[..., None]) -> None:
 @_acting(
     "escape-retry-cap",
     DELAY,
-    f"an escaping message is given up after {TRIES} attempts",
+    f"the acting master gives up an escaping message after {TRIES} attempts",
     needs="no live master, for a while",
     issues=("#7927",),
 )
@@ -124,7 +124,7 @@ def _escape_retry_cap(broker: Broker) -> None:
 @_acting(
     "escape-to-the-dead",
     DELAY,
-    f"after a takeover, messages are put on the dead master of an outdated route, and given up after {TRIES} attempts",
+    f"after a takeover, messages escape to the dead master of an outdated route, and are given up after {TRIES} attempts",
     needs="a takeover",
     issues=("#7923", "#7927"),
 )
@@ -186,7 +186,7 @@ def _escaped_unnoticed(broker: Broker) -> None:
     "delay-progress-not-saved",
     DELAY,
     "the progress of the delay levels is never written",
-    needs="an end of the whole group",
+    needs="the end of the whole group",
 )
 def _delay_progress_not_saved(broker: Broker) -> None:
     replace(broker.view.delay.offsets, "save", lambda then=None: None if then is None else then())
@@ -196,11 +196,11 @@ def _delay_progress_not_saved(broker: Broker) -> None:
     "delay-progress-not-saved-at-stop",
     DELAY,
     "the progress of the delay levels is not written at a clean stop, and never by a slave",
-    needs="a whole group that is restarted in good order",
+    needs="a clean restart of the whole group",
     issues=("#3473", "#2259"),
 )
 def _not_saved_at_stop(broker: Broker) -> None:
-    # A slave's copy, which its master takes over at the start, would be a second one.
+    # Slaves must not save either: a starting master would take the progress from its slave's copy.
     offsets = broker.view.delay.offsets
     save = offsets.save
 

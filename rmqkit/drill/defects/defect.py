@@ -1,7 +1,7 @@
-"""Planting: what a defect is, and how one is put into a broker. The defects themselves are in `table.py` and
-`acting_master.py`.
+"""Registers defects, which `table.py` and `acting_master.py` define, and plants them.
 
-A defect is a function that replaces methods of one `Broker` object, in each of its lives, before it starts.
+A defect is a function that replaces methods of one `Broker` object. It is applied at each start of
+the broker's process, before the broker starts.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 
 class Defect(NamedTuple):
+    """One defect; the head of `table.py` describes the fields."""
+
     name: str
     promise: str
     text: str
@@ -22,9 +24,9 @@ class Defect(NamedTuple):
     needs: str
     plan: Mapping[str, Any] | None
     plant: "Callable[[Broker], None]"
-    #: of simulated drills: where it is looked for
+    #: the family of simulated drills that must find it
     family: str = "replicas"
-    #: settings without which it does nothing: those of the plans in which it is looked for
+    #: settings without which it has no effect; simulated drills that look for it use them
     settings: Mapping[str, str] = {}
 
 
@@ -46,6 +48,8 @@ def defect(
     issues: tuple[str, ...] = (),
     settings: Mapping[str, str] | None = None,
 ) -> Callable[[Plant], Plant]:
+    """Return a decorator that registers a planting function in `DEFECTS`."""
+
     def made(plant: Plant) -> Plant:
         DEFECTS[name] = Defect(name, promise, text, issues, needs, plan, plant, settings=settings or {})
         return plant
@@ -54,15 +58,15 @@ def defect(
 
 
 def check(names: Iterable[str]) -> None:
-    """Raises ConfigError for an unknown name."""
+    """Raise ConfigError if a name is unknown."""
     for name in names:
         if name not in DEFECTS:
             hint = suggest(name, DEFECTS, "there are {known}")
-            raise ConfigError(f"config: drillDefects has no {name!r}{hint}")
+            raise ConfigError(f"config: drillDefects: unknown defect {name!r}{hint}")
 
 
 def plant(broker: "Broker", names: Iterable[str]) -> None:
-    """Break a broker that has not started. Raises ConfigError."""
+    """Plant defects in a broker that has not started yet. Raises ConfigError."""
     names = tuple(names)
     check(names)
     if not names:
@@ -78,18 +82,22 @@ def plant(broker: "Broker", names: Iterable[str]) -> None:
 
 
 def replace(owner: object, name: str, function: Callable[..., Any]) -> None:
+    """Replace a method of one object."""
     assert callable(getattr(owner, name)), f"{owner} has no method {name}"
     setattr(owner, name, function)
 
 
 def is_drilled(broker: "Broker", topic: str) -> bool:
-    """Whether a topic is a user's: the broker's own work goes on."""
+    """Return whether the topic belongs to a user.
+
+    Defects of messages leave the broker's own topics alone, so the broker keeps working.
+    """
     own_topics = (*broker.view.guarded_topics, broker.config.identity.broker_name)
     return not topic.startswith("%") and topic not in own_topics
 
 
 def at_restart(broker: "Broker", harm: Callable[[], None]) -> None:
-    """Do harm when the broker begins to serve a store that has something in it."""
+    """Call `harm` when the broker begins to serve a store that is not empty."""
     serve = broker._serve
 
     def broken() -> None:

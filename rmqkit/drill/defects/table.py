@@ -1,15 +1,22 @@
-"""Defects planted on purpose: drills have to find them (`rmqkit drill run --break NAME`), else they prove nothing.
+"""Defects planted on purpose, to show that drills find them (`rmqkit drill run --break NAME`).
 
     plant(broker, ("ack-before-sync",))      # before the broker starts
 
-A defect replaces methods of one `Broker` object by broken ones, so the broker's own code knows nothing of it. Each breaks
-a promise that drills check, in a way that Apache's tracker has seen or that a small mistake would bring. A broker with
-planted defects says so in its log, and tells `drillDefects` among its runtime facts (code 28).
+A defect replaces methods of one `Broker` object, so the broker's own code does not know about it.
+Each defect breaks a promise that drills check, in a way that is reported in Apache's tracker or
+that a small mistake would cause. A broker with planted defects logs that, and has `drillDefects`
+among its runtime facts (code 28).
 
-`DEFECTS` has all of them: `promise` is the checker that has to find it, `issues` the rows of Apache's tracker, `needs` what
-a drill must do for it to bite, and `plan` the fields of a plan (`rmqkit.drill.plan.Plan`) by which a drill on real
-processes does; None where only a simulated cluster can: power cuts, lost disks, strangers. `family` is the kind of
-simulated drills that has to find it; the defects of acting masters are in `acting_master.py`.
+`DEFECTS` has all defects. The fields of each:
+
+- `promise` is the checker that must find it.
+- `issues` are the issues in Apache's tracker.
+- `needs` says what a drill must do for the defect to have an effect.
+- `plan` has the fields of a plan (`rmqkit.drill.plan.Plan`) with which a drill on real processes
+  finds it. It is None if only a simulated cluster can: power cuts, lost disks, rogue replicas.
+- `family` is the family of simulated drills that must find it.
+
+The defects of acting masters are in `acting_master.py`.
 """
 
 from __future__ import annotations
@@ -32,17 +39,17 @@ if TYPE_CHECKING:
 
 __all__ = ["DEFECTS", "check", "plant"]
 
-#: one in so many messages or reads is hit
+#: the defects hit one in this many messages or reads
 ONE_IN = 20
-#: records of the end of the log or of a queue that a restart loses
+#: number of records at the end of the log, or of a queue, that a restart loses
 LOST = 3
 #: how much longer than `slaveTimeout` a put waits
 LATE_MS = 5_000
-#: answers after which one comes once more
+#: a repeated answer is at most this many answers old
 LATE_BY = 4
-#: how old a message may be whose first reader it is that reads it
+#: a read of a message that is younger than this is taken for the first one
 FRESH_MS = 500
-#: where a record has its message flag, which nothing checks
+#: byte offset of the message flag in a record; no checksum covers it
 FLAG_AT = 16
 
 SURVIVE, UNSENT, DELIVERED = "acknowledged-survive", "nothing-unsent", "everything-delivered"
@@ -56,7 +63,7 @@ EQUAL, WAITS, RECOVERS = "logs-equal", "waits-bounded", "recovers"
 @defect(
     "ack-before-sync",
     SURVIVE,
-    "SYNC_FLUSH answers before the disk has it",
+    "SYNC_FLUSH answers before the message is on disk",
     needs="SYNC_FLUSH and a power cut",
     plan=None,
 )
@@ -79,7 +86,7 @@ def _ack_before_replication(broker: Broker) -> None:
 @defect(
     "acks-by-connection",
     SURVIVE,
-    "every HA connection counts as one more copy, also a second one of a slave and one of a rogue replica",
+    "every HA connection counts as a copy, even a slave's second connection or that of a rogue replica",
     needs="a rogue replica on the HA port, and the loss of the master's disk",
     plan=None,
 )
@@ -234,7 +241,7 @@ def _truncate_in_memory(broker: Broker) -> None:
     "slave-differs",
     EQUAL,
     f"one in {ONE_IN} records has a wrong byte on a slave",
-    needs="a connection that lasts, as with pause: a slave that reconnects may see that its log differs, and stop",
+    needs="a connection that stays open, as with pause: a slave that reconnects may see that its log differs, and stop",
     plan={"fault": "pause", "target": "master"},
 )
 def _slave_differs(broker: Broker) -> None:
@@ -342,7 +349,7 @@ def _reorder(broker: Broker) -> None:
         if offset % 10 != 5 or place in done or found.status is not GetStatus.FOUND:
             return found
         if offset + 1 >= found.offset_max:
-            # The reader waits for the next one.
+            # Let the reader wait until the successor is there.
             return Read(GetStatus.OFFSET_OVERFLOW_ONE, offset, found.offset_min, offset)
         done.add(place)
         return read(topic, queue_id, offset + 1, **{**how, "count_max": 1})._replace(offset_next=offset)
@@ -356,7 +363,7 @@ def _reorder(broker: Broker) -> None:
 @defect(
     "offsets-backwards",
     COMMITS,
-    "offsets that a slave copies overwrite newer ones of its own, also when the answer comes late",
+    "offsets that a slave copies overwrite newer ones of its own, even if the answer is outdated",
     needs="a slave",
 )
 def _offsets_backwards(broker: Broker) -> None:

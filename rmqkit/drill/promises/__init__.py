@@ -1,4 +1,4 @@
-"""The promises that a drill checks; each is a plug-in, registered by `rmqkit.drill.plugin`."""
+"""The promises that a drill checks. Each is a plug-in that `rmqkit.drill.plugin` registers."""
 
 from collections.abc import Mapping
 

@@ -1,13 +1,19 @@
-"""Offsets of consumer groups never go backwards.
+"""Promise: committed offsets of consumer groups never decrease.
 
-While a node runs, what it holds for a (group, queue) only grows, whatever is copied between replicas. A node that was
-killed or lost its power has what it wrote last, so it may come back with less, by no more than it held
-`flushConsumerOffsetInterval` (and a margin) before its end, not counting how long it was broken; one that lost its disk
-begins anew. At the end, when nothing moves any more, every replica in sync holds the same.
+While a node runs, the offset that it holds for a (group, queue) only grows, whatever replicas copy
+from each other. Two cases may lower it:
 
-Which run of a node a look belongs to stands in its row (`boot`). A member that was cut off and goes on where it was may
-take back what another has committed meanwhile, as with Apache's brokers: where a driver sees that (`by_member`), it is no
-step back of the broker's own.
+- A node that was killed or lost its power restarts with the offsets that it last wrote. It must
+  have every offset that it held `flushConsumerOffsetInterval` (plus `MARGIN_MS`) before its end.
+  Time in which the node was broken does not count, because a broken node writes nothing.
+- A node that lost its disk starts from zero (`disk` in the row counts the lost disks).
+
+At the end, once nothing changes any more, all replicas must hold the same offsets.
+
+Each poll has the run of the node to which it belongs (`boot`). A group member that was isolated and
+resumes at its old offset may overwrite what another member has committed meanwhile, as with
+Apache's brokers. If the driver sees such a commit (`by_member`), the decrease does not count as the
+broker's.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,7 +27,7 @@ from rmqkit.drill.promises.heads import broken_times
 FLUSH_CONSUMER_OFFSET_MS = 5000
 MARGIN_MS = 2000
 
-#: a node and which disk of it, group, broker, queue
+#: node, number of its disk, group, broker, queue
 Held = tuple[str, int, str, str, int]
 
 
@@ -54,7 +60,11 @@ class CommitsForward:
 
 
 def _steps(looks: Sequence[HistoryRow], saved_ms: int, broken_at: Sequence[tuple[int, int]]) -> tuple[int, list[Broken]]:
-    """How much restarts gave back, and the steps that go back too far. `broken_at`: from when to when the node was."""
+    """Check consecutive polls of one offset on one node.
+
+    Return how much restarts rolled back in total, and the decreases that are not allowed.
+    `broken_at` has the intervals in ms in which the node was broken.
+    """
     broken = []
     given_back = 0
     for number, (before, row) in enumerate(pairwise(looks)):
@@ -63,29 +73,29 @@ def _steps(looks: Sequence[HistoryRow], saved_ms: int, broken_at: Sequence[tuple
         if row.extra.get("boot") == before.extra.get("boot"):
             broken.append(
                 Broken(
-                    "", f"{_who(row)}: the offset decreased from {before.offset} to {row.offset} at {row.complete_ms} ms"
+                    "", f"{_where(row)}: the offset decreased from {before.offset} to {row.offset} at {row.complete_ms} ms"
                 )
             )
             continue
         given_back += before.offset - row.offset
-        # What that run held so long before the last look at it must have been written by then.
+        # The previous run must have written what it held `saved_ms` before its last poll.
         run = [each for each in looks[: number + 1] if each.extra.get("boot") == before.extra.get("boot")]
         since_ms = before.complete_ms - saved_ms
         for begin_ms, end_ms in sorted(broken_at, reverse=True):
             if end_ms > since_ms and begin_ms < before.complete_ms:
-                # Who stands still writes nothing.
+                # A broken node writes nothing, so this interval does not count.
                 since_ms -= min(end_ms, before.complete_ms) - begin_ms
         old = [each for each in run if each.complete_ms <= since_ms]
         least = old[-1].offset if old else -1
         if row.offset < least:
             held = f"it held {least} more than {saved_ms} ms before it ended"
-            what = f"{_who(row)}: restarted with offset {row.offset}, although {held}"
+            what = f"{_where(row)}: restarted with offset {row.offset}, although {held}"
             broken.append(Broken("", what))
     return given_back, broken
 
 
 def _disagreeing(held: Mapping[Held, Sequence[HistoryRow]], end_ms: int) -> list[Broken]:
-    """Groups and queues of which replicas hold different offsets after all is quiet."""
+    """Return a violation for each queue on which replicas hold different offsets in the end."""
     last: dict[tuple[str, str, int], list[HistoryRow]] = {}
     for (_node, _disk, group, broker, queue), looks in held.items():
         if looks[-1].complete_ms >= end_ms and looks[-1].extra.get("final"):
@@ -98,5 +108,5 @@ def _disagreeing(held: Mapping[Held, Sequence[HistoryRow]], end_ms: int) -> list
     return broken
 
 
-def _who(row: HistoryRow) -> str:
+def _where(row: HistoryRow) -> str:
     return f"{row.client}: group {row.key}, {row.broker} queue {row.queue}"

@@ -1,13 +1,14 @@
-"""What a promise is: a name, a sentence, and a pure function over a drill's history.
+"""The interface of a promise: a name, a sentence, and a pure function over a drill's history.
 
-A checker reads nothing but the rows and the plan, in O(n log n), and gives a `Finding`:
+A checker reads only the rows and the plan, in O(n log n), and returns a `Finding`:
 
     valid          there were facts, and all of them keep the promise
-    broken         some do not: each is told with its message, whose story the report shows
-    inconclusive   there were no facts to judge by; `why` says what is missing
+    broken         some facts break it: each is listed with its message, and the report shows the
+                   rows of that message
+    inconclusive   there were no facts to judge; `why` says what is missing
 
-`facts` counts what was looked at; a finding of `valid` without facts cannot be made (`judged`). "Lost" is never said of a
-send that was not answered: it is unknown.
+`facts` counts the rows and values that were checked. `judged` never returns `valid` without facts.
+A send without an answer is unknown; a checker never calls it lost.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from rmqkit.drill.history import History
     from rmqkit.drill.plan import Plan
 
-#: how many broken facts are told one by one; all are counted
+#: most violations that a finding lists; its counts include all of them
 TOLD_MAX = 50
 
 
@@ -30,7 +31,10 @@ class Judgement(StrEnum):
 
 
 class Broken(NamedTuple):
-    """One fact that breaks a promise. `key` is the message's, "" when it is about no single message."""
+    """One fact that breaks a promise.
+
+    `key` is the message's key, "" if the fact is not about a single message.
+    """
 
     key: str
     what: str
@@ -38,33 +42,45 @@ class Broken(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
+    """The result of one checker."""
+
     judgement: Judgement
     facts: int
     counts: Mapping[str, int] = field(default_factory=dict)
     broken: Sequence[Broken] = ()
-    #: why it is inconclusive, or what a reader has to know of a valid one
+    #: why it is inconclusive, or a remark about a valid finding
     why: str = ""
 
 
 class Promise(Protocol):
-    #: as a plan names it
+    """A promise and its checker; see the head of this module."""
+
+    #: its name in plans
     name: str
     #: the promise in a sentence
     text: str
 
     def applies(self, plan: "Plan") -> bool:
-        """Whether a cluster as the plan has it makes this promise at all (there is no second log without a slave)."""
+        """Return whether the cluster of this plan makes the promise at all.
 
-    def check(self, history: "History", plan: "Plan") -> Finding: ...
+        For instance, without a slave there is no second log to compare.
+        """
+
+    def check(self, history: "History", plan: "Plan") -> Finding:
+        """Check the promise and return the finding."""
 
 
 def judged(
     facts: int, broken: Sequence[Broken], counts: Mapping[str, int] | None = None, *, lacking: str = "", why: str = ""
 ) -> Finding:
-    """A finding from what was looked at. `lacking` says what there is too little of to call it valid."""
+    """Return the finding for `facts` checked facts.
+
+    `lacking` says what is missing for a judgement: unless a fact is broken, it makes the finding
+    inconclusive. `why` is a remark for the reader.
+    """
     counts = dict(counts or {})
     if broken:
         return Finding(Judgement.BROKEN, facts, {**counts, "broken": len(broken)}, tuple(broken[:TOLD_MAX]), why)
     if lacking or not facts:
-        return Finding(Judgement.INCONCLUSIVE, facts, counts, (), lacking or "the history has nothing to judge it by")
+        return Finding(Judgement.INCONCLUSIVE, facts, counts, (), lacking or "the history has no facts about it")
     return Finding(Judgement.VALID, facts, counts, (), why)

@@ -1,9 +1,9 @@
-"""Delayed messages: delivered with their body, never before they are due, and released only once.
+"""Promise: delayed messages are delivered with their body, never early, and are released only once.
 
-A message is due when its delay has passed since the *begin* of its send, because the broker cannot
+A message is due when its delay has passed since the *start* of its send, because the broker cannot
 have stored it earlier. Early deliveries are not judged once the clock of a broker's machine was
-changed. An acknowledged message has to be delivered wherever the mode promises that the master
-still has it. A message with copies at two offsets was released twice; one copy that was delivered
+changed. An acknowledged message must be delivered wherever the mode promises that the master still
+has it. A message with copies at two offsets was released twice. A single copy that was delivered
 twice was only redelivered. Both are counted.
 
 A second release is allowed where no broker can avoid it:
@@ -14,7 +14,7 @@ A second release is allowed where no broker can avoid it:
 - by an isolated node that continues to release.
 
 A group of one broker reads its progress from its own file (`flushDelayOffsetInterval`). Any other
-second release breaks the promise, also that of an escaped message.
+second release breaks the promise, including that of an escaped message.
 """
 
 from collections.abc import Iterable, Mapping
@@ -28,16 +28,16 @@ from rmqkit.drill.promises.heads import broken_times, fault_windows, heads
 from rmqkit.drill.promises.progress import changes_of
 from rmqkit.drill.promises.table import Harm, Where, cell
 
-#: of two clocks that are rounded
+#: the times of two clocks are rounded to ms, so a delivery may seem this much early
 EARLY_MS = 2
-#: progress that a takeover may give back
+#: a takeover may lose the progress of this last interval
 GIVEN_BACK_MS = 1_000
 MARGIN_MS = 500
 FLUSH_DELAY_OFFSET_MS = 10_000
 #: how long after its due time a message may still be in flight when the load ends
 ON_ITS_WAY_MS = 1_000
 
-#: an event: the clock of a broker's machine was changed
+#: name of the event: the clock of a broker's machine was changed
 CLOCK_JUMPS = "clock jumps"
 
 Place = tuple[str, int, int]
@@ -74,7 +74,7 @@ class DelayKept:
                 latest_ms = max(latest_ms, row.complete_ms - send.complete_ms - int(send.extra["delay_ms"]))
             first.setdefault((row.broker, row.queue, row.offset), row)
         lost, excused = _lost(history, plan, {row.key for row in dues})
-        again, told_again = _again(history, plan, copies)
+        again, unexplained = _released_again(history, plan, copies)
         places = sum(map(len, copies.values()))
         known = sum(row.key in sent for row in dues)
         escaped = _escaped(dues)
@@ -84,7 +84,7 @@ class DelayKept:
             "delivered": len(copies),
             "latest ms": latest_ms,
             "released twice": places - len(copies),
-            "of these unexplained": len(told_again),
+            "of these unexplained": len(unexplained),
             "delivered twice": known - places,
             "escaped": sum(escaped.values()),
             **{f"escaped to {broker}": count for broker, count in sorted(escaped.items())},
@@ -93,11 +93,14 @@ class DelayKept:
         }
         counts |= {"after a clock was set": unjudged} if unjudged else {}
         lacking = "" if sent else "no delayed message was sent"
-        return judged(len(sent) + len(dues), [*broken, *lost, *told_again], counts, lacking=lacking)
+        return judged(len(sent) + len(dues), [*broken, *lost, *unexplained], counts, lacking=lacking)
 
 
 def _lost(history: History, plan: Plan, there: set[str]) -> tuple[list[Broken], int]:
-    """Acknowledged messages that were never delivered, and how many of those may be lost in this mode."""
+    """Find acknowledged messages that were never delivered.
+
+    Return the violations, and how many more messages are missing that the mode allows to be lost.
+    """
     fault = fault_of(history)
     end_ms = history.event_ms(LOAD_ENDS)
     in_sync = Copies(history)
@@ -123,10 +126,14 @@ def _lost(history: History, plan: Plan, there: set[str]) -> tuple[list[Broken], 
     return lost, excused
 
 
-def _again(
+def _released_again(
     history: History, plan: Plan, copies: Mapping[str, Mapping[Place, HistoryRow]]
 ) -> tuple[dict[str, int], list[Broken]]:
-    """Messages that were released more than once: how, and those without an explanation."""
+    """Find messages that were released more than once.
+
+    Return counts by the kind of broker that released them again, and the releases without
+    explanation.
+    """
     allowed = allowed_again(history, plan)
     counts: dict[str, int] = {}
     broken = []
@@ -152,11 +159,12 @@ def _stored_ms(row: HistoryRow) -> int:
 
 
 def allowed_again(history: History, plan: Plan) -> list[tuple[int, int]]:
-    """Intervals of time: what was released then may be released again."""
+    """Return intervals, in ms: a message that was released in one of them may be released again."""
     back_ms = (GIVEN_BACK_MS if plan.replicas > 1 else _flush_ms(plan)) + MARGIN_MS
     faults = [row for row in history.events if row.key == FAULT_BEGINS]
     if len({(row.broker, row.extra.get("node")) for row in faults}) > 1:
-        # The broker with the newer progress may have been hit as well. A clean stop writes the progress first.
+        # The broker with the newer progress may have been hit as well. Only a clean stop writes the
+        # progress before the end.
         are_clean = all(row.extra.get("clean", False) for row in faults if "clean" in row.extra)
         is_told = any("clean" in row.extra for row in faults)
         back_ms = MARGIN_MS if is_told and are_clean else max(back_ms, _flush_ms(plan) + MARGIN_MS)
@@ -170,7 +178,8 @@ def allowed_again(history: History, plan: Plan) -> list[tuple[int, int]]:
     allowed = [(at_ms - back_ms, at_ms + until_ms) for at_ms in moments]
     broken_at = broken_times(history)
     for change in changes_of(served):
-        # The broker with the newer progress was down when the other one began, so it could not be asked.
+        # The broker with the newer progress may have been down when its successor began, so the
+        # successor could not copy it.
         allowed.append((change.sure_ms(broken_at) - MARGIN_MS, change.after.begin_ms + until_ms))
     if any(row.extra.get("harm") == Harm.ISOLATE for row in faults):
         allowed += [(begin_ms - back_ms, end_ms + until_ms) for begin_ms, end_ms in windows]
@@ -182,7 +191,7 @@ def _flush_ms(plan: Plan) -> int:
 
 
 def _escaped(dues: Iterable[HistoryRow]) -> dict[str, int]:
-    """How many different messages were put on each other broker."""
+    """Return the number of different messages that were put on each other broker."""
     found: dict[str, set[str]] = {}
     for row in dues:
         if row.extra.get("escaped_from"):

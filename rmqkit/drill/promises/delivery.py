@@ -1,9 +1,14 @@
-"""Nothing is delivered that was not sent; and everything that is there is delivered to every group, at least once.
+"""Promises: only sent messages are delivered, and every stored message is delivered to each group.
 
-A message is its key and the checksum of its body: a body that is not the one sent is a message that nobody sent. Of what is
-seen twice, "stored twice" (two places: a send was tried again) is told apart from "delivered twice" (one place, delivered
-again). Both are allowed: delivery is at least once. After a power cut a group may pass over a message whose number it
-was given with another one before: one that was read, but not answered, when the power went. How many is counted.
+A message is identified by its key and the checksum of its body. A body that differs from the sent
+one counts as a message that nobody sent.
+
+Repetitions are allowed, because delivery is at least once. They are counted: "stored twice" means
+two offsets (a send was retried), "delivered twice" means one offset that was redelivered.
+
+One exception: a message may be read before its send is answered. If a power cut then takes that
+message, another message gets its offset. A group that had read the first one may skip the second.
+The number of such messages is counted.
 """
 
 from rmqkit.drill.history import OK, History, HistoryRow
@@ -57,7 +62,7 @@ class EverythingDelivered:
             place = (group, row.broker, row.queue, row.offset)
             times[place] = times.get(place, 0) + 1
         unanswered = unanswered_copies(history)
-        # A group that was given a place before the power cut does not look there again.
+        # A group that read an offset before the power cut does not read that offset again.
         passed = {
             (str(row.extra.get("group", "")), row.broker, row.queue, row.offset)
             for row in history.deliveries

@@ -1,4 +1,8 @@
-"""What several checkers read out of a history: which fault it was, which nodes were read to their ends, who was in sync."""
+"""Facts that several checkers derive from a history.
+
+They are: the fault, the nodes that were read to their ends, how many replicas were in sync, and the
+messages and slaves to which the usual rules do not apply.
+"""
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
@@ -12,7 +16,7 @@ MASTER = "master"
 
 
 class Hit(NamedTuple):
-    """The fault as the time line tells it."""
+    """The fault as recorded in the timeline."""
 
     harm: Harm
     node: str
@@ -21,17 +25,20 @@ class Hit(NamedTuple):
     begin_ms: int
 
     def hits(self, broker: str) -> bool:
-        """Whether it hit the master of that group."""
+        """Return whether the fault hit the master of that group."""
         return self.hits_master and self.broker in ("", broker)
 
 
-#: from the mildest to the worst, as far as messages are concerned
+#: harms by their effect on messages, from the mildest to the worst
 WORSE = (Harm.PAUSE, Harm.ISOLATE, Harm.KILL, Harm.POWER_CUT, Harm.DISK_LOSS)
 
 
 def fault_of(history: History) -> Hit | None:
-    """None when no fault is on record, or one of a kind that the table does not know. Of several (in the simulator)
-    the worst one; `begin_ms` is the first one's."""
+    """Return the fault of the drill.
+
+    Return None if there is no fault in the timeline, or one whose harm the table does not know. If
+    there are several (in the simulator), return the worst one, with the `begin_ms` of the first.
+    """
     hits: list[Hit] = []
     for row in history.events:
         if row.key == FAULT_BEGINS:
@@ -47,14 +54,14 @@ def fault_of(history: History) -> Hit | None:
 
 
 def nodes_of(history: History) -> tuple[list[str], list[str]]:
-    """Masters and slaves that the last reading asked, by node name."""
+    """Return the names of the masters and of the slaves that the last reading covers."""
     roles = {row.client: row.extra.get("role", MASTER) for row in history.by_kind["end"]}
     masters = [node for node, role in roles.items() if role == MASTER]
     return masters, [node for node in roles if node not in masters]
 
 
 def unfinished(history: History, nodes: Iterable[str]) -> str:
-    """Why the last reading of these nodes proves nothing; "" when every queue of them was read to its end."""
+    """Return why the last reading of these nodes is incomplete; "" if it is complete."""
     wanted = set(nodes)
     for row in history.by_kind["end"]:
         if row.client in wanted and row.outcome != OK:
@@ -63,7 +70,7 @@ def unfinished(history: History, nodes: Iterable[str]) -> str:
 
 
 class Copies:
-    """How many replicas of a broker were in sync, by what its master said of itself."""
+    """How many replicas of each broker group were in sync, as its master reported over time."""
 
     def __init__(self, history: History) -> None:
         fault = fault_of(history)
@@ -76,16 +83,22 @@ class Copies:
                 self._counts.setdefault(row.broker, []).append(int(row.extra["in_sync"]))
 
     def of(self, row: HistoryRow, plan: Plan) -> int:
-        """How many have an acknowledged message: a plain SYNC_MASTER says SEND_OK for no fewer than it is set to."""
+        """Return how many replicas certainly had an acknowledged message.
+
+        In a plain SYNC_MASTER that is 2: it answers SEND_OK only when as many replicas as
+        configured have the message.
+        """
         if plan.replicas < 2:
             return 1
         return self.during(row) if plan.mode.replication is ReplicationMode.QUORUM else 2
 
     def during(self, row: HistoryRow) -> int:
-        """The fewest that are known from just before a send to just after it; 1 when nobody looked.
+        """Return the smallest number of replicas in sync around a send.
 
-        A look that is missing on one side counts as 1: nothing is taken for promised that may not have been. But what was
-        answered before the fault is not excused by what is seen after it: until then nothing was broken.
+        It covers the polls from the last one before the send until the first one after it. Return 1
+        if one of these two is missing: a checker must not assume a promise that may not have
+        existed. For a send that was answered before the fault, polls after the fault do not count,
+        since nothing was broken yet.
         """
         times = self._times.get(row.broker, [])
         counts = self._counts.get(row.broker, [])
@@ -93,14 +106,17 @@ class Copies:
         last = bisect_left(times, row.complete_ms)
         if row.complete_ms < self._fault_ms <= (times[last] if last < len(times) else self._fault_ms):
             last -= 1
-        last = max(first, last)  # a look in the very millisecond is both
+        last = max(first, last)  # a poll in the same millisecond is both the one before and the one after
         if first < 0 or last >= len(times):
             return 1
         return min(counts[first : last + 1])
 
 
 def given_up(history: History, plan: Plan) -> set[str]:
-    """Messages that the master came back without, where the mode lets it: their places are given to others."""
+    """Return the keys of messages that the master lost in a way that the mode allows.
+
+    Their offsets go to other messages.
+    """
     fault = fault_of(history)
     if fault is None:
         return set()
@@ -116,12 +132,17 @@ def given_up(history: History, plan: Plan) -> set[str]:
     return found
 
 
+#: key, broker, queue, offset
 Copy = tuple[str, str, int, int]
 
 
 def unanswered_copies(history: History) -> set[Copy]:
-    """(key, broker, queue, offset) of what was given to readers before its send was answered, and is at no master after a
-    power cut: readers are given what is written, in SYNC_FLUSH too, as Apache's brokers do. Its place goes to another."""
+    """Return copies that were read before their send was answered, and that a power cut then took.
+
+    Brokers deliver what is written, even with SYNC_FLUSH before the flush, as Apache's brokers do.
+    So a power cut can take a message that was already delivered, and its offset goes to another
+    message.
+    """
     fault = fault_of(history)
     if fault is None or not fault.hits_master or fault.harm is not Harm.POWER_CUT:
         return set()
@@ -136,11 +157,15 @@ def copy_of(row: HistoryRow) -> Copy:
 
 
 def allowed_ahead(history: History, plan: Plan) -> list[str]:
-    """Slaves that say they are ahead, where a master may come back without what a slave has: the mode promises no more, or
-    the power went while nobody had been answered yet (slaves get a record while the master's disk is still at work).
+    """Return the slaves that are ahead of their master at the end, where that is allowed.
 
-    A slave that was away until its master had gone on further than itself sees other bytes there and says *foreign*. That
-    is as it may be only if it has not followed a later life of the master (`start`, where a driver tells it).
+    It is allowed if the master may come back without records that a slave has. Either the mode
+    promises no more, or the power failed before the sends were answered (slaves receive a record
+    while the master's disk is still writing it).
+
+    A slave that is away until its master has written past the slave's end finds other bytes there,
+    and reports *foreign*. That is allowed only if the slave has not followed a later run of the
+    master (`start` identifies the run, if the driver records it).
     """
     fault = fault_of(history)
     if fault is None or not fault.hits_master:
@@ -167,5 +192,5 @@ def allowed_ahead(history: History, plan: Plan) -> list[str]:
 
 
 def _rewinds(plan: Plan, harm: str) -> bool:
-    """Whether a harm may take something from the master that a slave has."""
+    """Return whether this harm may take records from the master that a slave has."""
     return harm == Harm.POWER_CUT or cell(plan.mode, Harm(harm)).where is not Where.MASTER

@@ -1,4 +1,7 @@
-"""Who was what, and who served a group when: what several checkers read out of the rows about roles."""
+"""Role intervals of each node, and which node served each broker group when.
+
+Several checkers derive these from the `role` rows of a history.
+"""
 
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -9,7 +12,11 @@ MASTER, ACTING, ONLINE = "master", "acting", "online"
 
 
 class RoleInterval(NamedTuple):
-    """From `begin_ms` to `end_ms` a node certainly said this of itself: from its first answer to its last question."""
+    """A node certainly had this role from `begin_ms` to `end_ms`.
+
+    The interval begins with the first answer that reported the role, and ends with the last request
+    that was answered so.
+    """
 
     node: str
     broker: str
@@ -30,7 +37,7 @@ class RoleInterval(NamedTuple):
 
 
 def spans(history: History) -> list[RoleInterval]:
-    """Of every node, in the order of time."""
+    """Return the role intervals of all nodes, in order of time."""
     found = (span for rows in _by_node(history).values() for span in _of_node(rows))
     return sorted(found, key=lambda span: span.begin_ms)
 
@@ -67,7 +74,7 @@ def _span(first: HistoryRow, last: HistoryRow) -> Iterator[RoleInterval]:
 
 
 class ServiceInterval(NamedTuple):
-    """Clients of a broker group were served by this node from then to then."""
+    """A node served the clients of its broker group from `begin_ms` to `end_ms`."""
 
     node: str
     role: str
@@ -76,8 +83,12 @@ class ServiceInterval(NamedTuple):
 
 
 def heads(history: History) -> dict[str, list[ServiceInterval]]:
-    """By broker, one after the other. A broken node ends with its fault, and begins again once it has said something
-    else in between; a master that still thought itself online for a moment while another one acted is none."""
+    """Return the service intervals of each broker, in order of time.
+
+    The interval of a node ends when a fault hits the node. A new one begins only after the node has
+    reported another state. The interval of a master that lies within that of an acting slave is
+    left out: for a moment, the master still believed that it was online.
+    """
     found: dict[str, list[ServiceInterval]] = {}
     faults: dict[str, list[int]] = {}
     for row in history.events:
@@ -115,7 +126,7 @@ def _of_node_heads(rows: Sequence[HistoryRow], faults: Sequence[int]) -> Iterato
 
 
 def _without_doubtful(found: list[ServiceInterval]) -> list[ServiceInterval]:
-    """Without masters whose time lies within that of an acting one."""
+    """Return the intervals without masters whose interval lies within an acting slave's."""
     acting = [head for head in found if head.role == ACTING]
     kept = [
         head
@@ -126,7 +137,10 @@ def _without_doubtful(found: list[ServiceInterval]) -> list[ServiceInterval]:
 
 
 def fault_windows(history: History) -> list[tuple[int, int]]:
-    """From the first fault's begin to the end of the last one, in ms; without a recorded end to the end of the rows."""
+    """Return the interval from the start of the first fault to the end of the last one, in ms.
+
+    The list is empty without a fault. If no end is recorded, the interval ends with the last row.
+    """
     begins = [row.invoke_ms for row in history.events if row.key == FAULT_BEGINS]
     if not begins:
         return []
@@ -135,8 +149,11 @@ def fault_windows(history: History) -> list[tuple[int, int]]:
 
 
 def broken_times(history: History) -> dict[str, list[tuple[int, int]]]:
-    """By node, from when to when it was broken. A series (in the simulator) tells each of its steps, and the engine the
-    whole of it before them."""
+    """Return, by node, the intervals in ms in which the node was broken.
+
+    In a series (in the simulator) each step is an event of its own. The engine's event for the
+    whole series comes first and is skipped here.
+    """
     begins = [row for row in history.events if row.key == FAULT_BEGINS]
     is_series = any(row.key == STEP_ENDS for row in history.events)
     last_ms = max((row.complete_ms for row in history.rows), default=0)
@@ -158,6 +175,6 @@ def broken_times(history: History) -> dict[str, list[tuple[int, int]]]:
 
 
 def outside(begin_ms: int, end_ms: int, windows: Sequence[tuple[int, int]]) -> int:
-    """How many ms of a stretch are in none of the windows, which do not overlap."""
+    """Return how many ms of an interval lie in none of the windows. Windows do not overlap."""
     inside = sum(max(0, min(end_ms, until) - max(begin_ms, since)) for since, until in windows)
     return max(0, end_ms - begin_ms - inside)

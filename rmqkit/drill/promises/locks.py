@@ -1,14 +1,24 @@
-"""Locks are exclusive: of one queue no two members of a group hold a lease at the same time.
+"""Promise: strict locks are exclusive, so only one member of a group holds the lock of a queue.
 
-A member certainly holds a lock from the answer that granted it (or renewed it) to the moment it asks to give it back, is
-refused a renewal, or the lease ends, 60 s after it *asked*. Two such times that overlap are broken with `lockMode=strict`
-or `fencing`, where a quorum of the group grants; with `loose` each broker decides alone and knows nothing of what another
-one granted, so they are counted. An unanswered call may have been granted: it begins nothing and ends nothing. A give-back
-without an answer may be carried out at any time later (it waited in a cut link): until that member has had an answer to
-another one, what it is granted is not certain.
+A member certainly holds a lock from the answer that granted or renewed it, until one of these
+events:
 
-A lease is advice. A consumer that stood still and goes on may work on a queue whose lease it has lost meanwhile: how often
-two members were given messages of a queue in turns is counted, and promised by nobody.
+- the member asks to release the lock;
+- the broker refuses to renew it;
+- the lease ends, `lockMaxLiveTime` (60 s by default) after the member *asked* for it.
+
+Two such leases that overlap break the promise with `lockMode=strict` or `fencing`, where a quorum
+of the group grants locks. With `loose`, each broker decides alone and does not know what the others
+granted, so overlaps are only counted.
+
+A lock request without an answer may have been granted, so it neither begins nor ends a lease. A
+release without an answer may take effect at any later time, for instance when it was delayed by an
+isolation. Until the member has received the answer to a later release, locks granted to it are
+uncertain and are not counted as leases.
+
+A lease is advice. A consumer that stalls and then continues may work on a queue whose lease it has
+lost. How often two members alternate on one queue is counted; no mode promises that this never
+happens.
 """
 
 from typing import NamedTuple
@@ -20,6 +30,8 @@ from rmqkit.drill.promises.facts import MASTER
 
 
 class ObservedLease(NamedTuple):
+    """A time in which a member certainly held a lock. `place` is (group, broker, queue)."""
+
     client: str
     place: tuple[str, str, int]
     begin_ms: int
@@ -53,20 +65,20 @@ class LocksExclusive:
 
 
 def leases(history: History) -> list[ObservedLease]:
-    """What members certainly held, in the order of the begins."""
+    """Return the leases that members certainly held, in order of their start."""
     held: dict[tuple[str, tuple[str, str, int]], ObservedLease] = {}
     found: list[ObservedLease] = []
-    #: members whose give-back may still be under way
+    #: members with a release that may still be in flight
     doubtful: set[tuple[str, tuple[str, str, int]]] = set()
     rows = (*history.by_kind["lock"], *history.by_kind["unlock"])
     for row in sorted(rows, key=lambda row: (row.complete_ms, row.op)):
         place = (row.key, row.broker, row.queue)
         known = held.get((row.client, place))
         if known is not None and known.end_ms < row.invoke_ms:
-            known = None  # it ran out in between: another lease begins
+            known = None  # the lease expired before this request: another one begins
         if row.kind == "unlock" or row.outcome == FAIL:
             ended = held.pop((row.client, place), None)
-            if ended is not None:  # one that ran out before was held until then all the same
+            if ended is not None:  # a lease that expired earlier was still held until then
                 found.append(ended._replace(end_ms=min(ended.end_ms, row.invoke_ms)))
             if row.kind == "unlock":
                 (doubtful.discard if row.outcome == OK else doubtful.add)((row.client, place))
@@ -83,6 +95,7 @@ def leases(history: History) -> list[ObservedLease]:
 
 
 def _overlaps(found: list[ObservedLease]) -> tuple[list[Broken], int]:
+    """Return the leases that overlap, and the longest overlap in ms."""
     by_place: dict[tuple[str, str, int], list[ObservedLease]] = {}
     broken = []
     longest_ms = 0
@@ -103,7 +116,10 @@ def _overlaps(found: list[ObservedLease]) -> tuple[list[Broken], int]:
 
 
 def gap_ms(history: History) -> int | None:
-    """From a fault of the master to the first lock that another broker granted; None without one."""
+    """Return the time from the fault to the first lock that another broker granted, in ms.
+
+    Return None if no other broker granted one, or if the fault hit a slave.
+    """
     fault = next((row for row in history.events if row.key == FAULT_BEGINS), None)
     if fault is None or fault.extra.get("role", MASTER) != MASTER:
         return None
@@ -112,13 +128,16 @@ def gap_ms(history: History) -> int | None:
 
 
 def first_elsewhere(rows: list[HistoryRow], node: str, since_ms: int) -> HistoryRow | None:
-    """The first lock granted after `since_ms` by a node that is not `node`."""
+    """Return the first lock that another node than `node` granted after `since_ms`."""
     found = (row for row in rows if row.outcome == OK and row.invoke_ms >= since_ms and row.extra.get("node") != node)
     return min(found, key=lambda row: row.complete_ms, default=None)
 
 
 def _in_turns(history: History) -> int:
-    """How often a member was given a queue's message although another had been given one since its own last."""
+    """Count how often members alternate on one queue.
+
+    That is: a member receives a message although another one has received one since its own last.
+    """
     last: dict[tuple[str, str, int], str] = {}
     worked: dict[tuple[str, str, int], set[str]] = {}
     turns = 0

@@ -1,8 +1,10 @@
-"""The logs of a master and its slaves are the same bytes, up to the offset that all of them have.
+"""Promise: the logs of a master and its slaves have the same bytes, up to the offset that all have.
 
-TigerBeetle's checker idea: compare pieces of the files by checksum once nothing moves. A piece that a slave lacks although
-its log begins before it is as wrong as one that differs. Where the table lets the master come back with less than its slave
-has, a slave that has stopped because it is *ahead* is not compared; it is counted and said.
+As TigerBeetle's checker does, it compares pieces of the files by checksum once nothing changes any
+more. A piece is also wrong if a slave lacks it although the slave's log begins before it.
+
+If the table lets the master come back without records that a slave has, then a slave that stopped
+because it is *ahead* is not compared. It is counted and named instead.
 """
 
 from rmqkit.drill.history import OK, History, HistoryRow
@@ -53,7 +55,7 @@ class LogsEqual:
 
 
 def _lacking(pieces: dict[tuple[str, int, int], HistoryRow], slaves: list[HistoryRow]) -> list[Broken]:
-    """Pieces of a master that a slave of it should have and has not."""
+    """Return a violation for each slave that lacks pieces of its master's log."""
     had: dict[tuple[str, str], set[int]] = {}
     for row in slaves:
         had.setdefault((row.client, row.broker), set()).add(row.offset)

@@ -1,8 +1,14 @@
-"""Queue offsets are dense and stable: a (broker, queue, offset) is one message, in every answer, delivery and reading, on
-every replica, before and after the fault; and a queue has no holes.
+"""Promise: queue offsets are stable and dense.
 
-As Jepsen's `kafka` test: an offset with two messages is an inconsistent offset. What a master came back without, where its
-mode lets it, has lost its place with itself, and so has what was read before it was answered; both are counted.
+Stable: a (broker, queue, offset) means the same message in every answer, delivery and reading, on
+every replica, before and after the fault. Dense: a queue has no holes. As in Jepsen's `kafka` test,
+an offset with two messages is an inconsistent offset.
+
+Two kinds of messages are exempt, because their offsets may go to other messages. Both are counted:
+
+- messages that the master lost in a way that its mode allows (`given_up`);
+- messages that were read before their send was answered, and that a power cut then took
+  (`unanswered_copies`).
 """
 
 from collections.abc import Iterable
@@ -45,7 +51,10 @@ class OffsetsStable:
 
 
 def _holes(history: History) -> tuple[list[Broken], list[HistoryRow]]:
-    """Offsets between a queue's first and end at which the last reading found nothing."""
+    """Find offsets inside a queue at which the last reading found no message.
+
+    Return the violations, and the `end` rows of the queues that were read completely.
+    """
     found: dict[tuple[str, str, int], set[int]] = {}
     for row in history.reads:
         if row.outcome == OK:
@@ -62,7 +71,7 @@ def _holes(history: History) -> tuple[list[Broken], list[HistoryRow]]:
 
 
 def _ranges(offsets: Iterable[int]) -> str:
-    """`3, 7-9`."""
+    """Return offsets as text, for instance `3, 7-9`."""
     parts: list[list[int]] = []
     for offset in offsets:
         if parts and parts[-1][1] == offset - 1:

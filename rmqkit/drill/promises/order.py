@@ -1,10 +1,16 @@
-"""Order in a queue: the order of its offsets is that of a writer's sends, and that in which a group is given its messages.
+"""Promise: queues keep the order of each writer's sends, and groups receive them in that order.
 
-A writer waits for each answer before its next send. So of two acknowledged sends of one writer to one queue the later has
-the higher offset. A group is given a queue's messages in the order of offsets the *first* time; being given some again
-(after a crash, after a rebalance) is no disorder, being given a message for the first time after one behind it is. Messages
-that a master came back without, where its mode lets it, are left out: what was sent next stands in their places. So is a
-group whose listener fails now and then: what failed is given again later.
+A writer waits for each answer before its next send. So of two acknowledged sends of one writer to
+one queue, the later one has the higher offset.
+
+A group receives the messages of a queue in the order of offsets the *first* time. A redelivery
+(after a crash or a rebalance) is allowed. A message that arrives for the first time after one with
+a higher offset breaks the promise.
+
+Two cases are left out:
+
+- messages that the master lost in a way that its mode allows: later messages get their offsets;
+- the group whose listener fails now and then (`any_order`): failed messages are redelivered later.
 """
 
 from rmqkit.drill.history import History

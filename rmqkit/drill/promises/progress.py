@@ -1,17 +1,25 @@
-"""Progress goes forward through a takeover and back: who serves a group of brokers now knows what the one before knew a
-second before it went.
+"""Promise: consumer progress survives a takeover and the return of the master.
 
-The one who serves (`heads`) is the master, then who acts for it, then the master again. At each change the new one's
-offsets of consumer groups are compared with what the old one was seen to hold a second before its end. Less is broken; what
-was committed within that second may be given back, and is counted. And a message that lies behind an offset committed more
-than a second before the change is not given to its group again: that is what consumers would see. How many were given again
-at takeovers and at returns is counted.
+A broker that begins to serve a group must know the offsets that its predecessor held a second
+earlier. The broker that serves (`heads`) is the master, then the slave that acts for it, then the
+master again. At each change, the checker compares two values for each consumer group:
 
-Who takes over can only know what it could be told. When both were whole as it began to serve (the one before for a moment
-already: who has just come back is not asked yet), that is all; else what the one before held a second before the end of the
-last stretch of `TOGETHER_MS` in which both were.
+- what the predecessor was seen to hold `ALLOWED_MS` before its end;
+- what the successor holds when it begins to serve.
 
-After a power cut or a lost disk the messages themselves may be gone, and others stand in their places: counted only.
+If the second value is less, the promise is broken. What was committed within the last second may be
+rolled back, and is counted. Consumers would see a rollback as redelivery. So a message must not be
+redelivered to a group that had committed a higher offset more than a second before the change. All
+redeliveries after takeovers and returns are counted.
+
+A successor knows only what was replicated to it. If neither broker was broken when the successor
+began to serve, that is everything. (A predecessor that has only just recovered counts as broken for
+another `BACK_MS`, because nobody asks it yet.) Otherwise the successor must know what the
+predecessor held a second before the end of the last interval of at least `TOGETHER_MS` in which
+neither of them was broken.
+
+After a power cut or a lost disk the messages may be gone too, and other messages may have their
+offsets. Then rollbacks are only counted.
 """
 
 from bisect import bisect_right
@@ -26,24 +34,27 @@ from rmqkit.drill.promises.facts import fault_of
 from rmqkit.drill.promises.heads import ACTING, ServiceInterval, broken_times, heads
 from rmqkit.drill.promises.table import Harm
 
-#: how much consumption a change may give back
+#: a change may roll back what was committed within this time before it
 ALLOWED_MS = 1_000
-#: a look so soon after a change shows what the new one began with
+#: a poll at most this long after a change shows the offset with which the successor began
 LOOK_MS = 400
-#: where each look is a row: how late the first one may be on a machine that is busy; later nothing is known
+#: the same limit where every poll is a row, because a busy machine delays polls; a later poll
+#: proves nothing
 LATE_LOOK_MS = 5_000
-#: in so long a stretch what one knows is told to the other, whatever both were before
+#: an interval of this length is enough for one broker to replicate everything to the other
 TOGETHER_MS = 2_000
-#: until one that is back is known to be
+#: time until the other brokers notice that a broker is back
 BACK_MS = 1_000
 LACKING = "no broker that served the group reported its offsets"
 REWINDING = (Harm.POWER_CUT, Harm.DISK_LOSS)
 
-#: group and queue of a broker
+#: group, queue
 Kept = tuple[str, int]
 
 
 class Change(NamedTuple):
+    """The node `after` begins to serve a broker group that `before` served until then."""
+
     broker: str
     before: ServiceInterval
     after: ServiceInterval
@@ -53,16 +64,21 @@ class Change(NamedTuple):
         return "takeover" if self.after.role == ACTING else "return"
 
     def sure_ms(self, broken: Mapping[str, Sequence[tuple[int, int]]]) -> int:
-        """What was committed by then is kept; -1: nothing could be told. `broken` is from when to when each node was."""
+        """Return the time until which commits must have reached the successor, in ms.
+
+        The result is negative if nothing could have been replicated. `broken` has the intervals in
+        which each node was broken.
+        """
         begin_ms = self.after.begin_ms
         sure_ms = min(self.before.end_ms, begin_ms) - ALLOWED_MS
         both = sorted((*broken.get(self.before.node, ()), *broken.get(self.after.node, ())))
         gone = [(since, until + BACK_MS) for since, until in broken.get(self.before.node, ())]
-        # One that serves in the very moment in which its fault ends has asked nobody.
+        # A successor that begins to serve while it is still broken has copied nothing.
         gone += broken.get(self.after.node, ())
         if not any(since <= begin_ms < until for since, until in gone):
             return sure_ms
-        # The load began in a steady state: before the first fault both were whole for long enough.
+        # The load began in a steady state: both brokers were whole for long enough before the first
+        # fault.
         whole_ms, together_ms = -TOGETHER_MS, -1
         for since, until in both:
             if since > begin_ms:
@@ -74,7 +90,7 @@ class Change(NamedTuple):
 
 
 class Looks:
-    """What nodes were seen to hold, by time."""
+    """The offsets that nodes were seen to hold, over time."""
 
     def __init__(self, history: History) -> None:
         self._rows: dict[tuple[str, str, int], list[HistoryRow]] = {}
@@ -84,23 +100,27 @@ class Looks:
         self._times = {place: [row.complete_ms for row in rows] for place, rows in self._rows.items()}
 
     def kept(self, node: str) -> list[Kept]:
+        """Return the groups and queues for which the node was ever seen to hold an offset."""
         return sorted((group, queue) for client, group, queue in self._rows if client == node)
 
     def at(self, node: str, kept: Kept, at_ms: int) -> int:
-        """The offset at the last look until then; -1 for none."""
+        """Return the offset at the last poll until `at_ms`; -1 if there was none."""
         place = (node, *kept)
         number = bisect_right(self._times.get(place, ()), at_ms)
         return self._rows[place][number - 1].offset if number else -1
 
     def soon(self, node: str, kept: Kept, at_ms: int) -> int | None:
-        """The offset then, by the looks just before and just after; what an earlier run of the node had does not count.
-        None: the first look came too late to say."""
+        """Return the offset that the node held at `at_ms`, by the polls before and after it.
+
+        The poll before does not count if the node restarted in between. Return None if the first
+        poll after `at_ms` came too late to tell.
+        """
         rows = self._rows.get((node, *kept), [])
         number = bisect_right(self._times.get((node, *kept), ()), at_ms)
         before = rows[number - 1] if number else None
         after = rows[number] if number < len(rows) else None
         if after is not None:
-            # The simulator writes what is new alone: that there is no row says that nothing has changed.
+            # The simulator writes rows for new offsets only: no row means that nothing has changed.
             wait_ms = LATE_LOOK_MS if after.extra.get("each") else LOOK_MS
             if after.complete_ms > at_ms + wait_ms:
                 if after.extra.get("each"):
@@ -113,7 +133,7 @@ class Looks:
 
 class ProgressForward:
     name = "progress-forward"
-    text = "a broker that takes over knows the offsets committed a second before, a returning master those committed since"
+    text = "a broker that serves after a takeover or a return knows all offsets committed more than a second before it"
 
     def applies(self, plan: Plan) -> bool:
         return plan.acting
@@ -141,7 +161,7 @@ class ProgressForward:
                 sure[change][kept] = least
                 counts[f"given back at {change.what}"] += max(0, last - begins)
                 if begins < least:
-                    broken.append(Broken("", _told(change, kept, least, sure_ms, begins)))
+                    broken.append(Broken("", _rollback_text(change, kept, least, sure_ms, begins)))
         broken += _given_again(history, changes, sure, counts)
         if served and not changes:
             facts = sum(len(looks.kept(head.node)) for found in served.values() for head in found)
@@ -160,7 +180,7 @@ class ProgressForward:
 
 
 def changes_of(served: Mapping[str, Sequence[ServiceInterval]]) -> list[Change]:
-    """Where another node begins to serve a group."""
+    """Return the changes of the serving node, broker by broker."""
     return [
         Change(broker, before, after)
         for broker, found in served.items()
@@ -169,7 +189,7 @@ def changes_of(served: Mapping[str, Sequence[ServiceInterval]]) -> list[Change]:
     ]
 
 
-def _told(change: Change, kept: Kept, least: int, sure_ms: int, begins: int) -> str:
+def _rollback_text(change: Change, kept: Kept, least: int, sure_ms: int, begins: int) -> str:
     group, queue = kept
     return (
         f"{change.what}: {change.after.node} serves from {change.after.begin_ms} ms with offset {begins} of group {group},"
@@ -183,7 +203,10 @@ def _given_again(
     sure: Mapping[Change, Mapping[Kept, int]],
     counts: dict[str, int],
 ) -> list[Broken]:
-    """Counts what groups were given again after each change; those whose offsets were sure are broken."""
+    """Count what groups received again after each change, in `counts`.
+
+    Return the redeliveries of messages that the group had certainly committed.
+    """
     by_broker: dict[str, list[Change]] = {}
     for change in sorted(changes, key=lambda change: change.after.begin_ms):
         by_broker.setdefault(change.broker, []).append(change)

@@ -1,10 +1,17 @@
-"""One master: of a broker group never two nodes append, and a slave acts only as long as no smaller id is alive for it.
+"""Promise: two brokers of a group never append at once, and a slave acts only while it must.
 
-What nodes say of themselves (`rmqkit.drill.roles`) is true between the first and the last look at a state; only that is
-judged. A slave that acts knows no smaller id: one that takes such an id for alive and acts is wrong at once. What it cannot
-know is counted: while a node is cut off or stands still both may think that they serve; afterwards the two have the time in
-which a broker asks who is alive, twice, and a margin. And what nobody can have stored was not acknowledged: while the only
-node that may append is gone, an acknowledged send is an acting master's, which never appends.
+A node certainly has the role that it reports between the first and the last poll of that state
+(`rmqkit.drill.roles`). Only these intervals are judged:
+
+- Two nodes that append at the same time break the promise.
+- A slave that acts must see no smaller broker id alive. If it sees one, it breaks the promise at
+  once.
+- A master and an acting slave (or two acting slaves) may overlap while a node is isolated or
+  paused, because neither can know of the other. Outside faults they may overlap for two periods in
+  which a broker asks which members are alive (`syncBrokerMemberGroupPeriod`), plus `MARGIN_MS`. All
+  overlaps are counted.
+- While the only node that may append is gone, no send can be acknowledged. If one is, an acting
+  slave has stored it, and acting slaves must never append.
 """
 
 from itertools import pairwise
@@ -17,7 +24,7 @@ from rmqkit.drill.promises.heads import RoleInterval, fault_windows, outside, sp
 from rmqkit.drill.promises.table import Harm
 
 MARGIN_MS = 1_000
-#: harms under which a node certainly answers nobody
+#: harms under which a node certainly answers no request
 SILENT = (Harm.KILL, Harm.PAUSE, Harm.POWER_CUT, Harm.DISK_LOSS)
 
 
@@ -51,14 +58,18 @@ class OneMaster:
 
 
 def _overlaps(seen: list[RoleInterval], history: History, most_ms: int) -> tuple[list[Broken], int, int]:
-    """Two that append; and how long a master and an acting one were there at once, all in all and outside of faults."""
+    """Find nodes that serve at the same time.
+
+    Return the violations, and for how many ms a master and an acting slave served at once: in
+    total, and outside faults. `most_ms` is the limit outside faults.
+    """
     windows = fault_windows(history)
     broken: list[Broken] = []
     both_ms = 0
     alone: dict[tuple[str, str], int] = {}
     serving = [span for span in seen if span.appends or span.acts]
     open_: list[RoleInterval] = []
-    for span in serving:  # in the order of their begins
+    for span in serving:  # in order of their start
         open_ = [other for other in open_ if other.end_ms > span.begin_ms]
         for other in open_:
             if other.broker != span.broker or other.node == span.node:
@@ -82,7 +93,7 @@ def _overlaps(seen: list[RoleInterval], history: History, most_ms: int) -> tuple
 
 
 def _stored_by_nobody(history: History) -> list[Broken]:
-    """Acknowledged sends to a group whose only master certainly answered nobody."""
+    """Return acknowledged sends to a group whose only master certainly answered no request."""
     fault = fault_of(history)
     begins = [row for row in history.events if row.key == FAULT_BEGINS]
     since_ms, until_ms = history.event_ms(FAULT_BITES), history.event_ms(FAULT_ENDS)

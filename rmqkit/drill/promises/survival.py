@@ -1,8 +1,10 @@
-"""Acknowledged messages survive: where the table says that they do, the last reading finds them.
+"""Promise: the last reading finds every acknowledged message that the table says survives.
 
-As Jepsen's total-queue: lost = acknowledged - read. What is lost is split per writer into prefix (everything before it is
-lost too), postfix (everything after it) and middle: a lost middle proves a hole, a lost postfix may have been cut off.
-Sends that were not answered are counted as unknown, and as recovered when they are found.
+As in Jepsen's total-queue test: lost = acknowledged - read. Lost messages are split per writer into
+prefix (all earlier messages are lost too), postfix (all later ones are lost too) and middle. A lost
+middle proves a hole in the log; a lost postfix may be the result of a truncation.
+
+Sends without an answer are counted as unknown. Those that the reading finds are counted as well.
 """
 
 from collections.abc import Iterable, Mapping
@@ -63,7 +65,7 @@ class Survival:
 
 
 def split(lost: Iterable[str], acknowledged: Iterable[HistoryRow]) -> Mapping[str, int]:
-    """How many lost messages stand at the start, in the middle and at the end of their writers' acknowledged sends."""
+    """Count the lost messages at the start, middle and end of each writer's sends."""
     lost = set(lost)
     counts = {"prefix": 0, "middle": 0, "postfix": 0}
     by_writer: dict[str, list[str]] = {}

@@ -1,15 +1,19 @@
-"""What each mode promises under which fault: the one table, for the survival checker and for `docs/promises.md`.
+"""The table of promises: which message each mode keeps under which fault.
 
-A cell says where an *acknowledged* message (SEND_OK) certainly is once the broken node is back:
+The survival checker and `docs/promises.md` both use it. A cell says where an *acknowledged* message
+(SEND_OK) certainly is once the broken node is back:
 
-    MASTER   at the master, and so for every reader
-    SLAVE    at a slave at least; the master may have come back without it
+    MASTER   on the master, and so readable by every client
+    SLAVE    on a slave at least; the master may have come back without it
     NOWHERE  no promise: it may be lost
 
-The fault hits the master; one that hits a slave takes nothing from the master. An answer that says less than SEND_OK
-stands in another row: FLUSH_DISK_TIMEOUT in that of ASYNC_FLUSH, FLUSH_SLAVE_TIMEOUT and SLAVE_NOT_AVAILABLE in that of
-ASYNC_MASTER, and so does SEND_OK of a quorum that had shrunk to the master alone, or of a group without slaves
-(`cell`).
+The fault hits the master; a fault that hits a slave takes nothing from the master. An answer that
+is weaker than SEND_OK uses the row of a weaker mode (`cell`):
+
+- FLUSH_DISK_TIMEOUT: the row of ASYNC_FLUSH;
+- FLUSH_SLAVE_TIMEOUT and SLAVE_NOT_AVAILABLE: the row of ASYNC_MASTER;
+- SEND_OK of a quorum that had shrunk to the master alone, or of a group without slaves: the row of
+  ASYNC_MASTER.
 """
 
 from collections.abc import Mapping
@@ -20,7 +24,7 @@ from rmqkit.drill.plan import Flush, Mode, ReplicationMode
 
 
 class Harm(StrEnum):
-    """What a fault does to a node, as far as its messages are concerned."""
+    """The effect of a fault on a node, as far as its messages are concerned."""
 
     KILL = "kill"  # the process ends, its machine does not
     PAUSE = "pause"  # the process stops running and continues later
@@ -30,12 +34,16 @@ class Harm(StrEnum):
 
 
 class Where(StrEnum):
+    """Where a message certainly is; see the head of this module."""
+
     MASTER = "master"
     SLAVE = "slave"
     NOWHERE = "nowhere"
 
 
 class Cell(NamedTuple):
+    """One cell of the table, with its text in `docs/promises.md` (Markdown)."""
+
     where: Where
     text: str
 
@@ -48,7 +56,7 @@ UNCOPIED = Cell(Where.NOWHERE, "**may be lost** if no slave had it yet")
 
 
 def _row(kill: Cell, power_cut: Cell, disk_loss: Cell) -> Mapping[Harm, Cell]:
-    """A node that is paused or isolated loses nothing in any mode."""
+    """Return the cells of a mode. A paused or isolated node loses nothing in any mode."""
     return {
         Harm.KILL: kill,
         Harm.PAUSE: KEPT,
@@ -70,13 +78,13 @@ TABLE: Mapping[tuple[ReplicationMode, Flush], Mapping[Harm, Cell]] = {
     (ReplicationMode.QUORUM, Flush.POOL): _row(ON_SLAVE, ON_SLAVE, ON_SLAVE),
 }
 
-#: answers that say less than SEND_OK, and in whose row they stand
+#: answers weaker than SEND_OK: in the row of ASYNC_MASTER, or of ASYNC_FLUSH
 AS_ALONE = ("FLUSH_SLAVE_TIMEOUT", "SLAVE_NOT_AVAILABLE")
 AS_UNSYNCED = ("FLUSH_DISK_TIMEOUT",)
 
 
 def cell(mode: Mode, harm: Harm, status: str = "SEND_OK", *, copies: int = 2, hits_master: bool = True) -> Cell:
-    """What is promised of a message that was answered `status` while `copies` replicas were in sync."""
+    """Return the promise for an answer `status` with `copies` replicas in sync."""
     if not hits_master:
         return KEPT
     replication, flush = mode.replication, mode.flush

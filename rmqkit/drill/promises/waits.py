@@ -1,7 +1,8 @@
-"""Waits have ends: every send ends in its time, whatever is broken; and after the fault everything works again.
+"""Promises: every send ends within its time limit, and after the fault everything works again.
 
-An answer FLUSH_SLAVE_TIMEOUT has waited `slaveTimeout` at most, FLUSH_DISK_TIMEOUT `syncFlushTimeout`, however many
-slaves are slow together (Apache's issue 9897: beyond 20 s). A margin covers a machine with few cores and much to do.
+A send that ends with FLUSH_SLAVE_TIMEOUT has waited at most `slaveTimeout`, one that ends with
+FLUSH_DISK_TIMEOUT at most `syncFlushTimeout`, however many slaves are slow at the same time
+(Apache's issue 9897: more than 20 s). `MARGIN_MS` allows for a busy machine with few cores.
 """
 
 from rmqkit.drill.history import FAULT_ENDS, OK, History, HistoryRow
@@ -28,7 +29,8 @@ class WaitsBounded:
             "FLUSH_DISK_TIMEOUT": plan.setting("syncFlushTimeout", SYNC_FLUSH_TIMEOUT_MS),
         }
         fault = fault_of(history)
-        # A master that nobody harms answers within its own limits, however long a client would wait.
+        # If the fault hits a slave, the master answers within its own limits, even to a client that
+        # would wait longer.
         answer_ms = max(limits.values()) if fault is not None and not fault.hits_master else None
         broken = []
         longest = 0
@@ -89,7 +91,7 @@ class Recovers:
 
 
 def _not_following(history: History, plan: Plan) -> list[Broken]:
-    """Slaves that do not follow their master at the end, and should."""
+    """Return a violation for each slave that should follow its master at the end but does not."""
     may_not = allowed_ahead(history, plan)
     broken = []
     for look in history.by_kind["node"]:
@@ -103,7 +105,11 @@ def _not_following(history: History, plan: Plan) -> list[Broken]:
 
 
 def refusing(history: History, plan: Plan) -> list[str]:
-    """Slaves whose absence makes a quorum refuse puts, as it should: they are ahead, and people have to decide."""
+    """Return the slaves whose absence rightly makes a quorum refuse puts.
+
+    They are ahead of their master, and an operator must decide what to do. The list is empty if the
+    quorum accepts puts.
+    """
     ahead = allowed_ahead(history, plan)
     settings = {**plan.settings, **plan.seen}
     auto = str(settings.get("enableAutoInSyncReplicas", "false")).lower() == "true"

@@ -1,1 +1,1 @@
-"""Drills on real processes: driver, load, observation, the last reading."""
+"""Drills on real processes: driver, load, observation and the last reading."""

@@ -1,8 +1,8 @@
-"""Real processes: the driver of drills on a cluster of this machine.
+"""The driver of drills on a cluster of real processes on this machine.
 
-Time is the machine's. The workload runs in threads of this process (`load.py`), which also watches
-the brokers (`watch.py`). Nodes are killed, paused and started through `rmqkit.cluster`. The drill
-creates its own topic and groups and deletes them at its end.
+Time is that of the machine. The workload runs in threads of this process (`load.py`), which also
+watches the brokers (`watch.py`). Nodes are killed, paused and started through `rmqkit.cluster`. The
+drill creates its own topics and groups, and deletes them at its end.
 """
 
 import time
@@ -29,16 +29,16 @@ POLL_S = 0.05
 ANSWER_S = 0.5
 #: in a steady state, sends, deliveries and polls are not older than this
 FRESH_MS = 1_500
-#: a broker votes on locks one lease after its start at the latest
+#: limit for brokers to vote on locks: after its start, a broker may wait for one lease (60 s)
 VOTES_MAX_MS = 70_000
-#: how long a slave acts at least
+#: a slave acts for at least this time
 ACTS_MS = 4_000
 #: how much longer a fault waits for the takeover (`Plan.hold_ms`)
 HOLD_MS = 10_000
 
 
 class RealDriver:
-    """See `rmqkit.drill.contract.Driver`. `name` is that of the drill's topic."""
+    """The `Driver` of a real cluster. `name` is the name of the drill's topic."""
 
     def __init__(self, cluster: Cluster, plan: Plan, name: str) -> None:
         self.cluster = cluster
@@ -74,7 +74,7 @@ class RealDriver:
         return [DrillNode(plan.node, plan.broker_name, plan.broker_id) for plan in plans]
 
     def targets(self) -> list[Target]:
-        """The brokers, where they answer."""
+        """Return the brokers with their addresses."""
         return [target for target in self.cluster.targets() if target.plan.is_broker]
 
     def facts(self) -> Mapping[str, Any]:
@@ -125,8 +125,10 @@ class RealDriver:
         self._watch.start()
 
     def _votes(self) -> bool:
-        """Whether every member of the group votes on locks: after a start it first has to learn its
-        votes."""
+        """Return whether every member of the group votes on locks.
+
+        After its start, a broker first has to learn its earlier votes.
+        """
         for target in self.targets():
             if target.plan.broker_name == self._broker:
                 try:
@@ -172,7 +174,7 @@ class RealDriver:
         return self._roles_lacking(load, watch, since_ms) if self.plan.acting else ""
 
     def _roles_lacking(self, load: RealLoad, watch: ClusterWatch, since_ms: int) -> str:
-        """What is missing in a group whose slaves may act."""
+        """Return what is missing in a group whose slaves may act, or ""."""
         for target in self.targets():
             plan = target.plan
             role, state = "master" if plan.broker_id == 0 else "slave", watch.roles.state(plan.node)
@@ -282,16 +284,16 @@ class RealDriver:
         }
 
     def _held_back(self, node: DrillNode) -> Mapping[str, int]:
-        """{} for a node without a drill socket."""
+        """Return the counters of the transport; {} for a node without a drill socket."""
         with suppress(DrillError):
             return transport.counted(self.cluster.node_folder(node.name))
         return {}
 
 
 def remove_left(cluster: Cluster, names: Sequence[str]) -> None:
-    """Delete what earlier drills could not: they were killed, or found no master.
+    """Delete the topics and groups that earlier drills left behind.
 
-    Raises nothing.
+    Those drills were killed, or found no master at their end. Errors are ignored.
     """
     if names:
         with suppress(RmqkitError):
@@ -301,8 +303,8 @@ def remove_left(cluster: Cluster, names: Sequence[str]) -> None:
 def remove(namesrv: str, names: Sequence[str]) -> None:
     """Delete the topics and groups with these prefixes. Raises ClientError.
 
-    Topics first: a pull that still waits at a broker ends with its topic, and would bring its group
-    back.
+    Topics first: a pull that still waits at a broker ends with its topic. If its group were deleted
+    first, the pull would create the group again.
     """
     prefixes = tuple(names)
     with Admin(namesrv) as admin:
@@ -316,7 +318,7 @@ def remove(namesrv: str, names: Sequence[str]) -> None:
 
 
 def settings_seen(cluster: Cluster, group: str = "") -> dict[str, str]:
-    """What the master of a group (by default the first) reports of its settings.
+    """Return the settings (`SEEN`) that the master of a group reports; "" is the first group.
 
     Raises DrillError.
     """
@@ -334,14 +336,14 @@ def settings_seen(cluster: Cluster, group: str = "") -> dict[str, str]:
 
 
 def plan_as_recorded(plan: Plan, seen: Mapping[str, str]) -> Plan:
-    """The plan with the settings that its master reports, and with the times that follow from them.
+    """Return the plan with its master's settings and the times that follow from them.
 
-    A plan that was recorded stays as it is.
+    A plan from a record already has its times, so they do not change.
     """
     plan = plan.changed(mode=Mode.of(seen), seen=seen)
     if plan.fault_ms:
         return plan
-    # The name server finds a silent broker when its time is over. The fault has to last until then.
+    # The name server removes a silent broker after `not_active_ms`. The fault must last longer.
     is_noticed_at_once = plan.fault == "kill" or not plan.acting or plan.target != "master"
     if is_noticed_at_once:
         return plan.changed(fault_ms=LASTS_MS)

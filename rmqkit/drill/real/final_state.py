@@ -1,9 +1,11 @@
-"""The last reading of a real cluster: every queue from every replica by its own address, offsets of
-the groups, and the bytes of the commit logs.
+"""The last reading of a real cluster.
 
-Logs are compared file by file, in pieces of `PIECE_SIZE`, up to the end that all replicas of a
-group have: the nodes are quiet, and what they wrote is in the page cache, where another process
-reads it as well as they do.
+It reads every queue from every replica by the replica's own address, the offsets of the groups, and
+the bytes of the commit logs.
+
+Logs are compared file by file, in pieces of `PIECE_SIZE` bytes, up to the end that all replicas of
+a group have. By then the nodes no longer write, and what they wrote is in the page cache, where
+this process can read it.
 """
 
 import time
@@ -20,7 +22,7 @@ from rmqkit.drill.workload import checksum
 
 READ_S = 20.0
 PIECE_SIZE = 64 * 1024
-#: how long replicas may take to agree on the groups' offsets when nothing moves any more
+#: limit for replicas to agree on the groups' offsets once nothing changes any more
 AGREE_S = 5.0
 AGREE_PAUSE_S = 0.2
 
@@ -28,7 +30,7 @@ Now = Callable[[], int]
 
 
 def read_queues(history: History, now_ms: Now, targets: Sequence[Target], topic: str, queues: int) -> None:
-    """A `read` row for each message of each replica, an `end` row for each queue."""
+    """Record a `read` row for each message of each replica, and an `end` row per queue."""
     for target in targets:
         for queue in range(queues):
             begun_ms = now_ms()
@@ -66,8 +68,10 @@ def read_queues(history: History, now_ms: Now, targets: Sequence[Target], topic:
 
 
 def read_offsets(watch: ClusterWatch, targets: Sequence[Target]) -> None:
-    """The last look at each broker, once replicas hold the same offsets or had `AGREE_S` to come to
-    it."""
+    """Poll each broker for the last time.
+
+    First wait until the replicas hold the same offsets, for at most `AGREE_S`.
+    """
     until_s = time.monotonic() + AGREE_S
     while time.monotonic() < until_s and not _agree(watch, targets):
         time.sleep(AGREE_PAUSE_S)
@@ -104,9 +108,9 @@ def _agree(watch: ClusterWatch, targets: Sequence[Target]) -> bool:
 
 
 def read_logs(history: History, now_ms: Now, stores: Sequence[tuple[Target, Path]], ends: dict[str, int]) -> None:
-    """A `log` row for each piece of each replica's log.
+    """Record a `log` row for each piece of each replica's log.
 
-    `ends`: how far each node says its log goes.
+    `ends` maps each node to the end of its log, as the node reports it.
     """
     for broker in dict.fromkeys(target.plan.broker_name for target, _ in stores):
         members = [(target, store) for target, store in stores if target.plan.broker_name == broker]
@@ -125,7 +129,7 @@ def read_logs(history: History, now_ms: Now, stores: Sequence[tuple[Target, Path
 
 
 def pieces(folder: Path, end: int) -> Iterator[tuple[int, int, str]]:
-    """(offset, size, checksum) of the pieces of a log up to `end`. Raises OSError."""
+    """Yield (offset, size, checksum) of the pieces of a log up to `end`. Raises OSError."""
     for path in sorted(path for path in folder.iterdir() if path.name.isdigit()):
         start = int(path.name)
         with open(path, "rb") as log:

@@ -1,8 +1,7 @@
-"""The workload on real processes: threads with `rmqkit.Producer`, `PullConsumer` and
-`PushConsumer`, writing rows.
+"""The workload on real processes: threads with the clients of `rmqkit`.
 
-Each writer and each reader is its own thread. A failed send is a row as well, and the writer
-continues at its pace. A reader that meets an error (no broker reachable) tries again.
+Each writer and each reader is its own thread. A failed send is recorded as well, and the writer
+continues at its pace. A reader that gets an error (no broker reachable) tries again.
 """
 
 import threading
@@ -42,10 +41,10 @@ class RealLoad(RecordedLoad):
         broker: str,
         nodes: Mapping[str, str],
     ) -> None:
-        """`nodes` names the brokers by their addresses."""
+        """`nodes` maps the addresses of the brokers to their node names."""
         super().__init__(plan, history, now_ms, name=name, broker=broker)
         self.namesrv = namesrv
-        #: the load for takeovers, where a slave may act
+        #: the load for takeovers; None if no slave may act
         self.takeover: TakeoverLoad | None = None
         if plan.acting:
             self.takeover = TakeoverLoad(self, nameserver=Address.parse(namesrv.partition(";")[0]), nodes=nodes)
@@ -57,7 +56,7 @@ class RealLoad(RecordedLoad):
         self._push: list[PushConsumer] = []
 
     def start(self) -> None:
-        """Raises ClientError."""
+        """Start all writers and readers. Raises ClientError."""
         self._sending.set()
         self._reading.set()
         for number in range(workload.PUSH_MEMBERS):
@@ -69,7 +68,7 @@ class RealLoad(RecordedLoad):
             self.takeover.start()
 
     def seen(self, row: HistoryRow) -> None:
-        """The late groups join after the proof of the fault."""
+        """Let the late groups join after the proof of the fault."""
         super().seen(row)
         if row.kind == "event" and row.key == FAULT_BITES:
             self.given[workload.LATE] = {}
@@ -83,7 +82,7 @@ class RealLoad(RecordedLoad):
         return thread
 
     def stop_sending(self) -> None:
-        """Returns when every send has ended."""
+        """Stop the writers, and return when every send has ended."""
         self._sending.clear()
         if self.takeover is not None:
             self.takeover.stop_sending(JOIN_S)
@@ -155,8 +154,10 @@ class RealLoad(RecordedLoad):
         self.read(kind, self.name, self._reading, lambda message: self.delivered(kind, f"{kind}-0", message))
 
     def read(self, kind: str, topic: str, going: threading.Event, given: Callable[[MessageExt], None]) -> None:
-        """Consume a topic as the only member of a group while `going` is set; `given` receives each
-        message."""
+        """Consume a topic as the only member of a group, while `going` is set.
+
+        `given` receives each message.
+        """
         consumer = PullConsumer(
             self.group(kind),
             namesrv=self.namesrv,
@@ -174,15 +175,15 @@ class RealLoad(RecordedLoad):
                     continue
                 for message in messages:
                     given(message)
-        except ClientError as error:  # without a reader no steady state comes, and the drill says so
+        except ClientError as error:  # no steady state follows without a reader, so the drill reports it
             self.history.add("event", key=f"group {kind} ended", value=str(error), invoke_ms=self.now_ms())
         finally:
             consumer.close()
 
     def subscribed(self, consumer: PullConsumer, topic: str, reading: threading.Event) -> None:
-        """Subscribe, again and again: a paused master does not answer.
+        """Subscribe, and retry on errors: a paused master does not answer.
 
-        Raises the last error after the end of reading.
+        Raises the last error once `reading` is cleared.
         """
         while True:
             try:

@@ -1,7 +1,7 @@
-"""Asking nodes directly: one connection to one node, whatever routes say. For watching replicas and
-for the last reading.
+"""Requests to a single node over one connection, whatever routes say.
 
-A connection is to one process: what is asked over it belongs to one run of the node (`boot`).
+The watcher and the last reading use it to ask each replica. A connection belongs to one process, so
+all its answers come from the same run of the node (`boot`).
 """
 
 import time
@@ -31,9 +31,9 @@ from rmqkit.wire.schemas.pull import PullMessageRequest, PullMessageResponse
 
 READER_GROUP = "TOOLS_CONSUMER"
 PULL_COUNT = 500
-#: how often a single record that an answer passed over is asked for
+#: how often a single record that an answer skipped is requested
 MISSING_TRIES = 3
-#: answers of a queue that has nothing more
+#: answers of a queue without more messages
 AT_END = (ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_OFFSET_MOVED)
 
 SILENT = (NoAnswer, RemoteProtocolError, CorruptRecord)
@@ -42,7 +42,7 @@ SILENT = (NoAnswer, RemoteProtocolError, CorruptRecord)
 class NodeClient:
     """A connection to one node.
 
-    Every call raises one of `SILENT` when there is no good answer in time.
+    Every call raises one of `SILENT` if no valid answer arrives in time.
     """
 
     def __init__(self, host: str, port: int, timeout_s: float) -> None:
@@ -58,25 +58,28 @@ class NodeClient:
         self._caller.__exit__(None, None, None)
 
     def within(self, timeout_s: float) -> Self:
-        """Give the calls that follow so long, together."""
+        """Allow `timeout_s` for all following calls together."""
         self._caller.allow(timeout_s)
         return self
 
     def runtime(self) -> dict[str, str]:
+        """Return the broker's runtime facts (code 28)."""
         return KVTable.decode(self._caller.ask(RequestCode.GET_BROKER_RUNTIME_INFO).body).table
 
     def config(self) -> dict[str, str]:
         return decode_properties(self._caller.ask(RequestCode.GET_BROKER_CONFIG).body)
 
     def route(self, topic: str) -> dict[str, dict[int, str]]:
-        """Of a name server: broker name → broker id → address."""
+        """Ask a name server; return broker name → broker id → address."""
         answer = self._caller.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, GetRouteInfoRequest(topic=topic))
         datas = TopicRoute.decode(answer.body).broker_datas
         return {each.broker_name: {int(key): text for key, text in each.broker_addrs.items()} for each in datas}
 
     def shown(self, topic: str, broker: str) -> tuple[str, bool]:
-        """Of a name server: the address that clients are shown as id 0 of a broker group ("" none),
-        and whether they may write there."""
+        """Ask a name server for the broker that clients see as id 0 of a group.
+
+        Return its address ("" if there is none), and whether clients may write to the group.
+        """
         answer = self._caller.call(RequestCode.GET_ROUTEINFO_BY_TOPIC, GetRouteInfoRequest(topic=topic))
         if answer.head.code == ResponseCode.TOPIC_NOT_EXIST:
             return "", False
@@ -86,26 +89,26 @@ class NodeClient:
         return address, writable
 
     def members(self, cluster: str, broker: str) -> list[int]:
-        """Of a name server: the ids of a broker group that it lists."""
+        """Ask a name server which ids of a broker group it lists."""
         request = GetBrokerMemberGroupRequest(cluster_name=cluster, broker_name=broker)
         answer = self._caller.call(RequestCode.GET_BROKER_MEMBER_GROUP, request)
         group = MemberGroupBody.decode(checked(answer).body).broker_member_group
         return sorted(group.broker_addrs) if group is not None else []
 
     def lock(self, group: str, client_id: str, queues: Sequence[MessageQueue]) -> set[int]:
-        """Ask for the locks of queues of one topic; those that are granted."""
+        """Ask for the locks of queues of one topic; return the granted queue ids."""
         body = LockBatchBody(client_id=client_id, consumer_group=group, mq_set=list(queues)).encode()
         answer = self._caller.ask(RequestCode.LOCK_BATCH_MQ, None, body)
         return {queue.queue_id for queue in LockBatchAnswer.decode(answer.body).lock_ok_mq_set}
 
     def unlock(self, group: str, client_id: str, queues: Sequence[MessageQueue]) -> bool:
-        """Give them back; True."""
+        """Release locks. Return True once the broker has answered."""
         body = LockBatchBody(client_id=client_id, consumer_group=group, mq_set=list(queues)).encode()
         self._caller.ask(RequestCode.UNLOCK_BATCH_MQ, None, body)
         return True
 
     def committed(self, group: str, topic: str, queue: int) -> int | None:
-        """What the node holds as a group's offset; None when it has none."""
+        """Return the offset that the node holds for a group; None if it has none."""
         request = QueryConsumerOffsetRequest(consumer_group=group, topic=topic, queue_id=queue, set_zero_if_not_found=False)
         answer = self._caller.call(RequestCode.QUERY_CONSUMER_OFFSET, request)
         if answer.head.code == ResponseCode.QUERY_NOT_FOUND:
@@ -115,14 +118,14 @@ class NodeClient:
         return from_ext(QueryConsumerOffsetResponse, answer.head.ext_fields or {}).offset
 
     def offsets(self, topic: str, queue: int) -> tuple[int, int]:
-        """First and end of a queue."""
+        """Return the first offset of a queue, and its end (one past the last)."""
         first = self._caller.ask(RequestCode.GET_MIN_OFFSET, GetMinOffsetRequest(topic=topic, queue_id=queue))
         end = self._caller.ask(RequestCode.GET_MAX_OFFSET, GetMaxOffsetRequest(topic=topic, queue_id=queue))
         offset_min = from_ext(GetMinOffsetResponse, first.head.ext_fields or {}).offset
         return offset_min, from_ext(GetMaxOffsetResponse, end.head.ext_fields or {}).offset
 
     def pull(self, topic: str, queue: int, offset: int, count: int = PULL_COUNT) -> tuple[Sequence[Record], int]:
-        """Records from an offset on, and the offset to go on at."""
+        """Return records from `offset` on, and the offset at which to continue."""
         answer = self._caller.call(
             RequestCode.PULL_MESSAGE,
             PullMessageRequest(
@@ -146,14 +149,15 @@ class NodeClient:
         return list(iter_records(answer.body)), fields.next_begin_offset
 
     def read(self, topic: str, queue: int, offset: int, end: int) -> Iterator[Record]:
-        """All records of [offset, end).
+        """Yield all records of [offset, end).
 
-        What an answer passes over is asked for again: only then is it missing.
+        A record that an answer skips is requested again, up to `MISSING_TRIES` times. Only then is
+        it missing.
         """
         while offset < end:
             records, following = self.pull(topic, queue, offset)
             if following <= offset:
-                raise NoAnswer(f"nothing comes at offset {offset}, although the queue's end is {end}")
+                raise NoAnswer(f"the broker returned no message at offset {offset}, although the queue ends at {end}")
             yield from records
             there = {record.queue_offset for record in records}
             for missing in (each for each in range(offset, min(following, end)) if each not in there):

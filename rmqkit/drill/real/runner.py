@@ -1,8 +1,7 @@
-"""Runs a drill on real processes, from a plan to a run folder: on a running cluster, or on a new
-one.
+"""Runs the drill of a plan on real processes: on a running cluster or on a new one.
 
-A new cluster lives in a temporary home on free ports and holds a lifeline: its nodes end with this
-process, however it ends.
+A new cluster is created in a temporary home on free ports. It holds a lifeline: its nodes end when
+this process ends, in whatever way.
 """
 
 import os
@@ -28,7 +27,8 @@ from rmqkit.settings.table import show
 
 Tell = Callable[[str], None]
 
-#: where new clusters look for free ports: below the ports that systems use for outgoing connections
+#: new clusters look for free ports from a random multiple of the stride on; this range is below the
+#: ports that systems use for outgoing connections
 FIRST_PORT, PORT_STRIDE, STRIDES = 12_000, 200, 100
 
 
@@ -44,7 +44,7 @@ class DrillResult(NamedTuple):
 def on_cluster(cluster: Cluster, plan: Plan, parent: Path, tell: Tell) -> DrillResult:
     """Drill a running cluster and restore it.
 
-    Raises DrillError if it does not answer, and PlanError.
+    Raises DrillError if the cluster does not answer, and PlanError if the plan cannot run.
     """
     loaded = plugins.load()
     if plan.fault not in loaded.faults:
@@ -67,13 +67,13 @@ def on_cluster(cluster: Cluster, plan: Plan, parent: Path, tell: Tell) -> DrillR
 
 
 def topic_of(run: Path) -> str:
-    """The topic of a run; names of its groups begin so too."""
+    """Return the topic of a run. The names of its groups begin with it."""
     return f"drill-{run.name}"
 
 
 @contextmanager
 def own_cluster(plan: Plan, tell: Tell) -> Iterator[Cluster]:
-    """A new cluster as the plan demands, removed afterwards. Raises ClusterError."""
+    """Start a new cluster for the plan, and remove it afterwards. Raises ClusterError."""
     home = Path(tempfile.mkdtemp(prefix="rmqkit-drill-"))
     reading, writing = os.pipe()
     try:
@@ -96,8 +96,10 @@ def own_cluster(plan: Plan, tell: Tell) -> Iterator[Cluster]:
 
 
 def plan_for(description: Description, plan: Plan) -> Plan:
-    """The plan of a drill on a running cluster, with what a replay needs to bring up the same
-    cluster."""
+    """Return the plan of a drill on a running cluster.
+
+    It has what a replay needs to start the same cluster.
+    """
     return plan.changed(
         groups=description.groups,
         replicas=description.replicas,
@@ -108,7 +110,7 @@ def plan_for(description: Description, plan: Plan) -> Plan:
 
 
 def shape_of(plan: Plan) -> dict[str, Any]:
-    """The fields of a `Description` for a cluster of the plan's own."""
+    """Return the fields of a `Description` for a new cluster for this plan."""
     return {
         "groups": plan.groups,
         "replicas": plan.replicas,
@@ -119,10 +121,10 @@ def shape_of(plan: Plan) -> dict[str, Any]:
 
 
 def settings_of(plan: Plan) -> dict[str, str]:
-    """The settings for a cluster of the plan's own: those of its mode, its own, and its defects.
+    """Return the settings of a new cluster for this plan: its mode's, its own, its defects.
 
-    A recorded plan also has what its master reported (`Plan.seen`), which held during that drill
-    and so wins.
+    A recorded plan also has what its master reported (`Plan.seen`). Those settings were in effect
+    during the recorded drill, so they override the others.
     """
     settings = {**plan.mode.settings(plan.replicas), "drillFaultsEnable": "true", **plan.settings, **plan.seen}
     if plan.seen:
@@ -133,6 +135,6 @@ def settings_of(plan: Plan) -> dict[str, str]:
 
 
 def with_own_cluster(plan: Plan, parent: Path, tell: Tell) -> DrillResult:
-    """Start a cluster, drill it, remove it. Raises ClusterError, DrillError, PlanError."""
+    """Start a cluster, drill it, and remove it. Raises ClusterError, DrillError, PlanError."""
     with own_cluster(plan, tell) as cluster:
         return on_cluster(cluster, plan, parent, tell)

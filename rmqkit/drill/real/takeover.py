@@ -1,8 +1,9 @@
-"""What a takeover has to take over, on real processes: delayed messages that wait, locks that are
-held, a group that begins to consume in order while the master is gone.
+"""The load for takeovers, on real processes: the work that an acting slave has to take over.
 
-Part of `RealLoad`, started where a slave may act for its master. Lockers ask by the route of the
-moment, as a client would that has just learned it; each keeps its connections until they break.
+This is: delayed messages that are pending, locks that are held, and a group that begins to consume
+in order while the master is gone. It is part of `RealLoad`, and runs if a slave may act for its
+master. Lockers ask the broker that the current route names as master, as a client would that has
+just learned it. Each locker keeps its connections until they break.
 """
 
 import threading
@@ -32,7 +33,7 @@ ASK_S = 0.5
 
 
 class TakeoverLoad:
-    """`nodes` names the brokers by their addresses, `nameserver` is one to ask for routes."""
+    """`nodes` maps addresses to node names; `nameserver` is asked for routes."""
 
     def __init__(self, load: "RealLoad", *, nameserver: Address, nodes: Mapping[str, str]) -> None:
         self._load = load
@@ -44,7 +45,7 @@ class TakeoverLoad:
         self._readers: list[threading.Thread] = []
         self._ordered: PushConsumer | None = None
         self._wall_ms = time.time() * 1000 - load.now_ms()
-        #: when a locker was last granted something
+        #: when a locker was last granted a lock; 0 before
         self.locked_ms = 0
 
     def start(self) -> None:
@@ -74,9 +75,10 @@ class TakeoverLoad:
         for thread in self._readers:
             thread.join(join_s)
 
-    # --- a group that comes when the fault has bitten, and consumes in order
+    # --- a group that joins after the proof of the fault, and consumes in order
 
     def join_ordered(self) -> None:
+        """Start the group `ordered`, and retry until it is started."""
         load = self._load
         load.given[workload.ORDERED] = {}
         consumer = PushConsumer(
@@ -146,7 +148,7 @@ class TakeoverLoad:
         load = self._load
         name = workload.locker_name(number)
         peers = Peers(self._nameserver)
-        held: dict[int, int] = {}  # queue → when it is given back
+        held: dict[int, int] = {}  # queue → when its lock is to be released
         try:
             for order in workload.lock_script(load.plan, number):
                 time.sleep(order.pause_ms / 1000)
@@ -157,7 +159,7 @@ class TakeoverLoad:
             peers.close()
 
     def _step(self, name: str, order: workload.LockOrder, peers: "Peers", held: dict[int, int]) -> None:
-        """Give back what was held for long enough, ask for what is not held."""
+        """Release the locks that were held long enough, and ask for those not held."""
         load = self._load
         address = peers.master_of(load.name, load.broker)
         if not address:
@@ -187,21 +189,24 @@ class TakeoverLoad:
 
 
 class Peers:
-    """Connections of one locker, each made when it is needed and made again when it broke."""
+    """The connections of one locker. Each is opened on first use, and again after it broke."""
 
     def __init__(self, nameserver: Address) -> None:
         self._nameserver = nameserver
         self._open: dict[str, NodeClient] = {}
-        #: what went wrong last
+        #: the last error
         self.error = ""
 
     def master_of(self, topic: str, broker: str) -> str:
-        """Whom the route shows as id 0; "" for nobody, or when the name server does not answer."""
+        """Return the address that the route names as id 0.
+
+        Return "" if there is none, or if the name server does not answer.
+        """
         found = self.ask(str(self._nameserver), lambda asked: asked.shown(topic, broker))
         return found[0] if found else ""
 
     def ask(self, address: str, work: Callable[[NodeClient], T]) -> T | None:
-        """None when there was no good answer in time."""
+        """Call `work` with a connection. Return None if no valid answer arrived in time."""
         try:
             asked = self._open.get(address)
             if asked is None:

@@ -1,10 +1,9 @@
-"""Asking a node's transport to cut it off: the drill's side of the drill socket
-(`rmqkit.shell.faults.drill_socket`).
+"""Isolates nodes: the drill's side of the drill socket (`rmqkit.shell.faults.drill_socket`).
 
     counts = isolate(folder, [{"tag": "ha"}])      # the node's folder, with its node.toml
-    counts = heal(folder)                          # what was held back all in all
+    counts = heal(folder)                          # the total of what was held back
 
-Several isolations of one node are counted together.
+The counts of several isolations of one node are added.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,17 +16,17 @@ from rmqkit.shell.faults.drill_socket import find
 
 
 def isolate(folder: Path, rules: Sequence[Mapping[str, Any]]) -> Mapping[str, int]:
-    """Begin one more isolation. Raises DrillError."""
+    """Begin one more isolation; return the counts. Raises DrillError."""
     return _counts(_ask(folder, {"do": "isolate", "rules": list(rules)}))
 
 
 def heal(folder: Path) -> Mapping[str, int]:
-    """End all of them; harmless without any. Raises DrillError."""
+    """End all isolations; return their counts. Harmless without any. Raises DrillError."""
     return _counts(_ask(folder, {"do": "heal"}))
 
 
 def counted(folder: Path) -> Mapping[str, int]:
-    """What isolations have held back since they began; {} without any. Raises DrillError."""
+    """Return what the isolations have held back so far; {} without any. Raises DrillError."""
     return _counts(_ask(folder, {"do": "status"}))
 
 

@@ -1,11 +1,16 @@
-"""Watching a real cluster during a drill: the state of each broker, the offsets of the groups, the
-route of the broken group, and a read of a new client.
+"""Watches a real cluster during a drill.
 
-One thread polls each broker on its own connection, and reconnects when that breaks (a new run of
-the node has a new `boot`). One thread polls the name server. One thread reads as a client that has
-just learned the routes. A node that does not answer within `ASK_S` is a row with outcome fail. From
-the fault until the recovery, polls are `QUICK_S` apart, which is the accuracy of the stages of a
-takeover. The offsets of groups are polled every `EVERY_S`.
+It records the state of each broker, the offsets of the groups, the route of the broken group, and
+reads as a new client would do them.
+
+- One thread for each broker polls it over its own connection, and reconnects when that breaks (a
+  new run of the node has a new `boot`).
+- One thread polls the name server.
+- One thread reads as a client that has just learned the routes.
+
+A node that does not answer within `ASK_S` gets a row with outcome fail. From the fault until the
+recovery, polls are `QUICK_S` apart, which is the accuracy of the stages of a takeover. The offsets
+of groups are polled every `EVERY_S`.
 """
 
 import threading
@@ -25,14 +30,17 @@ from rmqkit.runtime.connection import Address
 EVERY_S = 0.25
 QUICK_S = 0.03
 ASK_S = 0.5
-#: a read that takes longer is repeated by the routes of that moment: the broker may be gone
+#: during the fault, a read that takes longer is given up and repeated by the current route
 QUICK_ASK_S = 0.15
 JOIN_S = 3.0
 
 
 class ClusterWatch:
-    """`groups` are those whose offsets are polled; `queues` is the number of queues on each
-    broker."""
+    """The watcher of one drill.
+
+    `groups` are the groups whose offsets are polled. `queues` is the number of queues on each
+    broker.
+    """
 
     def __init__(
         self,
@@ -47,7 +55,7 @@ class ClusterWatch:
         broker: str,
         cluster: str,
     ) -> None:
-        """`broker` is the broken group, `cluster` the name under which brokers register."""
+        """`broker` is the broken group, `cluster` the cluster name with which brokers register."""
         self.history = history
         self.now_ms = now_ms
         self.topic = topic
@@ -130,7 +138,7 @@ class ClusterWatch:
             asked.close()
 
     def add_facts(self, target: Target, begun_ms: int, facts: Mapping[str, str], **more: Any) -> None:
-        """One look at a broker's runtime facts."""
+        """Record a poll of a broker's runtime facts."""
         self._add_node(
             target,
             begun_ms,
@@ -158,6 +166,7 @@ class ClusterWatch:
         )
 
     def add_role(self, target: Target, begun_ms: int, facts: Mapping[str, str]) -> None:
+        """Record the role in a broker's runtime facts, if they have one."""
         said = role_of(facts)
         if said is not None:
             self.roles.told(
@@ -174,7 +183,7 @@ class ClusterWatch:
                 since_ms=round(said.since_ms - self._wall_ms),
             )
 
-    # --- what a name server tells
+    # --- the name server's route
 
     def _routes(self) -> None:
         asked: NodeClient | None = None
@@ -231,8 +240,10 @@ class ClusterWatch:
             asked.close()
 
     def _read_from(self, address: str, asked: NodeClient | None) -> NodeClient | None:
-        """Read the last message of a queue, by an open connection if there is one; the connection,
-        while it is good."""
+        """Read the last message of a queue, over the open connection if there is one.
+
+        Return the connection, or None if the read failed.
+        """
         begun_ms = self.now_ms()
         ask_s = QUICK_ASK_S if self._quick.is_set() else ASK_S
         target = self._nodes.get(address)
@@ -257,8 +268,11 @@ class ClusterWatch:
 
 
 def look(watch: ClusterWatch, asked: NodeClient, target: Target, *, whole: bool = True, **more: Any) -> None:
-    """One look at one broker: its role; with `whole` also its other facts, and what it holds of the
-    groups' offsets. Raises one of `SILENT`."""
+    """Poll one broker.
+
+    Record its role; with `whole`, also its other facts and the group offsets that it holds. Raises
+    one of `SILENT`.
+    """
     begun_ms = watch.now_ms()
     facts = asked.runtime()
     watch.add_role(target, begun_ms, facts)
@@ -288,7 +302,7 @@ def look(watch: ClusterWatch, asked: NodeClient, target: Target, *, whole: bool 
 
 
 def wait_until(holds: Callable[[], bool], most_s: float, pause_s: float = 0.05) -> bool:
-    """Whether it came to hold in that time."""
+    """Wait until `holds` returns True, for at most `most_s`; return whether it did."""
     until_s = time.monotonic() + most_s
     while not holds():
         if time.monotonic() >= until_s:

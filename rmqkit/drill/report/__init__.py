@@ -1,1 +1,1 @@
-"""The report of a drill: words, plots, the HTML page, and comparisons of runs."""
+"""The report of a drill: texts, plots, the HTML page, and comparisons of runs."""

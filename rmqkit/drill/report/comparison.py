@@ -1,11 +1,11 @@
-"""Comparing two sets of settings by drills: medians with intervals, and the difference of the
-pairs.
+"""Compares drills with two sets of settings: medians with intervals, and the difference of pairs.
 
 Runs come in pairs, one of each side with the same seed, and the sides take turns in going first. So
-other work on the machine affects both sides alike. An interval consists of the order statistics
-around a median: it holds the median with at least 95 %, whatever the distribution. For fewer than
-six runs it is the range, and `level` says how certain that is. A run without a figure (a stage that
-it never reached) is left out of that figure; `runs` counts the others.
+other work on the machine affects both sides equally. An interval consists of the order statistics
+around a median: it contains the median with a probability of at least 95 %, whatever the
+distribution. With fewer than six runs it is the whole range, and `level` has its probability. A run
+without a figure (a stage that it never reached) is left out of that figure; `runs` counts the
+remaining ones.
 """
 
 import math
@@ -17,6 +17,8 @@ LEVEL = 0.95
 
 
 class Median(NamedTuple):
+    """A median with the interval [low, high] around it."""
+
     value: float
     low: float
     high: float
@@ -31,8 +33,10 @@ class Median(NamedTuple):
 
 
 class FigureComparison(NamedTuple):
-    """One figure. `difference` is second side minus first, pair by pair; None without such a
-    pair."""
+    """One figure of both sides.
+
+    `difference` is the second side minus the first, pair by pair; None if no pair has the figure.
+    """
 
     name: str
     sides: tuple[Median | None, ...]
@@ -40,7 +44,7 @@ class FigureComparison(NamedTuple):
 
 
 def median_of(values: Sequence[float], level: float = LEVEL) -> Median | None:
-    """None for no values."""
+    """Return the median with its interval; None for no values."""
     if not values:
         return None
     ordered, count = sorted(values), len(values)
@@ -52,7 +56,7 @@ def median_of(values: Sequence[float], level: float = LEVEL) -> Median | None:
 
 
 def compare(first: Sequence[Mapping[str, float]], second: Sequence[Mapping[str, float]]) -> list[FigureComparison]:
-    """`first` and `second` have the figures of each run of a side, pair by pair."""
+    """Compare the figures of two sides. `first[i]` and `second[i]` are one pair of runs."""
     names = dict.fromkeys(name for each in (*first, *second) for name in each)
     found = []
     for name in names:
@@ -63,5 +67,5 @@ def compare(first: Sequence[Mapping[str, float]], second: Sequence[Mapping[str, 
 
 
 def number(value: float) -> str:
-    """Seconds to 10 ms, counts as they are."""
+    """Return a number as text: two decimals at most, without trailing zeros."""
     return f"{value:.2f}".rstrip("0").rstrip(".") or "0"

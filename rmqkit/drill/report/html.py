@@ -1,10 +1,16 @@
-"""The report of a drill: one HTML file that needs nothing else, made from a run folder (`rmqkit[report]`).
+"""The report of a drill: one self-contained HTML file, made from a run folder (`rmqkit[report]`).
 
     rmqkit drill show RUN --report out.html
 
-It has, from top to bottom: the verdict in a sentence, what was broken, promised and seen; the promises with their
-counts; the broken messages, each with its story; where a slave acted, the stages of takeover and return; rate, latency and
-roles with a band for the fault; the time line; and how to do it again.
+From top to bottom it shows:
+
+- the verdict in a sentence: the fault, the promise of the mode, and what was observed;
+- the promises with their counts;
+- the violations, each with the rows of its message;
+- the stages of takeover and return, if a slave acted;
+- rates, latencies and roles over time, with a band for the fault;
+- the timeline, the figures and the settings;
+- the command that repeats the drill.
 """
 
 from collections.abc import Mapping
@@ -23,7 +29,7 @@ from rmqkit.drill.verdict import PromiseResult, Verdict
 
 TEMPLATE = "report.html.j2"
 STORIES_MAX = 20
-#: fields of the plan that are shown when they are not empty, and what they are called
+#: fields of the plan that the report shows unless they are empty → their names for users
 SHOWN = {
     "fault": "fault",
     "target": "target",
@@ -42,7 +48,10 @@ SHOWN = {
 
 
 def page(run: Path, command: str) -> str:
-    """The whole file. `command` does the drill again. Raises PlanError for a folder that is no run, ImportError."""
+    """Return the HTML page of a run. `command` repeats the drill.
+
+    Raises PlanError if the folder is not a run, and ImportError without jinja2 or matplotlib.
+    """
     import jinja2
 
     plan, verdict, history = runs.load_plan(run), runs.load_verdict(run), runs.load_history(run)
@@ -54,7 +63,7 @@ def page(run: Path, command: str) -> str:
 
 
 def content(plan: Plan, verdict: Verdict, history: History, run: str, command: str) -> dict[str, Any]:
-    """What the template is given."""
+    """Return the variables of the template."""
     return {
         "run": run,
         "command": command,
@@ -75,7 +84,7 @@ def content(plan: Plan, verdict: Verdict, history: History, run: str, command: s
 
 
 def _since(at_ms: int, history: History) -> str:
-    """Seconds since the fault began; "" before it."""
+    """Return the seconds since the fault began as text, "" before it."""
     begin_ms = history.event_ms(FAULT_BEGINS)
     return f"+{(at_ms - begin_ms) / 1000:.2f}" if begin_ms is not None and at_ms > begin_ms else ""
 
@@ -89,7 +98,7 @@ def _settings(plan: Plan) -> Mapping[str, str]:
 
 
 def _stories(each: PromiseResult, history: History) -> list[tuple[str, str, list[tuple[str, str]]]]:
-    """Of the first broken facts: (message, what is wrong, lines of its story)."""
+    """Return (key, violation, rows as (time, text)) for the first violations."""
     told = []
     for broken in each.finding.broken[:STORIES_MAX]:
         rows = history.story(broken.key) if broken.key else []
@@ -98,7 +107,7 @@ def _stories(each: PromiseResult, history: History) -> list[tuple[str, str, list
 
 
 def line(row: HistoryRow) -> str:
-    """One row of a message's story in words."""
+    """Return one row of a message's story as text."""
     where = f"{row.broker} queue {row.queue} offset {row.offset}"
     if row.kind == "event":
         what = verdict_words.plain(row.key)

@@ -1,5 +1,8 @@
-"""The pictures of a drill, as inline SVG: messages a second, latency of sends and roles over time, with a band where the
-fault was; and the stages of a takeover and its return as bars, since the fault and since its end."""
+"""The plots of a report, as inline SVG.
+
+One plot shows rates, send latencies and roles over time, with a band for the fault. The other shows
+the stages of a takeover and of the return as bars, from the start and from the end of the fault.
+"""
 
 import io
 from collections.abc import Callable, Mapping, Sequence
@@ -16,7 +19,7 @@ BUCKET_MS = 250
 WIDTH_IN, HEIGHT_IN = 11.6, 6.4
 OK_COLOUR, FAIL_COLOUR, UNKNOWN_COLOUR, DELIVERED_COLOUR = "#1a7f4b", "#c0392b", "#b7791f", "#2b6cb0"
 BAND_COLOUR = "#e53e3e"
-#: of what a node says of its role
+#: role and state of a node → colour
 ROLE_COLOURS = {
     "master/online": "#1a7f4b",
     "acting/online": "#dd6b20",
@@ -27,14 +30,17 @@ ROLE_COLOURS = {
 ROLE_IN = 0.32
 STAGE_COLOURS = {TAKEOVER: "#dd6b20", RETURN: "#1a7f4b"}
 STAGE_IN = 0.27
-#: how much time there is on the axis at least
+#: shortest time axis, in seconds
 SOONEST_S = 0.1
-#: looks at a node are not further apart while it answers
+#: polls of a node are at most this far apart while the node answers
 LOOK_MS = 600
 
 
 def plot(history: History) -> str:
-    """An `<svg>` element. Raises ImportError without matplotlib."""
+    """Return an `<svg>` element with rates, latencies and roles.
+
+    Raises ImportError without matplotlib.
+    """
     nodes = role_bands(history)
     heights = [3.0, 2.0, 2.0]
     height_in = HEIGHT_IN
@@ -56,7 +62,10 @@ def plot(history: History) -> str:
 
 
 def stage_plot(history: History) -> str:
-    """An `<svg>` element, "" for a drill in which no slave acted. Raises ImportError without matplotlib."""
+    """Return an `<svg>` element with the stages; "" if no slave acted.
+
+    Raises ImportError without matplotlib.
+    """
     found = stages(history)
     if not any(stage.name == STAGES[TAKEOVER][names.ACTS] for stage in found):
         return ""
@@ -86,7 +95,7 @@ def _svg(width_in: float, height_in: float, draw: Callable[[Any], None]) -> str:
 
 
 def role_bands(history: History) -> dict[str, list[RoleInterval]]:
-    """By node of the broken group, what it was; {} when nobody told."""
+    """Return the role intervals of each node of the broken group; {} if there are none."""
     broken = next((row.broker for row in history.events if row.key == names.FAULT_BEGINS), "")
     found: dict[str, list[RoleInterval]] = {}
     for span in spans(history):
@@ -96,9 +105,9 @@ def role_bands(history: History) -> dict[str, list[RoleInterval]]:
 
 
 def _roles(axes: Any, nodes: Mapping[str, Sequence[RoleInterval]]) -> None:
-    """A line a node; where nothing is known of it there is nothing."""
+    """Draw one line for each node. It has gaps where the role is unknown."""
     shown: dict[str, str] = {}
-    # Looks are apart: a state lasts until the next one is seen.
+    # There is time between two polls: extend a state until the poll that shows the next one.
     for at, (_node, found) in enumerate(nodes.items()):
         for span, following in zip_longest(found, found[1:]):
             state = f"{span.role}/{span.online}" if span.online == "online" else span.online
@@ -128,7 +137,10 @@ def _stages(axes: Any, part: str, rows: Sequence[Stage]) -> None:
 
 
 def _rates(sent: Any, delivered: Any, history: History) -> None:
-    """Apart, since groups that catch up are given many times what is sent."""
+    """Draw sends and deliveries in two panels.
+
+    Groups that catch up receive many times the rate of the sends, so one scale would not fit both.
+    """
     at_s, table = rates(history, BUCKET_MS)
     sent.step(at_s, table["ok"], where="mid", color=OK_COLOUR, label="acknowledged")
     delivered.step(at_s, table["delivered"], where="mid", color=DELIVERED_COLOUR)

@@ -1,4 +1,7 @@
-"""A verdict in words and figures: what was broken, what the mode promises, what was seen. For terminal and report alike."""
+"""A verdict as text and figures, for the terminal and the report.
+
+The text names the fault, what the mode promises, and what was observed.
+"""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -11,7 +14,7 @@ from rmqkit.drill.promises.contract import Judgement
 from rmqkit.drill.promises.table import FLUSHES, REPLICATIONS, Cell, Harm, cell
 from rmqkit.drill.verdict import PromiseResult, Verdict
 
-#: behind the name of a total: its rate
+#: suffix for the name of a rate, after the name of its total
 PER_SECOND = " per second"
 HEADLINES = {
     Judgement.VALID: "Every promise was kept.",
@@ -20,9 +23,9 @@ HEADLINES = {
 }
 
 
-#: names in histories, verdicts and JSON documents → what people read instead; others stay as they are
+#: names in histories, verdicts and JSON documents → texts for users; a missing name is its own text
 PLAIN = {
-    # events of the time line
+    # events of the timeline
     names.STEADY: "steady state",
     names.FAULT_BITES: "fault confirmed",
     names.NOTICED: "a name server removed the node",
@@ -84,11 +87,13 @@ PLAIN = {
 
 
 def plain(name: str) -> str:
-    """What people read for a name of an event, a count or a figure."""
+    """Return the text that users read for the name of an event, a count or a figure."""
     return PLAIN.get(name, name)
 
 
 class Words(NamedTuple):
+    """The sentences of a verdict; "" for a sentence that does not apply."""
+
     headline: str
     broke: str
     promised: str
@@ -96,6 +101,7 @@ class Words(NamedTuple):
 
 
 def of(plan: Plan, verdict: Verdict) -> Words:
+    """Return the sentences about a verdict."""
     count = verdict.counts
     headline = HEADLINES[verdict.judgement]
     if verdict.broken:
@@ -120,7 +126,7 @@ def of(plan: Plan, verdict: Verdict) -> Words:
 
 
 def promised(plan: Plan, verdict: Verdict) -> str:
-    """What the mode promises of an acknowledged message under this fault, from the table."""
+    """Return what the mode promises for an acknowledged message under this fault, by the table."""
     try:
         harm = Harm(verdict.harm)
     except ValueError:
@@ -137,29 +143,29 @@ def promised(plan: Plan, verdict: Verdict) -> str:
 
 
 def _plain(told: Cell) -> str:
-    """A cell without its markdown."""
+    """Return the text of a cell without its Markdown."""
     return told.text.replace("*", "").replace("`", "")
 
 
 def notes(each: PromiseResult) -> str:
-    """The counts of a finding in one line, those that are 0 left out."""
+    """Return the remark and the counts of a finding in one line, without counts that are 0."""
     counts = [f"{plain(name)}: {count:,}" for name, count in each.finding.counts.items() if count]
     return "; ".join([*([each.finding.why] if each.finding.why else []), *counts])
 
 
 def percentile(values: Sequence[float], share: float) -> float:
-    """0 for none."""
+    """Return the value at this share (0 to 1) of the sorted values; 0 for no values."""
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else 0.0
 
 
 def figures(history: History, verdict: Verdict) -> dict[str, str]:
-    """The figures that compare drills: counts and rates, latencies before the fault, and how long things took after it."""
+    """Return the figures that compare drills, as text (see `measured`)."""
     return {name: figure(name, value) for name, value in measured(history, verdict).items()}
 
 
 def figure(name: str, value: float) -> str:
-    """A figure as text: seconds to 10 ms, rates to a tenth, whole numbers as they are."""
+    """Return a figure as text: seconds to 10 ms, rates to a tenth, whole numbers unchanged."""
     if name.endswith(", s"):
         return f"{value:.2f}"
     if name.endswith(PER_SECOND):
@@ -168,10 +174,11 @@ def figure(name: str, value: float) -> str:
 
 
 def measured(history: History, verdict: Verdict) -> dict[str, float]:
-    """The same as numbers.
+    """Return the figures that compare drills, as numbers.
 
-    Loads of two drills may differ in length, for instance because one cluster takes longer to recover.
-    So each total has its rate beside it.
+    These are counts and rates, latencies before the fault, and the times of the stages. Two drills
+    may have loads of different length, for instance because one cluster takes longer to recover. So
+    each total also has its rate.
     """
     begin_ms = history.event_ms(names.FAULT_BEGINS)
     whole = [row for row in history.acknowledged if begin_ms is None or row.complete_ms < begin_ms]
@@ -194,7 +201,10 @@ def measured(history: History, verdict: Verdict) -> dict[str, float]:
 
 
 def rates(history: History, bucket_ms: int) -> tuple[list[float], dict[str, list[float]]]:
-    """Middles of the buckets in s, and by outcome (and `delivered`) how many a second."""
+    """Return the middles of the time buckets in seconds, and the rates per second in each bucket.
+
+    The rates are those of sends by outcome, and of deliveries (`delivered`).
+    """
     rows: list[HistoryRow] = [*history.sends, *history.deliveries]
     last = max((row.complete_ms for row in rows), default=0) // bucket_ms + 1
     table = {name: [0.0] * last for name in ("ok", "fail", "unknown", "delivered")}
@@ -205,6 +215,6 @@ def rates(history: History, bucket_ms: int) -> tuple[list[float], dict[str, list
 
 
 def latencies(history: History) -> tuple[list[float], list[float]]:
-    """Of the acknowledged sends: when they ended (s), and how long they took (ms)."""
+    """Return when the acknowledged sends ended (s), and how long they took (ms)."""
     rows = [row for row in history.sends if row.outcome == OK]
     return [row.complete_ms / 1000 for row in rows], [float(row.complete_ms - row.invoke_ms) for row in rows]

@@ -1,6 +1,6 @@
-"""The driver of simulated drills of clusters whose slaves act for their masters: `driver.py`, and roles.
+"""The driver of simulated drills whose slaves act for their masters: `driver.py`, and roles.
 
-All looks at roles are made where a broker changes them, and every `LOOK_MS`, so that no state is too short to be seen.
+It records roles every `LOOK_MS` and at each change of a role, so no state is too short to be seen.
 """
 
 from collections.abc import Mapping
@@ -18,11 +18,13 @@ from rmqkit.drill.sim.driver import TOPIC, SimDriver
 from rmqkit.drill.sim.load import SimLoad
 from rmqkit.sim.cluster import SimCluster
 
-#: of clients: how often brokers hear of them
+#: how often clients send heartbeats to brokers
 CLIENT_HEARTBEAT_MS = 1_000
 
 
 class ActingDriver(SimDriver):
+    """As `SimDriver`, with name servers, roles and locks."""
+
     def __init__(self, plan: Plan, *, keep_trace: bool = False) -> None:
         self.acting = ActingExtras.of(plan)
         self._rows: RoleRows | None = None

@@ -1,16 +1,20 @@
 """Series of faults for groups whose slaves act for their masters.
 
-A series is one of several stories about who is away when (a takeover, a master that flaps, one that dies again while it
-comes back, its partner's end meanwhile, a second group that is away too, name servers that disagree, clean restarts), with
-faults of other nodes strewn in, or it is drawn step by step. Beside the faults of real drills:
+A series is one of several stories (`STORIES`), with random faults of other nodes added, or it is
+drawn step by step. The stories: a takeover; a master that flaps; a master that fails again while it
+returns; its slave fails as well; the whole group fails; a second group fails too; name servers
+disagree; clean restarts. In addition to the faults of real drills there are:
 
     stop           the process is asked to end, and does
-    isolate-names  no byte passes between a node and the name servers, or one of them
-    clock-jump     somebody sets the clock of the machine
+    isolate-names  no byte passes between a node and one or all name servers
+    clock-jump     the clock of the machine is set
     isolate-peer, power-cut    as in `faults.py`
 
-Name servers are killed, paused and cut off as well. One machine alone loses its power, and a master only with SYNC_FLUSH;
-then the masters of other groups are left alone, as what is escaped to a master is not waited for until it is on its disk.
+Name servers are killed, paused and isolated as well.
+
+At most one machine loses its power; a master only with SYNC_FLUSH. In that case the masters of the
+other groups are not broken: while a master is away, messages escape to the other masters, and an
+escape does not wait until its message is on disk.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,12 +26,12 @@ from rmqkit.drill.plan import Flush, Plan
 from rmqkit.drill.promises.table import Harm
 from rmqkit.drill.sim.faults import PowerCut, Series, Step, isolate_peer, sim_driver
 
-#: ways for a node to be away as the others see it
+#: faults that make a node unreachable for its peers
 AWAY = ("kill", "kill", "pause", "pause", "isolate", "isolate", "isolate-out", "stop")
-#: what may happen to any broker meanwhile
+#: faults of any broker in the meantime
 OTHERS = (*AWAY, "isolate-in", "isolate-ha", "isolate-peer", "isolate-names", "isolate-names", "clock-jump")
 OF_NAMESERVERS = ("kill", "pause", "isolate", "isolate-peer")
-#: until the name servers have noticed for sure, and a takeover is over
+#: long enough for the name servers to notice and for a takeover to end
 TAKEOVER_MS = (2_800, 4_500)
 LONG_MS = (5_500, 8_000)
 SHORT_MS = (100, 900)
@@ -35,7 +39,7 @@ JUMPS_MS = (300, 4_000)
 
 
 class Stop:
-    """Not SIGKILL but SIGTERM."""
+    """SIGTERM instead of SIGKILL."""
 
     name = "stop"
     text = "SIGTERM: the process stops cleanly"
@@ -53,7 +57,7 @@ class Stop:
 
 
 class ClockJump:
-    """It stays as it was set."""
+    """The clock keeps the new time: the end of the fault does not set it back."""
 
     name = "clock-jump"
     harm = Harm.PAUSE
@@ -69,17 +73,18 @@ class ClockJump:
         return f"the clock of {node.name} has jumped by {self.jump_ms} ms"
 
     def end(self, driver: Driver, node: DrillNode) -> None:
-        """Nothing to take back."""
+        """Nothing to repair."""
 
 
 def isolate_names(nameservers: Sequence[DrillNode]) -> Isolate:
+    """Return a fault that isolates a node from these name servers."""
     rules = [{"peer": each.name} for each in nameservers]
     text = f"no byte passes between the node and {', '.join(each.name for each in nameservers)}"
     return Isolate("isolate-names", text, rules, silent=False)
 
 
 class ActingSeries(Series):
-    """As its parent; what the engine is told of as the fault is what is done to the first broker of the steps."""
+    """A series whose fault, as reported to the engine, is that of the first step on a broker."""
 
     name = "acting-series"
 
@@ -89,7 +94,7 @@ class ActingSeries(Series):
 
 
 class Drawing:
-    """The steps of one plan."""
+    """The steps of one plan, while they are drawn."""
 
     def __init__(self, plan: Plan, brokers: Sequence[DrillNode], nameservers: Sequence[DrillNode]) -> None:
         self.chance = Random(f"{plan.seed}/acting-series")
@@ -101,6 +106,7 @@ class Drawing:
         self.steps: list[Step] = []
 
     def add(self, at_ms: int, lasts_ms: int, node: DrillNode, kind: str) -> None:
+        """Add a step."""
         lasts_ms = 1 if kind == "clock-jump" else lasts_ms
         self.steps.append(Step(at_ms, lasts_ms, node, self.fault(kind, node)))
 
@@ -128,7 +134,10 @@ class Drawing:
         return self.chance.randint(*(LONG_MS if self.chance.random() < 0.25 else TAKEOVER_MS))
 
     def away(self, node: DrillNode) -> str:
-        """A way to be away."""
+        """Draw a fault that makes the node unreachable.
+
+        A power cut is possible once, for slaves or with SYNC_FLUSH.
+        """
         is_free = node.broker_id > 0 or self.is_synced
         return self.chance.choice((*AWAY, "power-cut") if is_free and not self.has_power_cut else AWAY)
 
@@ -138,13 +147,13 @@ class Drawing:
 
 
 def takeover(draw: Drawing) -> None:
-    """The master is away for long enough that a slave acts."""
+    """The master is away long enough for a slave to act."""
     master = draw.group[0]
     draw.add(0, draw.long_ms(), master, draw.away(master))
 
 
 def flapping(draw: Drawing) -> None:
-    """It comes and goes."""
+    """The master fails and returns several times."""
     master, at_ms = draw.group[0], 0
     for _ in range(draw.chance.randint(3, 6)):
         lasts_ms = draw.chance.randint(100, 1_500)
@@ -153,7 +162,7 @@ def flapping(draw: Drawing) -> None:
 
 
 def again(draw: Drawing) -> None:
-    """It is back, and gone again before all is as it was: in the middle of pre-online, most of the time."""
+    """The master returns and fails again before it has recovered, usually during pre-online."""
     master, chance = draw.group[0], draw.chance
     first_ms = draw.long_ms()
     draw.add(0, first_ms, master, draw.away(master))
@@ -162,7 +171,7 @@ def again(draw: Drawing) -> None:
 
 
 def partner(draw: Drawing) -> None:
-    """Who acts is gone as well: meanwhile, or when the master comes back."""
+    """The acting slave fails as well: during the takeover, or when the master returns."""
     master, chance = draw.group[0], draw.chance
     first_ms = draw.long_ms()
     draw.add(0, first_ms, master, draw.away(master))
@@ -172,7 +181,7 @@ def partner(draw: Drawing) -> None:
 
 
 def together(draw: Drawing) -> None:
-    """The whole group is gone, and back at once."""
+    """The whole group fails, and returns at the same time."""
     lasts_ms = draw.chance.choice((draw.chance.randint(*SHORT_MS), draw.long_ms()))
     ways = draw.chance.choice((AWAY, ("kill",)))
     for node in draw.group:
@@ -180,7 +189,7 @@ def together(draw: Drawing) -> None:
 
 
 def two_groups(draw: Drawing) -> None:
-    """The master of another group is away too: what is due can be escaped nowhere, for a time."""
+    """The master of another group is away too, so for a time no message can escape."""
     chance = draw.chance
     first_ms = draw.long_ms() + 1_000
     draw.add(0, first_ms, draw.group[0], chance.choice(AWAY))
@@ -190,7 +199,11 @@ def two_groups(draw: Drawing) -> None:
 
 
 def names(draw: Drawing) -> None:
-    """Name servers disagree: one does not hear of the group, or the master of one."""
+    """Name servers disagree about the group.
+
+    Either one of them is away or isolated and the master fails too, or the master is isolated from
+    some of them.
+    """
     chance = draw.chance
     if len(draw.nameservers) > 1 and chance.random() < 0.5:
         draw.add(0, draw.long_ms(), draw.nameservers[-1], chance.choice(OF_NAMESERVERS))
@@ -202,7 +215,7 @@ def names(draw: Drawing) -> None:
 
 
 def restarts(draw: Drawing) -> None:
-    """Brokers are restarted in good order: a group at once, or some one after the other."""
+    """Brokers are restarted cleanly: a whole group at once, or two brokers in turn."""
     if draw.chance.random() < 0.6:
         lasts_ms = draw.chance.choice((draw.chance.randint(*SHORT_MS), draw.long_ms()))
         for node in draw.group:
@@ -216,6 +229,7 @@ def restarts(draw: Drawing) -> None:
 
 
 def anything(draw: Drawing) -> None:
+    """Two to five random faults of random brokers."""
     chance = draw.chance
     at_ms = 0
     for _ in range(chance.randint(2, 5)):
@@ -241,7 +255,10 @@ STORIES: Sequence[Callable[[Drawing], None]] = (
 
 
 def draw_steps(plan: Plan, brokers: Sequence[DrillNode], nameservers: Sequence[DrillNode]) -> list[Step]:
-    """The steps of a plan's series, in the order of their begins; none begins on a node that is still broken."""
+    """Return the steps of a plan's series, in order of their start.
+
+    No step begins on a node that is still broken.
+    """
     draw = Drawing(plan, brokers, nameservers)
     chance = draw.chance
     chance.choice(STORIES)(draw)
@@ -253,7 +270,7 @@ def draw_steps(plan: Plan, brokers: Sequence[DrillNode], nameservers: Sequence[D
 
 
 def _spared(draw: Drawing) -> list[Step]:
-    """Without what is done to other masters while one may lose its power."""
+    """Return the steps without those on other masters, if one master may lose its power."""
     hit = next((step.node for step in draw.steps if step.fault.harm is Harm.POWER_CUT), None)
     if hit is None or hit.broker_id:
         return draw.steps
@@ -261,7 +278,7 @@ def _spared(draw: Drawing) -> list[Step]:
 
 
 def _spread(steps: list[Step]) -> list[Step]:
-    """One after the other on each node, the first at once."""
+    """Return the steps, delayed so that those on one node do not overlap; the first is at 0 ms."""
     free_ms: dict[str, int] = {}
     spread = []
     for step in sorted(steps, key=lambda step: step.at_ms):

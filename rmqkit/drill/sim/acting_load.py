@@ -1,11 +1,14 @@
-"""The workload of clusters whose slaves act for their masters, on a simulated cluster: see `workload.py`.
+"""The simulated workload for groups whose slaves act for their masters; see `workload.py`.
 
-Beside what `load.py` has: delayed messages and the group that is given them, a group in order that comes with the proof
-of the fault, and lockers, who ask for queue locks as members of a group would. Everything has short times: a fault lasts
-seconds, and who stood still for half a minute would see nothing of it.
+In addition to `load.py` it has:
 
-In some seeds a group more has a listener that fails: what it sends back has to come again. Some lockers keep a lock for
-longer than their lease (they stand still), some never give it back.
+- delayed messages and the group that reads them;
+- an ordered group that joins after the proof of the fault;
+- lockers, which ask for queue locks as members of a group would; sometimes they renew their locks,
+  and sometimes they never release them;
+- in some seeds, a group whose listener fails: messages that it sends back must be redelivered.
+
+Timeouts are short. A fault lasts only seconds, so a client that waited half a minute would miss it.
 """
 
 from collections.abc import Callable
@@ -41,10 +44,10 @@ TIMES = {
     "rebalance_interval_ms": 2_000,
 }
 LOCK_TIMEOUT_MS = 600
-#: a group, and how many of its messages fail when they are given to it first
+#: the group whose listener fails, and one in how many messages fails at its first delivery
 RETRY = "retry"
 FAILS_ONE_IN = 8
-#: how often a locker renews what it holds, unlocks too late, or never
+#: share of the steps in which a locker renews its locks, and in which it never releases them
 RENEWS, FORGETS = 0.3, 0.15
 
 
@@ -64,11 +67,11 @@ class ActingLoad(SimLoad):
     ):
         super().__init__(cluster, plan, history, now_ms, name=name, broker=broker)
         self.extras = extras
-        #: when the last fault was taken back, 0 before
+        #: when the faults ended, 0 before
         self.healed_ms = 0
         self.times = dict(TIMES)
         self.lock_times = {"lock_interval_ms": extras.lease_ms // 4, "lock_live_ms": extras.lease_ms // 2}
-        #: (node, wall time of its machine) → when that was
+        #: (node, wall time of its machine) → virtual time, in ms
         self.world_ms: Callable[[str, int], int] = lambda node, wall_ms: wall_ms - cluster.world.wall_start_ms
 
     def topics(self) -> list[str]:
@@ -117,14 +120,18 @@ class ActingLoad(SimLoad):
         self.read(client, workload.DELAYED, self.delayed_topic, lambda message: self._due(client, message))
 
     def _due(self, client: Client, message: MessageExt) -> None:
-        # Masters alone append.
+        # Only masters append, so the clock is that of the master's machine.
         stored_ms = self.world_ms(f"{message.broker_name}-0", message.store_timestamp_ms)
         self.due(f"{workload.DELAYED}-0", message, stored_ms)
 
-    # --- messages that fail, and come again
+    # --- messages that fail and are redelivered
 
     def _retry(self, client: Client) -> None:
-        """A group that sends back one in `FAILS_ONE_IN`: it escapes too, while a slave acts, and has to come again."""
+        """Start a group whose listener fails for about one message in `FAILS_ONE_IN`.
+
+        The message is sent back, and must be redelivered. While a slave acts, it escapes as delayed
+        messages do.
+        """
         group = self.group(RETRY)
         times: dict[str, Any] = {"persist_interval_ms": COMMIT_MS, "retry_delay_ms": RETRY_MS, **self.times}
         settings = PushConsumerSettings(group=group, consume_from=ConsumeFrom.FIRST, **times)
@@ -154,7 +161,7 @@ class ActingLoad(SimLoad):
         self.join(client, consumer)
 
     def _came_again(self, message: MessageExt) -> None:
-        """From a queue of retries, whose places mean nothing."""
+        """Record a redelivery from a retry queue, whose offsets mean nothing to checkers."""
         self.history.add(
             "deliver",
             client=f"{RETRY}-0",
@@ -188,7 +195,7 @@ class ActingLoad(SimLoad):
         client.timers.after(300 + 70 * number, lambda: _go(work()))
 
     async def _lock(self, client: Client, name: str, queues: tuple[int, ...]) -> tuple[int, ...]:
-        """The queues of the broken group that are this locker's now."""
+        """Ask for locks; return the queues of the broken group that were granted."""
         invoke_ms = self.now_ms()
         master = await self._master(client)
         if master is None:
@@ -207,12 +214,13 @@ class ActingLoad(SimLoad):
         return granted
 
     async def _unlock(self, client: Client, name: str, queues: tuple[int, ...]) -> None:
+        """Release locks at the current master, if the route has one."""
         invoke_ms = self.now_ms()
         master = await self._master(client)
         if master is None:
             return
         body, answered = self._lock_body(client, queues), True
-        # It gives the lock up whoever hears of it.
+        # The locker gives up its lock even if no broker answers.
         try:
             await client.ask(master, RequestCode.UNLOCK_BATCH_MQ, None, body, timeout_ms=LOCK_TIMEOUT_MS)
         except ClientError:

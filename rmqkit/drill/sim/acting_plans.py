@@ -1,9 +1,10 @@
-"""Plans of the family `acting` from seeds: groups whose slaves act for their masters, and what is broken there.
+"""Draws plans of the family `acting`: groups whose slaves act for their masters, and their faults.
 
-Several groups of two or three with short timers, one name server or two, delayed messages that are escaped to another
-group, ordered consumers with locks (loose or strict). The faults are series (`acting_faults.py`). A master loses its
-power only with SYNC_FLUSH, where it comes back with all that was answered: what a group promises whose master comes back
-with less is what the family `replicas` is for.
+A plan has several groups of two or three brokers with short timers, one or two name servers,
+delayed messages that escape to another group, and ordered consumers with locks (loose or strict).
+The faults are series (`acting_faults.py`). A master loses its power only with SYNC_FLUSH, so it
+returns with everything that it acknowledged. The family `replicas` covers masters that return with
+less.
 """
 
 from collections.abc import Sequence
@@ -17,24 +18,25 @@ from rmqkit.drill.sim.plans import AHEAD, AUTO, SETTINGS
 
 ACTING = "enableSlaveActingMaster"
 STRICT = "lockInStrictMode"
-#: of the delay levels 1, 2 and 3: what an acting master has to release was sent that long before the fault at most
+#: delays of the levels 1, 2 and 3: a message that an acting master has to release was sent at most
+#: this long before the fault
 LEVELS = ("1s 2s 3s", "1s 3s 5s")
 #: how often the progress of the delay levels is saved
 SAVES_MS = (500, 500, 4_000)
 
 
 class ActingExtras(NamedTuple):
-    """What a seed draws beside its plan."""
+    """What a seed draws in addition to its plan."""
 
     latency_us: int
     nameservers: int
     scan_ms: int
     notifies: bool
-    #: of clients: how often routes are asked for
+    #: how often clients refresh routes
     route_ms: int
-    #: how long a broker keeps a lock, and a consumer trusts it
+    #: lease of a lock at the broker; a consumer trusts its lock for half of that
     lease_ms: int
-    #: whether there is a group whose listener fails now and then
+    #: whether there is a group whose listener fails for some messages
     retries: bool
     stranger: str = ""
 
@@ -60,7 +62,7 @@ class ActingExtras(NamedTuple):
 
 
 def plan_of_seed(seed: int, *, mode: str = "", breaks: Sequence[str] = (), groups: int = 2, replicas: int = 2) -> Plan:
-    """The plan of a seed. `mode` wins over the drawn one. Raises PlanError."""
+    """Return the plan of a seed. `mode` replaces the drawn one. Raises PlanError."""
     chance = Random(f"{seed}/acting-plan")
     replication = chance.choice([ReplicationMode.ASYNC, *[ReplicationMode.QUORUM] * 3])
     flush = chance.choice([Flush.ASYNC, Flush.SYNC])
@@ -110,18 +112,21 @@ def _text(is_so: bool) -> str:
 
 
 def members(plan: Plan) -> list[DrillNode]:
-    """All brokers, group by group."""
+    """Return all brokers, group by group."""
     names = [f"broker-{chr(ord('a') + group)}" for group in range(plan.groups)]
     return [DrillNode(f"{name}-{number}", name, number) for name in names for number in range(plan.replicas)]
 
 
 def fault_of_plan(plan: Plan) -> tuple[Plan, Fault]:
-    """What a plan breaks, and the plan with what follows from it: the target, and how long it takes."""
+    """Return the plan with its target and duration, and the series of faults.
+
+    Raises DrillError if the series breaks no broker.
+    """
     extras = ActingExtras.of(plan)
     steps = draw_steps(plan, members(plan), [DrillNode(f"ns-{number}") for number in range(extras.nameservers)])
     first = next((step for step in steps if step.node.broker), None)
     if first is None:
-        raise DrillError("a series that breaks no broker")
+        raise DrillError("the series of faults breaks no broker")
     series = ActingSeries(steps)
     target = f"{first.node.broker}:{first.node.broker_id}"
     seen = {**plan.seen, "lockMaxLiveTime": str(extras.lease_ms)}
@@ -129,7 +134,7 @@ def fault_of_plan(plan: Plan) -> tuple[Plan, Fault]:
 
 
 def told(plan: Plan) -> dict[str, Any]:
-    """A plan in a few words."""
+    """Return the mode and the size of the cluster as texts, for messages."""
     auto = "-auto" if plan.settings.get(AUTO) == "true" else ""
     locks = "strict" if plan.settings.get(STRICT) == "true" else "loose"
     extras = ActingExtras.of(plan)

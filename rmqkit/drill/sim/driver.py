@@ -1,10 +1,11 @@
-"""The driver of drills on a simulated cluster: virtual time, one thread, everything from the plan's seed.
+"""The driver of drills on a simulated cluster: virtual time, one thread, a seed for everything.
 
-What a real drill asks over the wire is looked up in the brokers' objects here, which costs no events: how each says it
-stands, the groups' offsets, the last reading, the logs. What clients do goes over the simulated net as it would anywhere.
+A real drill queries nodes over the wire. This driver instead reads the state of the broker objects,
+which adds no events to the simulation: their replication states, the groups' offsets, the last
+reading, the logs. Clients do use the simulated network.
 
-Beside what the contract of drivers has, a simulated node can lose its power (`power_cut`) and its disk (`lose_disk`), a
-link can be slow, and a stranger can come to the HA port (`Extras`): drawn from the seed, too.
+In addition to the driver contract, a simulated node can lose its power (`power_cut`) and its disk
+(`lose_disk`). Seeds may also draw slow links and a rogue replica on the HA port (`Extras`).
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -32,25 +33,26 @@ from rmqkit.wire.record import Blank, Record, decode_record, iter_records
 
 STEP_MS = 50
 LOOK_MS = 100
-#: how new a send, a delivery and a look must be for a state to be steady
+#: in a steady state, sends and deliveries are not older than this
 FRESH_MS = 1_000
-#: how long replicas may take to agree on the groups' offsets when nothing moves any more
+#: limit for replicas to agree on the groups' offsets once nothing changes any more
 AGREE_MS = 3_000
-#: until the last message is where readers find it, also with `transientStorePoolEnable`
+#: time until readers find the last message, even with `transientStorePoolEnable`
 QUIET_MS = 500
 PIECE_SIZE = 4096
 TOPIC = "drill"
 #: tags of the links between master and slaves, in rules of `isolate`
 HA_TAGS = ("ha", "ha-master")
-#: states of a slave that follows nobody and says so: only people can help
+#: states of a slave that has stopped following its master, until an operator intervenes
 HALTED = ("ahead", "foreign")
 
 
 class Extras(NamedTuple):
-    """What a seed draws beside its plan."""
+    """What a seed draws in addition to its plan."""
 
     latency_us: int
-    #: "" nobody, "echo" a stranger who reports what was sent to it, "huge" one who reports far beyond the end
+    #: the rogue replica on the HA port: "" none, "echo" acknowledges everything that was sent to
+    #: it, "huge" acknowledges an offset far beyond the end of the log
     stranger: str
 
     @classmethod
@@ -61,7 +63,7 @@ class Extras(NamedTuple):
 
 
 class SimDriver:
-    """See `rmqkit.drill.contract.Driver`."""
+    """The `rmqkit.drill.contract.Driver` of a simulated cluster."""
 
     def __init__(self, plan: Plan, *, keep_trace: bool = False) -> None:
         self.plan = plan
@@ -75,16 +77,16 @@ class SimDriver:
         self._broker = plan.group or "broker-a"
         self._load: Any = self._made_load()
         self._cuts: dict[str, list[tuple[str, str]]] = {}
-        #: by node, since when its clock has been how far off
+        #: node → (time of a clock change, total offset of the clock since then), in ms
         self._jumps: dict[str, list[tuple[int, int]]] = {}
-        #: how many disks each node has lost
+        #: node → how many disks it has lost
         self._disks: dict[str, int] = {}
         self._is_watching = False
         self._last: dict[str, HistoryRow] = {}
-        #: what was told last of (node, group, queue)
+        #: (node, group, queue) → the (offset, boot) recorded last
         self._held: dict[tuple[str, str, int], tuple[int, str]] = {}
-        #: those that a member has set back itself since
-        self._taken_back: set[tuple[str, str, int]] = set()
+        #: (node, group, queue) whose offset a group member or a truncation has lowered since then
+        self._lowered: set[tuple[str, str, int]] = set()
 
     def _drawn(self, plan: Plan) -> Any:
         return Extras.of(plan)
@@ -103,19 +105,19 @@ class SimDriver:
 
         def noted(group: str, topic: str, queue_id: int, offset: int) -> bool:
             if offset < broker.offsets.query(group, topic, queue_id):
-                self._taken_back.add((broker.name, group, queue_id))
+                self._lowered.add((broker.name, group, queue_id))
             return commit(group, topic, queue_id, offset)
 
         broker.offsets.commit = noted  # type: ignore[method-assign]  # watched for the history
         cut = broker.offsets.cut
 
         def cut_noted(end: Callable[[str, int], int]) -> None:
-            """With the log: what is gone from there was not consumed."""
+            """Note the offsets that a truncation of the log lowers: their messages are gone."""
             before = {place: offset for place, (offset, _) in self._held.items() if place[0] == broker.name}
             cut(end)
             for name, group, queue in before:
                 if broker.offsets.query(group, TOPIC, queue) < before[name, group, queue]:
-                    self._taken_back.add((name, group, queue))
+                    self._lowered.add((name, group, queue))
 
         broker.offsets.cut = cut_noted  # type: ignore[method-assign]  # watched for the history
         if self.plan.breaks:
@@ -136,7 +138,7 @@ class SimDriver:
         return True
 
     def later(self, delay_ms: int, function: Callable[[], None]) -> None:
-        """For series of faults: do something in the middle of a wait."""
+        """Call a function after `delay_ms`. Series of faults use it during a wait."""
         self.world.after_ms(delay_ms, function)
 
     # --- the course
@@ -145,7 +147,7 @@ class SimDriver:
         return [node for node in self.all_nodes() if selector in (node.name, node.role, f"{node.broker}:{node.broker_id}")]
 
     def all_nodes(self) -> list[DrillNode]:
-        """The brokers."""
+        """Return the brokers."""
         split = [name.rpartition("-") for name in self.cluster.brokers]
         return [DrillNode(f"{broker}-{number}", broker, int(number)) for broker, _, number in split]
 
@@ -178,7 +180,8 @@ class SimDriver:
     def lacking(self) -> str:
         since_ms = self.now_ms() - FRESH_MS
         halted = [name for name in self.cluster.brokers if self._state(name) in HALTED]
-        # Who is ahead of its master follows nobody; a quorum that cannot be met refuses puts: as good as it gets.
+        # A slave that is ahead does not follow its master again by itself. If the quorum then
+        # refuses puts, the cluster is as steady as it can be, so do not wait for sends.
         if not halted or self._takes_puts():
             for number in range(self.plan.writers):
                 name = workload.writer_name(number)
@@ -251,7 +254,7 @@ class SimDriver:
             raise DrillError(f"{node.name} does not serve {self.plan.recover_max_ms} ms after its start")
 
     def begin(self, node: DrillNode) -> None:
-        """Start a node, and wait for nothing."""
+        """Start a node without waiting until it serves."""
         if not self.world.is_alive(node.name):
             self.world.restart(node.name)
 
@@ -266,12 +269,12 @@ class SimDriver:
             self.world.crash(node.name)
 
     def stop(self, node: DrillNode) -> None:
-        """Ask it to end."""
+        """Stop the process cleanly, as SIGTERM does."""
         if self.world.is_alive(node.name):
             self.world.stop(node.name)
 
     def jump_clock(self, node: DrillNode, jump_ms: int) -> None:
-        """Somebody sets the clock of its machine."""
+        """Set the clock of the node's machine forward or back."""
         known = self._jumps.setdefault(node.name, [(0, 0)])
         known.append((self.now_ms(), known[-1][1] + jump_ms))
         self.world.jump_wall(node.name, jump_ms)
@@ -280,7 +283,7 @@ class SimDriver:
         )
 
     def world_ms(self, name: str, wall_ms: int) -> int:
-        """When the clock of a node's machine last showed that time."""
+        """Return the virtual time at which the clock of a node's machine last showed `wall_ms`."""
         until_ms = self.now_ms()
         for since_ms, skew_ms in reversed(self._jumps.get(name, [(0, 0)])):
             at_ms = wall_ms - self.world.wall_start_ms - skew_ms
@@ -295,8 +298,10 @@ class SimDriver:
             self._disks[node.name] = self._disks.get(node.name, 0) + 1
 
     def isolate(self, node: DrillNode, rules: Sequence[Mapping[str, Any]]) -> None:
-        """Rules as a node's transport has them, with `peer` a node's name; those by tag cut the whole way to the other
-        members of the group."""
+        """Apply rules as the transport of a real node does; `peer` is the name of a node.
+
+        A rule by tag cuts all traffic with the other members of the group.
+        """
         for source, target in self._cuts.pop(node.name, []):
             if not any((source, target) in cuts for cuts in self._cuts.values()):
                 self.world.net.mend(source, target)
@@ -346,11 +351,11 @@ class SimDriver:
         self.world.after_ms(LOOK_MS, self._watch)
 
     def _look(self, name: str, **more: Any) -> None:
-        """What a broker says of itself, and what it holds of the groups' offsets (rows where that is new)."""
+        """Record the state of a broker, and the group offsets that have changed there."""
         process = self.world.process(name)
         common: dict[str, Any] = {"client": name, "broker": name.rpartition("-")[0], "invoke_ms": self.now_ms(), **more}
         if not self._serves(name) or process.is_paused:
-            self._last[name] = self.history.add("node", outcome=FAIL, error="it does not answer", **common)
+            self._last[name] = self.history.add("node", outcome=FAIL, error="no answer", **common)
             return
         broker, boot = self.cluster.broker(name), str(process.incarnation)
         replication = broker.replication
@@ -374,12 +379,12 @@ class SimDriver:
                 known = self._held.get(place)
                 if (offset >= 0 or known is not None) and (known != (offset, boot) or more):
                     self._held[place] = (offset, boot)
-                    told: dict[str, Any] = {"boot": boot, "disk": disk, "by_member": place in self._taken_back}
-                    self._taken_back.discard(place)
+                    told: dict[str, Any] = {"boot": boot, "disk": disk, "by_member": place in self._lowered}
+                    self._lowered.discard(place)
                     self.history.add("committed", key=group, queue=queue, offset=offset, **told, **common)
 
     def _agree(self) -> bool:
-        """Whether the replicas of each group hold the same offsets of the groups."""
+        """Return whether all replicas of each broker group hold the same group offsets."""
         for master in self.cluster.masters:
             names = [master, *self.cluster.slaves_of(master)]
             if not all(map(self._serves, names)):
@@ -399,7 +404,11 @@ class SimDriver:
     # --- the last reading
 
     def _queues(self, name: str) -> list[int]:
-        """Of the drill's topic: those of the plan, and those it has when it was made again by itself."""
+        """Return the queues of the drill's topic on a broker.
+
+        These are the queues of the plan, and those that the broker has if the topic was created
+        again automatically.
+        """
         known = set(range(self.plan.queues))
         if self._serves(name):
             known |= {each.queue_id for each in self.cluster.broker(name).store.queues() if each.topic == TOPIC}
@@ -414,7 +423,7 @@ class SimDriver:
             "queue": queue,
         }
         if not self._serves(name):
-            self.history.add("end", outcome=FAIL, role=role, error="it does not serve", **common)
+            self.history.add("end", outcome=FAIL, role=role, error="the broker is not serving", **common)
             return
         store = self.cluster.broker(name).store
         _, _, offset_min, offset_max = store.queue_range(TOPIC, queue)
@@ -432,7 +441,10 @@ class SimDriver:
         self.history.add("read", key=key_of(record), value=checksum(record.body), offset=offset, **common)
 
     def _read_diverged(self, name: str) -> None:
-        """What a slave has cut off its log and kept (`haTruncateAhead`): a copy outside of every queue."""
+        """Record the messages that a slave has truncated from its log but kept (`haTruncateAhead`).
+
+        They are copies outside every queue.
+        """
         folder = self.world.folder(name)
         where = f"{name}/diverged"
         common: dict[str, Any] = {"client": where, "broker": name.rpartition("-")[0], "invoke_ms": self.now_ms()}
@@ -460,7 +472,10 @@ class SimDriver:
 
 
 def _pieces(store: Any, end: int) -> Iterator[tuple[int, bytes]]:
-    """(offset, bytes) of a log up to `end`, in pieces that begin where those of any other replica do."""
+    """Yield (offset, bytes) of a log up to `end`.
+
+    Pieces begin at multiples of `PIECE_SIZE`, so those of two replicas can be compared.
+    """
     offset = store.offset_min
     while offset < end:
         size = min(PIECE_SIZE - offset % PIECE_SIZE, end - offset)
@@ -472,7 +487,10 @@ def _pieces(store: Any, end: int) -> Iterator[tuple[int, bytes]]:
 
 
 def _records(data: bytes) -> Iterator[Record]:
-    """The records of a piece of a log; the blank ends of files are passed over, a torn end ends it."""
+    """Yield the records of a part of a log.
+
+    Skip the blank ends of files, and stop at a torn record.
+    """
     position = 0
     while position < len(data):
         try:

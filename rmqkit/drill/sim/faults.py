@@ -1,13 +1,16 @@
 """Faults that only a simulated cluster can have, and series of faults.
 
-    power-cut    the machine is off: what was not synced is kept, lost or torn page by page, and nobody is told
+    power-cut    the machine is off: what was not synced is kept, lost or torn page by page; no
+                 connection is closed
     disk-loss    the machine is off, and comes back with an empty disk
-    isolate-peer the ways between two members of the group are cut, in one direction or both
-    series       several faults one after another or at once, at random moments on random nodes, from the plan's seed
+    isolate-peer traffic between two members of the group is cut, in one direction or both
+    series       several faults one after another or at once, at random times on random nodes, drawn
+                 from the plan's seed
 
-A series breaks what a mode can bear: power and disks are lost by one node of the group alone (its `victim`), because two
-machines that lose what they have at once lose everything in any mode. The others are killed, paused and cut off. Each step
-is an event of its own in the history; the table of promises is asked for the worst of them.
+A series breaks only what a mode can survive. One node of the group (the `victim`) may lose power or
+disk. If two machines lost their data at the same time, every mode would lose messages. The other
+nodes are killed, paused and isolated. Each step is an event of its own in the history. The checkers
+look up the worst of them in the table of promises.
 """
 
 from collections.abc import Sequence
@@ -23,10 +26,11 @@ from rmqkit.drill.promises.table import Harm
 from rmqkit.drill.sim.driver import SimDriver
 
 SERIES = "series"
-#: steps of a series, and how long one lasts
+#: fewest and most steps of a series
 STEPS = (2, 5)
+#: shortest and longest step
 LASTS_MS = (300, 2_500)
-#: between the begins of two steps
+#: time between the starts of two steps
 APART_MS = (50, 1_800)
 
 
@@ -61,12 +65,13 @@ class DiskLoss(PowerCut):
 
 
 def isolate_peer(peer: str, direction: str) -> Isolate:
+    """Return a fault that isolates a node from one peer."""
     text = f"no byte passes between the node and {peer} ({direction})"
     return Isolate("isolate-peer", text, [{"peer": peer, "direction": direction}], silent=False)
 
 
 class Step(NamedTuple):
-    """One fault of a series. Times are from its begin."""
+    """One fault of a series. Times are in ms from the start of the series."""
 
     at_ms: int
     lasts_ms: int
@@ -75,7 +80,7 @@ class Step(NamedTuple):
 
 
 def single(name: str) -> Fault:
-    """One fault by name, also those of real drills."""
+    """Return a fault by name: a built-in one, `power-cut` or `disk-loss`."""
     if name == PowerCut.name:
         return PowerCut()
     if name == DiskLoss.name:
@@ -88,9 +93,12 @@ SINGLE = (*FAULTS, PowerCut.name, DiskLoss.name)
 
 
 def draw_steps(plan: Plan, nodes: Sequence[DrillNode]) -> list[Step]:
-    """The steps of a plan's series, in the order of their begins; none begins on a node that is still broken."""
+    """Return the steps of a plan's series, in order of their start.
+
+    No step begins on a node that is still broken.
+    """
     chance = Random(f"{plan.seed}/series")
-    # The master is what promises are about.
+    # Most promises are about the master.
     victim = nodes[0] if chance.random() < 0.7 else chance.choice(nodes)
     free_ms = dict.fromkeys((node.name for node in nodes), 0)
     steps: list[Step] = []
@@ -120,7 +128,10 @@ def draw_steps(plan: Plan, nodes: Sequence[DrillNode]) -> list[Step]:
 
 
 def _lag_and_loss(chance: Random, nodes: Sequence[DrillNode]) -> list[Step]:
-    """The slaves fall behind, and meanwhile the master loses what it has: who was answered SEND_OK before must not mind."""
+    """The slaves fall behind, and meanwhile the master loses its power or disk.
+
+    Messages that were answered SEND_OK must survive all the same.
+    """
     loss = single(chance.choice((PowerCut.name, DiskLoss.name, DiskLoss.name)))
     at_ms = chance.randint(200, 1_500)
     lag = chance.choice(("pause", "isolate", "isolate-in", "isolate-ha"))
@@ -129,24 +140,30 @@ def _lag_and_loss(chance: Random, nodes: Sequence[DrillNode]) -> list[Step]:
 
 
 def _cut_and_restart(chance: Random, nodes: Sequence[DrillNode]) -> list[Step]:
-    """The master loses a tail that its slaves have, and a slave that has settled that is killed soon after."""
+    """The master loses the end of its log, which its slaves have.
+
+    A slave that has truncated its log accordingly is killed soon after.
+    """
     back_ms = chance.randint(300, 800)
     slave = chance.choice(nodes[1:])
-    # It looks for its master again after a second.
+    # The slave tries to reach its master again after a second.
     kill_ms = back_ms + chance.randint(900, 1_500)
     cut = Step(0, back_ms, nodes[0], single(PowerCut.name))
     return [cut, Step(kill_ms, chance.randint(500, 2_500), slave, single("kill"))]
 
 
 class Series:
-    """A fault made of several. The engine begins and ends it; its steps come and go by themselves in between."""
+    """A fault that consists of several.
+
+    The engine begins and ends the series; timers begin and end its steps in between.
+    """
 
     name = SERIES
     text = "several faults, at random moments on random nodes"
 
     def __init__(self, steps: Sequence[Step]) -> None:
         self.steps = steps
-        #: of the first step, which the engine's own event tells
+        #: the harm of the first step, which the engine records for the whole series
         self.harm = steps[0].fault.harm
         self.text = "; ".join(f"{s.at_ms} ms {s.fault.name} {s.node.name} for {s.lasts_ms} ms" for s in steps)
         self._broken: dict[str, Step] = {}
@@ -198,7 +215,7 @@ class Series:
         )
         simulated = sim_driver(driver)
         if not driver.seen(step.node)["alive"]:
-            simulated.begin(step.node)  # the world goes on meanwhile
+            simulated.begin(step.node)  # `start` would wait, but other steps must continue
         else:
             step.fault.end(driver, step.node)
 

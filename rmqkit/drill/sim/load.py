@@ -1,7 +1,8 @@
-"""The workload on a simulated cluster: nodes with the cores of Producer, PullConsumer and PushConsumer, writing rows.
+"""The workload on a simulated cluster: nodes with the sans-IO cores of the clients.
 
-As `real/load.py`, without threads: each writer and each reader is a client on a machine of its own, whose work is a flow
-(`rmqkit.client.flow`). Commits are quicker than in real drills, because everything is shorter here.
+As `real/load.py`, but without threads. Each writer and each reader is a client on a machine of its
+own, and its work is a flow (`rmqkit.client.flow`). Consumers commit more often than in real drills,
+because simulated drills are shorter.
 """
 
 from collections.abc import Callable
@@ -47,16 +48,17 @@ class SimLoad(RecordedLoad):
         self.reading = True
         #: sends without an answer
         self.under_way = 0
-        #: settings of consumers that differ from their defaults: times; and of those in order
+        #: settings of consumers that differ from their defaults, in ms
         self.times: dict[str, int] = {}
+        #: the same for the locks of ordered consumers
         self.lock_times: dict[str, int] = {}
 
     def start(self) -> None:
-        """Make the topic; clients begin when it is there."""
+        """Create the topics. Clients begin once they exist (`has_topic`)."""
         self.cluster.client("admin", self._admin)
 
     def topics(self) -> list[str]:
-        """What is to be created."""
+        """Return the names of the topics to create."""
         return [self.name]
 
     def _admin(self, client: Client) -> None:
@@ -73,7 +75,7 @@ class SimLoad(RecordedLoad):
         client.timers.after(1, lambda: _go(make()))
 
     def begin(self) -> None:
-        """The topic is there: writers and readers join."""
+        """Start the writers and readers. The topics must exist."""
         for number in range(workload.PUSH_MEMBERS):
             self.cluster.client(f"push-{number}", partial(self.push, workload.PUSH, number))
         self.cluster.client("pull-0", partial(self._pull, workload.PULL))
@@ -82,7 +84,7 @@ class SimLoad(RecordedLoad):
         self.history.on_row = self.seen
 
     def seen(self, row: HistoryRow) -> None:
-        """The late group joins after the proof of the fault."""
+        """Let the late group join after the proof of the fault."""
         super().seen(row)
         if row.kind == "event" and row.key == FAULT_BITES and workload.LATE not in self.given:
             self.given[workload.LATE] = {}
@@ -122,7 +124,7 @@ class SimLoad(RecordedLoad):
     # --- reading
 
     def push(self, kind: str, number: int, client: Client) -> PushConsumerCore:
-        """A member, in order, of a group that pushes the topic."""
+        """Start an ordered member of a group that consumes the topic with a PushConsumer."""
         group, name = self.group(kind), f"{kind}-{number}"
         times: dict[str, Any] = {"persist_interval_ms": COMMIT_MS, **self.times, **self.lock_times}
         settings = PushConsumerSettings(group=group, orderly=True, consume_from=ConsumeFrom.FIRST, **times)
@@ -141,6 +143,8 @@ class SimLoad(RecordedLoad):
         return consumer
 
     def join(self, client: Client, consumer: PushConsumerCore) -> None:
+        """Start the consumer, and retry until it succeeds."""
+
         async def join() -> None:
             while not consumer.started:
                 try:
@@ -154,7 +158,7 @@ class SimLoad(RecordedLoad):
         self.read(client, kind, self.name, lambda message: self.delivered(kind, f"{kind}-0", message))
 
     def read(self, client: Client, kind: str, topic: str, given: Callable[[MessageExt], None]) -> None:
-        """A group of one member that pulls a topic; `given` is told of each message."""
+        """Pull a topic as the only member of a group; `given` receives each message."""
         group = self.group(kind)
         times: dict[str, Any] = {"persist_interval_ms": COMMIT_MS, **self.times}
         settings = PullConsumerSettings(group=group, consume_from=ConsumeFrom.FIRST, **times)

@@ -1,8 +1,10 @@
-"""Plans from seeds: which mode, which faults, which settings a simulated drill has. Timers are short, files small.
+"""Draws the plan of a simulated drill from a seed: mode, faults and settings.
 
-What a mode promises where its master may come back with less than its slaves have (`rewinds`) is that acknowledged
-messages are on a slave, or nothing; queues then go on at a lower offset, other messages take the places of those that are
-gone, and readers have seen both. So promises about places are judged where nothing of the kind may happen.
+Timers are short and files are small. A master may return with less than its slaves have
+(`rewinds`). Then the mode promises only that acknowledged messages are on a slave, or nothing.
+Queues continue at a lower offset, other messages get the offsets of the lost ones, and readers may
+have seen both. So the promises about offsets (`OF_PLACES`) are checked only where that cannot
+happen.
 """
 
 from collections.abc import Iterable, Sequence
@@ -24,19 +26,19 @@ SETTINGS = {
     "slaveTimeout": "600",
     "syncFlushTimeout": "800",
     "flushConsumerOffsetInterval": "1000",
-    # and "2000" in some seeds: much is lost with the power then
+    # "2000" in some seeds, so that a power cut loses much
     "flushIntervalCommitLog": "300",
     "mappedFileSizeCommitLog": str(64 * 1024),
     "mappedFileSizeConsumeQueue": str(20 * 100),
 }
-#: how many seeds are drills of long silence
+#: share of the seeds in which the only slave is silent for long
 LONG_CHANCE = 0.05
-#: of a rewound group: see above
+#: promises about offsets, which a group need not keep after a rewind (see above)
 OF_PLACES = ("everything-delivered", "queue-order", "offsets-stable", "commits-forward")
 
 
 def plan_of_seed(seed: int, *, mode: str = "", breaks: Sequence[str] = ()) -> Plan:
-    """The plan of a seed. `mode` wins over the drawn one. Raises PlanError."""
+    """Return the plan of a seed. `mode` replaces the drawn one. Raises PlanError."""
     chance = Random(f"{seed}/plan")
     replication = chance.choice([ReplicationMode.ASYNC, ReplicationMode.SYNC, *[ReplicationMode.QUORUM] * 3])
     auto = chance.random() < 0.6
@@ -70,22 +72,23 @@ def plan_of_seed(seed: int, *, mode: str = "", breaks: Sequence[str] = ()) -> Pl
         fault_ms=chance.randint(500, 3_000),
         recover_max_ms=12_000,
         settle_ms=chance.randint(200, 1_000),
-        # a pull that waits at a machine without power is noticed after half a minute
+        # a client notices only after half a minute that its pull waits at a machine without power
         drain_max_ms=36_000,
     )
     if chance.random() >= LONG_CHANCE:
         return plan
-    # The only slave is silent for longer than any wait may take, and writers are patient.
+    # The only slave is silent for longer than any wait may take, and writers have a long timeout.
     silent = chance.choice(("pause", "isolate", "isolate-ha"))
     return plan.changed(fault=silent, target="slave", replicas=2, fault_ms=7_000, send_timeout_ms=9_000)
 
 
 def members(plan: Plan) -> list[DrillNode]:
+    """Return the brokers of the only group."""
     return [DrillNode(f"broker-a-{number}", "broker-a", number) for number in range(plan.replicas)]
 
 
 def fault_of_plan(plan: Plan) -> tuple[Plan, Fault]:
-    """What a plan breaks, and the plan with what follows from it: the target, how long it takes, what is promised."""
+    """Return the plan with its target, duration and promises, and its fault."""
     nodes = members(plan)
     if plan.fault != SERIES:
         fault = single(plan.fault)
@@ -101,7 +104,10 @@ def fault_of_plan(plan: Plan) -> tuple[Plan, Fault]:
 
 
 def rewinds(mode: Mode, harms: Iterable[tuple[Harm, bool]]) -> bool:
-    """Whether the master may come back with less than it had, after harms of (which, whether to the master)."""
+    """Return whether the master may come back with less than it had.
+
+    `harms` are pairs: the harm, and whether it hits the master.
+    """
     return any(
         hits_master and cell(mode, harm, copies=copies).where is not Where.MASTER
         for harm, hits_master in harms
@@ -117,7 +123,7 @@ def _promised(plan: Plan, harms: Sequence[tuple[Harm, bool]]) -> tuple[str, ...]
 
 
 def told(plan: Plan) -> dict[str, Any]:
-    """A plan in a few words."""
+    """Return the mode and the number of replicas as texts, for messages."""
     auto = "-auto" if plan.settings.get(AUTO) == "true" else ""
     cuts = ", haTruncateAhead" if plan.settings.get(AHEAD) == "true" else ""
     return {"mode": f"{plan.mode.replication}{auto}+{plan.mode.flush}{cuts}", "replicas": plan.replicas}

@@ -1,6 +1,7 @@
-"""Somebody who is no slave on the HA port of a simulated master: reports what was sent to it, or an offset far beyond.
+"""A rogue replica on the HA port of a simulated master: it acknowledges data that it never stores.
 
-A broker that takes such reports for acknowledgements answers SEND_OK for messages that it alone has.
+It reports the end of what was sent to it, or an offset far beyond the log. A broker that counts
+such reports as acknowledgements answers SEND_OK for messages that no other broker has.
 """
 
 from rmqkit.errors import RemoteProtocolError
@@ -14,6 +15,8 @@ AGAIN_MS = 300
 
 
 class Stranger(BaseNode):
+    """A node that connects to the HA port of `peer`. `is_huge`: it reports `HUGE` offsets."""
+
     def __init__(self, name: str, ports: Ports, peer: Address, *, is_huge: bool) -> None:
         super().__init__(name, ports)
         self._peer = peer

@@ -110,7 +110,7 @@ def _audited(row: Any) -> PromiseAudit:
     if row.broken:
         return PromiseAudit(row.run, row.promise, Judgement.BROKEN, told, row.facts, row.broken)
     if row.lacking or not row.facts:
-        why = row.lacking or "the history has nothing to judge it by"
+        why = row.lacking or "the history has no facts about it"
         return PromiseAudit(row.run, row.promise, Judgement.INCONCLUSIVE, (), row.facts, why=why)
     return PromiseAudit(row.run, row.promise, Judgement.VALID, (), row.facts)
 
