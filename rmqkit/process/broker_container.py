@@ -23,6 +23,7 @@ from rmqkit.container.container import identity_of
 from rmqkit.container.node import ChangeResult, Then
 from rmqkit.errors import CannotStart, ConfigError, RmqkitError
 from rmqkit.process.node_specs import broker_name_of, broker_spec, config_of
+from rmqkit.shell.listener import release_reserved
 from rmqkit.shell.log import LogSink
 from rmqkit.shell.node_host import Listen, NodeHost, NodeSpec
 from rmqkit.shell.run import reason_of
@@ -210,6 +211,7 @@ class Brokers:
             resident = self._hosting.add(spec, starting.failed)
         except (RmqkitError, OSError, ValueError, RecursionError) as error:
             # The last two: a path that is none, a file nested too deeply. The brokers that are there go on.
+            release_reserved()
             if key:
                 self._forget(key)
             why = reason_of(error) if isinstance(error, RmqkitError | OSError) else f"{path} cannot be used: {error}"

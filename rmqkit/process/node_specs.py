@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from rmqkit.errors import ConfigError, RmqkitError
+from rmqkit.errors import ConfigError
 
 if TYPE_CHECKING:
     from rmqkit.config import Kind, NodeConfig
@@ -36,7 +36,10 @@ def config_of(path: str | None, settings: Sequence[str], kind: Kind) -> NodeConf
     network = loaded.network
     found = {}
     if network.listen_port == 0:
-        found["listenPort"] = str(_free_port(network.bind_address))
+        from rmqkit.shell.listener import reserve
+
+        # P-2 is for requests of the VIP channel, P+1 for slaves.
+        found["listenPort"] = str(reserve(network.bind_address, (-2, 1), PORT_TRIES))
     for key, host in (("brokerIP1", network.broker_ip1), ("brokerIP2", network.broker_ip2)):
         if (number := _numeric(key, host)) != host:
             found[key] = number
@@ -54,22 +57,6 @@ def _numeric(key: str, host: str) -> str:
     except (OSError, UnicodeError):
         raise ConfigError(f"config: {key} = {host!r}: no such host") from None
     return str(min(found, key=lambda each: each[0] != socket.AF_INET)[4][0])
-
-
-def _free_port(host: str) -> int:
-    """A port P that the system gives, with P-2 and P+1 (for slaves) free as well."""
-    from rmqkit.shell.listener import bind
-
-    for _ in range(PORT_TRIES):
-        with bind(host, 0, 1) as chosen:
-            port = int(chosen.getsockname()[1])
-            try:
-                for own in (port - 2, port + 1):
-                    bind(host, own, 1).close()
-            except RmqkitError:
-                continue
-            return port
-    raise RmqkitError("no three ports that belong together are free")
 
 
 def broker_name_of(config: NodeConfig) -> str:

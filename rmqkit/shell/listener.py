@@ -7,8 +7,10 @@ is accepted and closed, so that the peer knows. Of IPv6 a network of 64 bits is 
 
 import errno
 import socket
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from rmqkit.errors import RmqkitError
 from rmqkit.runtime.connection import Address, Connection
 from rmqkit.shell.listen_errors import CannotListen, listen_error
 from rmqkit.shell.poller import READ
@@ -23,10 +25,46 @@ REST_MS = 100
 SAY_AGAIN_MS = 1000
 _IPV4_MAPPED = bytes(10) + b"\xff\xff"
 _OUT_OF_DESCRIPTORS = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+#: sockets that `reserve` bound and `bind` has not claimed yet, by host and port
+_reserved: dict[tuple[str, int], socket.socket] = {}
+
+
+def reserve(host: str, offsets: Sequence[int], tries: int) -> int:
+    """Reserve a port P that the system chooses, with P + offset for each offset, and return P.
+
+    The sockets stay bound until `bind` claims them, so no other process can take a port meanwhile.
+    Raises RmqkitError if `tries` ports had a neighbour in use.
+    """
+    for _ in range(tries):
+        chosen = bind(host, 0, 1)
+        port = int(chosen.getsockname()[1])
+        sockets = {(host, port): chosen}
+        try:
+            for offset in offsets:
+                sockets[host, port + offset] = bind(host, port + offset, 1)
+        except RmqkitError:
+            for sock in sockets.values():
+                sock.close()
+            continue
+        _reserved.update(sockets)
+        return port
+    raise RmqkitError(f"no {1 + len(offsets)} ports that belong together are free on {host or 'this machine'}")
+
+
+def release_reserved() -> None:
+    """Close the reserved sockets that nothing claimed: the start of their node failed."""
+    while _reserved:
+        _reserved.popitem()[1].close()
 
 
 def bind(host: str, port: int, backlog: int) -> socket.socket:
-    """A listening socket. "" is every IPv4 address, "::" every address. Raises PortTaken or CannotListen."""
+    """Return a listening socket, the reserved one if there is one.
+
+    Host "" means every IPv4 address, "::" every address. Raises PortTaken or CannotListen.
+    """
+    if (reserved := _reserved.pop((host, port), None)) is not None:
+        reserved.listen(backlog)
+        return reserved
     address = Address(host or "0.0.0.0", port)
     try:
         family, _kind, _protocol, _name, target = socket.getaddrinfo(

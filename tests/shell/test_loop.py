@@ -14,7 +14,7 @@ from rmqkit.runtime.connection import Address, Connection
 from rmqkit.runtime.ports import Ports
 from rmqkit.shell import names, streams
 from rmqkit.shell.listen_errors import CannotListen, PortTaken
-from rmqkit.shell.listener import bind
+from rmqkit.shell.listener import bind, release_reserved, reserve
 from rmqkit.shell.loop import STALL_NS, Loop
 from rmqkit.shell.poller import READ, WRITE, SelectorPoller
 from tests.contract.toys import Echo, Toy, pattern
@@ -496,3 +496,23 @@ def test_the_fallback_poller_takes_an_interest_in_nothing():
         poller.close()
         left.close()
         right.close()
+
+
+def test_reserved_ports_cannot_be_taken_before_they_are_bound():
+    port = reserve("127.0.0.1", (-2, 1), 100)
+    try:
+        for each in (port - 2, port, port + 1):
+            with pytest.raises(OSError, match="in use"):
+                socket.create_server(("127.0.0.1", each))
+            with bind("127.0.0.1", each, 1) as sock:
+                assert sock.getsockname()[1] == each
+                socket.create_connection(("127.0.0.1", each)).close()
+    finally:
+        release_reserved()
+
+
+def test_reserved_ports_that_nothing_claims_are_released():
+    port = reserve("127.0.0.1", (-2, 1), 100)
+    release_reserved()
+    with socket.create_server(("127.0.0.1", port)):
+        pass
