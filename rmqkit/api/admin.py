@@ -15,6 +15,7 @@ from types import MethodType
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
 from rmqkit.api.io_thread import User, acquire, release
+from rmqkit.client.admin import dead_letters as letters
 from rmqkit.client.admin import messages, stats
 from rmqkit.client.admin.groups import AdminCore as Core
 from rmqkit.client.flow import Deferred, start
@@ -122,6 +123,10 @@ class AdminFlows:
     find_message = Flow(messages.find_message)
     message_track = Flow(messages.message_track)
     consume_directly = Flow(messages.consume_directly)
+
+    dead_letters = Flow(letters.dead_letters)
+    requeue = Flow(letters.requeue)
+    requeue_step = Flow(letters.requeue_step)
 
 
 class Admin(User, BlockingAdmin, AdminFlows):

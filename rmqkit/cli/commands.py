@@ -38,6 +38,7 @@ TABLE: dict[str, Lazy] = {
     "message": Lazy("rmqkit.cli.data.messages", "Find single messages by id, key or place; who has consumed them."),
     "topic": Lazy("rmqkit.cli.data.topics", "List, create, change, delete topics; where their queues are."),
     "group": Lazy("rmqkit.cli.data.groups", "Consumer groups: settings, members, how far they are; move them."),
+    "dlq": Lazy("rmqkit.cli.data.dead_letters", "Dead letters of consumer groups: list, show, requeue."),
     "offset": Lazy("rmqkit.cli.data.offsets", "Where a group stands in a topic; move it."),
     "config": Lazy("rmqkit.cli.nodes.settings", "Read and change the settings of running nodes; explain a key."),
     "stats": Lazy("rmqkit.cli.data.stats", "What goes in and out of topics, and how far groups are behind."),

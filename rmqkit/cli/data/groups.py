@@ -8,7 +8,7 @@ from rmqkit.cli import output
 from rmqkit.cli.admin_session import admin_of, check_brokers, check_group, queue_fields
 from rmqkit.cli.cluster_lookup import Json, Namesrv
 from rmqkit.cli.commands import group
-from rmqkit.cli.data.progress import NO_GROUPS, Group, clone, progress, reset
+from rmqkit.cli.data.progress import NO_GROUPS, Group, clone, counts, progress, reset
 from rmqkit.cli.errors import Failed
 from rmqkit.wire.codes import Version
 
@@ -29,6 +29,7 @@ def list_groups(
     found = []
     with admin_of(namesrv) as admin:
         check_brokers(admin)
+        dead = counts(admin)
         for name, config in admin.groups().items():
             if name in SYSTEM_GROUPS and not everything:
                 continue
@@ -40,9 +41,11 @@ def list_groups(
                     "model": online.message_model if online else None,
                     "retry_max_times": config.retry_max_times,
                     "consume_enable": config.consume_enable,
+                    "dead_letters": dead.get(name, 0),
                 }
             )
     columns = {"group": "group", "members": "members", "model": "model", "retries": "retry_max_times"}
+    columns["dead"] = "dead_letters"
     output.report(found, columns, as_json=json, none=NO_GROUPS)
 
 

@@ -31,6 +31,7 @@ GROUPS: output.Columns = {
     "a second": "consume_tps:.1f",
     "behind": "lag",
     "last consumed": "last_ms:time",
+    "dead": "dead_letters",
 }
 MOVED: output.Columns = {**output.QUEUE, "offset": "offset"}
 #: how the offsets were set, by `Moved.way` and by whether a member of the group is online
@@ -56,9 +57,12 @@ def progress(
     with admin_of(namesrv) as admin:
         if name is None:
             check_brokers(admin)
-            found = [line_of(admin, each) for each in sorted(admin.groups()) if everything or not is_system_group(each)]
+            dead = counts(admin)
+            wanted = [each for each in sorted(admin.groups()) if everything or not is_system_group(each)]
+            found = [{**line_of(admin, each), "dead_letters": dead.get(each, 0)} for each in wanted]
         else:
             check_group(admin, name)
+            dead = counts(admin, name)
             stats = admin.group_progress(name, topic)
             owners = owners_of(admin, name) if clients else {}
             rows = [
@@ -72,6 +76,7 @@ def progress(
         "lag": sum(row["lag"] for row in rows),
         "inflight": sum(row["inflight"] for row in rows),
         "consume_tps": stats.consume_tps,
+        "dead_letters": dead.get(name, 0),
     }
     columns: dict[str, output.Source] = {
         **output.QUEUE,
@@ -84,8 +89,19 @@ def progress(
     if clients:
         columns["member"] = "client_id"
     below = f"\nbehind {total['lag']}, of them {total['inflight']} pulled; {stats.consume_tps:.1f} a second"
+    if total["dead_letters"]:
+        below += f"; dead letters: {total['dead_letters']}, see `rmqkit dlq show {name}`"
     none = f"group {name} has consumed nothing yet"
     output.report({**total, "queues": rows}, columns, rows, as_json=json, none=none, below=below)
+
+
+def counts(admin: "Admin", group: str | None = None) -> dict[str, int]:
+    """Return the number of dead letters of one group or of all; groups without any are left out."""
+    found: dict[str, int] = {}
+    for state in admin.dead_letters(group):
+        if state.total:
+            found[state.group] = found.get(state.group, 0) + state.total
+    return found
 
 
 def is_system_group(name: str) -> bool:
