@@ -1,10 +1,12 @@
-"""ClientCalls: requests of the broker to clients, on the connections that the clients opened.
+"""ClientCalls: requests that the broker sends to clients, on the connections that clients opened.
 
-Each comes from a request of a third party: an administrator (running info, a message consumed directly, the progress of
-a group) or a replier. A client has 10 s to answer, as upstream. At most `CALLS_MAX` requests wait at a time, with bodies
-of at most `BYTES_MAX`; beyond that the third party is refused with SYSTEM_BUSY.
+Each request serves a third party: an administrator (running info, consuming one message directly,
+the progress of a group) or a client that sends a reply message. A client has 10 s to answer, as
+upstream, unless the caller sets another timeout. At most `CALLS_MAX` requests may be pending, with
+bodies of at most `BYTES_MAX` in total. Beyond that the third party is refused with SYSTEM_BUSY.
 
-Source: `broker/.../client/net/Broker2Client.java` (`callClient`), `AdminBrokerProcessor.callConsumer`.
+Source: `broker/.../client/net/Broker2Client.java` (`callClient`),
+`AdminBrokerProcessor.callConsumer`.
 """
 
 from collections.abc import Mapping
@@ -20,13 +22,15 @@ from rmqkit.wire.schema import Ext
 from rmqkit.wire.schemas.calls import NotifyConsumerIdsChangedRequest
 
 CALL_TIMEOUT_MS = 10_000
-#: calls that wait for an answer
+#: limit of pending calls
 CALLS_MAX = 1_000
-#: of their bodies, which are kept until then
+#: limit of the body bytes of all pending calls: bodies stay in memory until the answer comes
 BYTES_MAX = 64 * 1024 * 1024
 
 
 class ClientCalls:
+    """Sends requests to clients and enforces the limits of pending ones."""
+
     def __init__(
         self, remoting: Remoting, clients: Clients, calls_max: int = CALLS_MAX, bytes_max: int = BYTES_MAX
     ) -> None:
@@ -38,11 +42,14 @@ class ClientCalls:
         self.waiting_bytes = 0
 
     def check_room(self, count: int = 1, size: int = 0) -> None:
-        """Raises Refused when so many more calls, or bytes of bodies, are too many."""
+        """Raise Refused if `count` more calls, or `size` more body bytes, exceed a limit.
+
+        While no call is pending, a body of any size is accepted.
+        """
         if self.waiting + count > self._calls_max or (self.waiting and self.waiting_bytes + size > self._bytes_max):
             raise Refused(
                 ResponseCode.SYSTEM_BUSY,
-                f"the broker waits for {self.waiting} answers of clients already ({self.waiting_bytes} bytes)",
+                f"the broker already waits for {self.waiting} answers from clients ({self.waiting_bytes} bytes)",
             )
 
     def call(
@@ -55,7 +62,10 @@ class ClientCalls:
         *,
         timeout_ms: int = CALL_TIMEOUT_MS,
     ) -> None:
-        """Send a request to a client; `then` is called once. The caller has checked for room."""
+        """Send a request to a client and call `then` once with the outcome.
+
+        Enforces no limit: call `check_room` first.
+        """
         self.waiting += 1
         self.waiting_bytes += len(body)
 
@@ -67,7 +77,7 @@ class ClientCalls:
         self._remoting.call(conn, code, ext, body, timeout_ms=timeout_ms, then=ended)
 
     def forward(self, call: "Call[Any]", group: str, client_id: str, body: bytes = b"") -> Response:
-        """Forward a request to a member of a consumer group, and the member's answer to the caller."""
+        """Forward a request to a member of a consumer group; return its answer to the caller."""
         member = self._clients.consumer(group, client_id)
         who = f"<{group}> <{client_id}>"
         if member is None:
@@ -90,7 +100,7 @@ class ClientCalls:
         return call.later(lambda answer: self.call(member.conn, call.code, call.args, body, partial(answered, answer)))
 
     def notify_groups(self) -> None:
-        """Send the members of changed groups a notice, so that they share their queues again."""
+        """Notify the members of groups whose membership changed, so that they rebalance."""
         for group in self._clients.take_changed():
             note = NotifyConsumerIdsChangedRequest(consumer_group=group.name)
             for member in group.members.values():
@@ -98,5 +108,9 @@ class ClientCalls:
 
 
 def is_older(member: ClientChannel, version: Version) -> bool:
-    """Clients in other languages than Java count their versions as they like, but all above these."""
+    """Return whether a client is older than a release.
+
+    Clients in languages other than Java number their versions freely, but above all releases that
+    are compared here.
+    """
     return member.version < version

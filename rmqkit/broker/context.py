@@ -1,7 +1,7 @@
-"""The context of a broker: what every part of it may use, whatever the part is for.
+"""The context of a broker: the ports, duties, calls and settings that every part may use.
 
-Parts take the context and, beside it, the parts they work with. The context holds no part, no table and no role, so
-a module that takes it depends on nothing else of the broker.
+A part takes the context and, separately, the parts it works with. The context holds no part, no
+table and no role, so a module that takes it depends on nothing else of the broker.
 """
 
 from rmqkit.config import NodeConfig
@@ -36,7 +36,7 @@ class BrokerContext:
         self.duties = duties
         self.outbox = outbox
         self.remoting = remoting
-        #: the settings as they are now. Live changes replace the object, so read it at the moment of use
+        #: current settings. A live change replaces the object, so read it at the moment of use
         self.config = config
         network = config.network
         #: where clients and peers reach this broker

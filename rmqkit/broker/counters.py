@@ -1,9 +1,13 @@
-"""Counters by key with what they grew by over the last minute, hour and day, as Apache's StatsItem has them.
+"""Counters by key, with their growth over the last minute, hour and day, like Apache's StatsItem.
 
-A counter only ever grows; the hot path adds to it in place. `sample`, every 10 s, notes what each counter grew by since
-the last time, in a mapping of the counters that moved: what stands still costs nothing. The minute is the last six
-samples and what has come since; the hour is made of parts of ten minutes, the day of parts of an hour. A rate is over the
-time that these really span, at least `SPAN_MS_MIN`.
+A counter only grows; the hot path adds to it in place. Every 10 s, `sample` records how much each
+counter grew since the last sample. Counters that did not grow take no space in a sample.
+
+- The minute is the last six samples and the growth since then.
+- The hour is the last six parts of ten minutes, the day the last 24 parts of an hour, both with the
+  growth since then.
+
+A rate is computed over the time that these parts really span, at least `SPAN_MS_MIN`.
 
 Source: `common/.../stats/StatsItem.java`.
 """
@@ -16,15 +20,19 @@ K = TypeVar("K", bound=Hashable)
 C = TypeVar("C", bound="Count")
 
 SAMPLE_MS = 10_000
-#: of minute, hour and day: how many samples of 10 s make one of theirs, and how many of those are kept
+#: for minute, hour and day: number of 10 s samples in a part, and number of complete parts kept
 SERIES = ((1, 6), (60, 6), (360, 24))
 SPAN_MS_MIN = 1000
-#: keys counted at most; what has others is counted in the totals alone
+#: limit of keys with a counter of their own; further keys count only in the totals
 KEYS_MAX = 200_000
 
 
 class Count:
-    """What was counted for one key: messages, their bytes, and in how many times (a batch, a pull)."""
+    """Totals of one key: messages, their bytes (`size`), and number of additions (`times`).
+
+    A batch or a pull adds several messages but counts once in `times`. The `seen_` fields are the
+    totals at the last sample.
+    """
 
     __slots__ = ("messages", "seen_messages", "seen_size", "seen_times", "size", "times")
 
@@ -34,6 +42,8 @@ class Count:
 
 
 class Growth(NamedTuple):
+    """Increase of a counter's totals over an interval."""
+
     messages: int = 0
     size: int = 0
     times: int = 0
@@ -43,17 +53,18 @@ class Growth(NamedTuple):
 
 
 class CounterSpan(NamedTuple):
-    """What a counter grew by within the last `ms`."""
+    """Growth of a counter over the last `ms` milliseconds."""
 
     growth: Growth
     ms: int
 
     def rate(self, amount: int) -> float:
+        """Return `amount` per second."""
         return amount * 1000 / self.ms
 
 
 class _Series(Generic[K]):
-    """Growth by key over the last `kept` parts of `joined_max` samples each, and over the part that is not whole yet."""
+    """Growth by key: the last `kept` whole parts of `joined_max` samples, and the current part."""
 
     def __init__(self, now_ms: int, joined_max: int, kept: int) -> None:
         self.parts: deque[tuple[int, dict[K, Growth]]] = deque(maxlen=kept)
@@ -91,23 +102,27 @@ class _Series(Generic[K]):
 
 
 class Counters(Generic[K, C]):
-    """`table` is for the hot path: `count = table.get(key) or new(key)`, then add to its fields."""
+    """Counters of at most `KEYS_MAX` keys, with their totals.
+
+    The hot path uses `table`: `count = table.get(key) or new(key)`, then it adds to the fields.
+    """
 
     def __init__(self, make: Callable[[], C], now_ms: int) -> None:
         self.table: dict[K, C] = {}
-        #: of keys that were forgotten, and of those beyond `KEYS_MAX`
+        #: totals of forgotten keys and of keys beyond `KEYS_MAX`
         self.rest = make()
         self._make = make
         self._series: list[_Series[K]] = [_Series(now_ms, joined_max, kept) for joined_max, kept in SERIES]
 
     def new(self, key: K) -> C:
+        """Add a counter for a key; return `rest` instead if `KEYS_MAX` keys have one."""
         if len(self.table) >= KEYS_MAX:
             return self.rest
         count = self.table[key] = self._make()
         return count
 
     def forget(self, hit: Callable[[K], bool]) -> None:
-        """The keys that `hit`; what they counted stays in the totals."""
+        """Remove the keys for which `hit` returns true. Their counts stay in the totals."""
         for key in [key for key in self.table if hit(key)]:
             gone = self.table.pop(key)
             self.rest.messages += gone.messages
@@ -129,17 +144,17 @@ class Counters(Generic[K, C]):
         return self.rest.times + sum([count.times for count in self.table.values()])
 
     def sample(self, now_ms: int) -> None:
-        """Note what has grown; every `SAMPLE_MS`."""
-        moved = {key: _taken(count) for key, count in self.table.items() if count.times != count.seen_times}
+        """Record the growth since the last sample. Call it every `SAMPLE_MS`."""
+        moved = {key: _take_growth(count) for key, count in self.table.items() if count.times != count.seen_times}
         for series in self._series:
             series.join(moved, now_ms)
 
     def spans(self, key: K, now_ms: int) -> tuple[CounterSpan, CounterSpan, CounterSpan] | None:
-        """The last minute, hour and day, up to now; None for a key that was not counted."""
+        """Return the growth over the last minute, hour and day up to now; None if unknown."""
         count = self.table.get(key)
         if count is None:
             return None
-        fresh = _grown(count)
+        fresh = _growth_since_sample(count)
         minute, hour, day = (
             CounterSpan(series.growth(key).and_(fresh), max(now_ms - series.from_ms, SPAN_MS_MIN))
             for series in self._series
@@ -147,11 +162,11 @@ class Counters(Generic[K, C]):
         return minute, hour, day
 
 
-def _grown(count: Count) -> Growth:
+def _growth_since_sample(count: Count) -> Growth:
     return Growth(count.messages - count.seen_messages, count.size - count.seen_size, count.times - count.seen_times)
 
 
-def _taken(count: Count) -> Growth:
-    grown = _grown(count)
+def _take_growth(count: Count) -> Growth:
+    grown = _growth_since_sample(count)
     count.seen_messages, count.seen_size, count.seen_times = count.messages, count.size, count.times
     return grown

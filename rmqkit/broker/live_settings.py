@@ -1,12 +1,16 @@
-"""Settings changed while the broker ran, which outlive it: `config/changedSettings.json`.
+"""Settings that were changed at run time and survive a restart: `config/changedSettings.json`.
 
-A change (UPDATE_BROKER_CONFIG) is kept in the store, not written into the configuration file: that one may be shared by
-several nodes, belong to an administrator, or be made anew at each start. Each kept key has the value it was given and the
-one the configuration had (`was`). At a start it goes by what was kept as long as the configuration still says `was`; when
-somebody has changed the configuration since (file or command line), that is newer and the kept value is dropped. A value
-that is what the configuration says is not kept.
+A change (UPDATE_BROKER_CONFIG) is saved in the store, not in the configuration file. That file may
+be shared by several nodes, belong to an administrator, or be regenerated at each start.
 
-Only keys that may be changed live are taken from the file, so it cannot bring in a path or a command.
+Each saved key has its new value and the value that the configuration had (`was`). At a start:
+
+- While the configuration still says `was`, the saved value applies.
+- If the configuration (file or command line) has changed since, it is newer, and the saved value is
+  dropped.
+
+A value equal to the configured one is not saved. Only keys that may be changed live are read from
+the file, so it cannot introduce a path or a command.
 
 Apache writes its configuration file instead (`remoting/.../Configuration.persist`).
 """
@@ -26,18 +30,22 @@ from rmqkit.wire.bodies.base import Body
 
 
 class SettingChange(Body, kw_only=True):
-    """`was` is empty for a key that had no value."""
+    """A key's new value and its configured one; `was` is empty if the key had no value."""
 
     value: str
     was: str = ""
 
 
 class ChangedSettings(Body, kw_only=True):
+    """Content of `changedSettings.json`: changes by key, and the version of the settings."""
+
     changed: dict[str, SettingChange] = field(default_factory=dict)
     data_version: DataVersion = DataVersion()
 
 
 class LiveSettings:
+    """The saved changes of one broker, by key."""
+
     def __init__(self, disk: Disk, clock: Clock, folder: str) -> None:
         self.changed: dict[str, SettingChange] = {}
         self.version = DataVersion(timestamp=clock.wall_ms)
@@ -47,7 +55,7 @@ class LiveSettings:
 
     @property
     def save_error(self) -> OSError | None:
-        """Why the last save failed."""
+        """The error of the last save; None if it succeeded."""
         return self._file.error
 
     def save(self, then: Callable[[], None] | None = None) -> None:
@@ -57,7 +65,7 @@ class LiveSettings:
         return ChangedSettings(changed=dict(self.changed), data_version=self.version)
 
     def load(self, config: NodeConfig, log: Log) -> NodeConfig:
-        """The configuration with the kept changes laid over it. Raises AtomicFileDamaged."""
+        """Return the configuration with the saved changes applied. Raises AtomicFileDamaged."""
         loaded = self._file.load(ChangedSettings.decode)
         if loaded is None:
             return config
@@ -77,7 +85,7 @@ class LiveSettings:
         return config
 
     def note(self, before: NodeConfig, after: NodeConfig, keys: Iterable[str]) -> None:
-        """These keys were changed; to be followed by `save`."""
+        """Record that these keys were changed. The caller calls `save` afterwards."""
         for written in keys:
             row = find(before.kind, written)
             key = written if row is None else row.key

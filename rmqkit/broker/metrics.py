@@ -1,15 +1,17 @@
-"""What a broker tells Prometheus, under the names of Apache's exporter as a scrape of it shows them (with their units).
+"""Prometheus metrics of a broker, named as in a scrape of Apache's exporter (with units).
 
-Nothing is counted here: the samples are looked up when a scrape comes, in the counters of `statistics.py`, the tables of
-topics, groups, offsets and clients, and the facts of the store. Only `rocketmq_rpc_latency_milliseconds` costs something
-for every request, so it has a switch of its own (`rpcLatencyMetrics`).
+Nothing is counted here. Each scrape reads the counters of `statistics.py`, the tables of topics,
+groups, offsets and clients, and the facts of the store. Only `rocketmq_rpc_latency_milliseconds`
+costs time on every request, so it has its own switch (`rpcLatencyMetrics`).
 
-How far a group is behind is told of every group that is online or has committed offsets (Apache: those online). A queue
-the group has committed nothing of counts as consumed, as there. `message_type` is that of the topic, where Apache looks
-into each message.
+Consumer lag is reported for every group that is online or has committed offsets (Apache: only for
+groups that are online). A queue without a committed offset counts as consumed up to the group's
+last pull, or to its end if the group never pulled it. The label `message_type` is the type of the
+topic; Apache examines each message.
 
 Source: `broker/.../metrics/{BrokerMetricsManager,ConsumerLagCalculator}.java`,
-`store/.../metrics/DefaultStoreMetricsManager.java`, `remoting/.../metrics/RemotingMetricsManager.java`.
+`store/.../metrics/DefaultStoreMetricsManager.java`,
+`remoting/.../metrics/RemotingMetricsManager.java`.
 """
 
 from __future__ import annotations
@@ -35,13 +37,13 @@ if TYPE_CHECKING:
 SYSTEM_GROUP_PREFIX = "cid_rmq_sys_"
 STORE = ("storage_type", "storage_medium")
 GROUP = ("consumer_group", "topic", "is_retry", "is_system")
-#: upstream's words for the ways of consuming (`ConsumeType.getTypeCN`)
+#: upstream's names of the consume modes (`ConsumeType.getTypeCN`)
 CONSUME_MODES = {"CONSUME_ACTIVELY": "pull", "CONSUME_PASSIVELY": "push", "CONSUME_POP": "pop"}
 UNKNOWN = "unknown"
 
 
 def endpoint(broker: BrokerView, outbox: Outbox) -> MetricsEndpoint:
-    """The endpoint of a broker; begins to measure how long requests take when that is asked for."""
+    """Return a broker's metrics endpoint. Starts to measure request latency if that is enabled."""
     settings = broker.config.metrics
     identity = broker.config.identity
     is_on = {
@@ -72,10 +74,11 @@ def endpoint(broker: BrokerView, outbox: Outbox) -> MetricsEndpoint:
 
 
 def latency_family(latency: Latency) -> Family:
+    """Return the histogram of request latencies, in ms."""
     return Family(
         "rocketmq_rpc_latency_milliseconds",
         "histogram",
-        "Time from the turn a request came in to the turn it was answered in; a pull that was held has is_long_polling",
+        "Time from the turn that received a request to the turn that answered it; parked pulls have is_long_polling",
         LATENCY_LABELS,
         lambda broker: latency.samples(),
         BOUNDS,
@@ -88,6 +91,7 @@ def flag(value: bool) -> str:
 
 
 def is_system(topic: str, group: str = "") -> bool:
+    """Return whether the topic or the group belongs to the system."""
     return is_system_topic(topic) or group.lower().startswith(SYSTEM_GROUP_PREFIX)
 
 
@@ -95,6 +99,7 @@ def is_system(topic: str, group: str = "") -> bool:
 
 
 def message_type(broker: BrokerView, topic: str) -> str:
+    """Return the topic's attribute `message.type` in lower case; "normal" if it has none."""
     config = broker.topics.by_name.get(topic)
     attributes: Any = getattr(config, "attributes", None) or {}
     return str(attributes.get("message.type", "normal")).lower()
@@ -121,17 +126,20 @@ def _dead_letters(broker: BrokerView) -> Iterator[Sample]:
 
 
 class Behind(NamedTuple):
-    """How far a group is behind in one topic. Times are store times, 0 when nothing waits."""
+    """Lag of a group in one topic, in messages. Times are store times in ms, 0 if nothing waits."""
 
+    #: not committed, and the earliest of these messages
     lag: int = 0
     lag_from_ms: int = 0
+    #: pulled but not committed
     inflight: int = 0
+    #: not pulled, and the earliest of these messages
     ready: int = 0
     ready_from_ms: int = 0
 
 
 def pairs(broker: BrokerView) -> list[tuple[str, str]]:
-    """(group, topic) of all that is subscribed to, or was consumed from, and is there."""
+    """Return (group, topic) of all subscriptions and committed offsets whose topic exists."""
     found: dict[tuple[str, str], None] = {}
     for group in broker.clients.consumers.values():
         for topic in group.subscriptions:
@@ -143,7 +151,7 @@ def pairs(broker: BrokerView) -> list[tuple[str, str]]:
 
 
 def behind(broker: BrokerView, group: str, topic: str) -> Behind:
-    """Sums over the topic's queues; the earliest of the times."""
+    """Return a group's lag in a topic, summed over the queues, with the earliest of the times."""
     config = broker.topics.by_name.get(topic)
     lag = inflight = ready = lag_from_ms = ready_from_ms = 0
     for queue_id in range(0 if config is None else config.write_queue_nums):
@@ -165,7 +173,7 @@ def behind(broker: BrokerView, group: str, topic: str) -> Behind:
 
 
 def _earlier(one_ms: int, other_ms: int) -> int:
-    """The earlier of two times, of which those that are not above 0 are none."""
+    """Return the earlier of two times; a time of 0 or less is unknown. 0 if both are unknown."""
     known = [each for each in (one_ms, other_ms) if each > 0]
     return min(known, default=0)
 
@@ -209,7 +217,7 @@ def _consumers(broker: BrokerView) -> Iterator[Sample]:
 def _client(language: Any, version: int) -> tuple[str, str]:
     try:
         return str(language).lower(), Version(version).name.lower()
-    except ValueError:  # a number that no release has
+    except ValueError:  # not the number of a known release
         return str(language).lower(), UNKNOWN
 
 
@@ -226,7 +234,7 @@ def _waiting(broker: BrokerView) -> Iterator[Sample]:
 
 
 def _fact(key: str) -> Callable[[BrokerView], list[Sample]]:
-    """A number among the facts of the engine; one that it does not have is left out."""
+    """Return a function that samples a numeric fact of the engine, if the engine has it."""
 
     def samples(broker: BrokerView) -> list[Sample]:
         text = broker.store.facts().get(key, "")
@@ -251,9 +259,9 @@ def _requests(broker: BrokerView) -> Iterator[Sample]:
 
 
 FAMILIES: tuple[Family, ...] = (
-    Family("rocketmq_processor_watermark", "gauge", "Calls that wait: puts for the disk, pulls for messages",
+    Family("rocketmq_processor_watermark", "gauge", "Waiting calls: puts for the disk, pulls for messages",
            ("processor",), _waiting, switch="stats"),
-    Family("rocketmq_broker_permission", "gauge", "What the broker may do: 4 read, 2 write", (),
+    Family("rocketmq_broker_permission", "gauge", "Permission of the broker: sum of 4 (read) and 2 (write)", (),
            _one(lambda broker: broker.config.topics.broker_permission), switch="stats"),
     Family("rocketmq_topic_number", "gauge", "Topics", (), _one(lambda broker: len(broker.topics.by_name)),
            switch="stats"),
@@ -263,51 +271,51 @@ FAMILIES: tuple[Family, ...] = (
            lambda broker: _in(broker, "messages"), switch="request"),
     Family("rocketmq_throughput_in_total", "counter", "Bytes stored", ("topic", "message_type", "is_system"),
            lambda broker: _in(broker, "size"), switch="request"),
-    Family("rocketmq_messages_out_total", "counter", "Messages given to consumers",
+    Family("rocketmq_messages_out_total", "counter", "Messages delivered to consumers",
            ("topic", "consumer_group", "is_retry", "is_system"), lambda broker: _out(broker, "messages"),
            switch="request"),
-    Family("rocketmq_throughput_out_total", "counter", "Bytes given to consumers",
+    Family("rocketmq_throughput_out_total", "counter", "Bytes delivered to consumers",
            ("topic", "consumer_group", "is_retry", "is_system"), lambda broker: _out(broker, "size"), switch="request"),
-    Family("rocketmq_producer_connections", "gauge", "Producers that are connected",
+    Family("rocketmq_producer_connections", "gauge", "Connected producers",
            ("language", "version", "protocol_type"), _producers, switch="connection"),
-    Family("rocketmq_consumer_connections", "gauge", "Consumers that are connected",
+    Family("rocketmq_consumer_connections", "gauge", "Connected consumers",
            ("consumer_group", "language", "version", "consume_mode", "protocol_type", "is_system"), _consumers,
            switch="connection"),
-    Family("rocketmq_consumer_lag_messages", "gauge", "Messages a group has not consumed", GROUP,
+    Family("rocketmq_consumer_lag_messages", "gauge", "Messages that a group has not consumed yet", GROUP,
            _behind(lambda each, now_ms: each.lag), switch="lag_and_dlq"),
-    Family("rocketmq_consumer_lag_latency_milliseconds", "gauge", "Age of the oldest of them", GROUP,
+    Family("rocketmq_consumer_lag_latency_milliseconds", "gauge", "Age of the oldest message not consumed yet", GROUP,
            _behind(lambda each, now_ms: max(0, now_ms - each.lag_from_ms) if each.lag_from_ms else 0),
            switch="lag_and_dlq"),
-    Family("rocketmq_consumer_inflight_messages", "gauge", "Messages pulled and not committed", GROUP,
+    Family("rocketmq_consumer_inflight_messages", "gauge", "Messages pulled but not committed", GROUP,
            _behind(lambda each, now_ms: each.inflight), switch="lag_and_dlq"),
     Family("rocketmq_consumer_ready_messages", "gauge", "Messages not pulled yet", GROUP,
            _behind(lambda each, now_ms: each.ready), switch="lag_and_dlq"),
     Family("rocketmq_consumer_queueing_latency_milliseconds", "gauge", "Age of the oldest message not pulled yet", GROUP,
            _behind(lambda each, now_ms: max(0, now_ms - each.ready_from_ms) if each.ready_from_ms else 0),
            switch="lag_and_dlq"),
-    Family("rocketmq_send_to_dlq_messages_total", "counter", "Messages that went to a dead-letter topic",
+    Family("rocketmq_send_to_dlq_messages_total", "counter", "Messages sent to a dead-letter topic",
            ("consumer_group", "is_system"), _dead_letters, switch="lag_and_dlq"),
-    Family("rocketmq_storage_size_bytes", "gauge", "Bytes in use on the disk of the store", STORE, _storage_size,
+    Family("rocketmq_storage_size_bytes", "gauge", "Bytes used on the disk of the store", STORE, _storage_size,
            switch="message_store"),
     Family("rocketmq_storage_flush_behind_bytes", "gauge", "Bytes of the log not synced yet", STORE,
            _fact("remainHowManyDataToFlush"), switch="message_store"),
-    Family("rocketmq_storage_dispatch_behind_bytes", "gauge", "Bytes of the log not in the queues yet", STORE,
+    Family("rocketmq_storage_dispatch_behind_bytes", "gauge", "Bytes of the log not dispatched to the queues yet", STORE,
            _fact("dispatchBehindBytes"), switch="message_store"),
-    Family("rocketmq_storage_message_reserve_time_milliseconds", "gauge", "Age of the oldest message", STORE,
+    Family("rocketmq_storage_message_reserve_time_milliseconds", "gauge", "Age of the oldest stored message", STORE,
            _reserve_time, switch="message_store"),
     Family("rmqkit_requests_total", "counter", "Requests taken", ("request_code",), _requests, switch="remoting"),
-    Family("rmqkit_puts_failed_total", "counter", "Puts that were refused by the store or lost with a failed write", (),
+    Family("rmqkit_puts_failed_total", "counter", "Puts refused by the store or lost in a failed write", (),
            _one(lambda broker: broker.puts.failed_count), switch="message_store"),
-    Family("rmqkit_broker_role", "gauge", "1 for what the broker is in its group and how far it is online, 0 for all else",
+    Family("rmqkit_broker_role", "gauge", "1 for the broker's current role and online state, 0 for all others",
            ("role", "online"), lambda broker: runtime_info.samples(broker.roles), switch="stats"),
-    Family("rmqkit_role_changes_total", "counter", "Changes of role, and of being online or not", (),
+    Family("rmqkit_role_changes_total", "counter", "Changes of the role or of the online state", (),
            _one(lambda broker: broker.role.change_count), switch="stats"),
     Family("rmqkit_escape_waiting_messages", "gauge",
-           "Messages of an acting master that are due and on no other master yet; those kept in a spool count too", (),
+           "Due messages of an acting master that no other master has stored yet, including those in a spool", (),
            _one(lambda broker: broker.escape.waiting()), switch="message_store"),
     Family("rmqkit_escaped_messages_total", "counter",
-           "Messages that an acting master has given to another master, or to a spool", (),
+           "Messages that an acting master has moved to another master or to a spool", (),
            _one(lambda broker: broker.escape.escaped), switch="message_store"),
-    Family("rmqkit_uptime_seconds", "gauge", "Seconds since the broker was made", (),
+    Family("rmqkit_uptime_seconds", "gauge", "Seconds since the broker started", (),
            _one(lambda broker: max(0, broker.clock.wall_ms - broker.statistics.boot_ms) // 1000), switch="stats"),
 )  # fmt: skip

@@ -1,9 +1,10 @@
-"""Names of topics and groups: which are valid, which belong to the system, how they are derived from one another.
+"""Names of topics and groups: which are valid, which are system names, and derived names.
 
-A name that comes from the wire reaches the disk (queue folders) and other brokers, so the rule is upstream's alphabet
-and length, checked at every place where a name can create something.
+A name from the wire reaches the disk (as a queue folder) and other brokers. So the rule is
+upstream's alphabet and length, checked wherever a name can create something.
 
-Source: `common/.../topic/TopicValidator.java`, `common/.../MixAll.java`, `client/.../Validators.java`.
+Source: `common/.../topic/TopicValidator.java`, `common/.../MixAll.java`,
+`client/.../Validators.java`.
 """
 
 import re
@@ -29,7 +30,7 @@ _ALLOWED = re.compile(r"[%|a-zA-Z0-9_-]+").fullmatch
 
 
 def topic_fault(topic: str) -> str | None:
-    """What is wrong with a topic name, or None."""
+    """Return what is wrong with a topic name, or None."""
     if not topic or not topic.strip():
         return "The specified topic is blank."
     if not _ALLOWED(topic):
@@ -41,7 +42,7 @@ def topic_fault(topic: str) -> str | None:
 
 
 def group_fault(group: str) -> str | None:
-    """What is wrong with a group name, or None."""
+    """Return what is wrong with a group name, or None."""
     if not group or not group.strip():
         return "The specified group is blank."
     if not _ALLOWED(group):

@@ -1,19 +1,27 @@
 """The broker node: composes tables, store, handlers and registration, and runs them in turns.
 
-Life: `start` loads the tables and starts the engine, whose recovery runs as duties; requests meanwhile are answered with
-SERVICE_NOT_AVAILABLE. When the engine is ready the broker serves, and registers as its role allows (`roles`). `stop`
-unregisters, refuses what is new, lets the engine flush and close, saves the tables, and then says it is stopped.
+Life:
 
-Begin of a turn: whatever comes first looks whether the last sign of life is too long ago (`roles.stalled`), so that a
-broker that stood still serves nothing of what came meanwhile.
+- `start` loads the tables and starts the engine, whose recovery runs as duties. Until the engine is
+  ready, requests are answered with SERVICE_NOT_AVAILABLE.
+- When the engine is ready, the broker serves, and registers as its role allows (`roles`).
+- `stop` unregisters, refuses new requests, lets the engine flush and close, saves the tables, and
+  then sets `stopped`.
 
-End of a turn (`settle`): the engine writes everything that was appended; puts are answered; records that became readable
-wake the pulls that wait for them; members of changed groups are told.
+Begin of a turn: each entry point first checks whether the last heartbeat is too long ago. If so, it
+calls `roles.stalled`, so that a broker that stalled serves no request that came meanwhile.
 
-Listeners, by connection tag: `remoting` is the broker's port P; `vip` is P - 2, the same table without pulls, as Apache's;
-`ha` is P + 1, where slaves come (`ha-master` is what a slave dials);
-`metrics` is HTTP for Prometheus, when `metricsExporterType` asks for it.
-Only this module knows all parts. A part is given the parts that it uses; handlers, lock modes, escape
+End of a turn (`settle`): the engine writes all appended records, puts are answered, and records
+that became readable wake the pulls that wait for them.
+
+Connections, by tag:
+
+- `remoting`: the broker's port P.
+- `vip`: port P - 2, the same requests without pulls, as Apache's.
+- `ha`: port P + 1, where slaves connect. `ha-master` is a slave's own connection to its master.
+- `metrics`: HTTP for Prometheus, if `metricsExporterType` enables it.
+
+Only this module knows all parts. A part gets the parts that it uses; handlers, lock modes, escape
 strategies and plug-ins get a `BrokerView`.
 
 Source: `broker/.../BrokerController.java`.
@@ -91,7 +99,7 @@ AREAS = Handlers(
 )
 #: the request codes of a broker without plug-ins
 HANDLERS = Handlers(AREAS, special_progress.handlers_of(table.SPECIAL_DUTIES))
-#: tags of connections that speak frames; a dialled one has the first
+#: tags of connections that carry remoting frames; connections that this node opens have the first
 FRAMED = ("remoting", "vip")
 NOT_ON_VIP = (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE)
 CONFIG_FOLDER = "config"
@@ -100,17 +108,17 @@ LOCK_SWEEP_MS = 30_000
 
 
 class BrokerParts(Protocol):
-    """What configuration picked for this broker (`rmqkit.plugins.BrokerParts`)."""
+    """Factories that the configuration selects for this broker (`rmqkit.plugins.BrokerParts`)."""
 
     @property
     def engine(self) -> EngineFactory: ...
     @property
     def lock_mode(self) -> Callable[..., LockMode]:
-        """(view)"""
+        """Factory that takes the view."""
 
     @property
     def escape_strategy(self) -> Callable[..., EscapeStrategy]:
-        """(view)"""
+        """Factory that takes the view."""
 
     @property
     def filters(self) -> Mapping[str, Callable[..., Any]]: ...
@@ -118,10 +126,12 @@ class BrokerParts(Protocol):
     def handlers(self) -> Sequence[Handlers]: ...
     @property
     def duties(self) -> Sequence[tuple[str, Callable[..., Run], Mapping[str, str]]]:
-        """(name, factory of (view, settings), settings)"""
+        """Name, factory that takes (view, settings), and settings of each plug-in's duty."""
 
 
 class Broker(BaseNode):
+    """One broker. Builds and connects the parts, and runs them in turns."""
+
     def __init__(
         self,
         name: str,
@@ -130,7 +140,7 @@ class Broker(BaseNode):
         parts: BrokerParts,
     ) -> None:
         super().__init__(name, ports)
-        #: what handlers, lock modes, escape strategies and plug-ins get
+        #: given to handlers, lock modes, escape strategies and plug-ins
         self.view = view = BrokerView(name)
         view.live_settings = LiveSettings(ports.disk, ports.clock, CONFIG_FOLDER)
         config = view.config = view.live_settings.load(config, ports.log)
@@ -164,7 +174,7 @@ class Broker(BaseNode):
         self.escape = view.escape = Escape(
             context, self.role, self.special.due_count, Inbox(view), parts.escape_strategy(view)
         )
-        #: where special duties put what is due, by role
+        #: where special duties put due messages, by role
         destinations: dict[Role, Destination] = {
             Role.MASTER: OwnStore(self.puts.put),
             Role.ACTING: EscapeBridge(self.escape),
@@ -176,7 +186,7 @@ class Broker(BaseNode):
         self._wire()
         self.metrics: MetricsEndpoint | None = None
         if config.metrics.exporter_type == "PROM":
-            # Imported by those alone who want it: its libraries cost start-up time and memory.
+            # Imported only if enabled: its libraries cost start-up time and memory.
             from rmqkit.broker import metrics
 
             self.metrics = metrics.endpoint(view, self.outbox)
@@ -185,7 +195,7 @@ class Broker(BaseNode):
         self._plugin_duties: dict[str, Run] = {}
 
     def _wire(self) -> None:
-        """Connect parts with those that are built after them."""
+        """Connect parts with parts that are built after them."""
         self.replication.metadata.on_topic_gone = self.view.delete_topic
         self.replication.metadata.on_group_gone = self.statistics.forget_group
         self.replication.acks.on_blocked = self.derive_blocked
@@ -197,7 +207,7 @@ class Broker(BaseNode):
         self.registration.on_master = self.replication.follow.learned
 
     def _fill(self, view: BrokerView) -> None:
-        """Put the parts into the view. Escape, roles and lock mode follow: they are made with it."""
+        """Put the parts into the view. Escape, roles and lock mode follow: they need the view."""
         context, ports = self.context, self.ports
         view.ports, view.clock, view.duties, view.remoting = ports, ports.clock, self.duties, self.remoting
         view.entropy, view.log = ports.entropy, ports.log
@@ -215,7 +225,7 @@ class Broker(BaseNode):
 
     @property
     def config(self) -> NodeConfig:
-        """The settings as they are now."""
+        """The current settings."""
         return self.context.config
 
     @property
@@ -242,10 +252,13 @@ class Broker(BaseNode):
             on_closed=self._connection_closed,
         )
 
-    # --- life --------------------------------------------------------------------------------------------------------
+    # --- life -------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Raises RmqkitError: the store is locked or damaged, a kept file cannot be read."""
+        """Load the tables and start the engine.
+
+        Raises RmqkitError if the store is locked or damaged, or a saved table cannot be read.
+        """
         for note in self.config.notes:
             self.ports.log.warning("setting", note=note)
         self.store.start()
@@ -314,7 +327,7 @@ class Broker(BaseNode):
 
         saved()
 
-    # --- turns -------------------------------------------------------------------------------------------------------
+    # --- turns ------------------------------------------------------------------------------------
 
     def opened(self, conn: Connection) -> None:
         if self.clock.mono_ms >= self._liveness.stalled_at_ms:
@@ -345,7 +358,7 @@ class Broker(BaseNode):
         self.duties.run_due(self.clock.mono_ms)
 
     def _protocol(self, conn: Connection) -> "Remoting | MetricsEndpoint | HaServer | HaClient":
-        """Who speaks on a connection: its tag says it."""
+        """Return the protocol of a connection, by its tag."""
         if conn.tag == "ha":
             return self.replication.accept
         if conn.tag == HA_MASTER:
@@ -382,15 +395,15 @@ class Broker(BaseNode):
                 if (topic, queue_id) in waiting:
                     self._arrivals.arrived((topic, queue_id), queue_offset, tags_code)
 
-    # --- what handlers use ---------------------------------------------------------------------------------------------
+    # --- what handlers use ------------------------------------------------------------------------
 
     def _bit_map(self, topic: str, properties: bytes) -> bytes:
-        """For the extension of consume queues."""
+        """Return a message's filter bits for the extension of its queue; empty if switched off."""
         wanted = self.config.filters.enable_calc_filter_bit_map
         return self.filters.bit_map(topic, properties) if wanted else b""
 
     def apply_config(self, config: NodeConfig) -> None:
-        """Live settings have changed."""
+        """Apply settings that were changed live."""
         permission_before = self.config.topics.broker_permission
         self.context.config = self.view.config = config
         self.store.configure(config)
@@ -403,7 +416,7 @@ class Broker(BaseNode):
             self.registration.topics_changed(list(self.topics.by_name))
 
     def _derive(self) -> None:
-        """Values the hot path wants ready."""
+        """Recompute the values that the hot path needs ready."""
         identity = self.config.identity
         self.view.own_properties = props.encode(
             {
@@ -416,7 +429,10 @@ class Broker(BaseNode):
         self.derive_blocked()
 
     def derive_blocked(self) -> None:
-        """Why sends are refused, and with which code; while the broker is not online, clients altogether."""
+        """Recompute whether, why and with which code sends are refused.
+
+        While the broker is not online, all requests of clients are refused.
+        """
         view, refusal = self.view, self.role.refusal
         if self.serving and not self.stopping:
             self.remoting.unavailable = refusal
@@ -425,17 +441,17 @@ class Broker(BaseNode):
         too_few = self.replication.acks.too_few
         view.send_blocked, view.send_blocked_code = "", ResponseCode.NO_PERMISSION
         if self.replication.is_slave:
-            view.send_blocked = f"the broker[{ip}] is a slave and takes no messages: its master does"
+            view.send_blocked = f"the broker[{ip}] is a slave and takes no messages: send them to its master"
             view.send_blocked_code = ResponseCode.SERVICE_NOT_AVAILABLE
         elif refusal:
-            # Also for what came before and waits for a topic's file.
+            # Also refuses sends that came earlier and wait until their topic is saved.
             view.send_blocked, view.send_blocked_code = refusal, ResponseCode.SERVICE_NOT_AVAILABLE
         elif not self.config.topics.broker_permission & PermName.PERM_WRITE:
             view.send_blocked = f"the broker[{ip}] sending message is forbidden (brokerPermission)"
         elif too_few:
             view.send_blocked, view.send_blocked_code = too_few, ResponseCode.SYSTEM_ERROR
 
-    # --- duties -----------------------------------------------------------------------------------------------------------
+    # --- duties -----------------------------------------------------------------------------------
 
     def _save_offsets(self, now_ms: int) -> int:
         self.offsets.save()
@@ -451,7 +467,10 @@ class Broker(BaseNode):
         return now_ms + LOCK_SWEEP_MS
 
     def _scan_clients(self, now_ms: int) -> int:
-        """Closing the connection ends the membership; a client that lives comes back by itself."""
+        """Close connections without a recent heartbeat, which ends their clients' membership.
+
+        A client that is alive reconnects by itself.
+        """
         for conn in self.clients.silent(now_ms - self.config.registration.channel_expired_timeout_ms):
             self.outbox.close(conn, "no heartbeat")
         return now_ms + CLIENT_SCAN_MS

@@ -1,4 +1,7 @@
-"""The broker's built-in plug-in: lock modes, escape strategies and filters, registered as outside ones are."""
+"""The broker's built-in plug-in: lock modes, escape strategies and filters.
+
+They are registered in the same way as those of external plug-ins.
+"""
 
 from collections.abc import Mapping
 

@@ -1,22 +1,27 @@
-"""Puts: appended records whose answer has to wait, and how each is answered.
+"""Puts: appended records that are not answered yet, and how each is answered.
 
-A put is parked when its record is appended and answered when its record is as durable as its mode demands:
+A put is parked when its record is appended, and answered when the record is as durable as its mode
+demands:
 
-- ASYNC_FLUSH, or the message says WAIT=false: at the end of the turn, when the write of the turn has succeeded.
-- SYNC_FLUSH: when a sync has covered it; at the deadline (`syncFlushTimeout`) the answer is FLUSH_DISK_TIMEOUT, which
-  means stored but not known to be durable. One sync serves all puts that wait for one (group commit).
+- ASYNC_FLUSH, or the message says WAIT=false: at the end of the turn, if its write succeeded.
+- SYNC_FLUSH: when a sync has covered the record. At the deadline (`syncFlushTimeout`) the answer is
+  FLUSH_DISK_TIMEOUT, which means stored but not known to be durable. One sync serves all puts that
+  wait for one (group commit).
+- SYNC_MASTER: when there are as many copies as `replication.acks` requires. At its deadline the
+  answer is FLUSH_SLAVE_TIMEOUT. If no slave is available, the put does not wait for copies and is
+  answered with SLAVE_NOT_AVAILABLE. A put waits for disk and copies in parallel; if both fail, the
+  status of the copies wins.
 
-- SYNC_MASTER: when as many copies are there as `replication.acks` wants, at its deadline FLUSH_SLAVE_TIMEOUT; with no slave
-  at hand SLAVE_NOT_AVAILABLE at once. It waits for disk and copies side by side; where both fail the copies' status wins.
+The broker's own messages (`put`) wait for the disk in the same way, but without a deadline. They
+end when the record is as durable as its mode demands, or never will be. They wait for copies only
+if a client waits for the message.
 
-Messages of the broker's own (`put`) wait for the disk the same way, but without a deadline: they end when their record is
-stored as its mode demands, or when it never will be. For copies wait only those that a client waits for.
+Puts wait by log offset, so one slow put delays no other.
 
-Waiting is by offset, so one slow put delays nobody else.
+`put_answers.py` encodes the answers.
 
-The answers themselves are `put_answers.py`'s.
-
-Source: `store/.../CommitLog.handleDiskFlushAndHA`, `broker/.../SendMessageProcessor.handlePutMessageResult`.
+Source: `store/.../CommitLog.handleDiskFlushAndHA`,
+`broker/.../SendMessageProcessor.handlePutMessageResult`.
 """
 
 from collections.abc import Callable
@@ -35,7 +40,7 @@ from rmqkit.store.contract import Put, PutResult, PutStatus, StorageEngine, Stor
 from rmqkit.wire.codes import ResponseCode
 from rmqkit.wire.remoting.frames import CODEC_ROCKETMQ
 
-#: upstream's answer to each status that is not PUT_OK: (code, remark)
+#: upstream's answers to statuses other than PUT_OK: (code, remark)
 _ANSWERS = {
     PutStatus.FLUSH_DISK_TIMEOUT: (ResponseCode.FLUSH_DISK_TIMEOUT, None),
     PutStatus.FLUSH_SLAVE_TIMEOUT: (ResponseCode.FLUSH_SLAVE_TIMEOUT, None),
@@ -56,14 +61,17 @@ _ANSWERS = {
 
 _PUT_OK = PutStatus.PUT_OK
 Then = Callable[[PutStatus], None]
-#: call, queue id, unique key, result, whether it waits for the disk
+#: call, queue id, unique key, result, whether it waits for disk and copies
 Parked = tuple[Call[Any], int, bytes, PutResult, bool]
-#: topic, result, what to do, whether it waits for copies
+#: topic, result, callback, whether it waits for copies
 Own = tuple[str, PutResult, Then, bool]
 
 
 class _Wait:
-    """Puts that wait for their disk, their copies, or both: those of one turn, or one of the broker's own."""
+    """Joins the results of disk and copies for the puts of one turn, or for one own message.
+
+    `left` is the number of results still missing. At 0, `then` is called with the status.
+    """
 
     __slots__ = ("left", "status", "then")
 
@@ -89,6 +97,8 @@ class _Wait:
 
 
 class Puts:
+    """The parked puts of clients, and the pending messages of the broker itself."""
+
     def __init__(
         self, context: BrokerContext, store: StorageEngine, hosts: Hosts, statistics: Statistics, acks: Acks
     ) -> None:
@@ -99,13 +109,14 @@ class Puts:
         self._acks = acks
         self._turn: list[Parked] = []
         self._own: list[Own] = []
-        #: messages of the broker's own that are not ended
+        #: pending messages of the broker itself
         self.own_count = 0
         self._syncing = OffsetWaiters()
-        #: puts that wait for the disk or for copies
+        #: puts of clients that wait for the disk or for copies
         self._waiting_count = 0
         self.failed_count = 0
-        #: puts refused since writes began to fail; 0 while they succeed. Each such time is two log lines, not thousands.
+        #: puts refused since writes began to fail; 0 while writes succeed. Limits the log to two
+        #: lines per outage
         self.failing = 0
         self.configure()
         context.duties.add("put-deadlines", self._expire, None)
@@ -114,21 +125,30 @@ class Puts:
         return len(self._turn) + self._waiting_count
 
     def configure(self) -> None:
-        """Make what all answers have in common."""
+        """Rebuild the parts that all answers share, from the current settings."""
         identity = self._context.config.identity
         self._answers = PutAnswers(self._hosts.store_host, identity.region_id, identity.trace_on)
 
     def park(self, call: Call[Any], queue_id: int, unique: bytes, result: PutResult, wait: bool) -> None:
+        """Park a client's put. `wait` is False if it needs only the write (WAIT=false)."""
         self._turn.append((call, queue_id, unique, result, wait))
 
     def put(self, put: Put, then: Then) -> None:
-        """Store a message that no client waits for by its send. `then` is called once, perhaps before this returns: PUT_OK
-        when it is stored, and durable in SYNC_FLUSH; FLUSH_DISK_TIMEOUT when it never will be durable; else it is not
-        stored."""
+        """Store a message of the broker itself, which is not the send of a client.
+
+        `then` is called once, perhaps before this returns:
+
+        - PUT_OK: the message is stored and, with SYNC_FLUSH, durable.
+        - FLUSH_DISK_TIMEOUT: it is stored, but its sync failed.
+        - Any other status: it is not stored.
+        """
         self.await_own(put.topic, self._store.append(put), then)
 
     def await_own(self, topic: str, result: PutResult, then: Then, *, copies: bool = False) -> None:
-        """As `put`, for a message that was appended already; with `copies` it waits for those too, as a send does."""
+        """Like `put`, for a message that was appended already.
+
+        With `copies` it also waits for copies, as a send does.
+        """
         if result.status is not PutStatus.PUT_OK:
             self.failed_count += 1
             then(result.status)
@@ -138,11 +158,14 @@ class Puts:
 
     @property
     def is_full(self) -> bool:
-        """Too many puts wait for the disk or for copies: upstream's flow control answers SYSTEM_BUSY."""
+        """Whether too many puts wait for the disk or for copies.
+
+        Then sends get SYSTEM_BUSY, as from upstream's flow control.
+        """
         return self._waiting_count >= self._context.config.limits.waiters_max
 
     def refusal(self, status: PutStatus) -> Response:
-        """The answer to a put that was not stored."""
+        """Return the answer to a put that was not stored, and count it as failed."""
         self.failed_count += 1
         if status is PutStatus.SERVICE_NOT_AVAILABLE:
             why = self._store.failed or "the broker is not writeable"
@@ -151,7 +174,10 @@ class Puts:
         return Response(code, remark=remark)
 
     def settle(self) -> None:
-        """Called after the turn's write: answers what needs no more, hands the rest to the sync."""
+        """Answer the puts that need only the turn's write; the rest wait for sync and copies.
+
+        Called after the write.
+        """
         if self._own:
             self._settle_own()
         turn = self._turn
@@ -169,7 +195,7 @@ class Puts:
             self._answer(call, queue_id, unique, result, PutStatus.PUT_OK)
 
     def write_failed(self, error: StoreWriteError) -> None:
-        """Nothing of this turn is stored."""
+        """Refuse all puts of this turn: none of them is stored."""
         turn, self._turn = self._turn, []
         self.failed_count += len(turn)
         self.failing += len(turn)
@@ -180,7 +206,7 @@ class Puts:
         self._end_own(own, PutStatus.SERVICE_NOT_AVAILABLE)
 
     def fail_all(self) -> None:
-        """The node ends: what still waits for a sync is answered as upstream answers at a timeout."""
+        """Answer puts that wait for a sync as upstream does at a timeout, since the node stops."""
         self._syncing.fail_all()
 
     def _settle_own(self) -> None:
@@ -200,7 +226,7 @@ class Puts:
         self._store.sync(own[-1][1].phy_offset_next, synced)
 
     def _with_copies(self, own: Own) -> Own:
-        """The same, ended only when the copies are there too, or never will be."""
+        """Return `own` with a callback that ends it only when the wait for copies has ended too."""
         topic, result, then, _ = own
         acks = self._acks
         if acks.no_slave:
@@ -221,7 +247,10 @@ class Puts:
             then(status)
 
     def _await(self, turn: list[Parked], is_sync: bool) -> None:
-        """Let the puts of a turn wait for the disk (`is_sync`) and for copies, together: they were written together."""
+        """Let the puts of a turn wait for the disk (`is_sync`) and for copies.
+
+        They share one wait, as they were written together.
+        """
         context, acks = self._context, self._acks
         wants_copies = acks.needed != OWN and not acks.no_slave
         status = PutStatus.SLAVE_NOT_AVAILABLE if acks.no_slave else PutStatus.PUT_OK
@@ -273,5 +302,5 @@ class Puts:
 
 
 def _worse(then: Then, status: PutStatus) -> Then:
-    """`then`, with a status that is not as good when all else went well."""
+    """Return a callback that passes `status` to `then` in place of PUT_OK."""
     return lambda ended: then(status if ended is PutStatus.PUT_OK else ended)

@@ -1,16 +1,19 @@
-"""Registration with the name servers: the whole table at the start and every 30 s, changed topics at once.
+"""Registration with the name servers: all topics at the start and every 30 s, changes at once.
 
-Each name server gets requests of its own, so one that is down or slow delays no other. A name server refuses an id's
-first registration if it carries exactly one topic, so the whole table always goes first. (A changed topic that a name
-server did not take alone reaches it with the next whole registration.) The creator of a topic gets its answer when the
-name servers know the topic (`when_known`), as upstream does: clients ask for the route next, and ask again only after
-30 s.
+Each name server gets its own requests, so one that is down or slow delays no other. A name server
+refuses the first registration of a broker id if it carries exactly one topic, so the whole table
+always goes first. (If a name server does not accept a changed topic, it gets the topic with the
+next whole registration.)
 
-The connection stays open: a name server takes its end for the end of the broker.
+The creator of a topic gets its answer when the name servers know the topic (`when_known`), as
+upstream does. Clients ask for the route next, and ask again only after 30 s.
 
-`node.py` wires the callbacks to the parts that are built later.
+The connection stays open: if it closes, the name server assumes that the broker is dead.
 
-Source: `broker/.../out/BrokerOuterAPI.registerBrokerAll`, `broker/.../BrokerController.registerBrokerAll`.
+`node.py` connects the callbacks to parts that are built later.
+
+Source: `broker/.../out/BrokerOuterAPI.registerBrokerAll`,
+`broker/.../BrokerController.registerBrokerAll`.
 """
 
 from collections.abc import Callable
@@ -36,42 +39,48 @@ from rmqkit.wire.schemas.nameserver import (
 
 PERIOD_MS_MIN = 10_000
 PERIOD_MS_MAX = 60_000
-#: pause after a registration that a name server did not take
+#: pause after a registration that failed
 RETRY_MS = 1000
 #: longest time that the creator of a topic waits for the name servers
 KNOWN_MS_MAX = 2000
-#: a slave without a master registers again after twice this, then twice as long, up to `RETRY_MS`: the answer names it
+#: a slave that seeks its master registers again after twice this time, then doubles it up to
+#: `RETRY_MS`: the answer names the master
 SEEK_MS = 25
 DUTY = "registration-told"
 
 
 class Registration:
+    """Keeps this broker registered at each name server, between `start` and `leave`."""
+
     def __init__(self, context: BrokerContext, topics: TopicTable) -> None:
         self._context = context
         self._topics = topics
         self.nameservers = [Address.parse(text) for text in context.config.network.namesrv_addrs]
-        #: name servers that have taken the whole table, and since when; the text of the last failure by name server
+        #: name servers that have accepted the whole table, and since when (monotonic ms)
         self.registered: dict[Address, int] = {}
+        #: text of the last failure, by name server
         self.failures: dict[Address, str] = {}
-        #: whether no name server has answered for so long that another broker may have taken this one's place
+        #: whether no name server has answered for so long that another broker may have replaced
+        #: this one
         self.is_cut_off: Callable[[], bool] = lambda: False
-        #: whether this slave looks for its master, and name servers may know one
+        #: whether this slave seeks its master, and name servers may know one
         self.is_seeking_master: Callable[[], bool] = lambda: False
-        #: a name server has taken the whole table for the first time since `start`
+        #: called when a name server that is not in `registered` has accepted the whole table
         self.on_registered: Callable[[], None] = lambda: None
-        #: a name server has answered a slave: addresses of the master and of its HA listener, None while it knows none
+        #: called when a name server has answered a slave, with the addresses of the master and of
+        #: its HA listener; None for an address that the name server does not know
         self.on_master: Callable[[Address | None, Address | None], None] = lambda master, master_ha: None
         self._running = False
-        #: counts the calls of `start`: an answer to a request from before the last one changes nothing
+        #: number of `start` calls; answers to requests from before the last one are ignored
         self._round = 0
-        #: requests about single topics that have no answer yet
+        #: pending requests about changed topics
         self._unanswered = 0
         self._seek_ms = SEEK_MS
         self._waiting: list[Callable[[], None]] = []
         context.duties.add(DUTY, self._stop_waiting, None)
 
     def start(self) -> None:
-        """Register from now on. Without effect after an earlier `start`."""
+        """Register from now on. Does nothing if it was started already."""
         if self._running:
             return
         self._running = True
@@ -81,12 +90,12 @@ class Registration:
             self._context.duties.add(self._duty(address), run, self._context.clock.mono_ms)
 
     def hurry(self) -> None:
-        """Register now."""
+        """Register now instead of at the end of the period."""
         for address in self.nameservers:
             self._context.duties.wake(self._duty(address), self._context.clock.mono_ms)
 
     def topics_changed(self, names: list[str]) -> None:
-        """Register these topics now at the name servers that have taken the whole table."""
+        """Register these topics now at the name servers that have accepted the whole table."""
         if not self._running:
             return
         body = self._body(self._topics.snapshot(names))
@@ -95,7 +104,7 @@ class Registration:
             self._send(address, body)
 
     def when_known(self, then: Callable[[], None]) -> None:
-        """Call `then` when the name servers have answered the changes so far, or after `KNOWN_MS_MAX`."""
+        """Call `then` when all changes sent up to now are answered, or after `KNOWN_MS_MAX`."""
         if not self._unanswered:
             then()
             return
@@ -108,7 +117,10 @@ class Registration:
             then()
 
     def leave(self) -> None:
-        """Unregister until the next `start`. Best effort: the end of the connection has the same effect."""
+        """Unregister until the next `start`.
+
+        Best effort: closing the connection has the same effect.
+        """
         if not self._running:
             return
         self._running = False
@@ -131,7 +143,7 @@ class Registration:
 
     def _register(self, address: Address, now_ms: int) -> int:
         if self.is_cut_off():
-            return now_ms + RETRY_MS  # heard again, it first asks whether another broker has taken its place
+            return now_ms + RETRY_MS  # first `roles` has to find out whether another broker has replaced this one
         if self._context.config.registration.force_register or address not in self.registered:
             self._send(address, self._body(self._topics.snapshot()), whole=True)
         else:
@@ -146,7 +158,7 @@ class Registration:
     def _ask_version(self, address: Address) -> None:
         """With `forceRegister` off: send the table only if the name server's copy differs.
 
-        Source: `BrokerOuterAPI.needRegister`. The question counts as a heartbeat there.
+        The name server counts the query as a heartbeat. Source: `BrokerOuterAPI.needRegister`.
         """
         context = self._context
         identity = context.config.identity
@@ -170,7 +182,7 @@ class Registration:
         context.remoting.call(address, RequestCode.QUERY_DATA_VERSION, request, body, timeout_ms=timeout_ms, then=answered)
 
     def _body(self, table: TopicConfigTable) -> bytes:
-        """Topics with the broker's own permission laid over them, as upstream registers them."""
+        """Return the request body. The broker's permission masks each topic's, as upstream does."""
         mask = self._context.config.topics.broker_permission
         both = PermName.PERM_READ | PermName.PERM_WRITE
         if mask & both != both:
@@ -194,7 +206,8 @@ class Registration:
             compressed=False,
             body_crc32=body_crc(body),
             enable_acting_master=acting.enable or None,
-            # A stall begins up to a heartbeat after the last one: this broker notices before another may take its place.
+            # A stall may begin up to one heartbeat interval after the last heartbeat. With this
+            # addition the broker notices its stall before another broker may replace it.
             heartbeat_timeout_millis=acting.not_active_ms + acting.heartbeat_ms if acting.enable else None,
         )
         round_sent = self._round
@@ -231,7 +244,10 @@ class Registration:
         self._context.duties.wake(self._duty(address), self._context.clock.mono_ms + RETRY_MS)
 
     def _learn(self, reply: Reply) -> None:
-        """Read the master's addresses. An answer without one changes nothing: the master may be away for now."""
+        """Read the master's addresses from an answer.
+
+        An answer without addresses changes nothing: the master may be away for now.
+        """
         try:
             found = reply.read(RegisterBrokerResponse)
             master = Address.parse(found.master_addr) if found.master_addr else None
@@ -242,7 +258,10 @@ class Registration:
         self.on_master(master, master_ha)
 
     def connection_closed(self, address: Address) -> None:
-        """The name server has dropped this broker with its connection: register again, it may be back already."""
+        """Register again after `RETRY_MS`: a closed connection ends the registration.
+
+        The name server may be back by then.
+        """
         if self._running and address in self.registered:
             del self.registered[address]
             self._context.duties.wake(self._duty(address), self._context.clock.mono_ms + RETRY_MS)

@@ -1,14 +1,17 @@
-"""Statistics: how many messages went in and out, by topic and group, and what GET_BROKER_RUNTIME_INFO shows of them.
+"""Statistics: counts of messages in and out, and their figures in GET_BROKER_RUNTIME_INFO.
 
-`puts` counts by topic, `gets` and `sent_back` by (topic, group); VIEW_BROKER_STATS_DATA shows them under upstream's names
-(`named`). The send and pull paths pay one look-up in a mapping and a few additions. Where a group's pulls of each queue
-have got to (`pulled`) is kept with its counter: what is pulled and not committed is in flight.
+`puts` counts by topic, `gets` and `sent_back` by (topic, group). VIEW_BROKER_STATS_DATA shows them
+under upstream's names (`named`). A send or pull costs one dictionary look-up and a few additions.
+The counter of a group also has the offset of its last pull of each queue (`pulled`): messages that
+are pulled but not committed are in flight.
 
-The three rates in `putTps` and its kin are over the last 10, 60 and 600 s, from samples of the totals. Totals of a morning
-are those at the last midnight of the machine's zone, without the system's own topics, as upstream counts a day. Fields that
-tools want to parse and that nothing here measures (times of single puts and reads, thread pools) are 0.
+The three rates in `putTps` and similar fields are over the last 10, 60 and 600 s, computed from
+samples of the totals. The "Morning" totals are those at the last midnight of the machine's time
+zone, without system topics, as upstream counts a day. Fields that tools parse but that nothing here
+measures (times of single puts and reads, thread pools) are 0.
 
-Source: `store/.../StoreStatsService.getRuntimeInfo`, `store/.../stats/{BrokerStats,BrokerStatsManager}.java`,
+Source: `store/.../StoreStatsService.getRuntimeInfo`,
+`store/.../stats/{BrokerStats,BrokerStatsManager}.java`,
 `broker/.../AdminBrokerProcessor.prepareRuntimeInfo`.
 """
 
@@ -31,7 +34,7 @@ TopicGroup = tuple[str, str]
 
 
 class GroupCount(Count):
-    """With one past the last offset that was asked for, by queue id."""
+    """Counts for a topic and group; `pulled` is the start offset of the last pull, by queue id."""
 
     __slots__ = ("pulled",)
 
@@ -41,7 +44,7 @@ class GroupCount(Count):
 
 
 class Statistics:
-    """Totals since the start; `sample` is a duty."""
+    """Totals since the start of the broker. `sample` runs as a duty."""
 
     def __init__(self, clock: Clock) -> None:
         self.boot_ms = clock.wall_ms
@@ -49,26 +52,26 @@ class Statistics:
         self.puts: Counters[str, Count] = Counters(Count, now_ms)
         self.gets: Counters[TopicGroup, GroupCount] = Counters(GroupCount, now_ms)
         self.sent_back: Counters[TopicGroup, Count] = Counters(Count, now_ms)
-        #: pulls that were answered with nothing
+        #: pulls that were answered without messages
         self.missed = 0
         self._clock = clock
         self._rates: deque[tuple[int, int, int, int, int]] = deque(maxlen=WINDOWS_MS[-1] // RATES_MS + 2)
         self._sampled_ms = now_ms
         self._day = _day(clock)
-        #: (put, got) at the last midnight, and at the one before
+        #: messages (put, got) up to the last midnight, and up to the one before
         self._today = self._yesterday = (0, 0)
 
-    # --- counting -----------------------------------------------------------------------------------------------------
+    # --- counting ---------------------------------------------------------------------------------
 
     def put(self, topic: str, messages: int, size: int) -> None:
-        """Messages were stored by one request (or by the broker itself)."""
+        """Count messages, of `size` bytes, stored by one request or by the broker itself."""
         count = self.puts.table.get(topic) or self.puts.new(topic)
         count.messages += messages
         count.size += size
         count.times += 1
 
     def got(self, topic: str, group: str, queue_id: int, offset: int, messages: int, size: int) -> None:
-        """A pull from `offset` on was answered."""
+        """Count an answered pull that began at `offset`; `size` in bytes."""
         count = self.gets.table.get((topic, group)) or self.gets.new((topic, group))
         count.pulled[queue_id] = offset
         if messages:
@@ -79,13 +82,13 @@ class Statistics:
             self.missed += 1
 
     def came_back(self, topic: str, group: str) -> None:
-        """A consumer sent a message back."""
+        """Count a message that a consumer sent back."""
         count = self.sent_back.table.get((topic, group)) or self.sent_back.new((topic, group))
         count.messages += 1
         count.times += 1
 
     def pulled(self, topic: str, group: str, queue_id: int) -> int:
-        """Where the group's last pull of the queue began; -1 when there was none."""
+        """Return the start offset of the group's last pull of the queue; -1 if there was none."""
         count = self.gets.table.get((topic, group))
         return -1 if count is None else count.pulled.get(queue_id, -1)
 
@@ -107,7 +110,7 @@ class Statistics:
         return self.gets.messages
 
     def sample(self, now_ms: int) -> int:
-        """The samples that rates and counters are made of; when to come again."""
+        """Take the samples for rates and counters. Return when to run next (monotonic ms)."""
         self._rates.append((now_ms, self.put_count, self.get_count, self.gets.times, self.missed))
         if now_ms - self._sampled_ms >= SAMPLE_MS:
             self._sampled_ms = now_ms
@@ -119,10 +122,10 @@ class Statistics:
             self._yesterday, self._today = self._today, self._totals()
         return now_ms + RATES_MS
 
-    # --- showing ------------------------------------------------------------------------------------------------------
+    # --- showing ----------------------------------------------------------------------------------
 
     def put_rate(self, topic: str) -> float:
-        """Messages a second over the last minute."""
+        """Return the messages stored per second over the last minute."""
         spans = self.puts.spans(topic, self._clock.mono_ms)
         return 0.0 if spans is None else spans[0].rate(spans[0].growth.messages)
 
@@ -131,7 +134,7 @@ class Statistics:
         return 0.0 if spans is None else spans[0].rate(spans[0].growth.messages)
 
     def named(self, name: str, key: str) -> BrokerStatsData | None:
-        """A counter by upstream's name; None when there is none, or nothing was counted yet."""
+        """Return a counter by upstream's name; None if it is unknown or nothing was counted."""
         topic, _, group = key.partition("@")
         now_ms = self._clock.mono_ms
         if name in ("TOPIC_PUT_NUMS", "TOPIC_PUT_SIZE"):
@@ -148,12 +151,13 @@ class Statistics:
         return BrokerStatsData(stats_minute=minute, stats_hour=hour, stats_day=day)
 
     def _totals(self) -> tuple[int, int]:
-        """Messages put and got, without those of the system's topics."""
+        """Return the messages put and got, without those of system topics."""
         system_puts = sum(count.messages for topic, count in self.puts.table.items() if is_system_topic(topic))
         system_gets = sum(count.messages for key, count in self.gets.table.items() if is_system_topic(key[0]))
         return self.put_count - system_puts, self.get_count - system_gets
 
     def facts(self) -> dict[str, str]:
+        """Return the fields of GET_BROKER_RUNTIME_INFO that come from these counts."""
         clock = self._clock
         self.sample(clock.mono_ms)
         puts, gets = self._totals()
@@ -184,7 +188,7 @@ class Statistics:
         return {**dict.fromkeys(_ZEROES, "0"), **facts}
 
     def _rate(self, *columns: int) -> str:
-        """Three rates, "a b c", over 10 s, 1 min and 10 min, or what there is of it."""
+        """Return "a b c": the rates over 10 s, 1 min and 10 min, or since the start if later."""
         newest = self._rates[-1]
         texts = []
         for window_ms in WINDOWS_MS:
@@ -195,8 +199,8 @@ class Statistics:
         return " ".join(texts)
 
 
-#: what is asked for and is nothing here: nothing waits in front of a handler, no single put or read is timed, no message is
-#: a timer's yet
+#: fields that tools expect and that are always 0 here: no request queues up in front of a handler,
+#: single puts and reads are not timed, and there are no timer messages yet
 _ZEROES = (
     "startAcceptSendRequestTimeStamp", "putMessageEntireTimeMax", "getMessageEntireTimeMax", "dispatchMaxBuffer",
     "pageCacheLockTimeMills", "remainTransientStoreBufferNumbs", "timerReadBehind", "timerOffsetBehind", "timerCongestNum",

@@ -1,8 +1,8 @@
 """BrokerView: what handlers, lock modes, escape strategies and plug-ins see of a broker.
 
-`node.py` makes the view first and puts the parts into it when they are built, so a constructor that takes the view reads
-a part at the moment of use. The methods are operations that concern several parts. Plug-ins rely on the names that
-`docs/plugins.md` lists.
+`node.py` creates the view first and puts the parts into it as they are built. So a part that gets
+the view in its constructor must read the other parts when it uses them, not earlier. The methods
+are operations on several parts. Plug-ins rely on the names that `docs/plugins.md` lists.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class BrokerView:
     remoting: Remoting
 
     # settings and addresses
-    #: the settings as they are now. Live changes replace the object, so read it at the moment of use
+    #: current settings. A live change replaces the object, so read it at the moment of use
     config: NodeConfig
     live_settings: LiveSettings
     address: Address
@@ -88,17 +88,17 @@ class BrokerView:
     locks: LockMode
 
     # plug-ins
-    #: asked before a consumer's offset is taken; a lock mode that knows the owner of a queue sets it
+    #: asked before a consumer's offset is committed; set by a lock mode that knows queue owners
     commit_guard: CommitGuard | None
-    #: the other brokers of this process when a container holds several; the container keeps the list up to date
+    #: the other brokers of this process, if it is a container, which keeps the list up to date
     neighbours: list[BrokerView]
-    #: what plug-ins keep of this broker, by their names: here the handlers of a plug-in meet its duty
+    #: state of plug-ins for this broker, by plug-in name, shared by a plug-in's handlers and duty
     plugins: dict[str, Any]
 
-    # what the send path wants ready
-    #: topics that a send reaches only after more checks
+    # precomputed for the send path
+    #: topics to which a send needs more checks
     guarded_topics: Mapping[str, None]
-    #: why sends are refused, "" while they are not, and with which code
+    #: why sends are refused ("" while they are accepted), and the code of the refusal
     send_blocked: str
     send_blocked_code: ResponseCode
     #: encoded properties that the broker adds to each message
@@ -110,7 +110,7 @@ class BrokerView:
 
     #: replaces the settings by changed ones
     apply_config: Callable[[NodeConfig], None]
-    #: makes an id for a message that came without one
+    #: creates a unique id for a message that came without one
     unique_id: Callable[[], str]
 
     def __init__(self, name: str) -> None:
@@ -125,7 +125,7 @@ class BrokerView:
         self.stopping = False
 
     def delete_topic(self, topic: str) -> None:
-        """Delete a topic with its queues and its groups' offsets, and answer the pulls that wait for it."""
+        """Delete a topic, its queues and its groups' offsets; answer the pulls parked on it."""
         self.topics.delete(topic)
         self.store.delete_topics([topic])
         self.offsets.remove_topic(topic)
@@ -134,12 +134,12 @@ class BrokerView:
             self.arrivals.wake_all(key)
 
     def release_pulls(self) -> None:
-        """Answer every pull that waits: what the client gets here may have changed."""
+        """Answer every parked pull, since what a client gets from this broker may have changed."""
         for key in list(self.arrivals.by_key):
             self.arrivals.wake_all(key)
 
     def facts(self) -> dict[str, str]:
-        """What code 28 shows, under upstream's names; values as text."""
+        """Return what GET_BROKER_RUNTIME_INFO (28) shows, under upstream's names, as text."""
         return {
             **self.store.facts(),
             **self.statistics.facts(),

@@ -1,13 +1,18 @@
-"""What the name server tells about its tables: routes, cluster info, member groups, topic lists.
+"""Builds the name server's answers: routes, cluster info, member groups, topic lists.
 
-A route is there only when the topic has queues and one of their broker names has a live broker. A group without id 0 is
-shown as it is, unless it may have an acting master and `supportActingMaster` is on: then its smallest live id stands in
-the place of id 0, and its queues have no write bit, whatever the table says of them (upstream leaves such a group as it is
-when an administrator gave it the write bit back; there is nobody to write to). Clients of any version read from it and do
-not send. The topics by which brokers look for the members of their group show real ids.
+A topic has a route only if it has queues on a broker name with a live broker.
 
-Source: `namesrv/.../routeinfo/RouteInfoManager.java` (`pickupTopicRouteData`, `getAllClusterInfo`, the topic lists),
-`namesrv/.../route/ZoneRouteRPCHook.java`.
+A group without id 0 is shown unchanged, unless it may have an acting master and
+`supportActingMaster` is true. Then its smallest live id is shown as id 0, and its queues have no
+write bit, even if the table has one. Clients of any version then read from the group, and do not
+send to it. (If an administrator restored the write bit, Apache shows such a group unchanged. But
+no broker of the group accepts writes.)
+
+Member topics (`MEMBER_TOPIC_PREFIX`) always show real ids, because brokers use them to find the
+members of their group.
+
+Source: `namesrv/.../routeinfo/RouteInfoManager.java` (`pickupTopicRouteData`, `getAllClusterInfo`,
+the topic lists), `namesrv/.../route/ZoneRouteRPCHook.java`.
 """
 
 from collections.abc import Callable
@@ -18,14 +23,18 @@ from rmqkit.nameserver.route_table import MASTER_ID, BrokerGroup, RouteTable
 from rmqkit.wire.bodies import BrokerData, ClusterInfo, MemberGroup, QueueData, TopicList, TopicRoute
 from rmqkit.wire.codes import PermName, TopicSysFlag
 
-#: with a broker name behind it: the topic whose route tells brokers of their group (`TopicValidator`)
+#: prefix of member topics; the broker name follows. Brokers read their group from the topic's route
+#: (`TopicValidator`)
 MEMBER_TOPIC_PREFIX = "rmq_sys_SYNC_BROKER_MEMBER_"
 
 
 def route(
     table: RouteTable, topic: str, zone_name: str | None = None, *, support_acting: bool = False
 ) -> TopicRoute | None:
-    """The route of a topic, or None. With a zone only its brokers are shown, and groups without id 0."""
+    """Return the route of a topic, or None if it has none.
+
+    With a zone, only groups of that zone and groups without id 0 are shown.
+    """
     by_broker = table.topics.get(topic)
     if by_broker is None:
         return None
@@ -62,7 +71,10 @@ def cluster_info(table: RouteTable) -> ClusterInfo:
 
 
 def member_group(table: RouteTable, cluster: str, broker_name: str) -> MemberGroup:
-    """The live brokers of a name; empty when nobody has it. The cluster is the asker's word, as upstream has it."""
+    """Return the live brokers of a broker name; empty if the name is unknown.
+
+    As in Apache, the answer repeats the cluster name of the request without a check.
+    """
     group = table.groups.get(broker_name)
     return MemberGroup(cluster=cluster, broker_name=broker_name, broker_addrs=group.addresses() if group else {})
 
@@ -77,7 +89,10 @@ def topics_of_cluster(table: RouteTable, cluster: str) -> TopicList:
 
 
 def system_topics(table: RouteTable) -> TopicList:
-    """The names of clusters and brokers, which are topics too, and the address of a broker to ask for the rest."""
+    """Return the system topics that the name server knows: the names of all clusters and brokers.
+
+    The address in the answer is a broker that knows the remaining system topics.
+    """
     names: dict[str, None] = {}
     for cluster, broker_names in table.clusters.items():
         names[cluster] = None
@@ -101,7 +116,10 @@ def unit_sub_ununit_topics(table: RouteTable) -> TopicList:
 
 
 def _topics_by_flag(table: RouteTable, wanted: Callable[[int], bool]) -> TopicList:
-    """The first broker of a topic speaks for all of them, as upstream has it."""
+    """Return the topics whose flags satisfy `wanted`.
+
+    As in Apache, only the flags of a topic's first broker count.
+    """
     return TopicList(topic_list=[topic for topic, queues in table.topics.items() if wanted(_first(queues).topic_sys_flag)])
 
 
@@ -114,7 +132,10 @@ def _in_zone(group: BrokerGroup, zone_name: str) -> bool:
 
 
 def _with_acting_master(data: BrokerData) -> BrokerData:
-    """Source: `RouteInfoManager.pickupTopicRouteData`, its end."""
+    """Return the group with its smallest id shown as id 0.
+
+    Source: the end of `RouteInfoManager.pickupTopicRouteData`.
+    """
     (_, acting), *others = data.broker_addrs.items()
     return replace(data, broker_addrs={MASTER_ID: acting, **dict(others)})
 

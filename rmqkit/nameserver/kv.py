@@ -1,8 +1,9 @@
-"""KvTable: the small configuration texts that brokers and administrators leave here, by namespace and key.
+"""KvTable: small configuration texts of brokers and administrators, by namespace and key.
 
-The table is a file (`kvConfig.json`, `{"configTable":{namespace:{key:value}}}`) that is written as a whole after every
-change; a change is answered when the file is durable. A namespace stays when its last key is deleted, as upstream's does.
-The only namespace with a meaning here is ORDER_TOPIC_CONFIG: topic -> "broker-a:4;broker-b:4".
+The table is stored in `kvConfig.json` (`{"configTable":{namespace:{key:value}}}`). The whole file
+is written after every change, and a change is answered once the file is durable. As in Apache, a
+namespace stays when its last key is deleted. The name server itself uses only the namespace
+ORDER_TOPIC_CONFIG: topic -> "broker-a:4;broker-b:4".
 
 Source: `namesrv/.../kvconfig/KVConfigManager.java`.
 """
@@ -27,6 +28,8 @@ class _KvFile(msgspec.Struct, rename="camel"):
 
 
 class KvTable:
+    """The KV table in memory and its file."""
+
     def __init__(self, disk: Disk, path: str, limits: TableLimits) -> None:
         self.tables: dict[str, dict[str, str]] = {}
         self._limits = limits
@@ -40,11 +43,11 @@ class KvTable:
 
     @property
     def error(self) -> OSError | None:
-        """Why the last change could not be written, or None."""
+        """Why the last write failed, or None."""
         return self._file.error
 
     def load(self) -> None:
-        """Raises AtomicFileDamaged when neither the file nor its backup can be read."""
+        """Read the file. Raises AtomicFileDamaged if neither it nor its backup can be read."""
         tables = self._file.load(_parse)
         if tables is not None:
             self.tables = tables
@@ -55,11 +58,11 @@ class KvTable:
         return self.tables.get(namespace, {}).get(key)
 
     def namespace(self, namespace: str) -> Mapping[str, str] | None:
-        """The keys and values of a namespace; None when nothing was ever put there."""
+        """Return the keys and values of a namespace, None if nothing was ever put there."""
         return self.tables.get(namespace)
 
     def check_put(self, namespace: str, key: str, value: str) -> None:
-        """Raises Refused when the entry cannot be taken."""
+        """Validate an entry. Raises Refused if its names are invalid or a limit is reached."""
         check_name("namespace", namespace)
         check_name("key", key)
         limits = self._limits
@@ -73,7 +76,10 @@ class KvTable:
             raise Refused(ResponseCode.SYSTEM_ERROR, f"all entries together have at most {limits.kv_size_max} characters")
 
     def put(self, namespace: str, key: str, value: str, then: Callable[[], None]) -> None:
-        """Enter what `check_put` allowed. `then` is called when it is durable, or when that failed: see `error`."""
+        """Enter an entry that passed `check_put`.
+
+        Calls `then` once it is durable, or once the write has failed (see `error`).
+        """
         table = self.tables.setdefault(namespace, {})
         before = table.get(key)
         if before is None:
@@ -85,7 +91,7 @@ class KvTable:
         self._file.save(self._content, then)
 
     def delete(self, namespace: str, key: str, then: Callable[[], None]) -> None:
-        """Forget an entry; one that is not there is no error."""
+        """Delete an entry, if it exists. Calls `then` as `put` does."""
         value = self.tables.get(namespace, {}).pop(key, None)
         if value is not None:
             self._entry_count -= 1
@@ -93,7 +99,7 @@ class KvTable:
         self._file.save(self._content, then)
 
     def validate(self) -> None:
-        """Raises AssertionError when the counts are not those of the table."""
+        """Raises AssertionError if the counts do not match the table."""
         entries = [(each, key, value) for each, table in self.tables.items() for key, value in table.items()]
         assert self._entry_count == len(entries)
         assert self._size == sum(_entry_size(*entry) for entry in entries)

@@ -1,4 +1,4 @@
-"""What a name server tells Prometheus. Apache's has no metrics, so the names are our own."""
+"""Prometheus metrics of a name server. Apache's name server has none, so the names are our own."""
 
 from __future__ import annotations
 
@@ -51,17 +51,17 @@ def _requests(ns: NameServerView) -> Iterator[Sample]:
 
 
 FAMILIES: tuple[Family, ...] = (
-    Family("rmqkit_brokers", "gauge", "Brokers that are registered", ("cluster", "role"), _brokers),
-    Family("rmqkit_broker_groups", "gauge", "Broker names that are registered", ("cluster",), _groups),
-    Family("rmqkit_acting_masters", "gauge", "Broker names without their master that may have an acting one", ("cluster",),
+    Family("rmqkit_brokers", "gauge", "Registered brokers", ("cluster", "role"), _brokers),
+    Family("rmqkit_broker_groups", "gauge", "Registered broker names", ("cluster",), _groups),
+    Family("rmqkit_acting_masters", "gauge", "Broker names without a master that may have an acting master", ("cluster",),
            _acting),
-    Family("rmqkit_min_broker_id_notices_total", "counter", "Notices that a group has another smallest broker id", (),
+    Family("rmqkit_min_broker_id_notices_total", "counter", "Notices sent because a group's smallest broker id changed", (),
            lambda ns: [((), ns.notices.sent)]),
     Family("rmqkit_topics", "gauge", "Topics that have a route", (), lambda ns: [((), len(ns.routes.topics))]),
     Family("rmqkit_queues", "gauge", "Queue entries of all routes", (), lambda ns: [((), ns.routes.queue_count)]),
     Family("rmqkit_kv_entries", "gauge", "Entries of the key-value configuration", (),
            lambda ns: [((), sum(map(len, ns.kv.tables.values())))]),
-    Family("rmqkit_requests_total", "counter", "Requests taken", ("request_code",), _requests),
+    Family("rmqkit_requests_total", "counter", "Requests received", ("request_code",), _requests),
     Family("rmqkit_uptime_seconds", "gauge", "Seconds since the name server started", (),
            lambda ns: [((), max(0, ns.clock.mono_ms - ns.started_ms) // 1000)]),
 )  # fmt: skip

@@ -1,8 +1,9 @@
-"""What the name server takes for a name or an address, and the bounds of its tables.
+"""Validates names and addresses, and defines the limits of the name server's tables.
 
-Upstream's name server takes anything. The bounds here are far beyond what a working cluster has; they keep garbage and
-runaway clients from growing the tables without end, and every bound has an answer (see `registration.py`, `kv.py`).
-Topics keep whatever alphabet their broker allows: the name server makes no path of a name.
+Apache's name server accepts any name. The limits here are far above the needs of a working
+cluster. They keep garbage and runaway clients from growing the tables without end. Each limit has
+a defined answer (see `registration.py`, `kv.py`). A topic name may contain any character that its
+broker allows, except control characters: the name server builds no path from a name.
 """
 
 import re
@@ -20,23 +21,31 @@ _NO_HOST = re.compile(r"[\s\x00-\x20\x7f-\x9f,;/\ud800-\udfff]").search
 
 
 class TableLimits(NamedTuple):
-    """Bounds of the tables. Beyond `topics_max` new topics are left out, beyond the others a request is refused."""
+    """The limits of the tables.
+
+    Beyond `topics_max` and `topic_queues_max` a registration leaves new topics out. Beyond any
+    other limit the request is refused.
+    """
 
     topics_max: int = 100_000
-    #: queue entries, one for each topic and broker name, of all topics together
+    #: entries of queues (one per topic and broker name), of all topics together
     topic_queues_max: int = 1_000_000
     #: addresses of all groups together
     brokers_max: int = 10_000
     group_members_max: int = 100
     filter_servers_max: int = 100
-    #: KV entries of all namespaces together, namespaces, and the characters of all names and values together
+    #: KV entries of all namespaces together
     kv_entries_max: int = 100_000
     kv_namespaces_max: int = 1000
+    #: characters of all namespaces, keys and values together, counted per entry
     kv_size_max: int = 8 * 1024 * 1024
 
 
 def name_fault(name: str) -> str | None:
-    """What is wrong with the name of a topic, broker, cluster, zone, namespace or key, or None."""
+    """Return what is wrong with a name, or None.
+
+    It may be the name of a topic, broker, cluster, zone, namespace or key.
+    """
     if not name or name.isspace():
         return "is empty"
     if len(name) > NAME_SIZE_MAX:
@@ -47,14 +56,14 @@ def name_fault(name: str) -> str | None:
 
 
 def check_name(what: str, name: str) -> None:
-    """Raises Refused with a remark that says what is wrong."""
+    """Raises Refused if `name` is invalid, with a remark that says what is wrong."""
     fault = name_fault(name)
     if fault is not None:
         raise Refused(ResponseCode.SYSTEM_ERROR, f"{what} {shown(name)} {fault}")
 
 
 def check_address(what: str, address: str) -> None:
-    """Raises Refused unless it is `host:port` with a port that can be dialled."""
+    """Raises Refused unless `address` is `host:port` with a port above 0."""
     try:
         host, port = Address.parse(address)
     except ValueError:
@@ -64,5 +73,8 @@ def check_address(what: str, address: str) -> None:
 
 
 def shown(text: str) -> str:
-    """A text from the wire as it may stand in a remark or a log line: quoted, bounded, no control characters."""
+    """Return a text from the wire in a form that is safe in a remark or a log line.
+
+    It is quoted, in ASCII with escapes, and truncated if it is longer than 80 characters.
+    """
     return ascii(text if len(text) <= 80 else f"{text[:77]}...")

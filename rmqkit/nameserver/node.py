@@ -1,16 +1,18 @@
-"""NameServer: the node that knows which brokers are alive and where topics live.
+"""NameServer: the node that knows which brokers are alive, and which topic is on which broker.
 
-Several name servers share nothing: brokers register with each of them and clients ask any. All state but the KV table is
-in memory and comes back with the next registrations, so a name server that starts empty is complete after 30 s at most.
+Several name servers share nothing: brokers register with each of them, and a client may ask any.
+Only the KV table is on disk. All other state is in memory, and is rebuilt by the next
+registrations: a name server that starts empty is complete after at most 30 s.
 
-    routes     who is alive and which topic lives where (`route_table.py`, `registration.py`)
-    liveness   who is taken out without a goodbye (`liveness.py`)
-    notices    the members of a group hear that their smallest id is another one (`notices.py`)
-    kv         small texts by namespace and key, kept in a file (`kv.py`)
+    routes     live brokers, and which topic is on which broker (`route_table`, `registration`)
+    liveness   removes brokers that did not unregister
+    notices    tells the members of a group that its smallest id has changed
+    kv         small texts by namespace and key, stored in a file
     handlers/  the request codes, by area
-    metrics    what Prometheus is told, on connections of the tag `metrics`, when `metricsExporterType` asks for it
+    metrics    Prometheus metrics, on connections with the tag `metrics`; None unless
+               `metricsExporterType` is PROM
 
-The settings are read at the moment of use, so that UPDATE_NAMESRV_CONFIG reaches them.
+Settings are read at the moment of use, so UPDATE_NAMESRV_CONFIG takes effect at once.
 
 Source: `namesrv/.../NamesrvController.java`.
 """
@@ -35,6 +37,8 @@ if TYPE_CHECKING:
 
 
 class NameServer(BaseNode):
+    """One name server. It does no I/O itself; `ports` provides disk, clock and log."""
+
     def __init__(self, name: str, ports: Ports, config: NodeConfig, *, limits: TableLimits | None = None) -> None:
         super().__init__(name, ports)
         self.config = config
@@ -64,7 +68,7 @@ class NameServer(BaseNode):
         self.notices = Notices(self.routes, self.remoting, ports.log)
         self.metrics: MetricsEndpoint | None = None
         if config.metrics.exporter_type == "PROM":
-            # Imported by those alone who want it: its libraries cost start-up time and memory.
+            # Imported on use: its libraries cost start-up time and memory.
             from rmqkit.nameserver import metrics
 
             self.metrics = metrics.endpoint(self)
@@ -72,7 +76,7 @@ class NameServer(BaseNode):
         self.stopping = False
 
     def start(self) -> None:
-        """Raises AtomicFileDamaged when the KV file cannot be read."""
+        """Start to serve. Raises AtomicFileDamaged if the KV file cannot be read."""
         self.kv.load()
         self.started_ms = self.clock.mono_ms
         self.liveness.start(self.started_ms)
@@ -80,7 +84,7 @@ class NameServer(BaseNode):
             self.ports.log.warning("setting-without-effect", note=note)
 
     def use_config(self, config: NodeConfig) -> None:
-        """Go on with other values of live settings."""
+        """Continue with new values of live settings."""
         self.config = config
 
     def stop(self) -> None:
@@ -97,7 +101,7 @@ class NameServer(BaseNode):
         self.liveness.closed(conn, reason)
 
     def _protocol(self, conn: Connection) -> "Remoting | MetricsEndpoint":
-        """Who speaks on a connection: its tag says it."""
+        """Return the protocol that handles a connection, chosen by the connection's tag."""
         return self.metrics if conn.tag == "metrics" and self.metrics is not None else self.remoting
 
     def settle(self) -> None:

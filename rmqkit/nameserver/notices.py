@@ -1,16 +1,20 @@
-"""Notices: 905, the word to the brokers of a group that its smallest live id is another one.
+"""Notices: informs the members of a broker group when its smallest live id changes (905).
 
-One way, to the addresses that brokers registered with: nobody answers, and a notice that is lost costs its receiver the
-time until it asks for its member group again (901). Told once a turn, of what the turn changed in the end:
+A notice (NOTIFY_MIN_BROKER_ID_CHANGE) is a one-way request to the address that a broker
+registered. Nothing answers it. If one is lost, the broker learns of the change when it next asks
+for its member group (901). Notices are sent once per turn, for the net changes of the turn:
 
-- the smallest id left: all that are still there, with the address that left (`offlineBrokerAddr`)
-- a smaller id came, or another address with the same id: the others, with the newcomer's HA address
+- The smallest id left: to all remaining members, with the address that left (`offlineBrokerAddr`).
+- A smaller id arrived, or the same id at another address: to all other members, with the
+  newcomer's HA address.
 
-`brokerName` is filled, so that a receiver can tell a notice for another group; upstream leaves it out. A departure is
-told only in a group that may have an acting master, an arrival in any, as upstream has it. The connections stay open for
-the next time; those to addresses of nobody are closed with it.
+As in Apache, a departure is sent only in a group that may have an acting master, and an arrival in
+any group. Unlike Apache, the notice contains `brokerName`, so a receiver can detect a notice for
+another group. Connections stay open for the next notice. Those to addresses that no broker has are
+closed before it.
 
-Source: `namesrv/.../routeinfo/RouteInfoManager.{notifyMinBrokerIdChanged,chooseBrokerAddrsToNotify}`.
+Source:
+`namesrv/.../routeinfo/RouteInfoManager.{notifyMinBrokerIdChanged,chooseBrokerAddrsToNotify}`.
 """
 
 from rmqkit.nameserver.route_table import MinIdChange, RouteTable
@@ -22,6 +26,8 @@ from rmqkit.wire.schemas.nameserver import NotifyMinBrokerIdChangeRequest
 
 
 class Notices:
+    """The sender of notices. `sent` counts them."""
+
     def __init__(self, table: RouteTable, remoting: Remoting, log: Log) -> None:
         self.sent = 0
         self._table = table
@@ -29,7 +35,7 @@ class Notices:
         self._log = log
 
     def tell(self, *, enabled: bool) -> None:
-        """Tell the changes since the last time; without `enabled` they are let go."""
+        """Send notices of the changes since the last call; if not `enabled`, drop the changes."""
         changes = self._table.take_changes()
         if not changes or not enabled:
             return
@@ -62,7 +68,7 @@ class Notices:
         )
 
     def _close_links(self) -> None:
-        """Without this every address that ever registered would keep a connection."""
+        """Close connections to addresses that no broker has; otherwise they would accumulate."""
         groups = self._table.groups.values()
         wanted = {member.address for group in groups for member in group.members.values()}
         for address, conn in list(self._remoting.links.items()):

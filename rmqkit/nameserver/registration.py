@@ -1,25 +1,36 @@
-"""How a registration of a broker (103) changes the route table.
+"""Applies a broker's registration (103) to the route table.
 
-`check` refuses before anything is changed; `enter` then applies upstream's rules in upstream's order:
+`check` validates the registration before anything changes. `enter` then applies Apache's rules in
+Apache's order:
 
-1. A broker that says nothing about acting masters is an old one: its group has none, and it is never a prime slave.
-2. The same address under another id of the group is taken out first: that broker has changed its role.
-3. An id that another address holds goes to the newcomer, unless the holder's DataVersion has the greater state version:
-   then the newcomer is ignored, which it sees by an answer without addresses. The remark of the answer tells either
-   (upstream says nothing): two living brokers with one id take it from each other in turns.
-4. An id that is not in the group yet cannot come with exactly one topic: that is a change notice that reached a name
-   server which does not know the rest. The broker has to send its whole table first.
-5. Topics are taken from id 0, and from the smallest id when nobody has id 0 (the prime slave; its topics lose the write bit
-   if the group may have an acting master). A topic is entered when the id is new, when the DataVersion is not the one seen
-   last, or when the topic lacks this broker name. Topics that a registration does not name stay, unless
-   `deleteTopicWithBrokerRegistration` says otherwise.
-6. Ids other than 0 are told the master's address and its HA address.
+1. A broker that does not mention acting masters is an old one. Its group has no acting master, and
+   the broker is never a prime slave.
+2. If the address is registered under another id of the group, that entry is removed first: the
+   broker has changed its role.
+3. If another address holds the id, the newcomer takes it over, unless the holder's DataVersion has
+   a greater state version. Then the newcomer is ignored, and its answer has no addresses. The
+   remark of the answer reports both cases (Apache reports neither), because two live brokers with
+   one id keep taking it from each other.
+4. A registration with an id that is new to the group must not have exactly one topic: that is a
+   change notice to a name server that does not know the remaining topics. The broker must send its
+   whole table first.
+5. Topics come from id 0. If the group has no id 0, they come from the smallest id (the prime
+   slave), and lose the write bit if the group may have an acting master. A topic is entered if the
+   id is new, if the DataVersion differs from the last one, or if the topic lacks this broker name.
+   Topics that the registration does not contain stay, unless `deleteTopicWithBrokerRegistration`
+   is true.
+6. The answer to an id other than 0 contains the master's address and HA address.
 
-Where this differs from upstream: a refused registration leaves no trace (upstream has made an empty group by then), a
-broker name belongs to one cluster (upstream mixes brokers of two clusters into one group, of which only some can ever be
-unregistered again), an address that lost its id is not kept in the live table, and tables have bounds. A topic that
-cannot be entered (absurd name, full table) is left out alone and named in the remark of the answer, since without its
-registration a broker would be unreachable for all its other topics.
+Differences from Apache:
+
+- A refused registration changes nothing. (Apache has created an empty group by then.)
+- A broker name belongs to one cluster. (Apache mixes brokers of two clusters in one group, and can
+  unregister only some of them.)
+- An address that lost its id does not stay in the live table.
+- Tables have limits.
+- A topic that cannot be entered (invalid name, full table) is left out alone, and named in the
+  remark of the answer. Refusing the whole registration would make the broker unreachable for all
+  its other topics.
 
 Source: `namesrv/.../routeinfo/RouteInfoManager.registerBroker`.
 """
@@ -34,6 +45,7 @@ from rmqkit.runtime.calls import Refused
 from rmqkit.wire.bodies import DataVersion, QueueData, TopicConfig
 from rmqkit.wire.codes import PermName, ResponseCode
 
+#: timeout of a broker whose registration has none
 BROKER_TIMEOUT_MS = 120_000
 _NAMED_IN_REMARK_MAX = 3
 _INT32_MAX = 2**31 - 1
@@ -41,7 +53,11 @@ _INT32_MAX = 2**31 - 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Newcomer:
-    """A registration as it came. None means that the broker did not say; `filter_servers` None keeps the known ones."""
+    """A broker's registration as received.
+
+    None means that the broker did not send the field. With `filter_servers` None the known ones
+    stay.
+    """
 
     cluster: str
     broker_name: str
@@ -59,9 +75,12 @@ class Newcomer:
 
 
 class RegistrationResult(NamedTuple):
-    """`ignored`: another broker holds the id and has the newer state. `left_out`: topics that were not entered, and why.
+    """The result of a registration.
 
-    `conflict`: what to know of another broker that was registered with the same id, "" without one.
+    `master` is the master of a slave's group, if it is alive. `ignored`: another broker holds the
+    id, with a greater state version. `left_out` lists the topics that were not entered, with
+    reasons. `conflict` describes another broker that was registered with the same id, "" if there
+    is none.
     """
 
     master: BrokerEntry | None = None
@@ -82,7 +101,7 @@ class RegistrationResult(NamedTuple):
 
 
 def check(table: RouteTable, newcomer: Newcomer) -> None:
-    """Raises Refused when the registration cannot be entered. Changes nothing."""
+    """Validate a registration; change nothing. Raises Refused if it cannot be entered."""
     check_name("cluster name", newcomer.cluster)
     check_name("broker name", newcomer.broker_name)
     check_address("broker address", newcomer.address)
@@ -99,7 +118,7 @@ def check(table: RouteTable, newcomer: Newcomer) -> None:
             check_address("filter server", each)
     for topic, mapping in newcomer.mappings.items():
         if not isinstance(mapping, dict) or not isinstance(mapping.get("bname"), str) or name_fault(mapping["bname"]):
-            raise _refused(f"mapping of {shown(topic)} names no broker")
+            raise _refused(f"the mapping of topic {shown(topic)} names no valid broker")
     group = table.groups.get(newcomer.broker_name)
     if group is not None and group.cluster != newcomer.cluster and not _is_alone(group, newcomer.address):
         raise _refused(f"broker name {shown(newcomer.broker_name)} belongs to cluster {shown(group.cluster)} here")
@@ -110,7 +129,10 @@ def check(table: RouteTable, newcomer: Newcomer) -> None:
 
 
 def enter(table: RouteTable, newcomer: Newcomer, now_ms: int, *, delete_missing_topics: bool = False) -> RegistrationResult:
-    """Apply a checked registration."""
+    """Apply a registration that passed `check`, and return the result.
+
+    `delete_missing_topics`: remove the broker's topics that the registration does not contain.
+    """
     group = table.groups.get(newcomer.broker_name) or BrokerGroup(newcomer.cluster, newcomer.broker_name)
     if group.cluster != newcomer.cluster:
         table.move_group(group, newcomer.cluster)
@@ -123,7 +145,7 @@ def enter(table: RouteTable, newcomer: Newcomer, now_ms: int, *, delete_missing_
         return RegistrationResult(ignored=True, conflict=conflict)
     conflict = ""
     if holder is not None and holder.address != newcomer.address:
-        conflict = f"broker id {newcomer.broker_id} was {holder.address}, which is out of the routes now"
+        conflict = f"broker id {newcomer.broker_id} was taken over from {holder.address}, which is no longer in the routes"
 
     group.enable_acting_master = bool(newcomer.enable_acting_master)
     group.zone_name = newcomer.zone_name
@@ -162,7 +184,7 @@ def _member(newcomer: Newcomer, before: BrokerEntry | None, now_ms: int) -> Brok
 
 
 def _enter_topics(table: RouteTable, newcomer: Newcomer, *, changed: bool, read_only: bool) -> list[str]:
-    """Enter what changed; what was left out, and why.
+    """Enter new and changed topics; return those that were left out, with reasons.
 
     Source: `RouteInfoManager.isTopicConfigChanged`, `RouteInfoManager.createAndUpdateQueueData`.
     """
@@ -181,18 +203,22 @@ def _enter_topics(table: RouteTable, newcomer: Newcomer, *, changed: bool, read_
                 perm=config.perm & ~PermName.PERM_WRITE if read_only else config.perm,
                 topic_sys_flag=config.topic_sys_flag,
             )
-            fault = None if table.put_queues(topic, queues) else "finds the table of topics full"
+            fault = None if table.put_queues(topic, queues) else "does not fit into the table of topics"
         if fault is not None:
             left_out.append(f"{shown(topic)} {fault}")
     return left_out
 
 
 def _numbers_fault(config: TopicConfig) -> str | None:
-    """The deflated form of a registration carries numbers of any size; clients read them as Java's int."""
+    """Return what is wrong with the numbers of a topic, or None.
+
+    The deflated form of a registration carries numbers of any size, but clients read them as Java's
+    int.
+    """
     if not 0 <= config.read_queue_nums <= _INT32_MAX or not 0 <= config.write_queue_nums <= _INT32_MAX:
-        return "has an impossible number of queues"
+        return "has an invalid number of queues"
     if not 0 <= config.perm <= _INT32_MAX:
-        return "has an impossible permission"
+        return "has an invalid permission"
     return None
 
 

@@ -1,21 +1,26 @@
-"""RouteTable: who is alive and which topic lives where. Pure state: no input or output, time is an argument.
+"""RouteTable: which brokers are alive, and which topic is on which broker.
+
+It is pure state: it does no I/O, and time is an argument.
 
     groups    broker name -> BrokerGroup: cluster, zone, and its members by broker id
     clusters  cluster -> broker names
     topics    topic -> broker name -> QueueData
     mappings  topic -> broker name -> mapping info of a static topic
 
-A `BrokerEntry` is at once the address entry and the live entry of one broker; upstream keeps them apart (`brokerAddrTable`
-and `brokerLiveTable`), so that they can disagree and leak there: an address overwritten by another one stays in the live
-table for good. Here a broker is live exactly as long as its group lists it, `validate()` says what else always holds, and
-two groups may name the same address without harm to each other.
+A `BrokerEntry` is both the address entry and the live entry of a broker. Apache has two tables
+(`brokerAddrTable` and `brokerLiveTable`), which can disagree and leak: an address that another one
+replaces stays in the live table for ever. Here a broker is live exactly while its group lists it.
+`validate()` checks the other invariants. Two groups may contain the same address; they do not
+affect each other.
 
-How a registration changes the tables is in `registration.py`; this module has what takes out of them: a broker that says
-goodbye, whose connection closed, or that was silent too long. When a name loses its last member its topics go; when it
-only shrinks they stay, and lose their write bit if the group can have an acting master and has no id 0 any more.
+`registration.py` adds brokers. This module removes them: a broker that unregisters, whose
+connection closes, or that was silent for too long. If a broker name loses its last member, its
+topics are removed too. If it keeps members, the topics stay; they lose their write bit if the
+group may have an acting master and has no id 0 any more.
 
-`take_changes` says which groups have another smallest broker id, or that id another address, than when it was asked
-before: what `notices.py` tells the members. Changes that came together are one, and what changed back is none.
+`take_changes` returns the groups whose smallest broker id, or its address, differs from the
+previous call; `notices.py` sends them to the members. Several changes of a group count as one, and
+a change that was reverted does not count.
 
 Source: `namesrv/.../routeinfo/RouteInfoManager.java`.
 """
@@ -34,7 +39,11 @@ MASTER_ID = 0
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class BrokerEntry:
-    """One live broker. `conn_id` is the connection it registered by last; closing that one unregisters it."""
+    """One live broker.
+
+    `conn_id` is the connection of its last registration; when that closes, the broker is
+    unregistered. `heard_ms` is the monotonic time of its last sign of life (103, 322 or 904).
+    """
 
     broker_id: int
     address: str
@@ -48,7 +57,7 @@ class BrokerEntry:
 
 @dataclass(slots=True, eq=False)
 class BrokerGroup:
-    """The brokers of one name. Never empty while it is in the table."""
+    """The live brokers of one broker name, by id. Never empty while it is in the table."""
 
     cluster: str
     broker_name: str
@@ -69,7 +78,7 @@ class BrokerGroup:
         return self.enable_acting_master and MASTER_ID not in self.members
 
     def addresses(self) -> dict[int, str]:
-        """Address by broker id, in the order of the ids."""
+        """Return addresses by broker id, in the order of the ids."""
         return {broker_id: self.members[broker_id].address for broker_id in sorted(self.members)}
 
     def at(self, address: str) -> BrokerEntry | None:
@@ -80,7 +89,11 @@ class BrokerGroup:
 
 
 class MinIdChange(NamedTuple):
-    """A group whose smallest broker id, or its address, is not what it was. `offline`: the address that left with it."""
+    """A group whose smallest broker id, or the address of that id, has changed.
+
+    `newcomer` is the new smallest member; None if a departure made an existing member the smallest.
+    `offline` is the address of the previous smallest member if it left the group.
+    """
 
     group: BrokerGroup
     newcomer: BrokerEntry | None
@@ -88,6 +101,8 @@ class MinIdChange(NamedTuple):
 
 
 class RouteTable:
+    """The tables of brokers and topics. `validate` checks their invariants."""
+
     def __init__(self, limits: TableLimits | None = None) -> None:
         self.limits = limits or TableLimits()
         self.groups: dict[str, BrokerGroup] = {}
@@ -96,19 +111,21 @@ class RouteTable:
         self.mappings: dict[str, dict[str, Mapping[str, Any]]] = {}
         self.member_count = 0
         self.queue_count = 0
-        #: (broker name, broker id) of what registered by a connection
+        #: by connection id: (broker name, broker id) of each broker whose last registration came
+        #: over it
         self.by_connection: dict[int, dict[tuple[str, int], None]] = {}
-        #: the smallest member of each group whose members changed, as it was before; None: the group is new
+        #: groups that changed since `take_changes`, with their smallest member before; None: a new
+        #: group
         self._touched: dict[str, BrokerEntry | None] = {}
 
-    # --- looking up
+    # --- queries
 
     def member(self, cluster: str, broker_name: str, address: str) -> BrokerEntry | None:
         group = self.groups.get(broker_name)
         return group.at(address) if group is not None and group.cluster == cluster else None
 
     def heard(self, cluster: str, broker_name: str, address: str, now_ms: int) -> BrokerEntry | None:
-        """A sign of life of a registered broker; None when nobody is registered there."""
+        """Record a sign of life of a broker; return its entry, or None if it is not registered."""
         member = self.member(cluster, broker_name, address)
         if member is not None:
             member.heard_ms = now_ms
@@ -118,7 +135,7 @@ class RouteTable:
         return [topic for topic, queues in self.topics.items() if broker_name in queues]
 
     def expired(self, now_ms: int) -> list[tuple[str, BrokerEntry]]:
-        """(broker name, member) of everybody who was silent for longer than its timeout."""
+        """Return (broker name, member) of each broker silent for longer than its timeout."""
         return [
             (group.broker_name, member)
             for group in self.groups.values()
@@ -127,13 +144,16 @@ class RouteTable:
         ]
 
     def expiry_ms(self) -> int | None:
-        """When the first member expires if it stays silent; None without members."""
+        """Return when the first member expires if all stay silent; None if there are no members."""
         heard = (member.heard_ms + member.timeout_ms for group in self.groups.values() for member in group.members.values())
         first_ms = min(heard, default=None)
         return None if first_ms is None else first_ms + 1
 
     def take_changes(self) -> list[MinIdChange]:
-        """Groups that were there before and have another smallest member now, since this was asked last."""
+        """Return the groups whose smallest member changed since the last call.
+
+        Groups that are new, or were removed, are not included.
+        """
         if not self._touched:
             return []
         touched, self._touched = self._touched, {}
@@ -144,7 +164,7 @@ class RouteTable:
     # --- members
 
     def put_member(self, group: BrokerGroup, member: BrokerEntry) -> None:
-        """Enter a member, in the place of whoever had its id."""
+        """Enter a member; it replaces the previous holder of its id."""
         if group.broker_name not in self.groups:
             self.groups[group.broker_name] = group
             self.clusters.setdefault(group.cluster, {})[group.broker_name] = None
@@ -155,17 +175,23 @@ class RouteTable:
         self.by_connection.setdefault(member.conn_id, {})[group.broker_name, member.broker_id] = None
 
     def drop_member(self, group: BrokerGroup, broker_id: int) -> None:
-        """Take a member out of a group that keeps others, or is about to get one; topics stay as they are."""
+        """Remove a member without changing topics.
+
+        The group must have further members, or get one before the turn ends.
+        """
         self._forget_member(group, broker_id)
 
     def move_group(self, group: BrokerGroup, cluster: str) -> None:
-        """The group's only broker came back under another cluster name."""
+        """Move a group to another cluster: its only broker registered with that cluster name."""
         self._leave_cluster(group)
         group.cluster = cluster
         self.clusters.setdefault(cluster, {})[group.broker_name] = None
 
     def unregister(self, leaving: Iterable[tuple[str, int]]) -> list[tuple[str, int]]:
-        """Take out brokers, given as (broker name, broker id), with what depended on them; those that were there."""
+        """Remove brokers and the topics that depend on them; return those that were registered.
+
+        Brokers are given as (broker name, broker id).
+        """
         gone = [key for key in leaving if key[0] in self.groups and key[1] in self.groups[key[0]].members]
         for name, broker_id in gone:
             self._forget_member(self.groups[name], broker_id)
@@ -179,18 +205,21 @@ class RouteTable:
         return gone
 
     def unregister_address(self, cluster: str, broker_name: str, address: str) -> bool:
-        """A broker says goodbye. It is known by its address: the id it gives may be the one before a role change."""
+        """Remove a broker that unregisters; return whether it was registered.
+
+        It is found by its address, because its request may contain an id from before a role change.
+        """
         member = self.member(cluster, broker_name, address)
         return member is not None and bool(self.unregister([(broker_name, member.broker_id)]))
 
     def unregister_connection(self, conn_id: int) -> list[tuple[str, int]]:
-        """Everybody whose last registration came by this connection; (broker name, broker id)."""
+        """Remove each broker whose last registration came over this connection, and return them."""
         return self.unregister(list(self.by_connection.get(conn_id, ())))
 
     # --- topics
 
     def put_queues(self, topic: str, queues: QueueData) -> bool:
-        """Enter or replace the queues that a broker name has of a topic. False when the table is full."""
+        """Enter or replace a broker name's queues of a topic. Return False if the table is full."""
         by_broker = self.topics.get(topic)
         is_new = by_broker is None or queues.broker_name not in by_broker
         if is_new and self.queue_count >= self.limits.topic_queues_max:
@@ -204,8 +233,10 @@ class RouteTable:
         return True
 
     def register_topic(self, topic: str, queues: list[QueueData]) -> bool:
-        """Enter queues as an administrator gave them. Those from the first unknown broker name on are skipped, and
-        a topic that is new is then not made at all. False when the table is full.
+        """Enter a topic's queues as given by an administrator. Return False if the table is full.
+
+        The first queue with an unknown broker name, and all after it, are skipped. If any is
+        skipped, a new topic is not created at all.
 
         Source: `RouteInfoManager.registerTopic`.
         """
@@ -216,7 +247,7 @@ class RouteTable:
         return all(taken)
 
     def delete_topic(self, topic: str, cluster: str | None = None) -> None:
-        """Forget a topic, or what the brokers of one cluster have of it."""
+        """Delete a topic, or only its queues on the brokers of one cluster."""
         by_broker = self.topics.get(topic)
         if by_broker is None:
             return
@@ -235,12 +266,14 @@ class RouteTable:
             self.mappings.pop(topic, None)
 
     def put_mapping(self, topic: str, broker_name: str, mapping: Mapping[str, Any]) -> None:
-        """Mapping info of a static topic, kept as it came; only for topics that are in the table."""
+        """Enter the mapping info of a static topic unchanged; ignore it if the topic is unknown."""
         if topic in self.topics:
             self.mappings.setdefault(topic, {})[broker_name] = mapping
 
     def change_perm(self, broker_name: str, *, writable: bool) -> int:
-        """Wipe or add the write permission of all that a broker name has; the number of topics.
+        """Remove or add the write permission of all queues of a broker name.
+
+        Returns the number of its topics.
 
         Source: `RouteInfoManager.operateWritePermOfBroker`.
         """
@@ -252,7 +285,7 @@ class RouteTable:
                 count += 1
         return count
 
-    # --- within
+    # --- internal
 
     def _forget_member(self, group: BrokerGroup, broker_id: int) -> None:
         if broker_id not in group.members:
@@ -276,7 +309,10 @@ class RouteTable:
             del self.clusters[group.cluster]
 
     def _clean_topics(self, removed: dict[str, None], read_only: dict[str, None]) -> None:
-        """Source: `RouteInfoManager.cleanTopicByUnRegisterRequests`."""
+        """Delete the queues of removed names; make those of read-only names unwritable.
+
+        Source: `RouteInfoManager.cleanTopicByUnRegisterRequests`.
+        """
         for topic, by_broker in list(self.topics.items()):
             for name in [name for name in by_broker if name in removed]:
                 self.delete_queues(topic, name)
@@ -285,7 +321,10 @@ class RouteTable:
                     queues.perm &= ~PermName.PERM_WRITE
 
     def validate(self) -> None:
-        """Raises AssertionError naming the invariant that does not hold. For tests and the simulator."""
+        """Check the invariants, for tests and the simulator.
+
+        Raises AssertionError if one is violated.
+        """
         by_connection: dict[int, set[tuple[str, int]]] = {}
         for name, group in self.groups.items():
             assert name == group.broker_name, f"group {group.broker_name} is filed as {name}"
@@ -298,7 +337,7 @@ class RouteTable:
                 by_connection.setdefault(member.conn_id, set()).add((name, broker_id))
         assert {conn_id: set(keys) for conn_id, keys in self.by_connection.items()} == by_connection
         assert self.member_count == sum(len(group.members) for group in self.groups.values())
-        assert sorted(_all_names(self.clusters)) == sorted(self.groups), "a cluster lists a name that is not there"
+        assert sorted(_all_names(self.clusters)) == sorted(self.groups), "a cluster lists an unknown broker name"
         assert all(self.clusters.values()), "a cluster without brokers"
         for topic, by_broker in self.topics.items():
             assert by_broker, f"topic {topic} has no queues"
@@ -306,7 +345,7 @@ class RouteTable:
                 assert name == queues.broker_name, f"queues of {queues.broker_name} are filed as {name}"
                 assert name in self.groups, f"topic {topic} is on {name}, which is not registered"
         assert self.queue_count == sum(len(by_broker) for by_broker in self.topics.values())
-        assert all(topic in self.topics for topic in self.mappings), "mapping info of a topic that is not there"
+        assert all(topic in self.topics for topic in self.mappings), "mapping info of an unknown topic"
         assert len(self.topics) <= self.limits.topics_max
         assert self.member_count <= self.limits.brokers_max
 

@@ -1,4 +1,7 @@
-"""NameServerView: what handlers and metrics see of a name server. `NameServer` (`node.py`) has all of it."""
+"""NameServerView: the part of a name server that handlers and metrics use.
+
+`NameServer` (`node.py`) implements it.
+"""
 
 from typing import Protocol
 
@@ -15,13 +18,15 @@ from rmqkit.runtime.remoting import Remoting
 
 
 class NameServerView(Protocol):
+    """A name server as its handlers and metrics see it."""
+
     name: str
     ports: Ports
     clock: Clock
     duties: Duties
     outbox: Outbox
     remoting: Remoting
-    #: the settings as they are now; live changes replace the object
+    #: the current settings; a live change replaces the object
     config: NodeConfig
     config_file: AtomicFile
     routes: RouteTable

@@ -153,7 +153,8 @@ def test_two_brokers_with_one_id_are_told(ns: NameServerScript):
     """RouteInfoManager.registerBroker only logs who is ignored, and says nothing of who is put out."""
     one, other = Broker(ns, broker_id=1), Broker(ns, broker_id=1, address="10.0.0.9:10911")
     assert one.register("T1", "T2").remark is None
-    assert other.register("T1", "T2").remark == f"broker id 1 was {FIRST}, which is out of the routes now"
+    remark = f"broker id 1 was taken over from {FIRST}, which is no longer in the routes"
+    assert other.register("T1", "T2").remark == remark
     assert "broker-id-taken-over" in ns.log.events("warning")
     assert other.register("T1", "T2", data_version=version(state=7)).remark is None
     answer = one.register("T1", "T2")

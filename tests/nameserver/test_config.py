@@ -63,7 +63,7 @@ def test_black_list(ns: NameServerScript, key: str):
         (b"listenPort=1", "cannot be changed"),
         (b"enableTopicList=perhaps", "true or false"),
         (b"scanNotActiveBrokerInterval=0", "scanNotActiveBrokerInterval"),
-        (b"a=\\u12", "property text"),
+        (b"a=\\u12", "properties text"),
         (b"\xff\xfe=1", "utf-8"),
         (b"enableTopicList=" + b"x" * 2_000_000, "at most"),
     ],

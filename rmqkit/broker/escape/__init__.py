@@ -1,6 +1,13 @@
-"""Escape: where messages go that are due while their group has no master.
+"""Escape: puts due messages of a group without a master on the master of another group.
 
-`bridge.py` is what the broker asks, `contract.py` what a strategy is, `strategies.py` the built-in ones.
+bridge      the entry point for the rest of the broker
+contract    what an escape strategy is
+strategies  the built-in strategies: none, local, remote, auto
+local       puts a message on a master in the same process
+remote      sends a message to a live master of another group
+masters     finds the masters that `remote` may use
+rewrite     prepares a message for its escape
+host        what this package uses of a broker
 """
 
 from rmqkit.broker.escape.bridge import Escape, chosen

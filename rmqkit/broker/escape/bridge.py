@@ -1,13 +1,15 @@
-"""Escape: the way out of a broker that acts for its master, for messages that may not go into its log.
+"""Escape: puts messages elsewhere that an acting master may not append to its log.
 
-Special duties ask `put` for what is due, and handlers for messages that consumers send back (36). The message is marked,
-handed to the strategy, and counted. The caller keeps it until the answer is PUT_OK, and asks again.
+Special duties call `put` for due messages. Handlers call it for messages that consumers send back
+(36). `put` marks the message, passes it to the strategy and counts the result. The caller keeps
+the message until the result is PUT_OK, and tries again after any other.
 
-    waiting    due and not put, and what the strategy keeps itself
-    escaped    answered with PUT_OK
-    unknown    attempts that may have been carried out: such a message can come twice
+    waiting    messages due and not put, plus those that the strategy itself stores
+    escaped    attempts that ended with PUT_OK
+    unknown    attempts that may have stored the message, which then may be delivered twice
 
-The settings choose the strategy: `escapeStrategy`, else `enableRemoteEscape` true is `auto` and false is `local`.
+`escapeStrategy` chooses the strategy. If it is empty, `enableRemoteEscape` does: true means
+`auto`, false means `local`.
 
 Source: `broker/.../failover/EscapeBridge.java`.
 """
@@ -26,11 +28,13 @@ from rmqkit.store.contract import Put, PutStatus
 
 
 def chosen(acting: ActingSettings) -> str:
-    """The name of the strategy that the settings ask for."""
+    """Return the name of the configured strategy."""
     return acting.escape_strategy or ("auto" if acting.remote_escape else "local")
 
 
 class Escape:
+    """A broker's escape: its strategy, its inbox for messages of its neighbours, and the counts."""
+
     def __init__(
         self,
         context: BrokerContext,
@@ -39,7 +43,7 @@ class Escape:
         inbox: Inbox,
         strategy: EscapeStrategy,
     ) -> None:
-        """`due_count` is how many messages of special duties are due and not put."""
+        """`due_count` returns the number of messages that special duties have due and not put."""
         self._role = role
         self._due_count = due_count
         identity = context.config.identity
@@ -50,17 +54,20 @@ class Escape:
         self.strategy = strategy
         self.escaped = 0
         self.unknown = 0
-        #: attempts that have no answer yet
+        #: attempts without an answer yet
         self.in_flight = 0
 
     @property
     def is_open(self) -> bool:
-        """Whether this broker acts for its master and has a way out."""
+        """Whether messages can escape: this broker acts, and its strategy is not `none`."""
         return self._role.is_acting and self.name != NONE
 
     def put(self, put: Put, origin: str, then: Then, *, level: int = 0) -> None:
-        """Try once; `then` is called once, perhaps before this returns. `origin` is its place in this group: what comes
-        behind the broker name of ESCAPED_FROM. `level` is a delay level that it still has to wait for."""
+        """Try once to put a message. Calls `then` once, possibly before this returns.
+
+        `origin` names where the message waited in this group; ESCAPED_FROM is the broker name and
+        `origin`. `level` is the delay level that the message still waits for, 0 if none.
+        """
         self.in_flight += 1
         self.strategy.put(escaping(put, f"{self._group}:{origin}", self._by, level), partial(self._ended, then))
 
@@ -71,16 +78,16 @@ class Escape:
         then(status)
 
     def waiting(self) -> int:
-        """Messages that are due and have not escaped, and those that the strategy keeps."""
+        """Return the number of messages due and not escaped, plus those the strategy stores."""
         return (self._due_count() if self._role.is_acting else 0) + self.strategy.waiting()
 
     @property
     def why(self) -> str:
-        """Why the last attempt failed."""
+        """Why the last attempt failed, "" if it succeeded."""
         return str(self.strategy.facts().get("escapeWhy", ""))
 
     def facts(self) -> dict[str, str]:
-        """What code 28 tells of it."""
+        """Return the fields that code 28 (GET_BROKER_RUNTIME_INFO) shows."""
         waiting = self.waiting()
         told = dict(self.strategy.facts())
         why = told.pop("escapeWhy", "")

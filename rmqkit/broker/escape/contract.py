@@ -1,12 +1,14 @@
-"""The contract of an escape strategy: where an acting master puts messages that are due.
+"""The contract of an escape strategy: it decides where an acting master puts messages that are due.
 
-An acting master never appends to its own log, since the log is its master's. A message whose delay is over, or one that a
-consumer sends back, escapes: it is put on another master. Which one, and how, is the strategy's affair; a broker has one,
-chosen by `escapeStrategy` (`rmqkit_escape_strategies`).
+An acting master never appends to its own log, because that log is a copy of its master's. So a
+message whose delay has passed, or that a consumer sends back, escapes: it is put on another
+master. The strategy decides on which one, and how. Each broker has one strategy, chosen by
+`escapeStrategy`. Plug-ins add strategies with the hook `rmqkit_escape_strategies`.
 
-Who asks keeps the message until it is put. So a strategy never gives up and never counts tries: it says what became of one
-attempt, and is asked again later. PUT_OK is a promise: the message is kept somewhere from where it will be delivered,
-whatever becomes of this broker's progress. Anything else leaves the message where it is.
+The caller keeps the message until it is put. So a strategy neither retries nor counts attempts: it
+reports the result of one attempt, and the caller tries again later. PUT_OK is a promise: the
+message is stored where it will be delivered from, even if this broker's progress is lost. After
+any other result the message stays with the caller.
 
 Source: `broker/.../failover/EscapeBridge.java`.
 """
@@ -18,17 +20,18 @@ from rmqkit.store.contract import Put, PutStatus
 
 Then = Callable[[PutStatus], None]
 
-#: What says of an attempt that it may have been carried out all the same.
+#: results of an attempt that may have stored the message nevertheless
 UNKNOWN = frozenset((PutStatus.UNKNOWN_ERROR, PutStatus.FLUSH_DISK_TIMEOUT, PutStatus.FLUSH_SLAVE_TIMEOUT))
 
 
 class Escaping(NamedTuple):
-    """A message that has to go to another master.
+    """A message that must be put on another master.
 
-    `put` is as it is to be stored: its own topic, its properties with ESCAPED_FROM and ESCAPED_BY and without a delay. Its
-    queue id is that of this group's topic, which may have more queues than the target's. `origin` names the place it comes
-    from ("broker-a:SCHEDULE:3:17"), the same at each attempt. `level` is a delay level that it still has to wait for at the
-    other master, 0 for none.
+    `put` is the message as the other master stores it: with its own topic, with ESCAPED_FROM and
+    ESCAPED_BY, without a delay. Its queue id is of this group's topic, which may have more queues
+    than the target's topic. `origin` names where the message waited ("broker-a:SCHEDULE:3:17"); it
+    is the same in each attempt. `level` is the delay level that the message still waits for at the
+    other master, 0 if none.
     """
 
     put: Put
@@ -37,17 +40,26 @@ class Escaping(NamedTuple):
 
 
 class EscapeStrategy(Protocol):
-    """What a plug-in offers under a name of its own (hook `rmqkit_escape_strategies`)."""
+    """An escape strategy, registered by name with the hook `rmqkit_escape_strategies`."""
 
     def put(self, message: Escaping, then: Then) -> None:
-        """Try once to put it. `then` is called once, now or in a later turn: PUT_OK when another master has stored it;
-        UNKNOWN_ERROR when it may have; else nobody has."""
+        """Try once to put the message. Call `then` once, now or in a later turn.
+
+        PUT_OK: another master has stored it. A status in `UNKNOWN`: another master may have stored
+        it. Any other status: no master has stored it.
+        """
 
     def waiting(self) -> int:
-        """Messages that were answered with PUT_OK and that no master has yet: what the strategy itself keeps."""
+        """Return the number of messages that the strategy itself stores.
+
+        They were answered with PUT_OK, and no master has them yet.
+        """
 
     def facts(self) -> Mapping[str, str]:
-        """What code 28 tells of it. `escapeWhy` is why the last attempt failed, absent or "" when it did not."""
+        """Return the fields that code 28 (GET_BROKER_RUNTIME_INFO) shows.
+
+        `escapeWhy` says why the last attempt failed; it is absent or "" if the attempt succeeded.
+        """
 
     def stop(self) -> None:
-        """The broker stops. Attempts that are not ended yet may be left without an answer."""
+        """Stop. Attempts in flight may remain unanswered."""

@@ -1,7 +1,7 @@
-"""EscapeHost: what escape strategies and inboxes use of a broker.
+"""EscapeHost: the part of a broker that escape strategies and inboxes use.
 
-A plug-in's strategy gets the whole view (`docs/plugins.md`). The built-in ones name what they use, so
-that this package does not depend on the rest of the broker.
+A plug-in's strategy gets the whole `BrokerView` (`docs/plugins.md`). The built-in strategies
+declare here what they use, so that this package does not depend on the rest of the broker.
 """
 
 from __future__ import annotations
@@ -39,6 +39,8 @@ class HasInbox(Protocol):
 
 
 class EscapeHost(Protocol):
+    """The part of a broker that this package uses; `BrokerView` provides more."""
+
     @property
     def name(self) -> str: ...
     @property

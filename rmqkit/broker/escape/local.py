@@ -1,17 +1,18 @@
-"""Local: puts an escaping message on a master in the same process, straight into its store.
+"""Local: puts an escaping message into the store of a master in the same process.
 
-The brokers of a process take their turns one after the other, and each may only be changed in its own. So a message goes
-through an `Inbox` of the master's: a duty of the master stores it in the master's turn, and what became of it is told in a
-turn of the broker that asked.
+The brokers of a process take turns, and a broker may be changed only in its own turn. So a message
+goes into the master's `Inbox`. A duty of the master stores it in the master's turn. The result
+reaches the acting master in one of its own turns, through its own inbox.
 
     acting master                         master
     Local.put ─────────► Inbox.leave      a duty: append, wait for disk and copies as a send does
     Inbox: then(status)  ◄───────────────  Inbox.tell
 
-Which master: the first by name that serves, takes sends and has the topic. Topics of retries and dead letters are made
-where they are absent, as a send back would make them.
+The target is the first master by name that serves, accepts sends and has the topic. A missing
+retry or dead-letter topic is created, as a send-back would create it.
 
-Source: `broker/.../BrokerController.java` (`peekMasterBroker`), `container/.../BrokerContainer.java`.
+Source: `broker/.../BrokerController.java` (`peekMasterBroker`),
+`container/.../BrokerContainer.java`.
 """
 
 from functools import partial
@@ -30,12 +31,14 @@ if TYPE_CHECKING:
     from rmqkit.wire.bodies import TopicConfig
 
 DUTY = "escape-inbox"
-#: messages that wait in an inbox
+#: messages that an inbox holds; a full inbox refuses more
 LEFT_MAX = 10_000
 _MADE = (RETRY_PREFIX, DLQ_PREFIX)
 
 
 class Local:
+    """The strategy `local`: puts messages on a master in the same process."""
+
     def __init__(self, broker: EscapeHost) -> None:
         self._broker = broker
         #: messages put, by broker name
@@ -43,7 +46,7 @@ class Local:
         self.why = ""
 
     def put(self, message: Escaping, then: Then) -> None:
-        why = "no other broker lives in this process"
+        why = "no other broker runs in this process"
         for neighbour in sorted(self._broker.neighbours, key=lambda each: each.name):
             why = refusal(neighbour, self._broker, message.put.topic)
             if not why:
@@ -66,7 +69,7 @@ class Local:
         pass
 
     def _answered(self, name: str, then: Then, status: PutStatus) -> None:
-        # It has the message and no slave at hand: asking again would only store it again.
+        # The master has stored the message, but has no slave. A retry would only store it again.
         if status is PutStatus.SLAVE_NOT_AVAILABLE:
             status = PutStatus.PUT_OK
         if status is PutStatus.PUT_OK:
@@ -78,25 +81,25 @@ class Local:
 
 
 def refusal(neighbour: EscapeHost, broker: EscapeHost, topic: str) -> str:
-    """Why `neighbour` cannot take a message of that topic from `broker`; "" when it can."""
+    """Return why `neighbour` cannot take a message of this topic from `broker`, "" if it can."""
     name = neighbour.name
     if neighbour.config.identity.broker_name == broker.config.identity.broker_name or not neighbour.role.is_master:
-        return f"{name} in this process is no master of another group"
+        return f"{name} in this process is not a master of another group"
     if not neighbour.serving or neighbour.stopping:
-        return f"{name} in this process does not serve"
+        return f"{name} in this process is not serving"
     if neighbour.send_blocked:
         return f"{name} in this process: {neighbour.send_blocked}"
     if len(neighbour.escape.inbox) >= LEFT_MAX:
-        return f"{name} in this process has {LEFT_MAX} messages of its neighbours to store"
+        return f"{name} in this process has a full inbox ({LEFT_MAX} messages)"
     config = neighbour.topics.get(topic)
     if config is None:
         return "" if topic.startswith(_MADE) else f"{name} in this process has no topic {topic}"
     is_open = config.perm & PermName.PERM_WRITE and config.write_queue_nums > 0
-    return "" if is_open else f"{name} in this process: topic {topic} may not be written"
+    return "" if is_open else f"{name} in this process: topic {topic} is not writable"
 
 
-class _Left:
-    """A message on its way into this broker's store."""
+class _InboxEntry:
+    """A message in an inbox, until the broker that left it has its result."""
 
     __slots__ = ("asker", "is_ended", "message", "then")
 
@@ -108,12 +111,16 @@ class _Left:
 
 
 class Inbox:
-    """Messages that brokers of this process leave for this one, and the answers to those that it left at them."""
+    """A broker's mailbox for the other brokers of its process.
+
+    It holds messages that they leave for this broker to store, and results of messages that this
+    broker left with them. A duty of this broker handles both in its own turn.
+    """
 
     def __init__(self, broker: EscapeHost) -> None:
         self._broker = broker
-        self._left: list[_Left] = []
-        self._appended: dict[_Left, None] = {}
+        self._left: list[_InboxEntry] = []
+        self._appended: dict[_InboxEntry, None] = {}
         self._told: list[tuple[Then, PutStatus]] = []
         broker.duties.add(DUTY, self._run, None)
 
@@ -121,17 +128,17 @@ class Inbox:
         return len(self._left) + len(self._appended)
 
     def leave(self, message: Escaping, asker: EscapeHost, then: Then) -> None:
-        """For another broker, in its turn. `then` is called in one of its turns."""
-        self._left.append(_Left(message, asker, then))
+        """Leave a message; called by another broker. `then` runs in one of that broker's turns."""
+        self._left.append(_InboxEntry(message, asker, then))
         self._wake()
 
     def tell(self, then: Then, status: PutStatus) -> None:
-        """For the broker where a message was left."""
+        """Report the result of a message; called by the broker with which it was left."""
         self._told.append((then, status))
         self._wake()
 
     def stop(self) -> None:
-        """Answer every broker that waits for this one; store nothing more."""
+        """Store no further message, and answer every broker that waits for a result."""
         left, self._left = self._left, []
         for each in left:
             self._end(each, PutStatus.SERVICE_NOT_AVAILABLE)
@@ -149,11 +156,11 @@ class Inbox:
         for each in left:
             self._store(each)
 
-    def _store(self, each: _Left) -> None:
+    def _store(self, each: _InboxEntry) -> None:
         broker = self._broker
         put, level = each.message.put, each.message.level
         if refusal(broker, each.asker, put.topic):
-            # It could when the message was left.
+            # The broker could still take the message when it was left.
             self._end(each, PutStatus.SERVICE_NOT_AVAILABLE)
             return
         config = self._topic(put.topic)
@@ -169,10 +176,10 @@ class Inbox:
             result = broker.store.append(put)
         broker.puts.await_own(SCHEDULE_TOPIC if level else put.topic, result, partial(self._end, each), copies=True)
 
-    def _saved(self, each: _Left) -> None:
-        """The topic was new: in its file now, or it could not be saved."""
+    def _saved(self, each: _InboxEntry) -> None:
+        """Continue with a message whose topic was new: the topic is saved now, or saving failed."""
         if each.is_ended:
-            return  # the broker has stopped meanwhile
+            return  # the broker stopped while the topic was being saved
         del self._appended[each]
         if each.message.put.topic in self._broker.topics.unsaved or self._broker.stopping:
             self._end(each, PutStatus.SERVICE_NOT_AVAILABLE)
@@ -185,7 +192,7 @@ class Inbox:
         config = topics.get(topic)
         return topics.create_system(topic, 1, PermName.PERM_WRITE | PermName.PERM_READ) if config is None else config
 
-    def _end(self, each: _Left, status: PutStatus) -> None:
+    def _end(self, each: _InboxEntry, status: PutStatus) -> None:
         self._appended.pop(each, None)
         if not each.is_ended:
             each.is_ended = True

@@ -1,14 +1,17 @@
-"""Masters: which brokers of other groups may take a message of a topic, by what the name servers say and by what we saw.
+"""Masters: finds masters of other groups that may take a message of a topic.
 
-A name server is asked for the topic's route (105), one question a topic at a time, and its answer holds for `ROUTE_MS`; so
-whom the name servers know to be dead is asked for nothing. A master is what stands in the route as id 0 with a queue that
-may be written: where an acting slave is shown as id 0, its queues are read-only. Name servers may disagree, and some may be
-cut off: the next one is asked until one names a master.
+Routes. `Masters` asks a name server for the topic's route (105), with one request in flight per
+topic, and caches the answer for `ROUTE_MS`. So a broker that the name servers have dropped is not
+tried. A master is an entry with id 0 whose topic has a writable queue. An acting master is shown
+as id 0 too, but its queues are read-only. Name servers may disagree, or be unreachable: they are
+asked one after the other until one names a master.
 
-Whoever fails is left alone for a while, each time twice as long (`BACK_OFF_MS`, up to `BACK_OFF_MS_MAX`): altogether when
-it does not answer or serves nobody, for the topic when it refuses that alone. A success ends it.
+Back-off. A master that fails is not tried for `BACK_OFF_MS`. The pause doubles with each failure,
+up to `BACK_OFF_MS_MAX`. It applies to all topics if the master does not answer or does not serve,
+and to one topic if the master rejects only that one. A success ends it.
 
-Source: `broker/.../topic/TopicRouteInfoManager.java` (`tryToFindTopicPublishInfo`), `TopicPublishInfo.java`.
+Source: `broker/.../topic/TopicRouteInfoManager.java` (`tryToFindTopicPublishInfo`),
+`TopicPublishInfo.java`.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,28 +25,34 @@ from rmqkit.wire.bodies import TopicRoute
 from rmqkit.wire.codes import PermName, RequestCode, ResponseCode
 from rmqkit.wire.schemas.nameserver import GetRouteInfoRequest
 
+#: a route is cached for so long
 ROUTE_MS = 2_000
 ROUTE_TIMEOUT_MS = 1_000
 BACK_OFF_MS = 500
 BACK_OFF_MS_MAX = 10_000
-#: topics whose routes are remembered
+#: topics whose routes are cached; beyond it the oldest is dropped
 TOPICS_MAX = 1_000
-#: brokers, and topics of brokers, that are remembered to have failed; beyond it the oldest is asked again
+#: entries of brokers, and of topics of brokers, that failed; beyond it the oldest is dropped, and
+#: so may be tried again
 LEFT_ALONE_MAX = 10_000
 
 
 class Master(NamedTuple):
+    """A master that has a writable queue of the topic."""
+
     broker_name: str
     address: Address
-    #: queues of the topic that may be written
+    #: number of writable queues of the topic
     queues: int
 
 
-#: the masters that may be asked, and when there is none, why
+#: callback: the masters that may be tried, and the reason if there is none
 Found = Callable[[Sequence[Master], str], None]
 
 
 class EscapeRoute(NamedTuple):
+    """The cached masters of a topic, valid until `until_ms`; `why` says why there is none."""
+
     until_ms: int
     masters: Sequence[Master]
     why: str
@@ -59,19 +68,21 @@ class _BackOff:
 
 
 class Masters:
+    """Finds masters for a topic, and remembers routes and failures."""
+
     def __init__(self, broker: EscapeHost, *, own_group: bool) -> None:
-        """With `own_group` the master of this broker's own group, once it is back, is as good as any."""
+        """With `own_group` the master of this broker's own group counts too, once it is back."""
         self._broker = broker
         self._own_group = own_group
         self._routes: dict[str, EscapeRoute] = {}
         self._asking: dict[str, list[Found]] = {}
-        #: by broker, and by broker and topic
+        #: by address and topic; topic "" applies to all topics of the broker
         self._left_alone: dict[tuple[Address, str], _BackOff] = {}
-        #: the name server that answered last is asked first
+        #: index of the name server that named a master last; it is asked first
         self._first = 0
 
     def find(self, topic: str, then: Found) -> None:
-        """`then` is called once, perhaps before this returns."""
+        """Find masters for a topic. Calls `then` once, possibly before this returns."""
         route = self._routes.get(topic)
         if route is not None and self._broker.clock.mono_ms < route.until_ms:
             self._choose(topic, route, then)
@@ -83,16 +94,16 @@ class Masters:
         self._asking[topic] = [then]
         self._ask(topic, 0, "no name server is configured (namesrvAddr)")
 
-    # --- back-off ----------------------------------------------------------------------------------------------------
+    # --- back-off ---------------------------------------------------------------------------------
 
     def failed(self, master: Master, why: str, *, topic: str = "") -> None:
-        """Leave it alone for a while; with `topic` for that alone."""
+        """Start or extend the back-off of a master, for one topic or for all (`topic` "")."""
         now_ms = self._broker.clock.mono_ms
         if len(self._left_alone) >= LEFT_ALONE_MAX:
             del self._left_alone[next(iter(self._left_alone))]
         back_off = self._left_alone.setdefault((master.address, topic), _BackOff())
         if back_off.until_ms > now_ms:
-            # Another message that was on its way to it.
+            # A message that was already in flight when the back-off began: no further failure.
             return
         wait_ms = min(BACK_OFF_MS << min(back_off.failures, 10), BACK_OFF_MS_MAX)
         back_off.failures += 1
@@ -101,10 +112,11 @@ class Masters:
         if back_off.failures == 1:
             self._broker.log.warning("escape-refused", broker=master.broker_name, topic=topic or "*", reason=why)
         if not topic:
-            # Its place may have been taken: look before the next one.
+            # Another broker may be the master now: read the routes again before the next attempt.
             self._routes.clear()
 
     def worked(self, master: Master, topic: str) -> None:
+        """End the back-off of a master after a success."""
         if self._left_alone:
             self._left_alone.pop((master.address, ""), None)
             self._left_alone.pop((master.address, topic), None)
@@ -121,10 +133,13 @@ class Masters:
                 why = f"{master.broker_name} ({master.address}): {back_off.why}"
         then(masters, "" if masters else why)
 
-    # --- routes ------------------------------------------------------------------------------------------------------
+    # --- routes ----------------------------------------------------------------------------------
 
     def _ask(self, topic: str, number: int, why: str) -> None:
-        """Ask the name servers, from the `number`th on; `why` is what the last one did."""
+        """Ask the name servers in turn, from the `number`th on.
+
+        `why` says why the previous one named no master.
+        """
         broker = self._broker
         nameservers = broker.registration.nameservers
         if number == len(nameservers):
@@ -160,7 +175,7 @@ class Masters:
         return masters, f"no {'' if self._own_group else 'other '}group with topic {topic} has a live master"
 
     def _masters(self, route: TopicRoute) -> Sequence[Master]:
-        """Raises ValueError for an address that is none."""
+        """Return the usable masters of a route. Raises ValueError for an invalid address."""
         broker = self._broker
         queues = {
             each.broker_name: each.write_queue_nums

@@ -1,19 +1,24 @@
-"""Remote: puts an escaping message on a live master of another group, as a send of its own (SEND_MESSAGE_V2).
+"""Remote: sends an escaping message to a live master of another group (SEND_MESSAGE_V2).
 
-Which masters there are is `masters.py`'s. The queues of a topic are spread over them, and messages of one queue go to one
-master as long as it takes them, so that they stay in order. A master that surely did not store the message (it could not
-be reached, it refuses) is left alone for a while and the next one is tried at once. When nobody knows (no answer, or
-stored and not known to be durable) the attempt ends as unknown: the message will be put again, and may come twice.
+Order. `masters.py` finds the masters. The queues of a topic are spread over them. All messages of
+one queue go to one master while it accepts them, so they stay in order.
 
-The send waits for disk and copies as a producer's does. Upstream says WAIT=false here: its message then stands in one page
-cache while the progress of the delay has moved past it, and is gone with that machine's power. "No slave is at hand" counts
-as put, as it does for a producer: that master has it, and asking again would only store it again.
+Failures. If a master certainly did not store the message (unreachable, or it refused), it is not
+used for a while, and the next master is tried at once. If the result is unknown (no answer, or
+stored but perhaps not durable), the attempt ends as unknown. The caller puts the message again, so
+it may be stored twice.
 
-A message for a dead-letter topic is sent to the group's retry topic with no redelivery left: the other broker then makes
-the topic and parks the message in it, as it does for its own.
+Durability. The send waits for disk and replicas like a producer's send. Apache sends with
+WAIT=false: the progress of the delay level then passes a message that is only in one page cache,
+and a power loss of that machine loses it. SLAVE_NOT_AVAILABLE counts as put, as it does for a
+producer: that master has stored the message, and a retry would only store it again.
 
-Source: `broker/.../failover/EscapeBridge.java` (`putMessageToRemoteBroker`), `broker/.../out/BrokerOuterAPI.java`
-(`sendMessageToSpecificBroker`).
+Dead letters. A message for a dead-letter topic is sent to the group's retry topic with no
+redelivery left. The other broker then creates the dead-letter topic and stores the message there,
+as for its own messages.
+
+Source: `broker/.../failover/EscapeBridge.java` (`putMessageToRemoteBroker`),
+`broker/.../out/BrokerOuterAPI.java` (`sendMessageToSpecificBroker`).
 """
 
 from collections.abc import Sequence
@@ -41,7 +46,7 @@ _STORED: dict[int, PutStatus] = {
     ResponseCode.FLUSH_DISK_TIMEOUT: PutStatus.FLUSH_DISK_TIMEOUT,
     ResponseCode.FLUSH_SLAVE_TIMEOUT: PutStatus.FLUSH_SLAVE_TIMEOUT,
 }
-#: what says nothing of the broker, only of this topic there
+#: refusals that concern only the topic: the master may still take messages of other topics
 _OF_TOPIC = frozenset(
     (
         ResponseCode.MESSAGE_ILLEGAL,
@@ -54,8 +59,10 @@ _OF_TOPIC = frozenset(
 
 
 class Remote:
+    """The strategy `remote`: sends messages to live masters of other groups."""
+
     def __init__(self, broker: EscapeHost, *, own_group: bool = False) -> None:
-        """With `own_group` the master of this broker's own group may be asked too, once it is back."""
+        """With `own_group` the master of this broker's own group counts too, once it is back."""
         self._broker = broker
         self._masters = Masters(broker, own_group=own_group)
         identity = broker.config.identity
@@ -108,7 +115,8 @@ class Remote:
         if message.level:
             properties = props.put(properties, props.PROPERTY_DELAY_TIME_LEVEL.encode(), b"%d" % message.level)
         group = props.find(properties, props.PROPERTY_PRODUCER_GROUP.encode())
-        # Whether it is a dead letter was decided when it was sent back; the group may be set up otherwise over there.
+        # The broker that received the send-back decided whether this is a dead letter. The group's
+        # settings on the other broker may differ, so these limits make it decide the same.
         times_max = None
         if topic.startswith(RETRY_PREFIX):
             times_max = put.reconsume_times if topic == put.topic else 0

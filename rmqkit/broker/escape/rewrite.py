@@ -1,10 +1,14 @@
-"""What a message looks like when it escapes.
+"""Rewrites a message for its escape.
 
-It says where it comes from (ESCAPED_FROM) and which broker has put it (ESCAPED_BY), so that whoever counts can see that it
-escaped, how often and to whom. It loses what another broker would act upon: a delay that is over, and the mark of a half
-message that was committed long ago (upstream keeps that one, and the message is taken for a half message again).
+Added: ESCAPED_FROM, where the message waited, and ESCAPED_BY, the broker that put it. They show in
+a count of messages which ones escaped, and how often.
 
-Source: `broker/.../failover/EscapeBridge.java`, `broker/.../schedule/ScheduleMessageService.java` (`messageTimeUp`).
+Removed: what another broker would act on, namely a delay that has passed, and the mark of a half
+message that has been committed. (Apache keeps that mark, so the other broker takes the message for
+a half message again.)
+
+Source: `broker/.../failover/EscapeBridge.java`, `broker/.../schedule/ScheduleMessageService.java`
+(`messageTimeUp`).
 """
 
 from rmqkit.broker.escape.contract import Escaping
@@ -27,13 +31,16 @@ _GONE = tuple(
 
 
 def escaping(put: Put, origin: str, by: str, level: int = 0) -> Escaping:
-    """`by` is the broker's name and id; `level` the delay level it still has to wait for."""
+    """Return the message as it escapes.
+
+    `by` is this broker's name and id. `level` is the delay level that the message still waits for.
+    """
     properties = put.properties
     for name in _GONE:
         if name in properties:
             properties = props.remove(properties, name)
     marked = props.put(props.put(properties, ESCAPED_FROM, origin.encode()), ESCAPED_BY, by.encode())
-    # Whoever filled them to the brim gets the message without the marks rather than not at all.
+    # Drop the marks if the properties would become too long: the message matters more.
     fits = len(marked) <= props.PROPERTIES_SIZE_MAX
     sys_flag = put.sys_flag & ~MessageSysFlag.TRANSACTION_MASK
     return Escaping(put._replace(properties=marked if fits else properties, sys_flag=sys_flag), origin, level)

@@ -1,9 +1,9 @@
 """The built-in escape strategies, by the name that `escapeStrategy` picks.
 
-- `none`: nothing escapes; what is due waits until the group has a master again.
-- `local`: a master in the same process (`local.py`).
-- `remote`: a live master of another group (`remote.py`).
-- `auto`: `local`, and where no such master takes it, `remote`.
+- `none`: nothing escapes; due messages wait until the group has a master again.
+- `local`: puts messages on a master in the same process (`local.py`).
+- `remote`: sends messages to a live master of another group (`remote.py`).
+- `auto`: tries `local`, then `remote` if no master in the process accepts the message.
 """
 
 from collections.abc import Callable, Mapping
@@ -21,7 +21,7 @@ NONE = "none"
 
 
 class Stay:
-    """`none`."""
+    """The strategy `none`: refuses every message."""
 
     def __init__(self, broker: EscapeHost) -> None:
         pass
@@ -33,14 +33,18 @@ class Stay:
         return 0
 
     def facts(self) -> dict[str, str]:
-        return {"escapeWhy": "escapeStrategy is none: what is due waits for the master of the group"}
+        return {"escapeWhy": "escapeStrategy is none: due messages wait for the master of the group"}
 
     def stop(self) -> None:
         pass
 
 
 class Auto:
-    """`auto`. With `own_group` the master of this broker's own group may be asked too, once it is back."""
+    """The strategy `auto`: `local` first, then `remote`.
+
+    With `own_group` the remote side may also use the master of this broker's own group, once it is
+    back.
+    """
 
     def __init__(self, broker: EscapeHost, *, own_group: bool = False) -> None:
         self.local = Local(broker)

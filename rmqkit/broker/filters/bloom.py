@@ -1,9 +1,10 @@
-"""Bit maps that say beforehand which groups want a message (`enableCalcFilterBitMap`).
+"""Bit maps that say in advance which groups may want a message (`enableCalcFilterBitMap`).
 
-Each group that filters a topic by an expression has k bits of m, by a hash of `group#topic`; the bit map of a message has
-the bits of all groups whose expressions were true when it came. A pull of a group whose bits are not all set need not read
-the record. k and m follow from the share of false hits taken (`maxErrorRateOfBloomFilter`, percent) and the number of
-groups expected (`expectConsumerNumUseFilter`).
+Each group that filters a topic by an expression has k of m bits, by a hash of `group#topic`. When a
+message arrives, its bit map gets the bits of all groups whose expressions are true. If not all bits
+of a group are set, the group's pulls need not read the record. k and m follow from the accepted
+rate f of false hits (`maxErrorRateOfBloomFilter`, percent) and the expected number n of groups
+(`expectConsumerNumUseFilter`).
 
     k = ceil(ln(f) / ln(0.5))        m = ceil(n · log2(1/f) · log2(e)), a multiple of 8
     bit i of 1..k = h1 + i·h2 as an int32, inverted when negative, mod m
@@ -21,6 +22,8 @@ _C1, _C2 = 0x87C37B91114253D5, 0x4CF5AD432745937F
 
 
 class Bloom:
+    """The sizes of all bit maps of a broker: k (`hashes`) and m (`bits`)."""
+
     def __init__(self, *, error_percent: int, groups: int) -> None:
         """`error_percent` 1 to 99, `groups` at least 1."""
         error = error_percent / 100
@@ -29,14 +32,16 @@ class Bloom:
         self.bits = 8 * ceil(bits / 8)
 
     def data(self, group: str, topic: str) -> BloomData:
+        """Return the bits of a group in the bit maps of a topic."""
         return BloomData(bit_num=self.bits, bit_pos=bit_positions(f"{group}#{topic}", self.hashes, self.bits))
 
     def is_valid(self, data: BloomData | None) -> bool:
-        """Whether it was made with the same k and m."""
+        """Return whether the bits were computed with the same k and m."""
         return data is not None and data.bit_num == self.bits and len(data.bit_pos or ()) == self.hashes
 
 
 def bit_positions(text: str, hashes: int, bits: int) -> list[int]:
+    """Return `hashes` bit numbers below `bits`; the formula is in the head of this module."""
     hash64 = murmur3_64(text.encode("utf-8", "replace"))
     low, high = hash64 & 0xFFFFFFFF, hash64 >> 32
     found = []
@@ -49,7 +54,10 @@ def bit_positions(text: str, hashes: int, bits: int) -> list[int]:
 
 
 def mask_of(data: BloomData) -> int:
-    """The bits as a number, as `int.from_bytes(bit_map, "little")` counts them (`BitsArray.position`)."""
+    """Return the bits as a number, ordered as in `int.from_bytes(bit_map, "little")`.
+
+    Source: `BitsArray.position`.
+    """
     mask = 0
     for position in data.bit_pos or ():
         mask |= 1 << position
@@ -57,7 +65,7 @@ def mask_of(data: BloomData) -> int:
 
 
 def murmur3_64(data: bytes) -> int:
-    """The first 64 bits of murmur3_x64_128 with seed 0, as Guava's `asLong`."""
+    """Return the first 64 bits of murmur3_x64_128 with seed 0, like Guava's `asLong`."""
     h1 = h2 = 0
     blocks = len(data) // 16
     for at in range(0, blocks * 16, 16):

@@ -1,4 +1,4 @@
-"""The built-in filters by their expression types. Modules are imported when the first expression comes."""
+"""The built-in filters by expression type. A module is imported when its first expression comes."""
 
 from collections.abc import Mapping
 

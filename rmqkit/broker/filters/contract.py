@@ -1,16 +1,19 @@
-"""Filters: how a subscription says which messages it wants, and what a filter plug-in has to offer.
+"""Filters: how a subscription selects messages, and what a filter plug-in must provide.
 
-A subscription names its kind of expression (`expressionType`): `TAG` and `SQL92` are built in, plug-ins add others by the
-hook `rmqkit_filters`. A filter compiles an expression once; the broker keeps the result and asks it about messages, first
-with what the queue entry holds, then, when that leaves the question open, with the record's properties.
+A subscription names the type of its expression (`expressionType`). `TAG` and `SQL92` are built in;
+plug-ins add others through the hook `rmqkit_filters`. A filter compiles an expression once. The
+broker keeps the result and asks it about each message: first with the tag's code in the queue entry
+and, if that does not rule the message out, with the record's properties.
 
     class CompiledFilter:
         match_tags         code of the tag in the queue entry -> may this message be wanted?
         match_properties   name -> value, both text -> is it wanted?
 
-Either may be None, which stands for "always true" and costs nothing; a message is delivered when both agree. Both are
-called for each message of a pull: they must not raise, keep state or take long. `compile` is called with what a client
-sent: an expression it does not take is a `FilterError`, whose text goes back to the client.
+Either may be None, which means "always true" and costs nothing. A message is delivered if both are
+true. Both are called for each message of a pull: they must not raise, keep state or take long.
+
+`compile` gets the text that a client sent. It raises `FilterError` for an expression that it does
+not accept, and the text of the error is returned to the client.
 
 Source: `filter/.../FilterSpi.java`, `store/.../MessageFilter.java`.
 """
@@ -26,10 +29,12 @@ MatchProperties = Callable[[Properties], bool]
 
 
 class FilterError(RmqkitError):
-    """The expression is none, or goes beyond a limit; one line that says where and why."""
+    """The expression is invalid or exceeds a limit. The text says where and why, in one line."""
 
 
 class CompiledFilter(Protocol):
+    """A compiled expression: two tests, of which either may be None (always true)."""
+
     @property
     def match_tags(self) -> MatchTags | None: ...
     @property
@@ -37,7 +42,7 @@ class CompiledFilter(Protocol):
 
 
 class Filter(Protocol):
-    """What a factory of `rmqkit_filters` makes; one per broker."""
+    """Made by a factory of `rmqkit_filters`; there is one per broker and expression type."""
 
     def compile(self, expression: str) -> CompiledFilter:
-        """Raises FilterError."""
+        """Compile an expression. Raises FilterError if it is not accepted."""

@@ -1,7 +1,7 @@
-"""The filters of one broker by name, and the expressions they have compiled.
+"""The filters of one broker by expression type, and a cache of compiled expressions.
 
-A filter is made when its first expression comes. Compiled expressions are kept, errors too: a client that pulls with a
-subscription of its own sends the same text with each pull.
+A filter is created when its first expression comes. Compiled expressions are cached, and errors
+too: a client whose pulls carry the subscription sends the same text with each pull.
 
 Source: `filter/.../FilterFactory.java`, `filter/.../parser/SelectorParser.java` (PARSE_CACHE).
 """
@@ -11,18 +11,20 @@ from collections.abc import Mapping
 from rmqkit.broker.filters.contract import CompiledFilter, Filter, FilterError
 from rmqkit.hookspecs import Factory
 
-#: expressions kept; the one not asked for the longest goes first
+#: limit of cached expressions; the least recently used one is evicted first
 COMPILED_MAX = 512
 
 
 class Filters:
+    """Creates the filters on first use and caches at most `COMPILED_MAX` expressions."""
+
     def __init__(self, factories: Mapping[str, Factory]) -> None:
         self._factories = factories
         self._made: dict[str, Filter] = {}
         self._kept: dict[tuple[str, str], CompiledFilter | FilterError] = {}
 
     def compile(self, kind: str, expression: str) -> CompiledFilter:
-        """Raises FilterError, for a kind that is not there as well."""
+        """Return the compiled expression. Raises FilterError, also if the broker lacks the type."""
         key = (kind, expression)
         kept = self._kept.pop(key, None)
         if kept is None:
@@ -39,7 +41,7 @@ class Filters:
         if made is None:
             factory = self._factories.get(kind)
             if factory is None:
-                return FilterError(f"there is no filter {kind!r} on this broker; there are: {', '.join(self._factories)}")
+                return FilterError(f"this broker has no filter type {kind!r}; it has {', '.join(self._factories)}")
             made = self._made[kind] = factory()
         try:
             return made.compile(expression)

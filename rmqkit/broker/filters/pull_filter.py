@@ -1,11 +1,11 @@
-"""What one pull wants of its queue, ready for the store: by queue entry, then by record.
+"""The filter of one pull, in the form that the store uses: by queue entry, then by record.
 
-A pull by tags needs the entry alone (`by_tags`, kept ready). Any other expression comes with the request
-(`PullSysFlag.SUBSCRIPTION`) or was registered by a heartbeat (`FilterTable`); then records are read and their properties
-looked at, but only those that the entry does not rule out.
+A pull by tags needs only the queue entry (`by_tags`, cached). Any other expression comes with the
+request (`PullSysFlag.SUBSCRIPTION`) or was registered by a heartbeat (`FilterTable`). Then the
+store reads the records that the entry does not rule out, and their properties decide.
 
-`ArrivedProperties` answers whether a record that has just come is wanted by a parked pull: it reads the record once for all
-who wait for its queue, and not at all while nobody waits by properties.
+`ArrivedProperties` decides whether a record that has just arrived wakes a parked pull. It reads the
+record once for all pulls parked on the queue, and not at all if none of them filters by properties.
 
 Source: `broker/.../filter/{ExpressionMessageFilter,ExpressionForRetryMessageFilter}.java`,
 `broker/.../longpolling/PullRequestHoldService.java` (`notifyMessageArriving`).
@@ -25,9 +25,11 @@ from rmqkit.wire.topic_names import RETRY_PREFIX
 
 
 class PullFilter(NamedTuple):
+    """Tests of one pull: by tags code, by record, and by properties. None is always true."""
+
     tags: TagMatch | None = None
     record: RecordMatch | None = None
-    #: the same as `record`, of a message's properties
+    #: the same test as `record`, for properties that are decoded already
     properties: MatchProperties | None = None
 
 
@@ -36,6 +38,7 @@ EVERYTHING = PullFilter()
 
 @lru_cache(maxsize=4096)
 def by_tags(codes: tuple[int, ...]) -> PullFilter:
+    """Return the filter for any of these tag codes; without codes it matches everything."""
     return PullFilter(frozenset(codes).__contains__) if codes else EVERYTHING
 
 
@@ -44,7 +47,10 @@ def by_filter(compiled: CompiledFilter) -> PullFilter:
 
 
 class ByBits:
-    """Matches queue entries by their bit maps (`enableConsumeQueueExt`), see `may_match` in `store.queues.extension`."""
+    """Matches queue entries by their bit maps (`enableConsumeQueueExt`).
+
+    The store calls it from `may_match` in `store.queues.extension`.
+    """
 
     __slots__ = ("entry", "tags")
 
@@ -62,14 +68,17 @@ class ByBits:
 
 
 def by_registered(entry: GroupFilter, *, has_bit_maps: bool) -> PullFilter:
-    """Raises FilterError."""
+    """Return the filter of a registered expression. Raises FilterError if it does not compile."""
     wanted = by_filter(entry.compiled)
     return wanted._replace(tags=ByBits(entry, wanted.tags)) if has_bit_maps else wanted
 
 
 def by_retried_topic(table: FilterTable, retry_topic: str) -> PullFilter:
-    """For a subscription to a retry topic: the group's filter of the topic that a message first came from; messages of
-    topics that it does not filter are wanted."""
+    """Return the filter for pulls from a retry topic.
+
+    It matches a message by the group's filter of the message's original topic. Messages from topics
+    that the group does not filter are wanted.
+    """
     group = retry_topic[len(RETRY_PREFIX) :]
 
     def match(properties: Properties) -> bool:
@@ -96,7 +105,7 @@ def _wanted(tags: TagMatch | None, match: MatchProperties | None) -> PullFilter:
 
 
 class ArrivedProperties:
-    """The properties of the record that arrived last in a queue, read when they are asked for."""
+    """The properties of the record that arrived last, read on demand and cached."""
 
     def __init__(self, store: StorageEngine) -> None:
         self._store = store
@@ -104,8 +113,11 @@ class ArrivedProperties:
         self._properties: dict[str, str] | None = None
 
     def is_wanted(self, topic: str, queue_id: int, offset: int, match: MatchProperties) -> bool:
-        """A record that cannot be read counts as wanted: the pull that is woken will see."""
-        # The end of the log tells a new topic from a deleted one of its name.
+        """Return whether `match` accepts the record at a queue offset.
+
+        A record that cannot be read counts as wanted: the pull that it wakes reads again.
+        """
+        # The end of the log distinguishes a recreated topic from a deleted one of the same name.
         at = topic, queue_id, offset, self._store.offset_max
         if at != self._at:
             buffers = self._store.read(topic, queue_id, offset, count_max=1, size_max=1).buffers

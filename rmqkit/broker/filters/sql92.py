@@ -1,17 +1,21 @@
-"""Filter `SQL92`: messages by their properties, `price BETWEEN 10 AND 20 AND region IN ('eu', 'us')`.
+"""Filter `SQL92`: selects messages by their properties.
+
+Example: `price BETWEEN 10 AND 20 AND region IN ('eu', 'us')`.
 
 The language is that of Apache's broker:
 
     OR  AND  NOT  =  <>  <  <=  >  >=  IS [NOT] NULL  [NOT] BETWEEN … AND …  [NOT] IN ('…', '…')
     [NOT] CONTAINS '…'  [NOT] STARTSWITH '…'  [NOT] ENDSWITH '…'  + - ( )
-    TRUE FALSE NULL, whole numbers (7, 7L), decimals (7.5, 1e3), texts in single quotes ('it''s'), names of properties,
-    comments -- to the end of the line and /* … */
+    TRUE FALSE NULL, whole numbers (7, 7L), decimals (7.5, 1e3), texts in single quotes ('it''s'),
+    names of properties, comments -- to the end of the line and /* … */
 
-Keywords ignore case, names do not. There is no LIKE and no arithmetic. One difference: Apache's parser stops where a whole
-expression ends and ignores the rest of the text (`a > 1 LIKE 'x'` is `a > 1`); here such a rest is an error.
+Keywords ignore case, names do not. There is no LIKE and no arithmetic. One difference: Apache's
+parser stops at the end of the first complete expression and ignores the rest of the text
+(`a > 1 LIKE 'x'` is `a > 1`). Here such a rest is an error.
 
-`lark` does the parsing, with tables and without recursion; it is imported when the first expression comes. What is
-evaluated is made of closures (`sql_nodes.py`). An evaluation that Java would end with an exception means: not wanted.
+`lark` parses with tables and without recursion. It is imported when the first expression comes. A
+parsed expression consists of closures (`sql_nodes.py`). If Java would end an evaluation with an
+exception, the message is not wanted.
 
 Source: `filter/.../parser/SelectorParser.jj`, `filter/.../SqlFilter.java`.
 """
@@ -26,7 +30,7 @@ from rmqkit.broker.filters.sql_values import Unfit
 if TYPE_CHECKING:
     from lark import Lark, Token
 
-#: characters of an expression
+#: limit of an expression, in characters
 EXPRESSION_SIZE_MAX = 8192
 
 _KEYWORDS = ["NOT", "AND", "OR", "BETWEEN", "IN", "TRUE", "FALSE", "NULL", "IS", "CONTAINS", "STARTSWITH", "ENDSWITH"]
@@ -34,7 +38,10 @@ _NAME_END = "(?![A-Za-z0-9_$])"
 
 
 def _any_case(word: str) -> str:
-    """ASCII letters only: with the flag `i` the Kelvin sign would be a k."""
+    """Return a pattern for a word in any case, of ASCII letters only.
+
+    With the flag `i` the Kelvin sign would match a k.
+    """
     return "".join(f"[{letter}{letter.lower()}]" for letter in word)
 
 
@@ -84,9 +91,9 @@ _REST_COMMENT: /--[^\n\r]*\Z/
 %ignore /\/\*[^*]*\*+(?:[^*\/][^*]*\*+)*\//
 """
 
-#: what people write that is not of this language, and what to write instead
+#: common mistakes, by word or first character, and what to write instead
 _HINTS = {
-    '"': "texts stand in single quotes",
+    '"': "write texts in single quotes",
     "LIKE": "there is no LIKE; use CONTAINS, STARTSWITH or ENDSWITH",
     "!": "not equal is <>",
     "&": "write AND",
@@ -98,11 +105,15 @@ _HINTS = {
 
 
 class CompiledSql(NamedTuple):
+    """A compiled expression. It cannot rule out a message by the tag's code."""
+
     match_properties: MatchProperties | None
     match_tags: MatchTags | None = None
 
 
 class Sql92Filter:
+    """The filter for the expression type SQL92."""
+
     def compile(self, expression: str) -> CompiledSql:
         evaluate = parse(expression).evaluate
 
@@ -116,7 +127,7 @@ class Sql92Filter:
 
 
 def parse(expression: str) -> nodes.SqlNode:
-    """The condition that an expression is. Raises FilterError."""
+    """Parse an expression and return its condition. Raises FilterError."""
     if len(expression) > EXPRESSION_SIZE_MAX:
         raise FilterError(
             f"the SQL92 expression has {len(expression)} characters, more than {EXPRESSION_SIZE_MAX}; shorten it"
@@ -132,7 +143,7 @@ def parse(expression: str) -> nodes.SqlNode:
             at = error.pos_in_stream or 0
             what = f"column {at + 1}: {_not_expected(expression[at:], isinstance(error, UnexpectedCharacters))}"
         else:
-            what = "it cannot be read"
+            what = "it cannot be parsed"
     except FilterError as error:
         what = str(error)
     else:
@@ -142,7 +153,7 @@ def parse(expression: str) -> nodes.SqlNode:
 
 
 def _not_expected(rest: str, is_unknown: bool) -> str:
-    """`is_unknown`: no token begins like that."""
+    """Describe an unexpected token. `is_unknown` means that no token begins like that."""
     word = rest.split(None, 1)[0] if rest.split() else ""
     hint = _HINTS.get(word.upper()) or (_HINTS.get(word[:1]) if is_unknown else None)
     return f"{_short(word)} is not expected here{f' ({hint})' if hint else ''}"
@@ -174,7 +185,7 @@ def _text(token: "Token") -> str:
 
 
 def _builder() -> Any:
-    """What each rule makes of its parts."""
+    """Return the transformer: it makes a node of each grammar rule's parts."""
     from lark import Transformer
 
     def pair(make: Any) -> Any:

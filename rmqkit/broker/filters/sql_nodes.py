@@ -1,19 +1,25 @@
 """SQL92 expressions as closures: each part of an expression becomes a function of the properties.
 
-Logic has three values: None stands for null. What a part gives is known when it is made (`SqlNode.kind`), so the
-conversions between Java's types are chosen then and not for each message. The rules at the making are upstream's too: `<`
-takes no text or boolean literal, `=` no NULL, BETWEEN no empty range, IN only a property; where upstream's rules are odd
-they are kept, since the same expression has to mean the same on both:
+Logic has three values: None stands for null. The type of a part's value is known when its node is
+built (`SqlNode.kind`). So the conversions between Java's types are chosen then, not for each
+message.
 
-- `a = b` is null when a is missing and false when only b is; two missing ones are equal.
+The checks while building are upstream's too: `<` accepts no text or boolean literal, `=` no NULL,
+BETWEEN no empty range, and IN only a property. Odd rules of upstream are kept, since an expression
+must mean the same on both brokers:
+
+- `a = b` is null if a is missing, and false if only b is missing. Two missing properties are equal.
 - NOT binds tighter than `=`: `NOT a = 1` compares `NOT a`.
-- CONTAINS, STARTSWITH and ENDSWITH, and with NOT too, are false for a missing property and for ''.
-- A property alone is never true, whatever it holds.
+- CONTAINS, STARTSWITH and ENDSWITH are false for a missing property and for the search text '',
+  with NOT too.
+- A property alone is never true, whatever its value.
 
-AND and OR of many parts are one function; nesting and number of conditions are bounded, since evaluation recurses as deep
-as the expression is nested, and a pull evaluates it for hundreds of messages.
+AND and OR of many parts become one function. Nesting and number of conditions are limited, since
+evaluation recurses as deep as the expression is nested, and a pull evaluates it for hundreds of
+messages.
 
-Source: `filter/.../expression/{ComparisonExpression,LogicExpression,UnaryExpression,ConstantExpression}.java`.
+Source: `filter/.../expression/{ComparisonExpression,LogicExpression}.java`,
+`filter/.../expression/{UnaryExpression,ConstantExpression}.java`.
 """
 
 import operator
@@ -33,7 +39,7 @@ from rmqkit.broker.filters.sql_values import (
     long_of,
 )
 
-#: how deep conditions may be nested, and how many of them there may be
+#: limits of one expression: nesting depth, and number of conditions
 DEPTH_MAX = 100
 CONDITIONS_MAX = 400
 
@@ -41,18 +47,21 @@ Evaluate = Callable[[Properties], Any]
 
 
 class SqlNode(NamedTuple):
+    """A part of an expression: the type of its value, and the function that evaluates it."""
+
     kind: ValueKind
     evaluate: Evaluate
-    #: a literal, and what it is; a negated one is no literal to upstream
+    #: whether it is a literal, and its value. As upstream, a negated literal is not a literal
     is_literal: bool = False
     value: Any = None
-    #: the property's name
+    #: the property's name; "" if it is not a property alone
     name: str = ""
     depth: int = 1
     conditions: int = 0
 
     @property
     def shown(self) -> str:
+        """How error messages show the node."""
         if self.name:
             return self.name
         if self.is_literal:
@@ -64,11 +73,11 @@ class SqlNode(NamedTuple):
 
 
 def _made(kind: ValueKind, evaluate: Evaluate, *parts: SqlNode) -> SqlNode:
-    """A node over others, within the limits. Raises FilterError."""
+    """Return a node over `parts`. Raises FilterError if it exceeds a limit."""
     depth = 1 + max(part.depth for part in parts)
     count = 1 + sum(part.conditions for part in parts)
     if depth > DEPTH_MAX:
-        raise FilterError(f"it is nested more than {DEPTH_MAX} deep")
+        raise FilterError(f"it is nested more than {DEPTH_MAX} levels deep")
     if count > CONDITIONS_MAX:
         raise FilterError(f"it has more than {CONDITIONS_MAX} conditions; IN takes many values at once")
     return SqlNode(kind, evaluate, depth=depth, conditions=count)
@@ -87,7 +96,7 @@ NULL = literal(ValueKind.BOOLEAN, None)
 
 
 def whole_number(text: str) -> SqlNode:
-    """An int when it fits, else a long. Raises FilterError."""
+    """Return a literal: an int if the number fits, else a long. Raises FilterError."""
     number = int(text.rstrip("lL")) if len(text) < 32 else LONG_MAX + 1
     if number > LONG_MAX:
         raise FilterError(f"the number {_short(text)} is greater than {LONG_MAX}")
@@ -95,7 +104,10 @@ def whole_number(text: str) -> SqlNode:
 
 
 def float_number(text: str) -> SqlNode:
-    """Upstream's bounds are Double.MIN_VALUE and MAX_VALUE, which leaves 0.0 out. Raises FilterError."""
+    """Return a double literal. Raises FilterError outside upstream's bounds.
+
+    These are Double.MIN_VALUE and MAX_VALUE, which exclude 0.0.
+    """
     number = float(text)
     if number == float("inf"):
         raise FilterError(f"the number {_short(text)} is greater than the greatest double")
@@ -109,6 +121,7 @@ def text(value: str) -> SqlNode:
 
 
 def variable(name: str) -> SqlNode:
+    """Return the value of a property; null if the message lacks it."""
     return SqlNode(ValueKind.TEXT, lambda properties: properties.get(name), name=name)
 
 
@@ -120,16 +133,17 @@ def _short(text: str) -> str:
 
 
 def as_boolean(node: SqlNode) -> SqlNode:
-    """What stands where a condition has to. Raises FilterError."""
+    """Return a node that is used as a condition. Raises FilterError if it cannot be one."""
     if node.kind is ValueKind.BOOLEAN:
         return node
     if node.name:
         name = node.name
         return _made(ValueKind.BOOLEAN, lambda properties: None if properties.get(name) is None else False, node)
-    raise FilterError(f"{node.shown if node.is_literal else 'a number'} is no condition")
+    raise FilterError(f"{node.shown if node.is_literal else 'a number'} is not a condition")
 
 
 def any_of(nodes: Sequence[SqlNode]) -> SqlNode:
+    """Return OR of conditions."""
     parts = [as_boolean(node) for node in nodes]
     functions = tuple(part.evaluate for part in parts)
 
@@ -147,6 +161,7 @@ def any_of(nodes: Sequence[SqlNode]) -> SqlNode:
 
 
 def all_of(nodes: Sequence[SqlNode]) -> SqlNode:
+    """Return AND of conditions."""
     parts = [as_boolean(node) for node in nodes]
     functions = tuple(part.evaluate for part in parts)
 
@@ -164,7 +179,7 @@ def all_of(nodes: Sequence[SqlNode]) -> SqlNode:
 
 
 def negated(node: SqlNode) -> SqlNode:
-    """NOT."""
+    """Return NOT of a condition."""
     part = as_boolean(node)
     inner = part.evaluate
 
@@ -176,7 +191,7 @@ def negated(node: SqlNode) -> SqlNode:
 
 
 def minus(node: SqlNode) -> SqlNode:
-    """Of anything but a number it is null."""
+    """Return the negative of a number; of anything else it is null."""
     if node.kind not in NUMBERS:
         return _made(ValueKind.NOTHING, lambda _: None, node)
     value = -node.evaluate({})
@@ -187,6 +202,7 @@ def minus(node: SqlNode) -> SqlNode:
 
 
 def equal(left: SqlNode, right: SqlNode) -> SqlNode:
+    """Return `=`. Raises FilterError for NULL, and for TRUE or FALSE before any other literal."""
     for each in (left, right):
         if each.is_literal and each.value is None:
             raise FilterError("NULL cannot be compared; use IS NULL")
@@ -235,7 +251,7 @@ LESS, AT_MOST, GREATER, AT_LEAST = operator.lt, operator.le, operator.gt, operat
 
 
 def ordered(order: Order, left: SqlNode, right: SqlNode) -> SqlNode:
-    """`<`, `<=`, `>`, `>=`. Raises FilterError for an operand that is no number for certain."""
+    """Return `<`, `<=`, `>` or `>=`. Raises FilterError for an operand that is never a number."""
     for each in (left, right):
         if each.kind is ValueKind.BOOLEAN or (each.is_literal and each.kind is ValueKind.TEXT):
             raise FilterError(f"{each.shown} cannot be compared by <, >, <=, >= or BETWEEN")
@@ -262,6 +278,7 @@ def ordered(order: Order, left: SqlNode, right: SqlNode) -> SqlNode:
 
 
 def between(node: SqlNode, low: SqlNode, high: SqlNode) -> SqlNode:
+    """Return BETWEEN, both bounds included. Raises FilterError for NULL and for an empty range."""
     if low.is_literal and high.is_literal:
         if low.value is None or high.value is None:
             raise FilterError("NULL cannot be a bound of BETWEEN")
@@ -275,9 +292,9 @@ def not_between(node: SqlNode, low: SqlNode, high: SqlNode) -> SqlNode:
 
 
 def one_of(node: SqlNode, values: Sequence[str], *, wanted: bool) -> SqlNode:
-    """IN, NOT IN."""
+    """Return IN, or NOT IN if not `wanted`. Raises FilterError if the node is not a property."""
     if not node.name:
-        raise FilterError(f"IN wants a property in front of it, not {node.shown}")
+        raise FilterError(f"IN needs a property on its left side, not {node.shown}")
     name, among = node.name, frozenset(values)
 
     def evaluate(properties: Properties) -> bool | None:
@@ -291,7 +308,7 @@ TextTest = Callable[[str, str], bool]
 
 
 def holds(test: TextTest, node: SqlNode, sought: str, *, wanted: bool) -> SqlNode:
-    """CONTAINS, STARTSWITH, ENDSWITH."""
+    """Return CONTAINS, STARTSWITH or ENDSWITH, or the form with NOT if not `wanted`."""
     if not sought or node.kind is not ValueKind.TEXT:
         return _made(ValueKind.BOOLEAN, lambda _: False, node)
     inner = node.evaluate

@@ -1,13 +1,15 @@
-"""Values of SQL92 as Java sees them: properties are text, literals have a type, and text becomes the literal's type.
+"""Values of SQL92 with Java's semantics.
 
-`"1.5"` against the literal 1 is no number (Integer.valueOf refuses it), against 1.0 it is. Doubles are ordered as
-`Double.compareTo` does: -0.0 before 0.0, NaN behind everything and equal to itself.
+Properties are text, literals have a type, and text is converted to the type of the literal that it
+is compared with. Compared with the literal 1, `"1.5"` is not a number (`Integer.valueOf` refuses
+it); compared with 1.0 it is. Doubles are ordered like `Double.compareTo`: -0.0 before 0.0, NaN last
+and equal to itself.
 
-`Unfit` stands for the exceptions that Java's evaluation ends with: the message is then not wanted, whatever the rest of
-the expression says.
+`Unfit` stands for the exceptions with which Java ends an evaluation. The message is then not
+wanted, whatever the rest of the expression says.
 
-Source: `filter/.../expression/ComparisonExpression.java` (`__compare`, `evaluate`); `java.lang.Integer.parseInt`,
-`java.lang.Double.valueOf`.
+Source: `filter/.../expression/ComparisonExpression.java` (`__compare`, `evaluate`);
+`java.lang.Integer.parseInt`, `java.lang.Double.valueOf`.
 """
 
 import re
@@ -18,7 +20,7 @@ from typing import Any
 
 INT_MIN, INT_MAX = -(1 << 31), (1 << 31) - 1
 LONG_MIN, LONG_MAX = -(1 << 63), (1 << 63) - 1
-#: digits beyond which Python's int() would refuse too; a number so long fits no long, but for zeros in front
+#: limit of digits, as Python's int() has one too; no longer number fits a long, leading zeros aside
 _DIGITS_MAX = 64
 
 _DOUBLE = re.compile(r"[+-]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)[fFdD]?")
@@ -27,14 +29,14 @@ _NAMED_DOUBLE = {"NaN": float("nan"), "Infinity": float("inf")}
 
 
 class ValueKind(Enum):
-    """What a part of an expression gives, when it is not null."""
+    """Type of the value of a part of an expression, if it is not null."""
 
     TEXT = "text"
     INT = "int"
     LONG = "long"
     DOUBLE = "double"
     BOOLEAN = "boolean"
-    #: null always
+    #: always null
     NOTHING = "nothing"
 
 
@@ -47,7 +49,7 @@ class Unfit(Exception):
 
 
 def int_of(text: str) -> int:
-    """`Integer.valueOf`: a sign, digits, no blanks. Raises Unfit."""
+    """Convert like `Integer.valueOf`: a sign, digits, no blanks. Raises Unfit."""
     number = _whole(text)
     if not INT_MIN <= number <= INT_MAX:
         raise Unfit(text)
@@ -55,7 +57,7 @@ def int_of(text: str) -> int:
 
 
 def long_of(text: str) -> int:
-    """`Long.valueOf`. Raises Unfit."""
+    """Convert like `Long.valueOf`. Raises Unfit."""
     number = _whole(text)
     if not LONG_MIN <= number <= LONG_MAX:
         raise Unfit(text)
@@ -64,14 +66,17 @@ def long_of(text: str) -> int:
 
 def _whole(text: str) -> int:
     digits = text[1:] if text[:1] in ("+", "-") else text
-    # isdecimal as Character.digit: decimal digits of any script
+    # Like Character.digit, isdecimal accepts decimal digits of any script.
     if not digits.isdecimal() or len(digits) > _DIGITS_MAX:
         raise Unfit(text)
     return int(text)
 
 
 def double_of(text: str) -> float:
-    """`Double.valueOf`: blanks around it, a suffix f or d, hexadecimal and names are fine. Raises Unfit."""
+    """Convert like `Double.valueOf`. Raises Unfit.
+
+    Surrounding blanks, a suffix f or d, hexadecimal numbers, NaN and Infinity are valid.
+    """
     text = text.strip("".join(map(chr, range(33))))
     if _DOUBLE.fullmatch(text):
         return float(text.rstrip("fFdD"))
@@ -89,12 +94,12 @@ def double_of(text: str) -> float:
 
 
 def boolean_of(text: str) -> bool:
-    """`Boolean.valueOf`: everything but "true" is false."""
+    """Convert like `Boolean.valueOf`: every text but "true", in any case, is false."""
     return text.lower() == "true"
 
 
 def compare_doubles(left: float, right: float) -> int:
-    """`Double.compareTo`."""
+    """Compare like `Double.compareTo`."""
     if left < right:
         return -1
     if left > right:
@@ -112,7 +117,7 @@ def _compare(left: Any, right: Any) -> int:
 Convert = Callable[[Any], Any]
 Compare = Callable[[Any, Any], int]
 
-#: what text becomes when it meets a literal of that kind
+#: conversion of text that is compared with a literal of the kind
 FROM_TEXT: dict[ValueKind, Convert] = {
     ValueKind.INT: int_of,
     ValueKind.LONG: long_of,
@@ -122,7 +127,10 @@ FROM_TEXT: dict[ValueKind, Convert] = {
 
 
 def comparer(left: ValueKind, right: ValueKind) -> Compare:
-    """How two values that are not null compare: below, at or above 0. The function may raise Unfit."""
+    """Return a function that compares two values that are not null: below 0, 0 or above 0.
+
+    The function may raise Unfit.
+    """
     if left is right:
         return compare_doubles if left is ValueKind.DOUBLE else _compare
     if ValueKind.NOTHING in (left, right):
@@ -149,10 +157,10 @@ def _converted(of_left: Convert | None, of_right: Convert | None, kind: ValueKin
 
 
 def _no_cast(left: Any, right: Any) -> int:
-    """`TRUE = a`: upstream casts the wrong side and fails."""
+    """Compare as in `TRUE = a`: upstream casts the wrong side and fails."""
     raise Unfit(right)
 
 
 def compare_texts(left: str, right: str) -> int:
-    """Two texts under `<`, `>`, `<=`, `>=`: both must be numbers."""
+    """Compare two texts for `<`, `>`, `<=` or `>=`. Raises Unfit unless both are numbers."""
     return compare_doubles(double_of(left), double_of(right))

@@ -1,14 +1,21 @@
 """The filters that groups registered by heartbeat, by topic and group, and consumerFilter.json.
 
-A subscription of another type than TAG becomes an entry: its expression, the version that the client gave it (a newer one
-replaces it; a bad newer one removes it), and the group's bits in the bit maps of the topic. An entry outlives its group by
-`filterDataCleanTimeSpan` (24 h), so that a restart of the consumers finds bit maps that know them. What a restart of the
-broker loads counts as dead until the next heartbeat; entries of other bit maps (other `maxErrorRateOfBloomFilter` or
-`expectConsumerNumUseFilter`) are forgotten altogether.
+A subscription of a type other than TAG becomes an entry with:
+
+- its expression,
+- the version that the client gave it: a newer version replaces the entry, and one that does not
+  compile removes it,
+- the group's bits in the bit maps of the topic.
+
+An entry outlives its group by `filterDataCleanTimeSpan` (24 h), so that consumers that restart find
+bit maps with their bits. Entries that a starting broker loads count as dead until the group's next
+heartbeat. If they belong to bit maps of other sizes (another `maxErrorRateOfBloomFilter` or
+`expectConsumerNumUseFilter`), all of them are dropped.
 
 An expression is compiled when it is registered or first used, never at a start.
 
-Source: `broker/.../filter/{ConsumerFilterManager,ConsumerFilterData,CommitLogDispatcherCalcBitMap}.java`.
+Source: `broker/.../filter/{ConsumerFilterManager,ConsumerFilterData}.java`,
+`broker/.../filter/CommitLogDispatcherCalcBitMap.java`.
 """
 
 from collections.abc import Callable, Collection, Iterable
@@ -23,10 +30,11 @@ from rmqkit.wire import properties as props
 from rmqkit.wire.bodies import SubscriptionData
 from rmqkit.wire.bodies.filters import ConsumerFilterData, ConsumerFilterTable, FilterDataByTopic
 
-#: (topic, group) pairs kept; one more is not registered, and its pulls are told so
+#: limit of (topic, group) pairs; a further one is not registered, and its pulls get the reason
 FILTERS_MAX = 10_000
+#: interval of sweeps and saves
 SAVE_MS = 10_000
-#: groups of a start count as gone since so long before it
+#: entries loaded at a start count as dead since this time before it
 _DEAD_BEFORE_START_MS = 30_000
 
 
@@ -43,17 +51,21 @@ class GroupFilter:
 
     @property
     def compiled(self) -> CompiledFilter:
-        """Raises FilterError."""
+        """The compiled expression. Raises FilterError if it does not compile."""
         if self._compiled is None:
             self._compiled = self._filters.compile(self.data.expression_type or "", self.data.expression or "")
         return self._compiled
 
     @property
     def is_dead(self) -> bool:
+        """Whether the group went offline or dropped the topic, and has not subscribed again."""
         return self.data.dead_time >= self.data.born_time
 
     def match_bits(self, store_ms: int, bits: bytes) -> bool:
-        """Whether the message may be wanted, by the bit map that was made when it came."""
+        """Return whether the group may want a message, by the bit map made when the message came.
+
+        Bit maps from before this entry, or of another size, say nothing: the message may be wanted.
+        """
         data = self.data
         if store_ms <= data.born_time or not self.mask or data.bloom_filter_data is None:
             return True
@@ -63,6 +75,8 @@ class GroupFilter:
 
 
 class FilterTable:
+    """The entries of all groups, by topic and group; at most `FILTERS_MAX`."""
+
     def __init__(self, disk: Disk, clock: Clock, folder: str, filters: Filters, settings: FilterSettings) -> None:
         self.filters = filters
         self.by_topic: dict[str, dict[str, GroupFilter]] = {}
@@ -78,7 +92,7 @@ class FilterTable:
     # --- the file
 
     def load(self) -> None:
-        """Raises AtomicFileDamaged."""
+        """Load the saved entries. Raises AtomicFileDamaged."""
         loaded = self._file.load(ConsumerFilterTable.decode)
         if loaded is None:
             return
@@ -97,7 +111,7 @@ class FilterTable:
         self._dirty = False
 
     def save(self, then: Callable[[], None] | None = None) -> None:
-        """Write when something changed since the last save; `then` is called in either case."""
+        """Save if anything changed or the last save failed. `then` is called in either case."""
         if self._dirty or self._file.busy or self._file.error is not None:
             self._dirty = False
             self._file.save(lambda: self.snapshot().pretty().encode(), then)
@@ -117,14 +131,14 @@ class FilterTable:
             }
         )
 
-    # --- who filters
+    # --- entries
 
     def get(self, topic: str, group: str) -> GroupFilter | None:
         groups = self.by_topic.get(topic)
         return None if groups is None else groups.get(group)
 
     def register(self, group: str, subscriptions: Iterable[SubscriptionData]) -> None:
-        """What a heartbeat says of a group."""
+        """Apply the subscriptions in a group's heartbeat."""
         topics: dict[str, None] = {}
         for each in subscriptions:
             topics[each.topic] = None
@@ -132,7 +146,7 @@ class FilterTable:
                 self._register(group, each)
         for topic in self._topics_of.get(group, ()):
             if topic not in topics:
-                self._die(self.by_topic[topic][group])
+                self._mark_dead(self.by_topic[topic][group])
 
     def _register(self, group: str, subscription: SubscriptionData) -> None:
         topic, version = subscription.topic, subscription.sub_version
@@ -165,14 +179,14 @@ class FilterTable:
         try:
             entry.compiled  # noqa: B018
         except FilterError:
-            # The group's pulls are told that there is no filter, and why.
+            # The group's pulls are refused, with the reason (`why_not`).
             if known is not None:
                 self._remove(topic, group)
             return
         self._put(topic, group, entry)
 
     def sweep(self, online: Collection[str], span_ms: int) -> None:
-        """Groups that are not there any more are dead; what is dead for `span_ms` goes."""
+        """Mark entries of offline groups dead, and remove entries that were dead for `span_ms`."""
         now_ms = self._clock.wall_ms
         for group in list(self._topics_of):
             for topic in list(self._topics_of[group]):
@@ -181,7 +195,7 @@ class FilterTable:
                     if now_ms - entry.data.dead_time >= span_ms:
                         self._remove(topic, group)
                 elif group not in online:
-                    self._die(entry)
+                    self._mark_dead(entry)
 
     def _put(self, topic: str, group: str, entry: GroupFilter) -> None:
         groups = self.by_topic.setdefault(topic, {})
@@ -200,25 +214,25 @@ class FilterTable:
         self.count -= 1
         self._dirty = True
 
-    def _die(self, entry: GroupFilter) -> None:
+    def _mark_dead(self, entry: GroupFilter) -> None:
         if not entry.is_dead:
             entry.data.dead_time = self._clock.wall_ms
             self._dirty = True
 
     def why_not(self, subscription: SubscriptionData) -> str:
-        """Why a subscription has no filter here."""
+        """Return why a subscription has no entry."""
         try:
             self.filters.compile(subscription.expression_type or "", subscription.sub_string)
         except FilterError as error:
             return str(error)
         if self.count >= FILTERS_MAX:
-            return f"the broker keeps {FILTERS_MAX} filters and takes no more"
-        return "the broker has not had the group's heartbeat yet"
+            return f"the broker has {FILTERS_MAX} filters, its limit, and takes no more"
+        return "the broker has not received the group's heartbeat yet"
 
     # --- bit maps
 
     def bit_map(self, topic: str, properties: bytes) -> bytes:
-        """The bits of all groups that want a message; nothing when none filters the topic."""
+        """Return the bits of all groups that want a message; empty if none filters the topic."""
         groups = self.by_topic.get(topic)
         if not groups:
             return b""

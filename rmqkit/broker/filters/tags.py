@@ -1,9 +1,10 @@
-"""Filter `TAG`: messages with one of some tags, `TagA || TagB`, or `*` for all.
+"""Filter `TAG`: selects messages with one of several tags, `TagA || TagB`, or all with `*`.
 
-The queue entry holds the tag's hash code, and only that is compared here: two tags may share one. Consumers compare the
-tags themselves, as all of RocketMQ's clients do.
+The queue entry holds the hash code of the tag, and only this code is compared here. Two tags may
+have the same code, so consumers compare the tags themselves, as all RocketMQ clients do.
 
-Source: `remoting/.../protocol/filter/FilterAPI.java`, `broker/.../filter/ExpressionMessageFilter.java`.
+Source: `remoting/.../protocol/filter/FilterAPI.java`,
+`broker/.../filter/ExpressionMessageFilter.java`.
 """
 
 from typing import NamedTuple
@@ -15,11 +16,15 @@ from rmqkit.wire.javahash import tags_code
 
 
 class CompiledTags(NamedTuple):
+    """A compiled expression. It needs no properties."""
+
     match_tags: MatchTags | None
     match_properties: MatchProperties | None = None
 
 
 class TagFilter:
+    """The filter for the expression type TAG."""
+
     def compile(self, expression: str) -> CompiledTags:
         try:
             codes = frozenset(tags_code(tag) for tag in tags_of(expression))

@@ -26,11 +26,11 @@ def _loose(broker: "BrokerView") -> LockMode:
 
 
 def _strict(broker: "BrokerView") -> LockMode:
-    # Imported only by brokers that use it: it costs start-up time.
+    # Imported on use: it would cost every other broker start-up time.
     from rmqkit.broker.locks.strict import Strict
 
     return Strict(broker)
 
 
-#: the built-in lock modes, by the name that `lockMode` picks
+#: factories of the built-in lock modes, by their name in `lockMode`
 LOCK_MODES: Mapping[str, Callable[["BrokerView"], LockMode]] = {"loose": _loose, "strict": _strict}

@@ -1,18 +1,27 @@
-"""Ballot: one attempt to get the votes of a quorum for the queues that a client asks for.
+"""Ballot: one attempt to collect a quorum of votes for the queues that a client wants to lock.
 
-The coordinator votes first, if it may; what it has given to another client is not asked for further. Every other member
-that is alive is asked at once. A queue is decided when a quorum has voted for it, or when those who have not answered
-cannot make one any more; the ballot ends when all are decided, or after `VOTE_TIMEOUT_MS`. What got no quorum is given
-back, on every member and with the number of the attempt (`LockTable.undo`): a lease that the client holds from an earlier
-attempt is left as it was. Apache's brokers do not know attempts; what they have given to a ballot that failed runs out.
+1. The coordinator votes first, if it may vote. It drops the queues that it has granted to another
+   client.
+2. It asks every live peer for its vote, all at the same time.
+3. A queue is decided once a quorum has voted for it, or once the missing answers cannot make a
+   quorum any more. The ballot ends when every queue is decided, or after `VOTE_TIMEOUT_MS`.
+4. The votes for a queue without a quorum are withdrawn on every member. The withdrawal names the
+   attempt (`LockTable.undo`), so a lease from an earlier attempt stays valid. Apache's brokers
+   know no attempts: there, votes for a failed ballot expire.
 
-Three outcomes of a queue: granted; refused, as too many voted for another client; undecided, as too few answered. The
-client is told the granted ones. When there is none and some are undecided it is told why, as an error: its old lease may
-be as good as ever, and it must not take silence for a refusal.
+A queue has one of three outcomes:
 
-An answer counts only while the attempt is younger than `VOTE_TIMEOUT_MS`, whatever the coordinator did meanwhile: a
-process that was stopped does not grant by votes that it finds when it wakes up. A queue that its client gives back while
-the ballot runs is not granted.
+- granted: a quorum voted for the client;
+- refused: too many members voted for another client;
+- undecided: too few members answered.
+
+The client receives the granted queues. If none is granted and some are undecided, the client
+receives an error with the reason. It must not mistake silence for a refusal, because its earlier
+lease may still be valid.
+
+An answer counts only while the attempt is younger than `VOTE_TIMEOUT_MS`. So a coordinator whose
+process was stopped grants nothing by votes that it reads after it resumes. A queue that the client
+unlocks during the ballot is not granted.
 
     new      ->  asking, granted, refused, failed
     asking   ->  granted, refused, failed
@@ -20,10 +29,11 @@ the ballot runs is not granted.
     refused  ->  (end)
     failed   ->  (end)
 
-It is `granted` when the client got at least one queue, and `failed` when the client gets an error.
+`granted` means that the client got at least one queue, `failed` that it receives an error.
 
-Source: `AdminBrokerProcessor.lockBatchMQ`. Upstream waits for 1 s, just as long as its clients do, so that an answer at the
-end is never heard; it asks and answers the same.
+Source: `AdminBrokerProcessor.lockBatchMQ`. Apache's coordinator waits for 1 s. Its clients time
+out after 1 s too, so they miss an answer that comes at the end. The requests and answers are
+otherwise the same.
 """
 
 from collections.abc import Iterable, Sequence
@@ -45,6 +55,8 @@ VOTE_TIMEOUT_MS = 800
 
 
 class BallotState(StrEnum):
+    """The states of a ballot; the module head describes them."""
+
     NEW = "new"
     ASKING = "asking"
     GRANTED = "granted"
@@ -58,6 +70,11 @@ MOVES = Moves({NEW: (ASKING, *ENDS), ASKING: ENDS, GRANTED: (), REFUSED: (), FAI
 
 
 class Ballot(StateMachine[BallotState]):
+    """One attempt, of this broker as coordinator, to lock queues for a client.
+
+    `then` is called exactly once, with the granted queues or the text of an error.
+    """
+
     def __init__(
         self, mode: "Strict", group: str, client_id: str, queues: Sequence[MessageQueue], now_ms: int, then: Locked
     ) -> None:
@@ -65,7 +82,7 @@ class Ballot(StateMachine[BallotState]):
         self.group = group
         self.client_id = client_id
         self.attempt = 1 + mode.broker.entropy.getrandbits(52)
-        #: members of the group, and how many of them make a quorum, as the attempt begins
+        #: size of the broker group and of its quorum when the attempt began
         self.size, self.quorum = mode.size, mode.quorum
         self._mode = mode
         self._broker = mode.broker
@@ -79,7 +96,7 @@ class Ballot(StateMachine[BallotState]):
         self._then = then
 
     def validate(self) -> None:
-        assert self.state is not NEW, "a ballot begins in the turn that it is made in"
+        assert self.state is not NEW, "a ballot begins in the turn that creates it"
         assert self.state is not ASKING or not self._is_decided()
         assert self._mode.is_open(self.attempt) == (self.state is ASKING)
 
@@ -113,7 +130,7 @@ class Ballot(StateMachine[BallotState]):
             )
 
     def withdraw(self, queues: Iterable[MessageQueue]) -> None:
-        """The client gives them back before it is answered."""
+        """Do not grant these queues: the client unlocked them before the ballot ended."""
         self._given_back.update(queues)
 
     def _heard(self, member: int, outcome: Outcome) -> None:
@@ -133,7 +150,7 @@ class Ballot(StateMachine[BallotState]):
         except RemoteProtocolError:
             return
         if (answer.rmqkit or {}).get("votesFrom"):
-            return  # it has not voted, for whomever
+            return  # the member may not vote yet: neither a vote nor a refusal
         voted = set(answer.lock_ok_mq_set)
         for queue in self._wanted:
             (self._votes if queue in voted else self._refusals)[queue] += 1
@@ -163,9 +180,9 @@ class Ballot(StateMachine[BallotState]):
     def _hint(self) -> str:
         own_from_ms = self._mode.recall.votes_from_ms(self._broker.clock.mono_ms)
         if own_from_ms:
-            return f"; this one votes in {own_from_ms // 1000 + 1} s, when all it may have forgotten has run out"
+            return f"; this broker votes in {own_from_ms // 1000 + 1} s, when all votes it may have forgotten have expired"
         if self.size > 1 and not self._broker.roles.is_enabled:
-            return "; members know each other only with enableSlaveActingMaster"
+            return "; brokers of a group know each other only with enableSlaveActingMaster=true"
         return ""
 
     def _finish(self, outcome: Sequence[MessageQueue] | str) -> None:

@@ -1,14 +1,16 @@
-"""Lock modes: who grants the locks by which the members of a group consume queues in order.
+"""The contract of a lock mode: it grants the queue locks that ordered consumption needs.
 
-A broker has one, chosen by `lockMode` (`lockInStrictMode=true` says `strict`); the requests LOCK_BATCH_MQ and
-UNLOCK_BATCH_MQ come here. The built-in ones (`LOCK_MODES` of the package):
+Each broker has one lock mode. `lockMode` chooses it; `lockInStrictMode=true` means `strict`. The
+mode handles the requests LOCK_BATCH_MQ (41) and UNLOCK_BATCH_MQ (42). The package's `LOCK_MODES`
+lists the built-in modes:
 
-- `loose`: the broker grants on its own. Two members can hold one queue for a moment when a slave takes over from its
-  master, since the locks are not replicated.
-- `strict`: a quorum of the broker's group grants (`locks/strict.py`).
+- `loose`: the broker decides alone. Locks are not replicated. So two members of a consumer group
+  can hold one queue for up to `LOCK_LIVE_MS` after a slave takes over from its master.
+- `strict`: a quorum of the broker group decides (`locks/strict.py`).
 
-A mode may ask others before it answers (`then` may be called in a later turn). What a mode granted holds for
-`LOCK_LIVE_MS` and is asked for again before; no mode has to keep anything beyond that.
+A mode may ask other brokers before it answers, so `then` may be called in a later turn. A granted
+lock is a lease of `LOCK_LIVE_MS`, and the client renews it before it expires. A mode need not
+remember a lease for longer.
 
 Source: `broker/.../processor/AdminBrokerProcessor.java` (`lockBatchMQ`, `unlockBatchMQ`).
 """
@@ -24,31 +26,34 @@ from rmqkit.wire.fastjson import MessageQueue
 
 More = Mapping[str, Any]
 NOTHING_MORE: More = MappingProxyType({})
-#: (group, topic, queue id, connection) → why an offset that comes by this connection is not taken, "" when it is
+#: (group, topic, queue id, connection) → why an offset committed over this connection is rejected,
+#: "" if it is accepted
 CommitGuard = Callable[[str, str, int, Connection], str]
 NO_ROOM = "too many queues are locked on this broker"
 
 
 class Locked(Protocol):
-    """What became of a request: the queues that the client holds now, or a text that says why there is no answer.
+    """Callback for the outcome of a lock request.
 
-    `more` goes to the asker beside the queues, as the object `rmqkit` of the answer.
+    `outcome` is the list of queues that the client holds now, or the text of an error. `more` is
+    sent to the caller beside the queues, as the object `rmqkit` of the answer.
     """
 
     def __call__(self, outcome: Sequence[MessageQueue] | str, more: More = NOTHING_MORE) -> None: ...
 
 
 class LockMode(Protocol):
-    """What a plug-in offers under a name of its own (hook `rmqkit_lock_modes`).
+    """A lock mode. Plug-ins register theirs by name with the hook `rmqkit_lock_modes`.
 
-    `more` is the object `rmqkit` of a request: what this mode's own brokers and clients say beside upstream's fields.
+    `more` is the object `rmqkit` of a request. Brokers and clients of the mode send it beside
+    Apache's fields.
     """
 
     def start(self) -> None:
-        """The broker serves from now on: its files can be read."""
+        """Start to serve. The broker's files can be read from now on."""
 
     def stop(self, then: Callable[[], None]) -> None:
-        """The broker ends and is asked nothing more; `then` is called when what has to be kept is kept."""
+        """Stop; no request follows. Call `then` once everything that must survive is on disk."""
 
     def lock(
         self,
@@ -61,7 +66,10 @@ class LockMode(Protocol):
         then: Locked,
         more: More = NOTHING_MORE,
     ) -> None:
-        """Lock or renew; `then` is called once, now or later. With `only_this_broker` a broker of the group asks."""
+        """Lock the queues or renew their leases. Call `then` once, now or later.
+
+        `only_this_broker`: the caller is another broker of the group, not a client.
+        """
 
     def unlock(
         self,
@@ -73,20 +81,24 @@ class LockMode(Protocol):
         now_ms: int,
         more: More = NOTHING_MORE,
     ) -> None:
-        """Give back; what the client does not hold is left as it is."""
+        """Release the queues that the client holds; ignore those that it does not hold."""
 
     def holds_any(self, group: str, now_ms: int) -> bool:
-        """Whether any queue is locked for the group: it consumes in order."""
+        """Whether any queue is locked for the consumer group, which then consumes in order."""
 
     def sweep(self, now_ms: int) -> None:
-        """Forget what ran out; called every 30 s."""
+        """Forget expired leases. The broker calls this every 30 s."""
 
     def facts(self, now_ms: int) -> Mapping[str, str]:
-        """For people: `lockHeld`, leases that run here; `lockVotesFrom`, ms until this broker may grant, 0 when it may."""
+        """Return facts for `rmqkit broker status`.
+
+        `lockHeld` is the number of unexpired leases on this broker. `lockVotesFrom` is the time in
+        ms until this broker may grant locks, 0 if it may now.
+        """
 
 
 class Loose:
-    """`loose`: this broker alone decides."""
+    """The lock mode `loose`: this broker decides alone."""
 
     def __init__(self) -> None:
         self.table = LockTable()
@@ -134,6 +146,9 @@ class Loose:
 
 
 def lock_mode_of(config: NodeConfig) -> str:
-    """The name that the settings choose. `lockInStrictMode` is upstream's word for `lockMode=strict`."""
+    """Return the name of the configured lock mode.
+
+    Apache's `lockInStrictMode=true` means `lockMode=strict`.
+    """
     named = config.coordination.lock_mode
     return "strict" if named == "loose" and config.acting.lock_in_strict_mode else named

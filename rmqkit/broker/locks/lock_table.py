@@ -1,21 +1,31 @@
-"""LockTable: which member of a group holds which queue, for ordered consumption.
+"""LockTable: which member of a consumer group holds which queue, for ordered consumption.
 
-A lock is a lease of 60 s. The same client renews it by asking again; a lease that ran out is anybody's; only its owner
-gives it back early.
+A lock is a lease of 60 s. Its client renews it by locking again, and may release it early. Any
+client may take an expired lease.
 
-    lock      free or run out → the asker's    the asker's → renewed    another's → refused
-    unlock    the asker's (run out or not) → free    anything else → nothing
-    undo      what one attempt took → free    what it renewed → as it was before    anything else → nothing
+    operation    lease of                       result
+    lock         nobody, or expired             granted to the caller
+    lock         the caller                     renewed
+    lock         another client                 refused
+    unlock       the caller (expired or not)    free
+    unlock       anybody else                   unchanged
+    undo         the attempt, newly taken       free
+    undo         the attempt, renewed           as before the attempt
+    undo         anything else                  unchanged
 
-An attempt is a number that the asker made up, 0 for none. Where several brokers are asked for one lock and too few of
-them agree, the others take back what that attempt has changed, and nothing but that: a lease that the client got before
-runs on to its end, and an `undo` that comes late finds a later attempt and leaves it alone. Several attempts of one
-client may fail at once, by way of several brokers, so what is behind an attempt is kept with what was behind that.
+An attempt is a number that the caller chooses; 0 means no attempt. In lock mode `strict` a
+coordinator asks several brokers for one lock. If too few agree, those that agreed undo what that
+attempt changed, and nothing else:
 
-Limits: locks of the whole table, and the sizes of the names in them. What ran out is forgotten by `sweep`, which the
-broker calls every 30 s, and at once when the table is full.
+- A lease that the client got earlier stays valid until it expires.
+- An `undo` that arrives late finds a newer attempt and leaves it alone.
+- Several attempts of one client, through several coordinators, may fail at the same time. So each
+  lease links to the lease that it replaced, and that one to its predecessor (`Lease.before`).
 
-Source: `broker/.../client/rebalance/RebalanceLockManager.java`; attempts are ours.
+The number of locks in the table is limited (`LOCKS_MAX`). `sweep` forgets expired leases: the
+broker calls it every 30 s, and `lock` calls it when the table is full.
+
+Source: `broker/.../client/rebalance/RebalanceLockManager.java`. Apache's brokers know no attempts.
 """
 
 from collections.abc import Iterable, Sequence
@@ -24,14 +34,17 @@ from typing import NamedTuple
 from rmqkit.wire.fastjson import MessageQueue
 
 LOCK_LIVE_MS = 60_000
-#: leases behind an attempt that are remembered, the youngest
+#: length of the chain of earlier leases kept per lease; the newest are kept
 BEHIND_MAX = 8
-#: locks of all groups
+#: locks of all consumer groups together
 LOCKS_MAX = 100_000
 
 
 class Lease(NamedTuple):
-    """Who holds a queue, since when (monotonic), by which attempt; and what that attempt found."""
+    """A client's hold on a queue.
+
+    `since_ms` is monotonic. `before` is the client's lease that `attempt` replaced, or None.
+    """
 
     client_id: str
     since_ms: int
@@ -40,7 +53,7 @@ class Lease(NamedTuple):
 
 
 def chain(lease: Lease) -> list[Lease]:
-    """A lease and those behind it, the youngest first."""
+    """Return the lease and its predecessors, newest first."""
     found: list[Lease] = []
     each: Lease | None = lease
     while each is not None:
@@ -50,7 +63,7 @@ def chain(lease: Lease) -> list[Lease]:
 
 
 def linked(leases: Sequence[Lease]) -> Lease | None:
-    """The other way round: the first, with the others behind it; None for none."""
+    """Link leases, newest first: the inverse of `chain`. None if the list is empty."""
     behind: Lease | None = None
     for lease in reversed(leases):
         behind = lease._replace(before=behind)
@@ -58,8 +71,10 @@ def linked(leases: Sequence[Lease]) -> Lease | None:
 
 
 class LockTable:
+    """The leases of one broker, by consumer group and queue. `count` is the number of leases."""
+
     def __init__(self, locks_max: int = LOCKS_MAX) -> None:
-        #: how long a lease runs; simulated clusters have shorter ones
+        #: lifetime of a lease; simulated clusters use a shorter one
         self.live_ms = LOCK_LIVE_MS
         self.by_group: dict[str, dict[MessageQueue, Lease]] = {}
         self.count = 0
@@ -68,7 +83,10 @@ class LockTable:
     def lock(
         self, group: str, client_id: str, queues: Iterable[MessageQueue], now_ms: int, attempt: int = 0
     ) -> list[MessageQueue] | None:
-        """Those of the queues that the client holds now; None when there is no room, and nothing is changed."""
+        """Lock queues or renew their leases; return those that the client holds now.
+
+        Returns None, and changes nothing, if the table has no room for all of them.
+        """
         wanted = list(dict.fromkeys(queues))
         if not self._has_room(group, wanted):
             self.sweep(now_ms)
@@ -92,7 +110,7 @@ class LockTable:
         return granted
 
     def _behind(self, known: Lease, now_ms: int) -> Lease | None:
-        """The lease, with those behind it that run."""
+        """Return the chain of a lease without expired leases and within `BEHIND_MAX`."""
         found = [each for each in chain(known)[:BEHIND_MAX] if now_ms - each.since_ms <= self.live_ms]
         return linked(found)
 
@@ -102,8 +120,11 @@ class LockTable:
         return not new or self.count + new <= self._locks_max
 
     def unlock(self, group: str, client_id: str, queues: Iterable[MessageQueue], attempt: int = 0) -> list[MessageQueue]:
-        """Those that were freed. With an attempt only what that attempt granted, as its answer was the last that the client
-        has seen."""
+        """Release queues of the client; return those that were released.
+
+        With an attempt, release only what that attempt granted: its answer was the last that the
+        client received when it unlocked.
+        """
         freed = []
         for queue in queues:
             known = self.lease(group, queue)
@@ -113,7 +134,7 @@ class LockTable:
         return freed
 
     def undo(self, group: str, client_id: str, queues: Iterable[MessageQueue], attempt: int) -> None:
-        """Take back what the attempt has changed, as far as nothing has changed it since."""
+        """Revert what the attempt changed, unless the lease has changed since."""
         for queue in queues:
             known = self.lease(group, queue)
             if known is None or known.client_id != client_id or known.attempt != attempt:
@@ -124,21 +145,21 @@ class LockTable:
                 self.by_group[group][queue] = known.before
 
     def lease(self, group: str, queue: MessageQueue) -> Lease | None:
-        """What is known of a queue, whether it runs or not."""
+        """Return the lease of a queue, expired or not, or None."""
         return self.by_group.get(group, {}).get(queue)
 
     def holds_any(self, group: str, now_ms: int) -> bool:
-        """Whether some member of the group has a lease that runs: the group consumes in order."""
+        """Whether the group has an unexpired lease, so that it consumes in order."""
         held = self.by_group.get(group)
         return held is not None and any(now_ms - lease.since_ms <= self.live_ms for lease in held.values())
 
     def running(self, now_ms: int) -> int:
-        """How many leases run."""
+        """Return the number of unexpired leases."""
         leases = (lease for held in self.by_group.values() for lease in held.values())
         return sum(now_ms - lease.since_ms <= self.live_ms for lease in leases)
 
     def sweep(self, now_ms: int) -> None:
-        """Forget what ran out."""
+        """Forget expired leases."""
         for group, held in list(self.by_group.items()):
             for queue, lease in list(held.items()):
                 if now_ms - lease.since_ms > self.live_ms:

@@ -1,39 +1,49 @@
-"""Recall: whether this broker knows every vote of its own that still runs. Only then may it vote.
+"""Recall: whether this broker knows all its unexpired votes. Only then may it vote.
 
-Votes are leases of 60 s in memory. A process that died has forgotten them, and a second vote for another client would
-make two quorums that both count this broker. So a start has to find out first. It is *sure* of its votes when
+Votes are leases of 60 s in memory. A process that was killed has forgotten its votes. If it then
+voted for another client, two quorums would both count this broker. So after a start it votes only
+once it is *sure* of its votes, which is when one of these holds:
 
-1. the last life ended with a clean stop: that wrote all votes that ran into `config/lockVotes.json`; they are taken over
-   as leases that begin now, which is never too short; or
-2. it has been up for 60 s: whatever was voted before has run out (monotonic time; it begins when the broker serves, later
-   than its last life ended); or
-3. enough others of its group, sure of theirs, have told it all votes of theirs that run, and it has taken them over as its
-   own (`recovered_votes`), to the end that each told, counted from when the answer came.
+1. The previous run ended with a clean stop. The stop wrote all unexpired votes to
+   `config/lockVotes.json`. The start restores them as leases that begin now, so none ends too
+   early.
+2. The broker has served for 60 s (monotonic). Every earlier vote has expired, because the previous
+   run ended before the broker began to serve.
+3. Enough peers that are sure of their own votes have sent all their unexpired votes. The broker
+   has recovered them (`recovered_votes`) with the remaining lifetime that each peer reported,
+   counted from the arrival of its answer.
 
-Why (3) is enough: only votes in a grant matter, and only while its lease runs. A grant in which a forgotten vote of ours
-counts was made by a quorum q of n brokers, so at least q - 1 others voted for it, and among any n - q + 1 of the n - 1
-others there is one of them. Its vote runs as long as the lease, which counts from an earlier moment, when the client asked.
-So what those tell contains each such grant, whichever of them is the one; what it contains beyond does nothing but hold a
-queue back for a while.
+Why (3) is enough: only votes in a granted lock matter, and only until its lease expires. A lock
+that counts a forgotten vote of ours was granted by a quorum of q among n brokers. So at least q-1
+peers voted for it, and any n-q+1 of the n-1 peers include one of them. That peer's vote does not
+expire before the lease, which counts from an earlier moment: when the client asked. So the answers
+of n-q+1 peers contain every such lock. Any further votes in them only block a queue until they
+expire.
 
-- Nobody tells too early: others are asked from `ASK_AFTER_MS` on. A vote counts for at most a second after the asking, so
-  one that was cast together with a vote of ours had been cast by then. What an other votes for after it has told is no vote
-  of ours: until we are sure we cast none. For the same reason an answer stays good however long the next one takes.
-- A vote in a ballot that is undecided is told like any other, as the ballot may have been decided with ours; with it what
-  it would be after an `undo`. An unlock that an other has heard has ended the lease, or another attempt granted it anew.
-- A vote that the other has recovered itself is sent too: it may have cast it. Ends are passed on and never prolonged.
-- Who is not sure is not counted: of two that were killed neither learns from the other. In a group of three both wait
-  for (2), in one of five each asks the other three.
-- More votes than one answer has room for (`recovered_votes.TOLD_MAX`) are not sent, and (2) decides. Apache's brokers send
-  nothing of this kind, so beside them (2) decides as well.
+- Peers are asked no earlier than `ASK_AFTER_MS` after the start. A vote counts for at most 1 s
+  after the coordinator's request, so by then every peer has cast the votes that count together
+  with a forgotten vote of ours. A vote that a peer casts after its answer cannot belong to a
+  forgotten vote: we cast none until we are sure. So an answer stays valid, however long the next
+  peer takes.
+- A vote of an undecided ballot is sent like any other, because our vote may have decided the
+  ballot. It is sent with the leases that an `undo` would restore. If a peer has handled an unlock,
+  either the lease has ended, or a later attempt granted the lock again.
+- A peer also sends votes that it recovered itself, because it may have cast them. It passes on
+  their remaining lifetime and never prolongs it.
+- A peer that is not sure does not count. So two members that were killed cannot learn from each
+  other. In a group of three both wait for (2); in a group of five each asks the remaining three.
+- If a peer has more votes than fit into one answer (`recovered_votes.TOLD_MAX`), it sends none.
+  Apache's brokers send none either. In both cases (2) decides.
 
-A store that never voted cannot be told from one whose disk was lost a moment ago: both have no file. That is why a new
-store too waits or asks (3). What it tells, that no vote of its own runs, counts with those that are new themselves: a new
-group votes two seconds after its brokers know each other, and one disk that is lost is still found out by the others. Only
-when two disks of a group are lost within a minute may something be forgotten. A group of one that is new votes at once. A
-store without the file that has messages (it was in another lock mode) is not new.
+A store that never voted looks like one whose disk was just lost: neither has the file. So a new
+store also waits for (2) or asks (3). Its own answer, that it has no unexpired vote, counts only
+for peers that are new too. So a new group votes 2 s after its brokers know each other, and a
+member that lost its disk still learns its votes from its peers. Votes can be lost only if two
+disks of a group are lost within a minute. A new group of one votes at once. A store that has
+messages but no file is not new: it ran in another lock mode.
 
-Before the first vote the file says that votes are cast (`voting`), durably: what a clean stop wrote is used once.
+Before the first vote the file durably says `voting`, so the votes of a clean stop are used only
+once.
 
     stopped  ->  waiting, sure
     waiting  ->  asking, sure, voting
@@ -41,7 +51,8 @@ Before the first vote the file says that votes are cast (`voting`), durably: wha
     sure     ->  voting
     voting   ->  (end)
 
-A broker that is `sure` knows its votes, and waits for the disk to have `voting` in the file; only a `voting` one votes.
+A `sure` broker knows its votes, and waits until the file with `voting` is on disk. Only a `voting`
+broker votes.
 """
 
 from collections.abc import Callable, Mapping
@@ -66,21 +77,23 @@ DUTY = "lock-votes"
 ASK_AFTER_MS = 2_000
 LOOK_MS = 1_000
 ASK_TIMEOUT_MS = 900
-#: the question (3) is a request for no queue at all: Apache's brokers answer it with no queue
+#: group name of the request of (3). It is a LOCK_BATCH_MQ without queues, so an Apache broker locks
+#: nothing and answers with no queue
 ASKING_GROUP = "rmqkit-lock-votes"
 
 
 class Knowledge(StrEnum):
-    """What a broker knows of its own votes. `stopped` and `voting` are also what the file says."""
+    """What a broker knows of its own votes. The file records `stopped` or `voting`."""
 
     STOPPED = "stopped"
-    #: it has started, and members may still vote together with a vote of its last life
+    #: it has started; peers may still cast votes that count together with a vote of its previous
+    #: run
     WAITING = "waiting"
-    #: it asks the other members for their votes
+    #: it asks its peers for their votes
     ASKING = "asking"
-    #: it knows all votes of its own that run
+    #: it knows all its unexpired votes
     SURE = "sure"
-    #: it knows them, and the file says that it votes
+    #: as `sure`, and the file says `voting`: it may vote
     VOTING = "voting"
 
 
@@ -98,6 +111,8 @@ MOVES = Moves(
 
 
 class Recall(StateMachine[Knowledge]):
+    """Decides when this broker may vote, and owns the file of its votes."""
+
     def __init__(self, mode: "Strict", table: LockTable, recovered: RecoveredVotes) -> None:
         super().__init__(MOVES)
         self._mode = mode
@@ -107,12 +122,12 @@ class Recall(StateMachine[Knowledge]):
         self._disk = mode.broker.ports.disk
         self._file = AtomicFile(self._disk, FILE)
         self._started_ms: int | None = None
-        #: the store has no past, as far as it can tell
+        #: neither a vote file nor messages: a new store, or a lost disk
         self.is_new = False
         #: the file says `voting`, durably
         self._is_marked = False
-        #: ids of members that have told their votes
-        self._told_by: set[int] = set()
+        #: broker ids of peers whose votes have been recovered
+        self._answered_by: set[int] = set()
 
     def start(self) -> None:
         self._started_ms = now_ms = self._broker.clock.mono_ms
@@ -129,7 +144,7 @@ class Recall(StateMachine[Knowledge]):
 
     @property
     def is_sure(self) -> bool:
-        """Whether it knows every vote of its own that runs."""
+        """Whether this broker knows all its unexpired votes."""
         return self.state in (SURE, VOTING)
 
     def validate(self) -> None:
@@ -139,7 +154,10 @@ class Recall(StateMachine[Knowledge]):
         assert self._recovered.is_noting == (self.state is ASKING)
 
     def stop(self, then: Callable[[], None]) -> None:
-        """A life that never knew what was voted before it leaves the file as it is."""
+        """Write the unexpired votes to the file, then call `then`.
+
+        A broker that never became sure leaves the file unchanged.
+        """
         if not self.is_sure:
             then()
             return
@@ -149,7 +167,10 @@ class Recall(StateMachine[Knowledge]):
         self._file.save(lambda: fastjson.dumps({"state": STOPPED, "votes": votes}), then)
 
     def votes_from_ms(self, now_ms: int) -> int:
-        """How long until it may vote for certain, 0 when it may."""
+        """Return the time in ms after which this broker certainly may vote, 0 if it may now.
+
+        It may become sure earlier, by the answers of its peers.
+        """
         if self.is_sure:
             return 0 if self.state is VOTING else 1
         if self._started_ms is None:
@@ -157,7 +178,7 @@ class Recall(StateMachine[Knowledge]):
         return max(1, self._started_ms + self._table.live_ms + 1 - now_ms)
 
     def told(self, now_ms: int) -> Mapping[str, Any]:
-        """The answer to another broker that asks (3)."""
+        """Return the answer to a peer that asks for votes (3)."""
         running = all_running(self._table, self._recovered, now_ms)
         votes = tell(running, self._table.live_ms, now_ms)
         return {"sure": self.is_sure, "new": self.is_new, "running": len(running), "votes": votes}
@@ -165,9 +186,10 @@ class Recall(StateMachine[Knowledge]):
     # --- the file
 
     def _load(self) -> tuple[str, list[Any]]:
-        """The state that the last life left, "" without one; what cannot be read is `voting`.
+        """Return the state and votes that the previous run saved.
 
-        The backup is never read: it says what was, and that may be a clean stop before the life that died.
+        The state is "" if there is no file, and `voting` if the file cannot be read. The backup is
+        never read: it is older, and may hold a clean stop from before the run that was killed.
         """
         size = self._disk.size(FILE)
         if size is None:
@@ -198,7 +220,7 @@ class Recall(StateMachine[Knowledge]):
 
         self._file.save(lambda: fastjson.dumps({"state": VOTING}), marked)
 
-    # --- becoming sure
+    # --- asking peers
 
     def _look(self, now_ms: int) -> int | None:
         assert self._started_ms is not None
@@ -206,7 +228,7 @@ class Recall(StateMachine[Knowledge]):
             self._mark()
         up_ms = now_ms - self._started_ms
         if not self.is_sure and up_ms > self._table.live_ms:
-            self._become_sure("its votes of earlier lives have run out")
+            self._become_sure("all votes of earlier runs have expired")
         elif not self.is_sure and up_ms >= ASK_AFTER_MS:
             self._ask()
         return None if self.state is VOTING else now_ms + LOOK_MS
@@ -227,9 +249,11 @@ class Recall(StateMachine[Knowledge]):
         ).encode()
         if self.state is WAITING:
             self.move(ASKING)
-        self._recovered.note(on=True)  # answers come before the next round, or never
+        # Each round starts a new list: ASK_TIMEOUT_MS ends the calls of a round before the next
+        # one.
+        self._recovered.note(on=True)
         for member, address in self._mode.others():
-            if member in self._told_by:
+            if member in self._answered_by:
                 continue
 
             def answered(outcome: Outcome, member: int = member) -> None:
@@ -249,7 +273,7 @@ class Recall(StateMachine[Knowledge]):
             return
         now_ms = self._broker.clock.mono_ms
         self._recovered.take(votes, now_ms)
-        self._told_by.add(member)
-        if len(self._told_by) >= self._mode.size - self._mode.quorum + 1:
-            taken = sum(1 for _ in self._recovered.running(now_ms))
-            self._become_sure(f"{len(self._told_by)} others told theirs, {taken} of them run")
+        self._answered_by.add(member)
+        if len(self._answered_by) >= self._mode.size - self._mode.quorum + 1:
+            unexpired = sum(1 for _ in self._recovered.running(now_ms))
+            self._become_sure(f"{len(self._answered_by)} peers sent their votes, {unexpired} of them unexpired")

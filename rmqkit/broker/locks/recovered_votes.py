@@ -1,14 +1,22 @@
 """RecoveredVotes: votes learned from peers after a restart, or read from the file of a clean stop.
 
-Some of them are votes that this broker cast and forgot, and none of its forgotten votes is missing. It cannot know which
-ones, so a recovered vote blocks and never grants: while it runs, this broker votes on its queue for its client only. If
-two members report votes for two clients, one of those votes came to nothing; until one of the two has run out, this broker
-votes for neither. A vote for the client itself is a new one in the `LockTable`, beside the recovered one, which runs out.
+The recovered votes contain each vote that this broker cast and forgot, and that may count in a
+granted lock (`recall` has the proof). They may also contain votes that it never cast. It cannot
+tell them apart. So a recovered vote blocks, but never grants:
 
-It is freed as the vote would be. An `undo`, or an unlock that names its attempt, withdraws it; after an `undo` the lease
-from before is back. An unlock of a newer vote of this broker for the same client withdraws it as well: every forgotten
-vote was requested before this broker started, and the newer one after it. Withdrawals that come while peers are asked are
-noted and repeated on the peers' answers, which may have left before the peers heard of them.
+- Until it expires, this broker votes on its queue only for the same client. Such a vote is a new
+  lease in the `LockTable`; the recovered one beside it still expires at its own time.
+- If two peers report votes for two clients, one of those votes did not become a lock. This broker
+  votes for neither client until one of the two votes has expired.
+
+A recovered vote is withdrawn like a vote of the broker's own:
+
+- by an `undo` or an unlock that names its attempt. An `undo` restores the previous lease;
+- by an unlock of this broker's newer vote for the same client. Every forgotten vote was requested
+  before this broker started, and the newer one after it.
+
+Withdrawals that arrive while this broker asks its peers are noted, and repeated on the peers'
+answers. A peer may have sent its answer before it received the withdrawal.
 """
 
 from collections import deque
@@ -20,26 +28,30 @@ import msgspec
 from rmqkit.broker.locks.lock_table import BEHIND_MAX, Lease, LockTable, chain, linked
 from rmqkit.wire.fastjson import MessageQueue
 
-#: votes, and characters of the names in them, that one answer tells
+#: limits of one answer: votes, and characters of all names in them
 TOLD_MAX = 5_000
 TOLD_CHARS_MAX = 2_000_000
+#: leases per vote: the vote itself and its predecessors
 LEASES_MAX = 1 + BEHIND_MAX
-#: requests to take back that are noted during one round of asking
+#: withdrawals noted during one round of asking; beyond it the oldest is dropped
 NOTED_MAX = 1_000
 
 Key = tuple[str, MessageQueue]
 
 
 class Left(NamedTuple):
-    """How long a lease runs on, and its attempt."""
+    """The remaining lifetime of a lease, and its attempt."""
 
     left_ms: int
     attempt: int
 
 
 class ToldVote(NamedTuple):
-    """A vote that runs, as one broker tells another: a list in this order, with lists in `leases`. The first of those is
-    the vote, the others are behind it (`locks.Lease.before`)."""
+    """An unexpired vote as one broker sends it to another: a JSON list in this order.
+
+    The first of `leases` is the vote itself, the rest are its predecessors (`Lease.before`), newest
+    first.
+    """
 
     group: str
     client_id: str
@@ -58,23 +70,29 @@ class _VoteNote(NamedTuple):
 
 
 class RecoveredVotes:
+    """The recovered votes of one broker. They block votes for other clients, and never grant."""
+
     def __init__(self, table: LockTable) -> None:
         self._table = table
         self._by_queue: dict[Key, list[Lease]] = {}
         self._noted: deque[_VoteNote] | None = None
 
-    # --- taking over
+    # --- recovery
 
     @property
     def is_noting(self) -> bool:
-        """Whether others are asked now."""
+        """Whether withdrawals are noted, because this broker asks its peers for their votes."""
         return self._noted is not None
 
     def note(self, *, on: bool) -> None:
-        """Others are asked from now on, or no more."""
+        """Start or stop noting withdrawals. Either discards those noted before."""
         self._noted = deque(maxlen=NOTED_MAX) if on else None
 
     def take(self, votes: Iterable[ToldVote], now_ms: int) -> None:
+        """Add votes, then repeat the noted withdrawals on them.
+
+        A vote that is known already keeps the later of both ends.
+        """
         for vote in votes:
             key = (vote.group, MessageQueue(vote.topic, vote.broker_name, vote.queue_id))
             lease = linked(
@@ -91,14 +109,14 @@ class RecoveredVotes:
             (self._undo if noted.undone else self._unlock)(*noted[1:])
 
     def _since_ms(self, left_ms: int, now_ms: int) -> int:
-        """No vote runs longer than a lease."""
+        """Return the start of a lease with this remaining lifetime, limited to a full lifetime."""
         live_ms = self._table.live_ms
         return now_ms + min(left_ms, live_ms) - live_ms
 
     # --- voting
 
     def open_to(self, client_id: str, group: str, queues: Sequence[MessageQueue], now_ms: int) -> Sequence[MessageQueue]:
-        """Those of the queues on which no recovered vote blocks a vote for this client."""
+        """Return the queues on which no recovered vote blocks a vote for this client."""
         if not self._by_queue:
             return queues
         return [
@@ -106,13 +124,13 @@ class RecoveredVotes:
         ]
 
     def unlock(self, group: str, client_id: str, queues: Sequence[MessageQueue], attempt: int = 0) -> None:
-        """As `LockTable.unlock`: without an attempt all that the client has."""
+        """Withdraw votes as `LockTable.unlock` does; without an attempt, all of the client."""
         if attempt:
             self._note(_VoteNote(False, group, client_id, queues, attempt))
         self._unlock(group, client_id, queues, attempt)
 
     def undo(self, group: str, client_id: str, queues: Sequence[MessageQueue], attempt: int) -> None:
-        """As `LockTable.undo`."""
+        """Withdraw an attempt's votes as `LockTable.undo` does."""
         self._note(_VoteNote(True, group, client_id, queues, attempt))
         self._undo(group, client_id, queues, attempt)
 
@@ -142,10 +160,10 @@ class RecoveredVotes:
         else:
             self._by_queue.pop(key, None)
 
-    # --- looking
+    # --- queries
 
     def leases(self, group: str, queue: MessageQueue) -> Sequence[Lease]:
-        """Whether they run or not."""
+        """Return the recovered votes on a queue, expired or not."""
         return self._by_queue.get((group, queue), ())
 
     def _running(self, key: Key, now_ms: int) -> Iterator[Lease]:
@@ -166,7 +184,7 @@ class RecoveredVotes:
 
 
 def all_running(table: LockTable, recovered: RecoveredVotes, now_ms: int) -> list[tuple[str, MessageQueue, Lease]]:
-    """Every vote of a broker that runs, those that it only may have cast with them."""
+    """Return every unexpired vote of a broker, recovered ones included."""
     own = [
         (group, queue, lease)
         for group, held in table.by_group.items()
@@ -177,7 +195,7 @@ def all_running(table: LockTable, recovered: RecoveredVotes, now_ms: int) -> lis
 
 
 def tell(votes: Sequence[tuple[str, MessageQueue, Lease]], live_ms: int, now_ms: int) -> list[Any] | None:
-    """What another broker is told of them, as plain lists; None when they are more than one answer has room for."""
+    """Encode votes for a peer as plain lists; None if they exceed the limits of one answer."""
 
     if len(votes) > TOLD_MAX:
         return None
@@ -190,7 +208,10 @@ def tell(votes: Sequence[tuple[str, MessageQueue, Lease]], live_ms: int, now_ms:
 
 
 def read_told(said: Any) -> list[ToldVote] | None:
-    """None for what is no list of votes: a member that cannot tell, or has too many."""
+    """Decode what `tell` of another broker sent.
+
+    Returns None if it is no list of votes: the peer has too many, or cannot send any.
+    """
     try:
         votes = msgspec.convert(said, list[ToldVote])
     except msgspec.ValidationError:
@@ -203,7 +224,7 @@ def _attempts(lease: Lease) -> tuple[str, list[int]]:
 
 
 def _later(one: Lease, other: Lease) -> Lease:
-    """Of two tellings of one vote, each end as late as anybody has it."""
+    """Merge two reports of one vote: each lease gets the later of its two ends."""
     both = zip(chain(one), chain(other), strict=True)
     later = linked([max(pair, key=lambda lease: lease.since_ms) for pair in both])
     assert later is not None

@@ -1,18 +1,25 @@
-"""`strict`: a queue lock is granted by a quorum of the broker group, `totalReplicas` / 2 + 1.
+"""The lock mode `strict`: a quorum of the broker group grants a lock.
 
-Each member keeps a table of votes: leases of 60 s by its own monotonic clock. A client asks the master, or who acts for
-it; that broker coordinates: it votes, asks the others with LOCK_BATCH_MQ and `onlyThisBroker` (they vote and ask nobody),
-and grants what reached the quorum (`ballot`). Any two quorums share a member and a member votes for one client at a time,
-so two coordinators that do not know of each other never grant one queue to two clients. A lease counts from the moment
-when its client asked: every vote in it is younger. A member that cannot know what it voted for does not vote (`recall`),
-yet it may coordinate. Unlocking goes to all members (`unlock_retries`).
+A quorum is `size` / 2 + 1 members, rounded down. Each member has a table of votes: leases of 60 s
+by its own monotonic clock.
 
-A member is asked whether it is a slave, acts, or is isolated: votes need no role. The group has as many members as
-`totalReplicas` says, or as are known when those are more. A single one grants by itself, and after being killed it too
-waits, as nobody else knows its leases.
+- A client asks the master, or the acting master. That broker is the coordinator (`ballot`): it
+  votes, then sends LOCK_BATCH_MQ with `onlyThisBroker` to its peers. They vote and ask no further
+  broker. The coordinator grants the queues that reached the quorum.
+- Any two quorums share a member, and a member votes for one client at a time. So two coordinators
+  that do not know of each other never grant one queue to two clients.
+- A lease counts from the moment when its client asked. Every vote for it is younger.
+- A member that does not know all its earlier votes does not vote (`recall`). It may still
+  coordinate.
+- An unlock goes to all members (`unlock_retries`).
 
-Apache's brokers vote and coordinate in one group with ours: they ignore the object `rmqkit` that ours put beside the
-fields of 41 and 42, and send none. They vote as soon as they are started, so the promise holds as far as they keep it.
+Every member may vote, whether it is a slave, the acting master or isolated. The size of the group
+is `totalReplicas`, or the number of known members if that is greater. A group of one member grants
+by itself. After a kill it waits like any other, because no peer knows its leases.
+
+Apache's brokers and ours can vote and coordinate in one group. Ours put an object `rmqkit` beside
+the fields of 41 and 42; Apache's brokers ignore it and send none. They vote as soon as they have
+started, even if they have forgotten votes. So one of them can break the guarantee after a restart.
 
 Source: `AdminBrokerProcessor.{lockBatchMQ,unlockBatchMQ}`.
 """
@@ -33,12 +40,15 @@ from rmqkit.wire.fastjson import MessageQueue
 if TYPE_CHECKING:
     from rmqkit.broker.view import BrokerView
 
+#: entries of `Strict._over`; beyond it the oldest is dropped
 OVER_MAX = 10_000
 #: sentinel: no attempt
 UNKNOWN = -1
 
 
 class Strict:
+    """The lock mode `strict` on one broker: as a voter, and as a coordinator of ballots."""
+
     def __init__(self, broker: "BrokerView") -> None:
         self.broker = broker
         self.table = LockTable()
@@ -46,15 +56,16 @@ class Strict:
         self.recall = Recall(self, self.table, self.recovered)
         self.retries = UnlockRetries(self)
         self._ballots: dict[int, Ballot] = {}
-        #: attempts of other coordinators that are over, and when this broker heard of it: their requests may come later
+        #: ended attempts of other coordinators, and when this broker learned it (monotonic ms).
+        #: Their vote requests may still arrive
         self._over: dict[int, int] = {}
-        #: what this broker's ballots granted: the votes may all be with others
+        #: leases that this broker's ballots granted; all votes for them may be on peers
         self._granted: dict[str, dict[MessageQueue, Lease]] = {}
 
     # --- the group
 
     def others(self) -> list[tuple[int, Address]]:
-        """Members that are alive, without this broker, by id."""
+        """Return id and address of each live peer, by id."""
         own_id = self.broker.config.identity.broker_id
         members = sorted(self.broker.roles.members.items())
         return [(member, address) for member, address in members if member != own_id and address != self.broker.address]
@@ -76,7 +87,7 @@ class Strict:
         *,
         repeat: bool = True,
     ) -> None:
-        """UNLOCK_BATCH_MQ to every other member, repeated until they have heard it."""
+        """Send UNLOCK_BATCH_MQ to every peer; with `repeat`, until each has answered."""
         body = LockBatchBody(
             client_id=client_id,
             consumer_group=group,
@@ -134,20 +145,23 @@ class Strict:
     def vote(
         self, group: str, client_id: str, queues: Sequence[MessageQueue], now_ms: int, attempt: int
     ) -> list[MessageQueue] | None:
-        """A vote of this broker, which may vote: the queues for which the client has it; None when there is no room."""
+        """Vote for the client; return the queues that got this broker's vote.
+
+        Returns None if the table is full. The caller has checked `may_vote`.
+        """
         return self.table.lock(group, client_id, self.recovered.open_to(client_id, group, queues, now_ms), now_ms, attempt)
 
     def undo(self, group: str, client_id: str, queues: Sequence[MessageQueue], attempt: int) -> None:
-        """Take back votes of this broker that an attempt got which failed."""
+        """Withdraw this broker's votes for a failed attempt."""
         self.table.undo(group, client_id, queues, attempt)
         self.recovered.undo(group, client_id, queues, attempt)
 
     def is_open(self, attempt: int) -> bool:
-        """Whether a ballot of that number has not ended."""
+        """Whether this attempt's ballot is still running."""
         return attempt in self._ballots
 
     def ended(self, ballot: Ballot, outcome: Sequence[MessageQueue] | str) -> None:
-        """A ballot is over."""
+        """Forget an ended ballot and record what it granted."""
         del self._ballots[ballot.attempt]
         if outcome and not isinstance(outcome, str):
             lease = Lease(ballot.client_id, self.broker.clock.mono_ms, ballot.attempt)
@@ -169,8 +183,9 @@ class Strict:
         for ballot in self._ballots.values():
             if (ballot.group, ballot.client_id) == (group, client_id):
                 ballot.withdraw(queues)
-        # An unlock that is late must not free what the client has locked again by way of another coordinator: it names
-        # the attempt that it ends. Where none is known only Apache's brokers free the queue, others let it run out.
+        # The client may have locked a queue again through another coordinator. So that a late
+        # unlock does not release that lock, it names the attempt that it ends. If the attempt is
+        # unknown, Apache's brokers release the queue, and on ours the lease expires.
         by_attempt: dict[int, list[MessageQueue]] = {}
         for queue in dict.fromkeys(queues):
             by_attempt.setdefault(self._attempt_of(group, client_id, queue), []).append(queue)
@@ -182,14 +197,14 @@ class Strict:
                 self._granted.get(group, {}).pop(queue, None)
 
     def _attempt_of(self, group: str, client_id: str, queue: MessageQueue) -> int:
-        """The attempt by which the client got a queue, as far as this broker took part in it."""
+        """Return the newest attempt of the client for the queue known here, or UNKNOWN."""
         own = (self.table.lease(group, queue), self._granted.get(group, {}).get(queue))
         leases = (*own, *self.recovered.leases(group, queue))
         known = (lease for lease in leases if lease is not None and lease.client_id == client_id and lease.attempt)
         return max(known, key=lambda lease: lease.since_ms, default=Lease("", 0, UNKNOWN)).attempt
 
     def _unlock_here(self, group: str, client_id: str, queues: Sequence[MessageQueue], now_ms: int, more: More) -> None:
-        """Another member tells: an attempt failed, or the client gave back what it was granted."""
+        """Handle a peer's withdrawal: its attempt failed, or the client unlocked queues."""
         undone, attempt = _attempt(more, "undo"), _attempt(more)
         if undone or attempt > 0:
             self._over[undone or attempt] = now_ms
@@ -227,13 +242,13 @@ class Strict:
 
 
 def _attempt(more: More, name: str = "attempt") -> int:
-    """0 without one: a broker of Apache's asks."""
+    """Return the attempt, or 0 if the request has none (Apache's brokers send none)."""
     attempt = more.get(name, 0)
     return attempt if isinstance(attempt, int) else 0
 
 
 def _queues(listed: Any) -> list[MessageQueue]:
-    """What is no queue is left out."""
+    """Return the listed queues without malformed entries."""
     if not isinstance(listed, list):
         return []
     parts = [each for each in listed if isinstance(each, list | tuple) and tuple(map(type, each)) == (str, str, int)]

@@ -1,8 +1,11 @@
-"""Metadata: the tables that are not in the log (topics, groups, consumer offsets, progress of special duties).
+"""Metadata: replicates the tables outside the log.
 
-metadata_copy    a slave's side: asks its master again and again what has changed
-metadata_server  the master's side: answers, and holds a question while nothing has changed
+The tables are topics, subscription groups, consumer offsets, and the progress of special duties.
+
+metadata_copy    the slave's side: keeps asking its master for changes
+metadata_server  the master's side: answers, and holds a request while nothing has changed
+progress_copy    the slave's copy of the progress of special duties
 table_pages      fetches whole tables
-copied_tables    the tables
-request_modes    the table of request modes, which nothing here acts by
+copied_tables    the set of tables
+request_modes    the table of request modes, which is only copied
 """

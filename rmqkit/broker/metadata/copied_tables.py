@@ -1,4 +1,4 @@
-"""What a slave copies from its master besides the log."""
+"""CopiedTables: the tables that a slave copies from its master besides the log."""
 
 from typing import NamedTuple
 
@@ -9,6 +9,8 @@ from rmqkit.broker.tables.topics import TopicTable
 
 
 class CopiedTables(NamedTuple):
+    """The tables of one broker that are copied from master to slave."""
+
     topics: TopicTable
     groups: GroupTable
     offsets: OffsetTable

@@ -1,26 +1,36 @@
-"""Metadata: a slave's copies of what is not in the log: topics, consumer offsets, delay offsets, groups, request modes.
+"""MetadataCopy: a slave's copies of the tables outside the log.
 
-    a master of ours   one question after the other (43 with fields of ours, see `metadata_server`): the answer has the
-                       changed offsets, the delay offsets and the versions of the tables; a table with a newer version is
-                       fetched. A change is here within half a second and the way there
-    Apache's master    knows nothing of these fields and answers with all offsets: then everything is asked for one after
-                       the other as Apache's slaves do, every `PERIOD_MS`
-    no master          while it is away its other slaves ask the head of the group, who acts for it and answers like it; a
-                       master that comes back and says so (906) is asked from that moment on
+The tables are topics, subscription groups, consumer offsets, the progress of special duties (delay
+offsets) and request modes. The slave copies them from a source:
 
-What is taken: topics and groups when the master's version is newer than the copy's, whole tables
-only, and an empty table never; the copy then has the master's version, so that the two agree until
-the next change. Offsets by entry, the greater one (`OffsetTable.merge`). Delay offsets never
-backwards, never beyond the end of the queue (`DelayOffsets.merge`), and only once this log has what
-was delivered, or a takeover would leave messages out. What takes something away, and delay offsets,
-only from a broker whose log is known to be this one.
+    rmqkit master   A long poll (43 with fields of ours, see `metadata_server`). The answer has the
+                    changed offsets, the progress and the versions of the tables. The slave then
+                    fetches each table with a newer version. A change arrives within `HOLD_MS` plus
+                    transfer time.
+    Apache master   It ignores our fields and answers with all offsets. The slave then fetches each
+                    table in turn, as Apache's slaves do, every `PERIOD_MS`.
+    no master       While the master is away, the remaining slaves ask the acting master (the
+                    smallest live id), which answers like a master. A returning master announces
+                    itself (906), and is asked from then on.
 
-When it is on disk: soon, however rarely the master writes (`COPY_SAVE_MS`; a large table less often, as all of it is
-written). A slave that is killed may be all that is left of the group when it starts again.
+What the slave copies:
 
-What is given back: offsets that this slave has and its master does not, because they were committed here while the master
-was away, or because the master died before it saved them. They go with the next question to a master of ours whose log is
-this one: numbers of other messages mean nothing. An Apache master asks for them itself (pre-online), with a plain 43.
+- Topics and groups: only whole tables, only if the master's version is newer, and never an empty
+  table. The copy then has the master's version, so both agree until the next change.
+- Offsets: the newer of each entry (`OffsetTable.merge`).
+- Delay offsets: never backwards, and never beyond the end of the queue (`DelayOffsets.merge`).
+  They take effect only once this log holds the delivered messages; otherwise a takeover would lose
+  messages.
+- Removals and delay offsets: only from a broker whose log is known to be the same as this one.
+
+When it is saved: soon, even if the master saves rarely (`COPY_SAVE_MS`). A large table is saved
+less often, because each save writes all of it. A killed slave may be the only member left when it
+restarts.
+
+What the slave sends: offsets that its master may lack, because consumers committed them here while
+the master was away, or the master was killed before it saved them. They go with the next request
+to an rmqkit master whose log is the same as this one; offsets into another log would mean other
+messages. An Apache master asks for them itself (pre-online), with a plain 43.
 
 The states:
 
@@ -29,11 +39,12 @@ The states:
     asking    ->  waiting, fetching, stopped
     fetching  ->  waiting, stopped
 
-    waiting    until the next question is due, or somebody is there to ask
-    asking     43 is asked; a master of ours may hold it for half a second
-    fetching   tables that are newer at the master, one after the other
+    waiting    until the next request is due, or a source is known
+    asking     43 is in flight; an rmqkit master may hold it for `HOLD_MS`
+    fetching   the tables that are newer at the master are fetched, one after the other
 
-A question that is given up (another source, a master that comes back) ends in `waiting`; its answer is not listened to.
+If a request is abandoned (the source changed, the master returned), the state becomes `waiting`,
+and its answer is ignored.
 
 Source: `broker/.../slave/SlaveSynchronize.java`.
 """
@@ -70,24 +81,29 @@ from rmqkit.wire.codes import RequestCode
 from rmqkit.wire.schemas.offsets import GetAllConsumerOffsetRequest, GetAllConsumerOffsetResponse
 
 DUTY = "metadata-copy"
-#: of everything with Apache's master, of the request modes with ours
+#: interval between copies of all tables from an Apache master, and of the request modes from an
+#: rmqkit master
 PERIOD_MS = 10_000
 #: after a failure, and while the master's address is unknown
 RETRY_MS = 500
 TIMEOUT_MS = 3000
-#: by then the name servers know of a master that has come back, or it has not
+#: how long an announced master is asked although the name servers do not list it; after that they
+#: do, or it has not returned
 RETURN_MS = 3000
-#: from a copied change to the file: with `HOLD_MS` before it well under a second
+#: time from a copied change to its save; with `HOLD_MS` before it, well below 1 s
 COPY_SAVE_MS = 250
-#: and no sooner than a millisecond for each so many pairs of the table
+#: a save waits at least 1 ms per this many pairs of the table
 COPY_SAVE_PAIRS = 4
-#: Apache's slaves ask for topics at the port P - 2
+#: as Apache's slaves do, fetch topics from an Apache master at its main port - 2 (the VIP port)
+#: first
 VIP_PORT_GAP = 2
 
 Then = Callable[[], None]
 
 
 class CopyState(StrEnum):
+    """The states of the copy; the module head describes them."""
+
     STOPPED = "stopped"
     WAITING = "waiting"
     ASKING = "asking"
@@ -107,7 +123,7 @@ MOVES = Moves(
 
 
 class GroupMembers(Protocol):
-    """The members of the group that are alive, by id; `others` leaves out this broker."""
+    """The addresses of live members of the group by broker id; `others` excludes this broker."""
 
     @property
     def members(self) -> Mapping[int, Address]: ...
@@ -116,36 +132,38 @@ class GroupMembers(Protocol):
 
 
 class _Source:
-    """The broker that is asked, and what is known of it."""
+    """The broker from which the tables are copied, and the state of the copy."""
 
     def __init__(self, address: Address) -> None:
         self.address = address
-        #: how far its changes are known
+        #: position in its changes, as it sent it; "" to ask for everything
         self.known = ""
-        #: whether its log is known to be this one
+        #: whether its log is known to be the same as this one
         self.belongs = False
-        #: whether it is a master: the log is its own
+        #: whether it is a master: it writes the log itself
         self.is_master = True
-        #: pairs that this life of it has sent, while it has not sent all of them
+        #: pairs that this run of it has sent until now; None once it has sent all
         self.seen: set[str] | None = None
         #: whether it has more changes to send at once
         self.has_more = False
 
 
 class _Question:
-    """One round: 43, and the tables that are fetched after its answer."""
+    """One round: the request 43, and the fetches of tables after its answer."""
 
     def __init__(self, source: _Source) -> None:
         self.source = source
-        #: when it was asked, if the master was to hold it; -1: it was not
+        #: when the request was sent, if the master was asked to hold it, else -1
         self.held_since_ms = -1
-        #: pairs that go with it, as they were sent
+        #: offsets sent to the master with the request
         self.giving: dict[str, dict[int, int]] = {}
-        #: what is still to be fetched
+        #: fetches that follow
         self.steps: deque[Callable[[Then], None]] = deque()
 
 
 class MetadataCopy(StateMachine[CopyState]):
+    """A slave's copy of the tables: it runs one round after another until `stop`."""
+
     def __init__(
         self,
         context: BrokerContext,
@@ -164,19 +182,20 @@ class MetadataCopy(StateMachine[CopyState]):
         self._follow = follow
         self._group = group
         self.progress = ProgressCopy(context, store, tables.special)
-        #: called with the name of a topic, or group, that the master has no more
+        #: called with the name of a topic, or group, that the master has deleted
         self.on_topic_gone: Callable[[str], None] = lambda name: None
         self.on_group_gone: Callable[[str], None] = lambda name: None
-        #: why the last question came to nothing; "" when it did not
+        #: why the last round failed, "" if it succeeded
         self.failure = ""
         #: tables whose version at the master is older than the copy's
         self.older: dict[str, DataVersion] = {}
-        #: a master that says that it comes back is asked before the name servers know it; when it said so, -1: none has
+        #: when a returning master announced itself (it is asked before the name servers list it),
+        #: else -1
         self._return_ms = -1
         self._source: _Source | None = None
-        #: in the states `asking` and `fetching`
+        #: the current round; set in the states `asking` and `fetching`
         self._question: _Question | None = None
-        #: not asked before
+        #: time of the next request
         self._ask_ms = 0
         self._copied: list[Then] = []
         self._answered_ms = -1
@@ -189,18 +208,19 @@ class MetadataCopy(StateMachine[CopyState]):
             assert self._question.source is self._source
             assert self.state is FETCHING or not self._question.steps
 
-    # --- life ---------------------------------------------------------------------------------------------------------
+    # --- start and stop ---------------------------------------------------------------------------
 
     def load(self) -> None:
-        """Raises AtomicFileDamaged."""
+        """Read the request modes. Raises AtomicFileDamaged if the file cannot be read."""
         self._modes.load()
         offsets, identity = self._tables.offsets, self._context.config.identity
         if identity.broker_role is BrokerRole.SLAVE and not offsets.version.counter:
-            # Drawn at this start: no older than the master's version, but it says nothing.
+            # This version was drawn at this start. It would not be older than the master's,
+            # although the table has no content.
             offsets.version = DataVersion()
 
     def start(self) -> None:
-        """The slave serves."""
+        """Start to copy as a slave."""
         self.move(WAITING)
         self._tables.offsets.untold = {}
         self._follow.on_following = self.again
@@ -208,7 +228,7 @@ class MetadataCopy(StateMachine[CopyState]):
         self._look()
 
     def _look(self) -> None:
-        """Who is asked may be another one now."""
+        """Check at once whether the source has changed."""
         self._context.duties.wake(DUTY, self._context.clock.mono_ms)
 
     def stop(self) -> None:
@@ -217,21 +237,29 @@ class MetadataCopy(StateMachine[CopyState]):
             self.move(STOPPED)
 
     def facts(self) -> dict[str, str]:
-        """`metadataAge` in ms since the last answer, -1 without one, of `metadataFrom`; `metadataWhy` for people."""
+        """Return the fields that code 28 (GET_BROKER_RUNTIME_INFO) shows.
+
+        `metadataAge` is the time in ms since the last successful round, -1 if there was none.
+        `metadataFrom` is the source's address, and `metadataWhy` describes problems.
+        """
         if self.state is STOPPED:
             return {}
         age_ms = -1 if self._answered_ms < 0 else self._context.clock.mono_ms - self._answered_ms
-        older = [f"the master's table of {name} is older than this copy and not taken" for name in sorted(self.older)]
+        older = [f"the master's table of {name} is older than this copy, so it is skipped" for name in sorted(self.older)]
         return {
             "metadataAge": str(age_ms),
             "metadataFrom": "" if self._source is None else str(self._source.address),
             "metadataWhy": "; ".join([self.failure] * bool(self.failure) + older),
         }
 
-    # --- who is asked -------------------------------------------------------------------------------------------------
+    # --- the source -------------------------------------------------------------------------------
 
     def _address(self) -> Address | None:
-        """Of the master or, while it is away, the head of the group; None while that is this broker, or nobody is known."""
+        """Return the address of the master or, while it is away, of the live slave with the
+        smallest id.
+
+        None if that is this broker, or if no such member is known.
+        """
         master, group = self._follow.master, self._group()
         if self._role.is_enabled and self._return_ms < 0:
             own_id = self._context.config.identity.broker_id
@@ -246,19 +274,19 @@ class MetadataCopy(StateMachine[CopyState]):
         return None if master == self._context.address else master
 
     def master_returns(self) -> None:
-        """The master comes back: it is asked for all, and told all."""
+        """A master announced its return: ask it at once, for everything."""
         self._return_ms = self._context.clock.mono_ms
         self.again()
 
     def again(self) -> None:
-        """Ask at once and for everything: what was asked before may be of another time."""
+        """Ask at once and for everything: the source may have another log or other tables now."""
         if self.state is not STOPPED:
             if self._source is not None:
                 self._source.known = ""
             self._give_up()
 
     def _give_up(self) -> None:
-        """The question is answered too late, or never."""
+        """Abandon the current request, and ask again at once."""
         self._wait(0)
 
     def _wait(self, wait_ms: int) -> None:
@@ -268,10 +296,10 @@ class MetadataCopy(StateMachine[CopyState]):
         self._context.duties.wake(DUTY, self._ask_ms)
 
     def when_copied(self, then: Then) -> None:
-        """Call `then` at the end of the next round that goes well and after which nothing is left to be asked."""
+        """Call `then` after the next successful round that leaves no further changes to fetch."""
         self._copied.append(then)
 
-    # --- one question after the other ---------------------------------------------------------------------------------
+    # --- rounds -----------------------------------------------------------------------------------
 
     def _run(self, now_ms: int) -> int | None:
         if self.state is STOPPED:
@@ -281,7 +309,7 @@ class MetadataCopy(StateMachine[CopyState]):
         address = self._address()
         if address is None:
             if self._role.is_acting:
-                self.failure = ""  # what it has is what there is
+                self.failure = ""  # no member has newer tables than the acting master
             return now_ms + RETRY_MS
         source = self._source
         if source is None or source.address != address:
@@ -300,7 +328,7 @@ class MetadataCopy(StateMachine[CopyState]):
         return self._question
 
     def _of(self, question: _Question, take: Callable[..., None]) -> Callable[..., None]:
-        """`take`, unless the question has been given up by then."""
+        """Wrap `take` so that it is not called once the request has been abandoned."""
 
         def came(*answer: Any) -> None:
             if question is self._question:
@@ -313,7 +341,7 @@ class MetadataCopy(StateMachine[CopyState]):
         question = self._question = _Question(source)
         self.move(ASKING)
         entries = 0
-        # Whether the master is one that takes offsets, and of this log, is known from its first answer on.
+        # Only the source's first answer shows whether it accepts offsets, and has the same log.
         may_give = bool(source.known) and source.belongs
         for key in (offsets.untold or ()) if may_give else ():
             entries += max(1, len(offsets.table[key]))
@@ -336,7 +364,7 @@ class MetadataCopy(StateMachine[CopyState]):
         )
 
     def _has_to_give_yet(self, source: _Source) -> bool:
-        """Whether something waits to be given until this log is known to be the master's."""
+        """Whether offsets wait to be sent until the logs are known to be the same."""
         return bool(self._tables.offsets.untold) and not source.belongs and self._follow.may_belong
 
     def _answered(self, question: _Question, outcome: Outcome) -> None:
@@ -353,10 +381,10 @@ class MetadataCopy(StateMachine[CopyState]):
                 else:
                     self._take_all(question, table)
             except RemoteProtocolError as error:
-                self._ended(f"the master {outcome.address} answered with what cannot be read: {error}")
+                self._ended(f"the master {outcome.address} sent an answer that cannot be decoded: {error}")
 
     def _ended(self, failure: str, wait_ms: int = RETRY_MS) -> None:
-        """The round is over; `failure` "" when it went well."""
+        """End the round. `failure` is "" if it succeeded."""
         source = self._current.source
         if failure != self.failure:
             self.failure = failure
@@ -372,7 +400,7 @@ class MetadataCopy(StateMachine[CopyState]):
                 for then in copied:
                     then()
 
-    # --- a master of ours ---------------------------------------------------------------------------------------------
+    # --- an rmqkit master -------------------------------------------------------------------------
 
     def _take_changes(self, question: _Question, answer: GetAllConsumerOffsetResponse, table: ConsumerOffsetTable) -> None:
         tables, source = self._tables, question.source
@@ -383,9 +411,10 @@ class MetadataCopy(StateMachine[CopyState]):
         self._given(question)
         life = answer.changes.rpartition(".")[0]
         if life != source.known.rpartition(".")[0]:
-            # A master that has just started, or another one: it tells everything, and may lack what we have.
+            # The master has restarted, or another broker is the source. It sends everything, and
+            # may lack offsets that we have.
             source.seen = set()
-            self.progress.forget()  # its log may have lost what another life has delivered
+            self.progress.forget()  # its log may have lost deliveries of the previous run
         log_of = life if answer.log_of is None else answer.log_of
         source.is_master = log_of == life
         source.belongs = self._follow.belongs_to(log_of)
@@ -400,15 +429,16 @@ class MetadataCopy(StateMachine[CopyState]):
         now_ms = self._context.clock.mono_ms
         if self._modes_due_ms <= now_ms:
             question.steps.append(self._fetch_modes)
-        # A master with too many questions holds none: it must not be asked without end.
+        # A master that holds too many requests answers at once: pause, to avoid a busy loop.
         is_early = question.held_since_ms >= 0 and now_ms - question.held_since_ms < HOLD_MS // 2
         self._next(question, wait_ms=RETRY_MS if is_early or self._has_to_give_yet(source) else 0)
 
     def _given(self, question: _Question) -> None:
-        """The master has what went with the question."""
+        """Forget the offsets sent with the request: the master has them."""
         offsets = self._tables.offsets
         for key, sent in question.giving.items():
-            if offsets.untold is not None and offsets.table.get(key) == sent:  # else it was committed again meanwhile
+            # If the entry differs, it was committed again in the meantime and must be sent again.
+            if offsets.untold is not None and offsets.table.get(key) == sent:
                 offsets.untold.pop(key, None)
 
     def _take_offsets(self, source: _Source, table: ConsumerOffsetTable, more: bool) -> None:
@@ -435,7 +465,7 @@ class MetadataCopy(StateMachine[CopyState]):
             self._context.log.warning("metadata-older", table=name, master=theirs.counter, ours=ours.counter)
         return False
 
-    # --- Apache's master ----------------------------------------------------------------------------------------------
+    # --- an Apache master -------------------------------------------------------------------------
 
     def _take_all(self, question: _Question, table: ConsumerOffsetTable) -> None:
         offsets, source = self._tables.offsets, question.source
@@ -444,7 +474,7 @@ class MetadataCopy(StateMachine[CopyState]):
         offsets.follow_version(table.data_version)
         self._save_soon()
         source.known, source.has_more, source.is_master = "", False, True
-        # It asks for what it lacks itself; what was committed here stays until then.
+        # An Apache master asks for missing offsets itself (pre-online), so none are sent.
         (offsets.untold or {}).clear()
         if self._follow.belongs_to(None):
             question.steps.extend((self._fetch_topics, self._fetch_groups, self._fetch_progress, self._fetch_modes))
@@ -464,7 +494,7 @@ class MetadataCopy(StateMachine[CopyState]):
 
         next_row()
 
-    # --- tables -------------------------------------------------------------------------------------------------------
+    # --- tables -----------------------------------------------------------------------------------
 
     def _next(self, question: _Question, wait_ms: int) -> None:
         if question.steps:
@@ -474,7 +504,7 @@ class MetadataCopy(StateMachine[CopyState]):
             self._ended("", wait_ms)
 
     def _save_soon(self) -> None:
-        """Changes that come until then are written with this one."""
+        """Schedule a save of the offsets; changes until then are saved together."""
         offsets = self._tables.offsets
         if offsets.is_dirty:
             wait_ms = max(COPY_SAVE_MS, len(offsets.table) // COPY_SAVE_PAIRS)
@@ -490,7 +520,7 @@ class MetadataCopy(StateMachine[CopyState]):
                     raise RemoteProtocolError(f"{outcome.code}: {outcome.remark}")
                 came(outcome)
             except RemoteProtocolError as error:
-                self._ended(f"the master {outcome.address} answered {code_name(code)} with {error}")
+                self._ended(f"the answer of the master {outcome.address} to {code_name(code)} failed: {error}")
                 return
             then()
 

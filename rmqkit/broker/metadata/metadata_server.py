@@ -1,23 +1,33 @@
-"""MetadataServer: sends slaves what changed in the tables that are not in the log.
+"""MetadataServer: sends slaves the changes in the tables outside the log.
 
-One question does it, code 43 with fields of ours (Apache's brokers ignore them and give the whole table of offsets): the
-slave names how far it knows the changes of consumer offsets, and the answer has the pairs that changed after that, the
-versions of topics and groups, how far the delay levels are delivered, and where the log ended at that moment. A slave that
-is up to date asks again at once; its question waits here for `HOLD_MS` and takes along what changed meanwhile. So a slave
-is behind by that time at most, a quiet group costs two small frames a second, and since a question is nearly always
-waiting, a clean stop hands the last state over by answering it.
+Request. A slave asks with code 43 plus fields of ours. (Apache's brokers ignore these fields and
+return the whole table of offsets.) The slave says up to which change of the consumer offsets it is
+current. The answer contains:
 
-How far a slave knows is `<start id>.<number>`: numbers count from 1 in each life of a broker, so a slave that knew another
-life is told everything, in parts of `ENTRIES_MAX` entries.
+- the pairs (topic and group) whose offsets changed after that;
+- the versions of the topic table and the group table;
+- the progress of the special duties;
+- the end of the log at that moment.
 
-The question's body has what the slave has and this broker may lack: offsets that were committed at the slave while nobody
-else was there, or that this broker forgot because it died before it saved them. They are merged as on the other side
-(`OffsetTable.merge`); entries of topics this broker does not have, or beyond the end of a queue, are left out. While the
-master is away the acting master answers the other slaves in the same way.
+Long poll. A slave that is current asks again at once. The master holds this request for `HOLD_MS`,
+and then answers with the changes of that time. So a slave lags by at most `HOLD_MS`, and an idle
+group costs two small frames per second. At a clean stop the master answers all held requests,
+which hands over its last state.
 
-A master that comes back may be behind its slaves until they have told it. So one that should have slaves lets those wait
-who ask where a group is (14), until every slave has said that it has nothing to tell, `START_HOLD_MS` at most: a consumer
-that begins a queue in that moment would else begin it at an offset that is about to be corrected.
+Position. A slave's position is `<start id>.<number>`. The numbers start from 1 in each run of a
+broker. So a slave with a position of another run receives everything, in parts of `ENTRIES_MAX`
+entries.
+
+Offsets from the slave. The body of the request contains offsets that this broker may lack:
+consumers committed them at the slave while the master was away, or the master was killed before it
+saved them. They are merged as on the slave (`OffsetTable.merge`). Entries of unknown topics, or
+beyond the end of a queue, are skipped. While the master is away, the acting master serves the
+remaining slaves in the same way.
+
+Start of a master. A returning master may be behind its slaves until they have sent their offsets.
+So a master that should have slaves delays queries for a group's offset (14), for at most
+`START_HOLD_MS`, until every slave has nothing more to send. Otherwise a consumer could start from
+an offset that is about to be corrected.
 """
 
 from collections.abc import Callable
@@ -30,15 +40,15 @@ from rmqkit.store.contract import StorageEngine
 from rmqkit.wire.bodies import ConsumerOffsetTable
 from rmqkit.wire.schemas.offsets import GetAllConsumerOffsetRequest, GetAllConsumerOffsetResponse
 
-#: how long the question of a slave that is up to date waits
+#: how long the request of a current slave is held
 HOLD_MS = 500
-#: how long a master that has started waits for its slaves' offsets; clients wait 3 s for an answer
+#: how long a started master waits for its slaves' offsets; clients wait 3 s for an answer
 START_HOLD_MS = 2000
-#: who asks where a group is in that time; one more is answered at once
+#: offset queries delayed during that time; further ones are answered at once
 ASKING_MAX = 10_000
-#: entries of queues in an answer; a pair counts as one at least
+#: queue entries per answer; a pair counts as at least one
 ENTRIES_MAX = 20_000
-#: questions that wait at a time; one more is answered at once
+#: requests held at the same time; further ones are answered at once
 WAITING_MAX = 16
 DUTY = "metadata-told"
 START_DUTY = "metadata-start"
@@ -47,6 +57,8 @@ Question = Call[GetAllConsumerOffsetRequest]
 
 
 class MetadataServer:
+    """Answers the requests of slaves (43), and delays offset queries (14) after a start."""
+
     def __init__(
         self, context: BrokerContext, store: StorageEngine, tables: CopiedTables, start: LogStart, log_of: Callable[[], str]
     ) -> None:
@@ -54,31 +66,36 @@ class MetadataServer:
         self._store = store
         self._tables = tables
         self._start = start
-        #: the start of the master whose log this is, "" while that is not known
+        #: returns the start id of the master whose log this is, "" while unknown
         self._log_of = log_of
-        #: with their deadlines, which grow
+        #: held requests with their deadlines, in ascending order
         self._waiting: list[tuple[int, Question]] = []
         self._stopped = False
-        #: slaves whose word is waited for, those that have given it, and who waits for them
+        #: after a start: the number of slaves that must report, 0 once that is over
         self._missing = 0
+        #: slaves that have nothing more to send, by broker id, or by connection if that is unknown
         self._in_step: set[tuple[str, int]] = set()
+        #: delayed offset queries
         self._asking: list[Callable[[], None]] = []
-        #: ids of slaves that a master on its way to being online waits for
+        #: broker ids of slaves for which a pre-online master waits
         self._waited_for: set[int] = set()
         context.duties.add(DUTY, self._run, None)
         context.duties.add(START_DUTY, self._start_over, None)
 
-    # --- a master that has started ------------------------------------------------------------------------------------
+    # --- the start of a master --------------------------------------------------------------------
 
     def start(self) -> None:
-        """A master serves."""
+        """Start to serve as a master."""
         settings = self._context.config.replication
         self._missing = max(settings.total_replicas, settings.in_sync_replicas) - 1
         if self._missing:
             self._context.duties.wake(START_DUTY, self._context.clock.mono_ms + START_HOLD_MS)
 
     def has_to_wait(self, then: Callable[[], None]) -> bool:
-        """Whether offsets may still be corrected; then `then` is called once they are, or in a while."""
+        """Whether an offset query must wait, because slaves may still correct the offsets.
+
+        If so, `then` is called once they have, after `START_HOLD_MS` at the latest.
+        """
         if not self._missing or len(self._asking) >= ASKING_MAX:
             return False
         self._asking.append(then)
@@ -91,7 +108,7 @@ class MetadataServer:
             then()
 
     def _note_in_step(self, call: Question) -> None:
-        """A slave that knows all of this life of the broker, and waits, has told all it had."""
+        """Record that a slave has sent all its offsets: it is current, and asks to be held."""
         knows_us = (call.args.known_changes or "").rpartition(".")[0] == self._start.id
         if call.args.wait and knows_us and (self._missing or self._waited_for):
             broker_id = call.args.broker_id
@@ -101,10 +118,13 @@ class MetadataServer:
             if self._missing and len(self._in_step) >= self._missing:
                 self._start_over(self._context.clock.mono_ms)
 
-    # --- a master that is about to be online --------------------------------------------------------------------------
+    # --- pre-online -------------------------------------------------------------------------------
 
     def wait_for(self, broker_id: int) -> None:
-        """This slave was told that its master comes back: it is in `waited_for` until it has told what it knows better."""
+        """Keep this slave in `waited_for` until it has sent its newer offsets.
+
+        The slave has been informed that its master returns.
+        """
         self._waited_for.add(broker_id)
 
     @property
@@ -112,21 +132,26 @@ class MetadataServer:
         return frozenset(self._waited_for)
 
     def wait_no_more(self, is_complete: bool) -> None:
-        """The master goes online; if every slave has told, nobody has to wait for offsets."""
+        """Stop waiting, because the master goes online.
+
+        `is_complete`: every slave has sent its offsets, so offset queries need not wait any longer.
+        """
         self._waited_for.clear()
         if is_complete:
             self._start_over(self._context.clock.mono_ms)
 
-    # --- questions ----------------------------------------------------------------------------------------------------
+    # --- requests ---------------------------------------------------------------------------------
 
     def ask(self, call: Question) -> Response:
+        """Handle a slave's request 43: merge its offsets, then answer or hold it."""
         offsets = self._tables.offsets
         if call.body:
             told = ConsumerOffsetTable.decode(call.body)
             call.changing()
             ahead = offsets.merge(told, self._may_take)
             for key in ahead:
-                # What a slave was told by somebody who lags behind would be what consumers begin with when it acts.
+                # Ours is newer: send it, or consumers would continue from the older one when that
+                # slave acts.
                 offsets.changes.note(key)
         offsets.changes.follow(offsets.table)
         self._note_in_step(call)
@@ -138,7 +163,7 @@ class MetadataServer:
         return LATER
 
     def hand_over(self) -> None:
-        """The broker stops: whoever waits gets the last state."""
+        """Stop: answer every held request with the last state."""
         self._stopped = True
         self._end(len(self._waiting))
         self._start_over(self._context.clock.mono_ms)
@@ -170,7 +195,10 @@ class MetadataServer:
         return call.ok(ext, tables.offsets.part(keys).encode())
 
     def _changed_since(self, number: int) -> tuple[list[str], int, bool]:
-        """Pairs for one answer, the number up to which they reach, and whether there are more."""
+        """Return the pairs changed after `number` for one answer.
+
+        Also returns the number of its last change, and whether more changes follow.
+        """
         offsets = self._tables.offsets
         keys: list[str] = []
         reached, entries = number, 0
@@ -183,7 +211,7 @@ class MetadataServer:
         return keys, offsets.changes.last, False
 
     def _may_take(self, topic: str, queue_id: int, offset: int) -> bool:
-        """Whether a slave's entry can be of this broker's log."""
+        """Whether a slave's offset fits this broker's log: a known topic, and within the queue."""
         if topic not in self._tables.topics.by_name or queue_id < 0:
             return False
         return 0 <= offset <= self._store.queue_range(topic, queue_id).offset_max

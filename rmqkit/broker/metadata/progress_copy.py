@@ -1,7 +1,8 @@
-"""A slave's copy of its master's progress in special duties: when it counts, and when it is saved.
+"""ProgressCopy: a slave's copy of its master's progress in special duties.
 
-What the master has delivered into its log counts here once this log has it, or a takeover would leave messages out. While
-this log lags, the oldest progress that waits is kept.
+The progress covers messages that the master delivered into its log. It takes effect here only once
+this log holds those deliveries; otherwise a takeover would lose messages. While this log lags, the
+oldest pending progress is kept, because it takes effect first.
 """
 
 from rmqkit.broker.context import BrokerContext
@@ -11,20 +12,23 @@ from rmqkit.store.contract import StorageEngine
 
 
 class ProgressCopy:
+    """Applies copied progress once this broker's log holds the deliveries."""
+
     def __init__(self, context: BrokerContext, store: StorageEngine, special: SpecialDuties) -> None:
         self._context = context
         self._store = store
         self._special = special
-        #: progress, and where this log has to reach before it counts; -1: it counts when the next one comes
+        #: pending progress, and the log end from which it takes effect; -1: it takes effect when
+        #: the next progress arrives
         self._waiting: tuple[int, Progress] | None = None
         self._save_due_ms = 0
 
     def forget(self) -> None:
-        """What waits is of a log that may have lost what was delivered."""
+        """Discard the pending progress: the master's log may have lost the deliveries."""
         self._waiting = None
 
     def take(self, log_end: int, progress: Progress) -> None:
-        """A master of ours: `log_end` is where its log ended when the progress was so."""
+        """Take the progress of an rmqkit master, whose log ended at `log_end` at that time."""
         for waiting in (self._waiting, (log_end, progress)):
             if waiting is not None and waiting[0] <= self._store.offset_written:
                 self._special.merge(waiting[1])
@@ -33,13 +37,19 @@ class ProgressCopy:
                 self._waiting = waiting
 
     def take_later(self, progress: Progress) -> None:
-        """Apache's master, which does not say where its log ends: what it has delivered has arrived a round later."""
+        """Take the progress of an Apache master, which does not report the end of its log.
+
+        It takes effect one round later: by then the deliveries have arrived.
+        """
         if self._waiting is not None:
             self._special.merge(self._waiting[1])
         self._waiting = (-1, progress)
 
     def save(self) -> None:
-        """A special duty that is on saves its progress itself; here it is off."""
+        """Save the progress, at most once per save interval.
+
+        On a slave the special duties are off, so they do not save it themselves.
+        """
         now_ms = self._context.clock.mono_ms
         if now_ms >= self._save_due_ms:
             self._save_due_ms = now_ms + self._special.save_interval_ms

@@ -1,7 +1,7 @@
-"""RequestModes: whether a group pulls or pops a topic, and messageRequestMode.json.
+"""RequestModes: whether a consumer group pulls or pops a topic, and messageRequestMode.json.
 
-Nothing here acts by it: a slave of an Apache master keeps its table, so that the brokers of the group can copy it from any
-of them (402).
+rmqkit itself does not use this table. A slave of an Apache master stores a copy, so that other
+brokers of the group can fetch it from this slave (402).
 
 Source: `broker/.../loadbalance/MessageRequestModeManager.java`.
 """
@@ -12,16 +12,21 @@ from rmqkit.wire.bodies import MessageRequestModeTable
 
 
 class RequestModes:
+    """A copy of the master's table of request modes, and its file."""
+
     def __init__(self, disk: Disk, folder: str) -> None:
         self.table = MessageRequestModeTable()
         self._file = AtomicFile(disk, f"{folder}/messageRequestMode.json")
 
     def load(self) -> None:
-        """Raises AtomicFileDamaged."""
+        """Read the file. Raises AtomicFileDamaged if it cannot be read."""
         self.table = self._file.load(MessageRequestModeTable.decode) or self.table
 
     def follow(self, told: MessageRequestModeTable) -> None:
-        """Be a copy of the master's. It has no version; an empty one says nothing."""
+        """Replace the table by the master's, unless that is empty.
+
+        The table has no version, so an empty one may mean that the master has none.
+        """
         if told.message_request_mode_map and told != self.table:
             self.table = told
             self._file.save(lambda: self.table.pretty().encode())

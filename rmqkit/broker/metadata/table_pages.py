@@ -1,8 +1,10 @@
-"""Whole tables of another broker, fetched page by page: topics (21) and subscription groups (201).
+"""Pages: fetches a whole table of another broker page by page.
 
-Each page names the version of the table that it is of; pages of two versions do not fit together, so a new version begins
-anew. A table is whole when as many entries have come as the answer says there are, and only a whole one is handed on: what
-is missing from it is really gone. (Apache's slave stops one entry too early, and deletes the last topic of 2,001.)
+The table is that of topics (21) or of subscription groups (201). Each page names the version of
+its table. Pages of two versions do not fit together, so a new version restarts the fetch. The
+table is complete when it has as many entries as the answers report. Only a complete table is
+passed on, because the caller deletes every entry that is missing from it. (Apache's slave stops
+one entry too early, and deletes the last topic of 2,001.)
 
 Source: `broker/.../out/BrokerOuterAPI.{getAllTopicConfig,getAllSubscriptionGroupConfig}`.
 """
@@ -20,25 +22,26 @@ from rmqkit.wire.schema import Ext
 from rmqkit.wire.schemas.groups import GetAllSubscriptionGroupRequest, GetAllSubscriptionGroupResponse
 from rmqkit.wire.schemas.topics import GetAllTopicConfigRequest, GetAllTopicConfigResponse
 
+#: entries per page
 PAGE_SIZE = 2000
 TIMEOUT_MS = 30_000
-#: how often a table may change while it is fetched
+#: a fetch fails after this number of restarts
 RESTARTS_MAX = 10
 
-#: called with the whole table, or with why there is none
+#: callback: (table, ""), or (None, the reason for the failure)
 Fetched = Callable[[Any, str], None]
 
 
 class TableKind(NamedTuple):
-    """How a kind of table is asked for, and what a page of it says."""
+    """How to request a kind of table, and how to read its pages."""
 
     code: RequestCode
-    #: (number of the first entry, version as JSON)
+    #: builds a request from (number of the first entry, version as JSON)
     request: Callable[[int, str], Ext]
     decode: Callable[[bytes], Any]
-    #: the number of all entries, None from a broker that knows no pages
+    #: total number of entries; None if the broker does not support pages, and sent the whole table
     total: Callable[[Reply], int | None]
-    #: the tables of a body that pages add up to; the first is counted
+    #: fields of the body that are merged over all pages; the first one counts the entries
     parts: tuple[str, ...]
 
 
@@ -59,14 +62,14 @@ GROUPS = TableKind(
 
 
 class Pages:
-    """One table under way. `addresses` are tried in turn until one can be connected to."""
+    """The fetch of one table. It tries `addresses` in turn until a connection succeeds."""
 
     def __init__(self, remoting: Remoting, kind: TableKind, addresses: Sequence[Address], then: Fetched) -> None:
         self._remoting = remoting
         self._kind = kind
         self._addresses = list(addresses)
         self._then = then
-        #: what came so far, as one page
+        #: the pages received until now, merged into one
         self._table: Any = None
         self._version = ""
         self._restarts = 0
@@ -93,14 +96,14 @@ class Pages:
         try:
             page, total = self._kind.decode(outcome.body), self._kind.total(outcome)
         except RemoteProtocolError as error:
-            self._then(None, f"{outcome.address} answered with what cannot be read: {error}")
+            self._then(None, f"{outcome.address} sent an answer that cannot be decoded: {error}")
             return
         self._add(page, total, outcome.address)
 
     def _add(self, page: Any, total: int | None, address: Address) -> None:
         version = page.data_version.encode().decode()
         if self._version and version != self._version:
-            self._begin_anew(version)
+            self._restart(version)
             return
         self._version = version
         before = self._count
@@ -112,14 +115,14 @@ class Pages:
         if total is None or self._count == total:
             self._then(self._table, "")
         elif self._count > total or self._count == before:
-            self._then(None, f"{address} told {self._count} of {total} entries")
+            self._then(None, f"{address} sent {self._count} entries, but reports {total}")
         else:
             self.fetch()
 
-    def _begin_anew(self, version: str) -> None:
+    def _restart(self, version: str) -> None:
         self._restarts += 1
         if self._restarts > RESTARTS_MAX:
-            self._then(None, f"the table changed {RESTARTS_MAX} times while it was fetched")
+            self._then(None, f"the table changed more than {RESTARTS_MAX} times during the fetch")
             return
         self._version, self._table = version, None
         self.fetch()

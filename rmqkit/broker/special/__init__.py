@@ -1,1 +1,9 @@
-"""Special duties: work that exactly one member of a broker group does."""
+"""Special duties: work that exactly one member of a broker group does.
+
+contract      what a special duty and its destination must provide
+table         the list of special duties
+duties        drives all duties of a broker together
+destinations  where due messages go: a master's own store, or the escape of an acting master
+fetch         asks another member of the group for its progress
+delay/        the duty of the delay levels
+"""

@@ -1,15 +1,15 @@
 """The contract of a special duty: work that exactly one member of a broker group does.
 
-The master does it; while the master is away the acting slave does it. A duty never asks which of the
-two this broker is. `start` hands it a `Destination`, which says where due messages go and what the
-duty must respect there. Everything else is the same for both.
+The master does it; while the master is away, the acting master (a slave) does it. A duty never
+asks which of the two this broker is. `start` passes it a `Destination`, which receives due
+messages and sets the limits that the duty must respect. Everything else is the same for both.
 
-    progress   how far the duty is. Slaves copy it from the master, a returning master takes it over
-               from its slaves, and a truncated log takes it back.
-    snapshot   progress as a value of the wire: `encode` gives what `SpecialRow.decode` reads.
+    progress   how far the duty has come. Slaves copy it from the master. A returning master copies
+               it from its slaves. It moves back if the log is truncated.
+    snapshot   progress as a value for the wire: `SpecialRow.decode` reads what `encode` returns
 
-`table.py` lists the duties. A new one needs a package and a row there; `rmqkit.testing` has the tests
-that each duty must pass (`SpecialDutyContract`).
+`table.py` lists the duties. A new one needs a package and a row there; `rmqkit.testing` has the
+tests that each duty must pass (`SpecialDutyContract`).
 
 Source: `broker/.../BrokerController.java` (`changeSpecialServiceStatus`), RIP-32.
 """
@@ -28,39 +28,45 @@ class Destination(Protocol):
 
     @property
     def in_flight_max(self) -> int | None:
-        """Puts in flight for one line of work (a delay level); None: the duty's own limit applies."""
+        """The limit of puts in flight per line of work (a delay level); None: the duty's own."""
 
     @property
     def is_serial(self) -> bool:
-        """Whether a queue has one put in flight at a time, and a line of work only one after a failure."""
+        """Whether a queue has at most one put in flight, and a line of work one after a failure."""
 
     @property
     def retry_max_ms(self) -> int:
-        """The longest pause before a failed put is repeated."""
+        """The longest pause before a failed put is retried."""
 
     @property
     def save_max_ms(self) -> int | None:
-        """How soon progress must be saved; None: the duty's own interval applies."""
+        """The longest time until progress is saved; None: the duty's own interval applies."""
 
     @property
     def poll_ms(self) -> int | None:
-        """How often the duty looks for new work; None: this broker appends all of it itself."""
+        """The interval at which the duty polls for new work.
+
+        None: no polling, because this broker appends all new work itself.
+        """
 
     @property
     def needs_dedup(self) -> bool:
-        """Whether another member may have delivered messages that the progress does not count yet."""
+        """Whether another member may have delivered messages beyond the known progress."""
 
     @property
     def why(self) -> str:
-        """Why the last put failed, "" if that is not known."""
+        """Why the last put failed, "" if the reason is unknown."""
 
     def put(self, put: Put, origin: str, then: Then) -> None:
-        """Try once to put a due message. Call `then` once, perhaps before this returns. `origin` names
-        where the message waited in this group ("SCHEDULE:3:17"), the same at each attempt."""
+        """Try once to put a due message. Call `then` once, possibly before this returns.
+
+        `origin` names where the message waited in this group ("SCHEDULE:3:17"). It is the same in
+        each attempt.
+        """
 
 
 class Snapshot(Protocol):
-    """Progress of one duty at one moment."""
+    """The progress of one duty at one point in time."""
 
     def encode(self) -> bytes: ...
 
@@ -73,57 +79,71 @@ S = TypeVar("S", bound=Snapshot)
 
 
 class SpecialDuty(Protocol[S]):
-    def load(self, *, is_copy: bool) -> None:
-        """Read the saved progress. `is_copy`: it was copied from a master, and this broker is still a slave.
+    """One special duty. It works between `start` and `stop`, and always has its progress."""
 
-        Raises AtomicFileDamaged."""
+    def load(self, *, is_copy: bool) -> None:
+        """Read the saved progress.
+
+        `is_copy`: it was copied from a master, and this broker is still a slave. Raises
+        AtomicFileDamaged if the file cannot be read.
+        """
 
     def save(self, then: Callable[[], None] | None = None) -> None:
-        """Save progress if it has changed. `then` is called in any case. The saved progress must never be
-        ahead of what would survive a power loss."""
+        """Save progress if it has changed, then call `then`, even after a failure.
+
+        The saved progress must never be ahead of what would survive a power loss.
+        """
 
     @property
     def save_interval_ms(self) -> int:
         """How often a slave saves the progress that it copies."""
 
     def start(self, destination: Destination) -> None:
-        """Work from now on, from the current progress."""
+        """Start to work, from the current progress."""
 
     def stop(self) -> None:
-        """Put nothing more. Puts in flight still count as progress when they end."""
+        """Start no further put. Puts in flight still count as progress when they end."""
 
     @property
     def is_on(self) -> bool:
-        """Whether it works, between `start` and `stop`."""
+        """Whether the duty works: between `start` and `stop`."""
 
     @property
     def is_moving(self) -> bool:
-        """Whether a put is in flight, so that `snapshot` is about to change. A handover waits for its end."""
+        """Whether a put is in flight, so that `snapshot` is about to change.
+
+        A handover waits until it is false.
+        """
 
     def snapshot(self) -> S:
-        """The progress now."""
+        """Return the current progress."""
 
     def merge(self, snapshot: S) -> None:
-        """Take over the progress of a peer. Progress only moves forward. The caller has made sure that
-        this broker's log holds what the peer delivered into its own."""
+        """Take over a peer's progress where it is further; progress only moves forward.
+
+        The caller has made sure that this broker's log holds what the peer delivered into its own.
+        """
 
     def truncate(self, limit: S | None) -> None:
-        """The end of the log was cut off: take progress back to what the log still has, and to `limit`,
-        the master's progress, where it is known."""
+        """Move progress back after the log was truncated.
+
+        It may exceed neither what the log still has, nor `limit`, the master's progress (None if
+        that is unknown).
+        """
 
     def due_count(self) -> int:
-        """Messages that are due and not put; 0 unless it is on."""
+        """Return the number of messages that are due and not yet put; 0 unless the duty is on."""
 
     def facts(self) -> Mapping[str, str]:
-        """What code 28 shows of it."""
+        """Return the fields that code 28 (GET_BROKER_RUNTIME_INFO) shows."""
 
 
 class SpecialParts(NamedTuple):
-    """What a special duty is made from."""
+    """The arguments from which a special duty is created."""
 
     context: BrokerContext
     store: StorageEngine
-    #: where its file of progress belongs
+    #: folder of its progress file
     folder: str
 
 
@@ -131,12 +151,13 @@ class SpecialRow(NamedTuple):
     """One line of the table of special duties."""
 
     name: str
-    #: what its progress is called in messages for people
+    #: name of its progress in messages
     progress: str
-    #: the request that asks a broker for the snapshot
+    #: request code that fetches the snapshot from a broker
     code: int
-    #: the field of GetAllConsumerOffsetResponse with the snapshot, "" for the one that duties share
+    #: field of GetAllConsumerOffsetResponse that carries the snapshot; "": the shared field
+    #: `special_progress`
     field: str
-    #: Raises RemoteProtocolError.
+    #: raises RemoteProtocolError if the bytes are no snapshot
     decode: Callable[[bytes], Snapshot]
     make: Callable[[SpecialParts], SpecialDuty[Any]]

@@ -1,4 +1,4 @@
-"""The two destinations of due messages: the own store of a master, the escape of an acting slave."""
+"""The two destinations of due messages: a master's own store, an acting master's escape."""
 
 from collections.abc import Callable
 
@@ -6,14 +6,16 @@ from rmqkit.broker.escape.bridge import Escape
 from rmqkit.broker.special.contract import Then
 from rmqkit.store.contract import Put
 
-#: escapes in flight for one line of work
+#: escapes in flight per line of work
 ESCAPES_MAX = 8
 RETRY_MAX_MS = 60_000
-#: while a group has no master a retry costs no more than a look at the routes, and the group waits for it
+#: short, because the group waits for the retry; without a reachable master a retry costs only a
+#: route lookup
 ESCAPE_RETRY_MAX_MS = 2_000
-#: what an acting slave has put is in no log of its own: after a kill only the saved progress knows of it
+#: short, because escaped messages are not in the acting master's own log: after a kill only the
+#: saved progress records them
 ESCAPE_SAVE_MS = 1_000
-#: a replicated record arrives without an append by this broker
+#: polling is needed, because replicated records arrive without an append by this broker
 ESCAPE_POLL_MS = 100
 
 
@@ -36,11 +38,13 @@ class OwnStore:
 
 
 class EscapeBridge:
-    """An acting slave may not append to its log. Its due messages go to the master of another group.
+    """An acting master may not append to its log. It puts due messages on the master of another
+    group.
 
-    An attempt may fail for a whole queue, and may have been carried out nevertheless. So each queue has
-    one put in flight, which keeps its order; and after a failure one message alone is tried, or each of
-    them might be stored again and again."""
+    An attempt may fail although the message was stored. So each queue has one put in flight, which
+    keeps its order. After a failure only one message is retried until it succeeds; retrying all of
+    them could store each of them several times.
+    """
 
     in_flight_max: int | None = ESCAPES_MAX
     is_serial = True

@@ -1,11 +1,13 @@
-"""SpecialDuties: all special duties of a broker, driven as one.
+"""SpecialDuties: all special duties of a broker, driven together.
 
-Roles, replication and handlers use this class and never name a member. `destination` is set while the
-duties are on.
+Roles, replication and handlers use this class and name no single duty. `destination` is set while
+the duties are on.
 
-On the wire progress is a snapshot per duty. A master asks for each with the request code of its row.
-A slave gets them with the answer to 43: in the field that the row names, or in the field
-`special_progress`, which the rows without one share. Replication keeps snapshots as texts in its file.
+On the wire, progress is one snapshot per duty. A broker that needs the progress of another member
+(a returning master, a slave that truncated its log) fetches each snapshot with the request code of
+its row. A slave gets all of them in the answer to 43 (GET_ALL_CONSUMER_OFFSET): in the field that
+the row names, or in `special_progress`, which rows without a field share. Replication saves
+snapshots as texts in its file.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -21,6 +23,8 @@ T = TypeVar("T")
 
 
 class SpecialDuties:
+    """All special duties of one broker. The methods of `SpecialDuty` apply to each of them."""
+
     def __init__(self, rows: Sequence[SpecialRow], parts: SpecialParts) -> None:
         self.rows = tuple(rows)
         self._by_name: dict[str, SpecialDuty[Any]] = {row.name: row.make(parts) for row in self.rows}
@@ -28,22 +32,22 @@ class SpecialDuties:
         self.destination: Destination | None = None
 
     def find(self, kind: type[T]) -> T:
-        """The duty of that class."""
+        """Return the duty of this class."""
         return next(duty for duty in self._by_name.values() if isinstance(duty, kind))
 
     def of(self, name: str) -> SpecialDuty[Any]:
-        """The duty of that row."""
+        """Return the duty of the row with this name."""
         return self._by_name[name]
 
-    # --- as each duty -------------------------------------------------------------------------------------------------
+    # --- the methods of SpecialDuty, for all duties -----------------------------------------------
 
     def load(self, *, is_copy: bool) -> None:
-        """Raises AtomicFileDamaged."""
+        """Load every duty's progress. Raises AtomicFileDamaged if a file cannot be read."""
         for duty in self._by_name.values():
             duty.load(is_copy=is_copy)
 
     def save(self, then: Callable[[], None] | None = None) -> None:
-        """Save one after the other; `then` is called in any case."""
+        """Save the duties one after the other, then call `then`, even after a failure."""
         left = list(self._by_name.values())
 
         def saved() -> None:
@@ -80,7 +84,7 @@ class SpecialDuties:
             self._by_name[name].merge(snapshot)
 
     def truncate(self, limits: Progress | None) -> None:
-        """`limits`: the master's progress; None if it is unknown."""
+        """Move every duty's progress back. `limits` is the master's progress, None if unknown."""
         for name, duty in self._by_name.items():
             duty.truncate(None if limits is None else limits.get(name))
 
@@ -90,10 +94,10 @@ class SpecialDuties:
     def facts(self) -> dict[str, str]:
         return {name: value for duty in self._by_name.values() for name, value in duty.facts().items()}
 
-    # --- on the wire and in files -------------------------------------------------------------------------------------
+    # --- on the wire and in files -----------------------------------------------------------------
 
     def encode(self, name: str) -> bytes:
-        """The snapshot of one duty."""
+        """Return the encoded snapshot of one duty."""
         return bytes(self._by_name[name].snapshot().encode())
 
     def fill(self, answer: GetAllConsumerOffsetResponse) -> None:
@@ -109,7 +113,7 @@ class SpecialDuties:
             answer.special_progress = msgspec.json.encode(shared).decode()
 
     def read(self, answer: GetAllConsumerOffsetResponse) -> Progress:
-        """What `fill` has put there. Raises RemoteProtocolError."""
+        """Return the progress that `fill` put into the answer. Raises RemoteProtocolError."""
         texts = {row.name: getattr(answer, row.field) for row in self.rows if row.field}
         if answer.special_progress:
             try:
@@ -119,10 +123,13 @@ class SpecialDuties:
         return self.decode(texts)
 
     def decode(self, texts: Mapping[str, str]) -> Progress:
-        """Snapshots from their texts by name; a duty without one is left out. Raises RemoteProtocolError."""
+        """Decode snapshots from texts by name; duties without a text are left out.
+
+        Raises RemoteProtocolError if a text is no snapshot.
+        """
         return {row.name: row.decode(texts[row.name].encode()) for row in self.rows if texts.get(row.name)}
 
 
 def texts(progress: Progress) -> dict[str, str]:
-    """Snapshots as texts, for `SpecialDuties.decode`."""
+    """Encode snapshots as texts by name, for `SpecialDuties.decode`."""
     return {name: snapshot.encode().decode() for name, snapshot in progress.items()}

@@ -1,4 +1,4 @@
-"""Asks a member of the group for its progress in all special duties, one request after the other."""
+"""Asks a member of the group for its progress in all special duties, with one request per duty."""
 
 from collections.abc import Callable, Iterable
 
@@ -16,7 +16,10 @@ def ask_progress(
     timeout_ms: int,
     then: Callable[[Progress | None], None],
 ) -> None:
-    """Call `then` once: with all of it, or with None as soon as one answer is missing or cannot be read."""
+    """Ask the broker at `address` for its progress and call `then` once with it.
+
+    `then` gets None as soon as one answer is missing or cannot be decoded.
+    """
     progress: dict[str, Snapshot] = {}
     left = list(rows)
 

@@ -1,6 +1,7 @@
-"""What brokers say of themselves: 103 register, 104 unregister, 322 query data version, 904 heartbeat.
+"""Requests of brokers: 103 register, 104 unregister, 322 query data version, 904 heartbeat.
 
-Upstream queues unregistrations and works on them in batches; here they are done when they come, with the same outcome.
+Apache queues unregistrations and handles them in batches. Here each is handled at once, with the
+same result.
 
 Source: `namesrv/.../processor/DefaultRequestProcessor.java`.
 """
@@ -75,7 +76,11 @@ def query_data_version(ns: "NameServerView", call: Call[schemas.QueryDataVersion
 
 @rows.handles(RequestCode.BROKER_HEARTBEAT, schemas.BrokerHeartbeatRequest)
 def broker_heartbeat(ns: "NameServerView", call: Call[schemas.BrokerHeartbeatRequest]) -> Response:
-    """Answered with success also for a broker that is not registered: it learns that from 322 and by its next 103."""
+    """Record a heartbeat.
+
+    An unregistered broker gets SUCCESS too. It learns from 322 that it is unknown, and its next 103
+    registers it.
+    """
     args = call.args
     call.changing()
     ns.routes.heard(args.cluster_name, args.broker_name, args.broker_addr, ns.clock.mono_ms)
@@ -85,8 +90,9 @@ def broker_heartbeat(ns: "NameServerView", call: Call[schemas.BrokerHeartbeatReq
 def _newcomer(ns: "NameServerView", call: Call[schemas.RegisterBrokerRequest]) -> Newcomer:
     args = call.args
     known = ns.routes.member(args.cluster_name, args.broker_name, args.broker_addr)
-    # What a broker sent by a connection that it has given up may come after it registered by a new one; the end of the old
-    # one is behind it, and must not take the broker out.
+    # A registration over an abandoned connection may arrive after one over a newer connection.
+    # Keep the newer connection's id: the close of the old connection follows, and must not
+    # unregister the broker.
     conn_id = call.conn.id if known is None else max(call.conn.id, known.conn_id)
     try:
         table, filter_servers = _read_body(call)
@@ -110,7 +116,10 @@ def _newcomer(ns: "NameServerView", call: Call[schemas.RegisterBrokerRequest]) -
 
 
 def _read_body(call: Call[schemas.RegisterBrokerRequest]) -> tuple[TopicConfigAndMappingTable, list[str] | None]:
-    """Topics and filter servers. Brokers before 3.0.11 send the bare topics and have nothing to say about the latter."""
+    """Return topics and filter servers.
+
+    Brokers before 3.0.11 send only topics; then the filter servers are None.
+    """
     if call.version < Version.V3_0_11:
         return TopicConfigAndMappingTable.decode(call.body or b"{}"), None
     body = RegisterBrokerBody.decode_either(call.body, compressed=call.args.compressed, broker_version=call.version)

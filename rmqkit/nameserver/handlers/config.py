@@ -1,8 +1,10 @@
-"""Configuration at run time: 318 update, 319 get, both as properties text.
+"""Configuration at run time: 318 updates it, 319 returns it, both as properties text.
 
-Only keys that are marked live in the table of settings can be changed, all of a request or none; never a path; from
-another machine nothing, unless `remoteConfigUpdateEnable`. What holds from then on is also written to `configStorePath`,
-as upstream does, and answered when it is there.
+- An update may contain only keys that the settings mark as live, and no path. It applies to all
+  its keys or to none.
+- An update from another machine is refused, unless `remoteConfigUpdateEnable` is true.
+- As in Apache, the new settings are also written to `configStorePath`. The request is answered
+  once they are on disk.
 
 Source: `namesrv/.../processor/DefaultRequestProcessor.java` (`updateConfig`, `getConfig`),
 `remoting/.../Configuration.java`.
@@ -43,7 +45,7 @@ def update_config(ns: "NameServerView", call: Call[NoFields]) -> Response:
     call.changing()
     ns.use_config(config)
     ns.ports.log.info("config-updated", peer=str(call.conn.peer), **changes)
-    ns.config_file.save(lambda: config_text(ns), lambda: call.finish(_kept(ns, call)))
+    ns.config_file.save(lambda: config_text(ns), lambda: call.finish(_saved(ns, call)))
     return LATER
 
 
@@ -53,10 +55,11 @@ def get_config(ns: "NameServerView", call: Call[NoFields]) -> Response:
 
 
 def config_text(ns: "NameServerView") -> bytes:
+    """Return the current settings as properties text."""
     return ns.config.properties_text().encode()
 
 
-def _kept(ns: "NameServerView", call: Call[NoFields]) -> Response:
+def _saved(ns: "NameServerView", call: Call[NoFields]) -> Response:
     error = ns.config_file.error
     if error is None:
         return call.ok()

@@ -1,6 +1,7 @@
 """KV configuration: 100 put, 101 get, 102 delete, 219 list of a namespace.
 
-A change is parked until its file is durable; when that fails the change holds in memory and the answer says so.
+A change is answered once its file is durable. If the write fails, the change stays in memory, and
+the answer is an error that says so.
 
 Source: `namesrv/.../processor/DefaultRequestProcessor.java` (`putKVConfig` and its neighbours).
 """

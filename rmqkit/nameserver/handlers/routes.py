@@ -1,7 +1,8 @@
-"""What clients and brokers ask for: 105 route of a topic, 106 cluster info, 901 members of a broker name.
+"""Routes: 105 route of a topic, 106 cluster info, 901 members of a broker name.
 
-Integer keys are always quoted and there is no whitespace: every client reads that form (Go's cuts the text by hand, old
-Java ones take either), so the asker's version and `acceptStandardJsonOnly` make no difference here.
+The JSON always has quoted integer keys and no whitespace. Every client reads this form (the Go
+client splits the text itself, old Java clients accept both forms). So the caller's version and
+`acceptStandardJsonOnly` make no difference.
 
 Source: `namesrv/.../processor/ClientRequestProcessor.java`, `DefaultRequestProcessor.java`.
 """

@@ -1,4 +1,7 @@
-"""Topics as administrators see them: 205, 327 write permission; 206, 224, 304, 311-313 lists; 216 delete; 217 register.
+"""Topics for administrators.
+
+205 and 327 remove and add the write permission of a broker; 206, 224, 304 and 311 to 313 list
+topics; 216 deletes a topic; 217 registers one.
 
 Source: `namesrv/.../processor/DefaultRequestProcessor.java`.
 """

@@ -105,7 +105,7 @@ def test_a_pull_by_tag_is_as_it_was(broker):
         (by_request("price >"), ResponseCode.SUBSCRIPTION_PARSE_FAILED, "too early"),
         (by_request(""), ResponseCode.SUBSCRIPTION_PARSE_FAILED, "too early"),
         (by_request("price LIKE 'x'"), ResponseCode.SUBSCRIPTION_PARSE_FAILED, "no LIKE"),
-        (by_request("x", expressionType="SQL"), ResponseCode.SUBSCRIPTION_PARSE_FAILED, "there are: TAG, SQL92"),
+        (by_request("x", expressionType="SQL"), ResponseCode.SUBSCRIPTION_PARSE_FAILED, "it has TAG, SQL92"),
         (by_heartbeat(subVersion="7"), ResponseCode.SUBSCRIPTION_NOT_EXIST, "group info"),
     ],
 )

@@ -292,7 +292,7 @@ def test_clients_lock_at_the_master_alone_and_members_are_heard_by_all():
     group = Group()
     refused = wire(group, 1, body("c1"))
     assert refused.code == ResponseCode.SERVICE_NOT_AVAILABLE
-    assert refused.remark == "the broker is a slave and locks no queues: its master does, or who acts for it"
+    assert refused.remark == "the broker is a slave and locks no queues: ask its master or acting master"
     assert wire(group, 1, body("c1"), RequestCode.UNLOCK_BATCH_MQ).code == ResponseCode.SERVICE_NOT_AVAILABLE
     assert LockBatchAnswer.decode(wire(group, 1, body("c1", only_this_broker=True)).body).lock_ok_mq_set == QUEUES
     group.world.kill(group.names[0])
@@ -452,7 +452,7 @@ def test_a_single_broker_that_is_new_votes_at_once_and_waits_after_a_kill():
     broker.kill()
     broker.start()
     refused = (
-        "no quorum: 0 of 1 brokers voted for the queue, 1 have to; this one votes in 61 s, when all it may have forgotten"
+        "no quorum: 0 of 1 brokers voted for the queue, 1 have to; this broker votes in 61 s, when all votes it may have"
     )
     assert lock("c2").startswith(refused)
     broker.advance(LOCK_LIVE_MS + SECOND)

@@ -1,6 +1,9 @@
-"""The broker itself: runtime facts, single messages by offset or key; and the areas that only administrators ask for.
+"""Requests about the broker itself: runtime facts, and messages by offset or key.
 
-Source: `broker/.../processor/AdminBrokerProcessor.getBrokerRuntimeInfo`, `broker/.../processor/QueryMessageProcessor.java`.
+`rows` also has the other requests that only administrators send.
+
+Source: `broker/.../processor/AdminBrokerProcessor.getBrokerRuntimeInfo`,
+`broker/.../processor/QueryMessageProcessor.java`.
 """
 
 from collections.abc import Sequence
@@ -18,12 +21,12 @@ from rmqkit.wire.schemas.messages import QueryMessageRequest, QueryMessageRespon
 if TYPE_CHECKING:
     from rmqkit.broker.view import BrokerView
 
-#: with the areas that only administrators ask for
 rows = Handlers(config.rows, group_offsets.rows, queues.rows, refusals.rows, stats.rows)
 
-#: bytes of records in an answer to a query; a peer that is sent more than `outboxMax` at once would be closed
+#: bytes of records in an answer to a query; sending more than `outboxMax` at once would close the
+#: connection
 QUERY_SIZE_MAX = 16 * 1024 * 1024
-#: facts that are bytes, which upstream tells with their unit and tools read so
+#: facts in bytes that upstream shows with a unit, which tools expect
 IN_UNITS = ("remainHowManyDataToCommit", "remainHowManyDataToFlush")
 
 
@@ -35,7 +38,7 @@ def runtime_info(broker: "BrokerView", call: Call[NoFields]) -> Response:
 
 
 def readable(size: int) -> str:
-    """A number of bytes as `MixAll.humanReadableByteCount` writes it: "17 B", "1.5 KiB"."""
+    """Format a number of bytes like `MixAll.humanReadableByteCount`: "17 B", "1.5 KiB"."""
     if size < 1024:
         return f"{size} B"
     power = min((size.bit_length() - 1) // 10, 6)
@@ -52,9 +55,10 @@ def view(broker: "BrokerView", call: Call[ViewMessageRequest]) -> Response:
 
 @rows.handles(RequestCode.QUERY_MESSAGE, QueryMessageRequest)
 def query(broker: "BrokerView", call: Call[QueryMessageRequest]) -> Response:
-    """By a key, a unique key (at most `defaultQueryMaxNum`, whatever was asked for) or, with `index_type` T, a tag.
+    """Find messages by key, by unique key or, with `index_type` T, by tag.
 
-    Of many large messages the newest are told, as many as `QUERY_SIZE_MAX` holds.
+    By unique key at most `defaultQueryMaxNum` messages are returned, whatever the request says. If
+    the records exceed `QUERY_SIZE_MAX`, only the newest are returned, as many as fit.
     """
     args = call.args
     count_max = broker.config.pull.default_query_max_num if args.unique_key_query else args.max_num
@@ -74,7 +78,7 @@ def query(broker: "BrokerView", call: Call[QueryMessageRequest]) -> Response:
 
 
 def _newest(records: Sequence[Buffer]) -> Sequence[Buffer]:
-    """The last of the records that fit into an answer together, one at least."""
+    """Return the last records, as many as fit into one answer; at least one."""
     size = 0
     for at in range(len(records) - 1, -1, -1):
         size += len(records[at])

@@ -1,8 +1,9 @@
-"""The broker's settings: read, change while it runs.
+"""Requests that read the broker's settings, or change them at run time.
 
-A change is checked whole before any of it takes effect; keys that are not on the live list, paths above all, are refused
-and nothing changes. From another machine nothing is taken at all, unless `remoteConfigUpdateEnable`. A change is answered
-when it is kept (`live_settings`).
+A change is checked as a whole before any of it takes effect. If it contains a key that cannot be
+changed live (such as a path), it is refused and nothing changes. Changes from another machine are
+refused unless `remoteConfigUpdateEnable` is set. A change is answered when it is saved
+(`live_settings`).
 
 Source: `broker/.../processor/AdminBrokerProcessor.{updateBrokerConfig,getBrokerConfig}`.
 """
@@ -31,6 +32,7 @@ def get_config(broker: "BrokerView", call: Call[NoFields]) -> Response:
 
 @rows.handles(RequestCode.UPDATE_BROKER_CONFIG, NoFields)
 def update_config(broker: "BrokerView", call: Call[NoFields]) -> Response:
+    """Apply changed settings and save them. Raises Refused, and then changes nothing."""
     if call.conn.is_remote and not broker.config.limits.remote_config_update:
         raise Refused(ResponseCode.NO_PERMISSION, REMOTE_UPDATE_REFUSED)
     try:

@@ -1,8 +1,8 @@
 """Subscription groups: create, change, delete, list, read back.
 
-Source: `broker/.../processor/AdminBrokerProcessor.{updateAndCreateSubscriptionGroup,updateAndCreateSubscriptionGroupList,
-getAllSubscriptionGroup,deleteSubscriptionGroup,getSubscriptionGroup,updateAndGetGroupForbidden,
-querySubscriptionByConsumer}`.
+Source: `broker/.../processor/AdminBrokerProcessor.{updateAndCreateSubscriptionGroup,
+updateAndCreateSubscriptionGroupList,getAllSubscriptionGroup,deleteSubscriptionGroup,
+getSubscriptionGroup,updateAndGetGroupForbidden,querySubscriptionByConsumer}`.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 rows = Handlers()
 
-#: less than this is no number of retries; -1 is the client's default
+#: least valid number of retries; -1 means the client's default
 RETRY_TIMES_MIN = -1
 
 
@@ -42,13 +42,13 @@ def create(broker: "BrokerView", call: Call[NoFields]) -> Response:
 
 @rows.handles(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST, NoFields)
 def create_list(broker: "BrokerView", call: Call[NoFields]) -> Response:
-    """All of them or none."""
+    """Create or change several groups: all of them or none."""
     _put(broker, call, SubscriptionGroupList.decode(call.body).group_config_list)
     return _answer_when_kept(broker, call)
 
 
 def _put(broker: "BrokerView", call: Call[Any], configs: list[SubscriptionGroupConfig]) -> None:
-    """Make or change groups, after all were checked. Attributes are changes to what a group has."""
+    """Create or change groups, after all were checked. Attributes are changes to existing ones."""
     check_may_change(broker)
     changed = {}
     for config in configs:
@@ -76,7 +76,7 @@ def _fault(config: SubscriptionGroupConfig) -> str | None:
     if fault is not None:
         return fault
     if not 0 <= config.retry_queue_nums <= QUEUE_COUNT_MAX:
-        return f"retryQueueNums {config.retry_queue_nums} is not within 0 and {QUEUE_COUNT_MAX}"
+        return f"retryQueueNums {config.retry_queue_nums} is not between 0 and {QUEUE_COUNT_MAX}"
     if config.retry_max_times < RETRY_TIMES_MIN:
         return f"retryMaxTimes {config.retry_max_times} is less than {RETRY_TIMES_MIN}"
     return None
@@ -88,6 +88,7 @@ def _answer_when_kept(broker: "BrokerView", call: Call[Any]) -> Response:
 
 @rows.handles(RequestCode.DELETE_SUBSCRIPTIONGROUP, DeleteSubscriptionGroupRequest)
 def delete(broker: "BrokerView", call: Call[DeleteSubscriptionGroupRequest]) -> Response:
+    """Delete a group and, with `clean_offset`, its offsets and its retry topic."""
     check_may_change(broker)
     group = call.args.group_name
     call.changing()
@@ -101,7 +102,7 @@ def delete(broker: "BrokerView", call: Call[DeleteSubscriptionGroupRequest]) -> 
 
 @rows.handles(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, GetAllSubscriptionGroupRequest)
 def all_groups(broker: "BrokerView", call: Call[GetAllSubscriptionGroupRequest]) -> Response:
-    """Everything, or a page of it by name when the peer asks for pages."""
+    """Return all groups, or one page of them by name if the peer asks for pages."""
     table, args = broker.groups.snapshot(), call.args
     total = len(table.subscription_group_table)
     page = page_of(
@@ -120,7 +121,7 @@ def all_groups(broker: "BrokerView", call: Call[GetAllSubscriptionGroupRequest])
 
 @rows.handles(RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER, QuerySubscriptionByConsumerRequest)
 def subscription(broker: "BrokerView", call: Call[QuerySubscriptionByConsumerRequest]) -> Response:
-    """What a group that is online wants of a topic; nothing of a group that is not."""
+    """Return a group's subscription to a topic, without one if the group is offline."""
     args = call.args
     group = broker.clients.consumers.get(args.group)
     found = None if group is None or args.topic is None else group.subscriptions.get(args.topic)
@@ -129,7 +130,11 @@ def subscription(broker: "BrokerView", call: Call[QuerySubscriptionByConsumerReq
 
 @rows.handles(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, GetSubscriptionGroupConfigRequest)
 def group_config(broker: "BrokerView", call: Call[GetSubscriptionGroupConfigRequest]) -> Response:
-    """Asking for a group makes it where groups may come into being by themselves, as Apache's broker was seen to do."""
+    """Return a group's configuration.
+
+    If groups may be created automatically, the request creates a missing group. Apache's broker was
+    observed to do the same.
+    """
     config = broker.groups.get(call.args.group)
     if config is None:
         return call.error(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"No group in this broker. group: {call.args.group}")
@@ -138,7 +143,7 @@ def group_config(broker: "BrokerView", call: Call[GetSubscriptionGroupConfigRequ
 
 @rows.handles(RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN, UpdateGroupForbiddenRequest)
 def group_forbidden(broker: "BrokerView", call: Call[UpdateGroupForbiddenRequest]) -> Response:
-    """Bans a group from a topic, lifts the ban, or asks. A consumer that is banned gets NO_PERMISSION for its pulls."""
+    """Ban a group from a topic, lift the ban, or query it. Banned pulls get NO_PERMISSION."""
     args = call.args
     if args.readable is not None:
         fault = group_fault(args.group) or topic_fault(args.topic)

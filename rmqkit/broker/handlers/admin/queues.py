@@ -1,10 +1,12 @@
-"""Queues as they are: entries of one, and removing what has expired.
+"""Requests about consume queues and files: list entries of a queue, and remove expired files.
 
-What removes files only begins it: files go one by one, some time apart, as by the hour of `deleteWhen`. Cleaning queues
-keeps their numbers, so that no group loses its place (upstream lets an expired queue begin at 0 again).
+A request that removes files only starts the removal. Files are removed one by one, some time apart,
+as at the hour of `deleteWhen`. Cleaning queues keeps their offsets, so that no group loses its
+position (upstream restarts an expired queue at offset 0).
 
-Source: `broker/.../processor/AdminBrokerProcessor.{queryConsumeQueue,cleanExpiredConsumeQueue,deleteExpiredCommitLog,
-cleanUnusedTopic}`, `store/.../DefaultMessageStore.{cleanUnusedTopic,executeDeleteFilesManually}`.
+Source: `broker/.../processor/AdminBrokerProcessor.{queryConsumeQueue,cleanExpiredConsumeQueue,
+deleteExpiredCommitLog,cleanUnusedTopic}`,
+`store/.../DefaultMessageStore.{cleanUnusedTopic,executeDeleteFilesManually}`.
 """
 
 from typing import TYPE_CHECKING
@@ -23,13 +25,16 @@ if TYPE_CHECKING:
 
 rows = Handlers()
 
-#: entries of one answer at most
+#: limit of entries in one answer
 ENTRIES_MAX = 10_000
 
 
 @rows.handles(RequestCode.QUERY_CONSUME_QUEUE, QueryConsumeQueueRequest)
 def query_queue(broker: "BrokerView", call: Call[QueryConsumeQueueRequest]) -> Response:
-    """Entries from `index` on; with a group, what it subscribes to, and whether its tags take each entry."""
+    """Return queue entries from `index` on.
+
+    With a group, also return its subscription and whether its tags match each entry.
+    """
     args = call.args
     topic, queue_id = args.topic or "", args.queue_id
     known = broker.store.queue_range(topic, queue_id)
@@ -61,11 +66,11 @@ def query_queue(broker: "BrokerView", call: Call[QueryConsumeQueueRequest]) -> R
 def _shown(entry: "Entry", subscription: SubscriptionData | None) -> ConsumeQueueData:
     shown = ConsumeQueueData(physic_offset=entry.phy_offset, physic_size=entry.size, tags_code=entry.tags_code)
     if not entry.size:
-        shown.msg = "no message has this number"
+        shown.msg = "no message at this offset"
     elif subscription is not None:
         shown.eval = not subscription.code_set or entry.tags_code in subscription.code_set
         if not subscription.is_tag_type:
-            shown.msg = f"whether {subscription.expression_type} takes it depends on the message, not on its entry"
+            shown.msg = f"whether {subscription.expression_type} matches depends on the message, not on this entry"
             shown.eval = False
     return shown
 
@@ -84,6 +89,7 @@ def _filter_text(group: str, subscription: SubscriptionData) -> str:
 
 @rows.handles(RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE, NoFields)
 def clean_queues(broker: "BrokerView", call: Call[NoFields]) -> Response:
+    """Start to remove queue files whose records have all left the log."""
     call.changing()
     broker.store.clean_queues()
     return call.ok()
@@ -91,7 +97,7 @@ def clean_queues(broker: "BrokerView", call: Call[NoFields]) -> Response:
 
 @rows.handles(RequestCode.DELETE_EXPIRED_COMMITLOG, NoFields)
 def clean_log(broker: "BrokerView", call: Call[NoFields]) -> Response:
-    """Only files whose `fileReservedTime` is over."""
+    """Start to remove log files that are older than `fileReservedTime`."""
     call.changing()
     broker.store.clean_log()
     return call.ok()
@@ -99,7 +105,7 @@ def clean_log(broker: "BrokerView", call: Call[NoFields]) -> Response:
 
 @rows.handles(RequestCode.CLEAN_UNUSED_TOPIC, NoFields)
 def clean_topics(broker: "BrokerView", call: Call[NoFields]) -> Response:
-    """Queues of topics that the broker does not know any more."""
+    """Remove the queues of topics that the broker no longer knows, except system topics."""
     topics = {each.topic: None for each in broker.store.queues()}
     unused = [topic for topic in topics if broker.topics.get(topic) is None and not is_system_topic(topic)]
     call.changing()

@@ -1,10 +1,11 @@
-"""Requests that this broker takes for what they are and refuses, with the reason in the answer.
+"""Requests that this broker recognizes but refuses, with the reason in the answer.
 
-Codes without a row get REQUEST_CODE_NOT_SUPPORTED from the table itself; these would deserve more than a number. What is
-built later moves to a row of its own. The two codes of RocksDB are answered as by an Apache broker that does not use it.
+A code without a row gets a bare REQUEST_CODE_NOT_SUPPORTED from the handler table; the codes here
+get a reason too. When a feature is built, its code moves to a row of its own. The two RocksDB codes
+are answered as by an Apache broker that does not use RocksDB.
 
-Source: `broker/.../processor/AdminBrokerProcessor.{updateAndCreateStaticTopic,resumeCheckHalfMessage,
-doCheckRocksdbCqWriteProgress,exportRocksDBConfigToJson}`.
+Source: `broker/.../processor/AdminBrokerProcessor.{updateAndCreateStaticTopic,
+resumeCheckHalfMessage,doCheckRocksdbCqWriteProgress,exportRocksDBConfigToJson}`.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -22,7 +23,7 @@ rows = Handlers()
 #: code -> why it is refused
 REFUSED = {
     RequestCode.UPDATE_AND_CREATE_STATIC_TOPIC: (
-        "static topics are not built: create the topic with updateTopic, its queues then belong to each broker"
+        "static topics are not built: create the topic with updateTopic, which gives each broker queues of its own"
     ),
     RequestCode.RESUME_CHECK_HALF_MESSAGE: "transactions are not built yet",
     RequestCode.EXPORT_ROCKSDB_CONFIG_TO_JSON: "this broker's tables are JSON files already, see the store's folder config",
@@ -31,6 +32,7 @@ ROCKSDB_CHECK = {"checkResult": "It is not CombineConsumeQueueStore, no need che
 
 
 def refuse(broker: "BrokerView", call: Call[Any]) -> Response:
+    """Answer REQUEST_CODE_NOT_SUPPORTED with the reason from `REFUSED`."""
     why = REFUSED[RequestCode(call.code)]
     return call.error(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, f" request type {call.code} not supported: {why}")
 
@@ -41,5 +43,8 @@ for _code in REFUSED:
 
 @rows.handles(RequestCode.CHECK_ROCKSDB_CQ_WRITE_PROGRESS, NoFields)
 def check_rocksdb(broker: "BrokerView", call: Call[NoFields]) -> Response:
-    """There is nothing to check without RocksDB. (Apache answers that its check has begun, and logs this.)"""
+    """Answer that there is nothing to check without RocksDB.
+
+    (Apache answers that its check has begun, and logs this text.)
+    """
     return call.ok(body=fastjson.dumps(ROCKSDB_CHECK))

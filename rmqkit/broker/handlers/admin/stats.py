@@ -1,10 +1,12 @@
-"""What groups have consumed and what the broker has counted.
+"""Requests for the progress of consumer groups, and for the broker's counters.
 
-A group's topics are those it has offsets for; while it is online, only those it subscribes to now. The queues of a topic
-that is gone are left out, never an error: tools ask every broker of a cluster.
+A group's topics are those it has offsets for; while it is online, only those it subscribes to now.
+A missing topic is left out of a group's progress without an error, since tools ask every broker of
+a cluster.
 
-Source: `broker/.../processor/AdminBrokerProcessor.{getConsumeStats,queryConsumeTimeSpan,ViewBrokerStatsData,
-fetchAllConsumeStatsInBroker}`, `ConsumeStats.{computeTotalDiff,computeInflightTotalDiff}`.
+Source: `broker/.../processor/AdminBrokerProcessor.{getConsumeStats,queryConsumeTimeSpan,
+ViewBrokerStatsData,fetchAllConsumeStatsInBroker}`,
+`ConsumeStats.{computeTotalDiff,computeInflightTotalDiff}`.
 """
 
 from typing import TYPE_CHECKING
@@ -31,7 +33,11 @@ rows = Handlers()
 
 @rows.handles(RequestCode.GET_CONSUME_STATS, GetConsumeStatsRequest)
 def consume_stats(broker: "BrokerView", call: Call[GetConsumeStatsRequest]) -> Response:
-    """`topic_list` is taken as it is; `topic`, or all of the group's topics, only as far as it subscribes to them."""
+    """Return a group's progress in each queue.
+
+    `topic_list` is used as given. `topic`, or else all of the group's topics, are limited to topics
+    that the group may consume (see `consumes`).
+    """
     args = call.args
     group = args.consumer_group
     named = [topic for topic in (args.topic_list or "").split(";") if topic.strip()]
@@ -49,7 +55,7 @@ def consume_stats(broker: "BrokerView", call: Call[GetConsumeStatsRequest]) -> R
 
 
 def consumes(broker: "BrokerView", group: str, topic: str) -> bool:
-    """Whether a group may be said to consume a topic: it is offline, or subscribes to it."""
+    """Return whether a group may consume a topic: it is offline, or subscribes to the topic."""
     online = broker.clients.consumers.get(group)
     return online is None or not online.subscriptions or topic in online.subscriptions
 
@@ -75,7 +81,7 @@ def _progress(broker: "BrokerView", group: str, topic: str, queue_id: int) -> Co
 
 @rows.handles(RequestCode.GET_BROKER_CONSUME_STATS, GetConsumeStatsInBrokerRequest)
 def all_consume_stats(broker: "BrokerView", call: Call[GetConsumeStatsInBrokerRequest]) -> Response:
-    """Every group that this broker knows, one row a topic; a group without offsets has an empty list."""
+    """Return the progress of all groups, one entry per topic; an empty list without offsets."""
     topics_of: dict[str, list[str]] = {}
     for topic, group in broker.offsets.pairs():
         topics_of.setdefault(group, []).append(topic)
@@ -98,9 +104,10 @@ def all_consume_stats(broker: "BrokerView", call: Call[GetConsumeStatsInBrokerRe
 
 @rows.handles(RequestCode.QUERY_CONSUME_TIME_SPAN, QueryConsumeTimeSpanRequest)
 def time_spans(broker: "BrokerView", call: Call[QueryConsumeTimeSpanRequest]) -> Response:
-    """When each queue's first and last message were stored, when the one consumed last was, and how long the next waits.
+    """Return for each queue the store times of the first, last and last consumed message.
 
-    The delay of a group that has consumed nothing is that of the first message (upstream gives the age of 1970).
+    The delay is the age of the next message to consume. For a group that has consumed nothing it is
+    the age of the first message (upstream returns the time since 1970).
     """
     topic, group = call.args.topic, call.args.group
     config = broker.topics.get(topic)
@@ -130,7 +137,7 @@ def time_spans(broker: "BrokerView", call: Call[QueryConsumeTimeSpanRequest]) ->
 
 @rows.handles(RequestCode.VIEW_BROKER_STATS_DATA, ViewBrokerStatsDataRequest)
 def counter(broker: "BrokerView", call: Call[ViewBrokerStatsDataRequest]) -> Response:
-    """A counter that has counted nothing does not exist, which tools take for zero."""
+    """Return a counter. One that has counted nothing is an error, which tools take for zero."""
     name, key = call.args.stats_name, call.args.stats_key
     data = broker.statistics.named(name, key)
     if data is None:

@@ -1,4 +1,4 @@
-"""What handlers of kept tables (topics, groups, settings) share: going on once the file has a change, and pages."""
+"""Shared by handlers of saved tables (topics, groups, settings): answers after saves, and pages."""
 
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Protocol
@@ -14,15 +14,17 @@ if TYPE_CHECKING:
 
 
 class SavedTable(Protocol):
+    """A table that is saved to a file."""
+
     @property
     def save_error(self) -> OSError | None:
-        """Why the last save failed."""
+        """The error of the last save; None if it succeeded."""
 
 
 def answer_when_kept(
     call: Call[Any], table: SavedTable, when_kept: Callable[[Callable[[], None]], None], what: str
 ) -> Response:
-    """Success when `when_kept` has called back and the file has the change; an error when it could not be written."""
+    """Answer once `when_kept` has called back: an error if the file `what` could not be written."""
 
     def kept(answer: Answer) -> None:
         error = table.save_error
@@ -35,7 +37,10 @@ def answer_when_kept(
 
 
 def check_may_change(broker: "BrokerView") -> None:
-    """Raises Refused on a slave, whose tables are copies of its master's (4.9's `AdminBrokerProcessor.validateSlave`)."""
+    """Raise Refused on a slave, whose tables are copies of its master's.
+
+    Source: `AdminBrokerProcessor.validateSlave` of 4.9.
+    """
     if broker.replication.is_slave:
         raise Refused(
             ResponseCode.SYSTEM_ERROR,
@@ -44,8 +49,10 @@ def check_may_change(broker: "BrokerView") -> None:
 
 
 def handled_when_saved(broker: "BrokerView", call: Call[Any], topic: str, handler: Handler) -> Response:
-    """For a put into a topic that is not in its file yet: acknowledged now, the message could not be reached after a kill.
-    The call is handled from the start when the file has the topic."""
+    """Handle a put again from the start, once the file of topics has its topic.
+
+    If the put were acknowledged before, its message would be unreachable after a crash.
+    """
 
     def saved() -> None:
         if not call.is_alive and not call.oneway:
@@ -69,9 +76,10 @@ def page_of(
     asked_version: str | None,
     count: int | None,
 ) -> list[str] | None:
-    """The names of one page, in order; None when everything is to be sent.
+    """Return the names of one page, in order; None if the whole table is to be sent.
 
-    Pages of another version of the table do not fit together, so a peer that names another one begins anew.
+    Pages of different versions of a table do not fit together. So a peer that names another version
+    than the current one gets the first page.
 
     Source: `TopicConfigManager.subTopicConfigTable`, `SubscriptionGroupManager.subGroupTable`.
     """

@@ -1,10 +1,11 @@
 """Topic administration: create, change, delete, list, read back.
 
-Several topics in one request (18) are all made or none: each is checked before the first is changed.
+Of several topics in one request (18), all are created or none: each is checked before the first is
+changed.
 
-Source: `broker/.../processor/AdminBrokerProcessor.{updateAndCreateTopic,updateAndCreateTopicList,deleteTopic,
-getAllTopicConfig,getTopicConfig,getTopicStatsInfo,queryTopicConsumeByWho,queryTopicsByConsumer,
-getSystemTopicListFromBroker}`.
+Source: `broker/.../processor/AdminBrokerProcessor.{updateAndCreateTopic,updateAndCreateTopicList,
+deleteTopic,getAllTopicConfig,getTopicConfig,getTopicStatsInfo,queryTopicConsumeByWho,
+queryTopicsByConsumer,getSystemTopicListFromBroker}`.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -68,13 +69,14 @@ def create(broker: "BrokerView", call: Call[CreateTopicRequest]) -> Response:
 
 @rows.handles(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, NoFields)
 def create_list(broker: "BrokerView", call: Call[NoFields]) -> Response:
+    """Create or change several topics: all of them or none."""
     configs = TopicConfigList.decode(call.body).topic_config_list
     _put(broker, call, [(config, list(config.attributes.items())) for config in configs])
     return _answer_when_kept(broker, call)
 
 
 def _put(broker: "BrokerView", call: Call[Any], wanted: list[tuple[TopicConfig, Changes]]) -> None:
-    """Make or change topics, after all were checked. Attributes are changes to what a topic has."""
+    """Create or change topics, after all were checked. Attributes are changes to existing ones."""
     check_may_change(broker)
     changed = {}
     for config, changes in wanted:
@@ -101,7 +103,10 @@ def _put(broker: "BrokerView", call: Call[Any], wanted: list[tuple[TopicConfig, 
 
 
 def _answer_when_kept(broker: "BrokerView", call: Call[Any]) -> Response:
-    """The file has it and the name servers know it: tools ask for the route next."""
+    """Answer once the file has the change and the name servers know it.
+
+    Tools ask for the route next.
+    """
     topics, registration = broker.topics, broker.registration
     return answer_when_kept(
         call, topics, lambda then: topics.when_saved(lambda: registration.when_known(then)), "topics.json"
@@ -117,7 +122,7 @@ def _fault(broker: "BrokerView", config: TopicConfig) -> str | None:
         return f"The topic[{name}] is conflict with system topic."
     for field, count in (("readQueueNums", config.read_queue_nums), ("writeQueueNums", config.write_queue_nums)):
         if not 0 <= count <= QUEUE_COUNT_MAX:
-            return f"{field} {count} is not within 0 and {QUEUE_COUNT_MAX}"
+            return f"{field} {count} is not between 0 and {QUEUE_COUNT_MAX}"
     if not 0 <= config.perm <= PERM_MAX:
         return f"perm {config.perm} is not a sum of 1 (inherit), 2 (write), 4 (read) and 8 (priority)"
     if config.topic_filter_type not in ("SINGLE_TAG", "MULTI_TAG"):
@@ -127,8 +132,10 @@ def _fault(broker: "BrokerView", config: TopicConfig) -> str | None:
 
 @rows.handles(RequestCode.DELETE_TOPIC_IN_BROKER, DeleteTopicRequest)
 def delete(broker: "BrokerView", call: Call[DeleteTopicRequest]) -> Response:
+    """Delete a topic and, if `clearRetryTopicWhenDeleteTopic` is set, its pop retry topics."""
     if broker.replication.is_slave:
-        # Tools ask all brokers of a cluster, in any order; here the topic goes with the next copy of the master's table.
+        # Tools ask all brokers of a cluster, in any order. A slave drops the topic when it next
+        # copies its master's table.
         return call.ok()
     topic = call.args.topic
     if not topic.strip():
@@ -137,7 +144,8 @@ def delete(broker: "BrokerView", call: Call[DeleteTopicRequest]) -> Response:
         raise Refused(ResponseCode.INVALID_PARAMETER, f"The topic[{topic}] is conflict with system topic.")
     names = [topic]
     if broker.config.topics.clear_retry_topic_when_delete_topic:
-        # Retry topics of pop consumption are a topic's own; %RETRY% with nothing but the group is for all its topics.
+        # Pop consumption has a retry topic per topic and group. The group's %RETRY% topic stays: it
+        # serves all topics of the group.
         for group in broker.offsets.groups_of(topic):
             for name in (f"{RETRY_PREFIX}{group}+{topic}", f"{RETRY_PREFIX}{group}_{topic}"):
                 if broker.topics.get(name) is not None:
@@ -150,7 +158,7 @@ def delete(broker: "BrokerView", call: Call[DeleteTopicRequest]) -> Response:
 
 @rows.handles(RequestCode.GET_ALL_TOPIC_CONFIG, GetAllTopicConfigRequest)
 def all_topics(broker: "BrokerView", call: Call[GetAllTopicConfigRequest]) -> Response:
-    """Everything, or a page of it by name when the peer asks for pages; no topic is a static one."""
+    """Return all topics, or one page of them by name if the peer asks for pages. None is static."""
     topics, args = broker.topics, call.args
     page = page_of(
         broker.config,
@@ -172,7 +180,10 @@ def system_topics(broker: "BrokerView", call: Call[NoFields]) -> Response:
 
 @rows.handles(RequestCode.GET_TOPIC_CONFIG, GetTopicConfigRequest)
 def topic_config(broker: "BrokerView", call: Call[GetTopicConfigRequest]) -> Response:
-    """Absent is exactly TOPIC_NOT_EXIST: admin tools swallow that code and no other."""
+    """Return a topic's configuration.
+
+    For a missing topic the code must be TOPIC_NOT_EXIST, the only one that admin tools ignore.
+    """
     config = broker.topics.get(call.args.topic)
     if config is None:
         return call.error(ResponseCode.TOPIC_NOT_EXIST, f"No topic in this broker. topic: {call.args.topic}")
@@ -181,7 +192,10 @@ def topic_config(broker: "BrokerView", call: Call[GetTopicConfigRequest]) -> Res
 
 @rows.handles(RequestCode.GET_TOPIC_STATS_INFO, GetTopicStatsInfoRequest)
 def stats(broker: "BrokerView", call: Call[GetTopicStatsInfoRequest]) -> Response:
-    """Every queue has a row, empty ones too: after creating a topic, tools wait for a non-empty table."""
+    """Return the offsets of each queue of a topic.
+
+    Empty queues have a row too: after creating a topic, tools wait for a non-empty table.
+    """
     topic = call.args.topic
     config = broker.topics.get(topic)
     if config is None:
@@ -203,6 +217,7 @@ def stats(broker: "BrokerView", call: Call[GetTopicStatsInfoRequest]) -> Respons
 
 @rows.handles(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, QueryTopicConsumeByWhoRequest)
 def consumed_by(broker: "BrokerView", call: Call[QueryTopicConsumeByWhoRequest]) -> Response:
+    """Return the groups that subscribe to a topic now, or have offsets for it."""
     topic = call.args.topic
     online = [group.name for group in broker.clients.consumers.values() if topic in group.subscriptions]
     groups = list(dict.fromkeys([*online, *broker.offsets.groups_of(topic)]))
@@ -211,5 +226,6 @@ def consumed_by(broker: "BrokerView", call: Call[QueryTopicConsumeByWhoRequest])
 
 @rows.handles(RequestCode.QUERY_TOPICS_BY_CONSUMER, QueryTopicsByConsumerRequest)
 def topics_of(broker: "BrokerView", call: Call[QueryTopicsByConsumerRequest]) -> Response:
+    """Return the topics for which a group has offsets."""
     topics = broker.offsets.topics_of(call.args.group)
     return call.ok(body=TopicList(broker_addr=broker.address_text, topic_list=topics).encode())

@@ -1,1 +1,1 @@
-"""Requests of consumers besides pulls: heartbeats, offsets, queue locks, calls relayed to clients."""
+"""Requests of consumers except pulls: heartbeats, offsets, queue locks, and relayed calls."""

@@ -1,6 +1,7 @@
-"""Clients: heartbeats, goodbyes, who is in a group, connection lists.
+"""Requests about clients: heartbeats, unregistering, members of a group, connection lists.
 
-Source: `broker/.../processor/{ClientManageProcessor,ConsumerManageProcessor,AdminBrokerProcessor}.java`.
+Source: `broker/.../processor/{ClientManageProcessor,ConsumerManageProcessor}.java`,
+`broker/.../processor/AdminBrokerProcessor.java`.
 """
 
 from typing import TYPE_CHECKING
@@ -37,9 +38,9 @@ rows = Handlers()
 
 @rows.handles(RequestCode.HEART_BEAT, NoFields)
 def heartbeat(broker: "BrokerView", call: Call[NoFields]) -> Response:
-    """Registers the client in each of its groups; makes the group's retry topic.
+    """Register the client in each of its groups, and create the groups' retry topics.
 
-    Consumer groups the broker does not know and may not create are skipped silently, as upstream does.
+    Consumer groups that are unknown and may not be created are skipped silently, as upstream does.
     """
     data = decode_heartbeat(call.body)
     groups = len(data.consumer_data_set) + len(data.producer_data_set)
@@ -68,7 +69,7 @@ def heartbeat(broker: "BrokerView", call: Call[NoFields]) -> Response:
             )
     if changed:
         broker.client_calls.notify_groups()
-    # Java's clients look at these two; the version of the header tells them that SQL92 may be asked for.
+    # Java clients read these two fields. The header's version tells them that SQL92 is supported.
     answer = call.ok({"IS_SUPPORT_HEART_BEAT_V2": "true", "IS_SUB_CHANGE": "true" if changed else "false"})
     # The consumer asks for the route of its retry topic next.
     return call.later(lambda finish: broker.registration.when_known(lambda: finish(answer)))
@@ -84,7 +85,7 @@ def unregister(broker: "BrokerView", call: Call[UnregisterClientRequest]) -> Res
 
 @rows.handles(RequestCode.CHECK_CLIENT_CONFIG, NoFields)
 def check_config(broker: "BrokerView", call: Call[NoFields]) -> Response:
-    """A consumer asks at its start whether its subscription will do; only a bad one is answered with an error."""
+    """Check the subscription of a consumer that starts. Only an invalid one is an error."""
     subscription = CheckClientBody.decode(call.body).subscription_data if call.body else None
     if subscription is not None and not subscription.is_tag_type:
         check_filters_allowed(broker, subscription.expression_type)
@@ -97,7 +98,10 @@ def check_config(broker: "BrokerView", call: Call[NoFields]) -> Response:
 
 @rows.handles(RequestCode.GET_CONSUMER_LIST_BY_GROUP, GetConsumerListByGroupRequest)
 def consumer_list(broker: "BrokerView", call: Call[GetConsumerListByGroupRequest]) -> Response:
-    """An empty group is an error here, not an empty list: clients then skip a round of rebalancing."""
+    """Return the client ids of a group's members.
+
+    A group without members is an error, not an empty list, so that clients skip a rebalancing.
+    """
     group = broker.clients.consumers.get(call.args.consumer_group)
     if group is None:
         return call.error(ResponseCode.SYSTEM_ERROR, f"no consumer for this group, {call.args.consumer_group}")

@@ -1,4 +1,4 @@
-"""Offsets of groups against one another: copied to another group, compared with those of all others.
+"""Requests on the offsets of several groups: copy them to another group, or compare them.
 
 Source: `broker/.../processor/AdminBrokerProcessor.{cloneGroupOffset,queryCorrectionOffset}`,
 `broker/.../offset/ConsumerOffsetManager.{cloneOffset,queryMinOffsetInAllGroup}`.
@@ -18,16 +18,17 @@ if TYPE_CHECKING:
 
 rows = Handlers()
 
-#: what upstream says of a queue that the compared group has left behind: nothing there is still to be consumed
+#: upstream's value for a queue in which the compared group is behind the least offset
 NOTHING_MORE = 2**63 - 1
 
 
 @rows.handles(RequestCode.CLONE_GROUP_OFFSET, CloneGroupOffsetRequest)
 def clone(broker: "BrokerView", call: Call[CloneGroupOffsetRequest]) -> Response:
-    """The destination gets what the source has, for one topic or, without one, for all of the source's topics.
+    """Copy the source group's offsets to the destination group.
 
-    (Upstream means all as well, but looks for a topic without a name.) Unless `offline`, topics that the source is online
-    for and does not subscribe to are left out.
+    Without a topic, the offsets of all topics of the source are copied. (Upstream means to do the
+    same, but looks up a topic without a name.) If the source is online, topics that it does not
+    subscribe to are left out, unless `offline` is set.
     """
     args = call.args
     fault = group_fault(args.dest_group)
@@ -49,9 +50,10 @@ def clone(broker: "BrokerView", call: Call[CloneGroupOffsetRequest]) -> Response
 
 @rows.handles(RequestCode.QUERY_CORRECTION_OFFSET, QueryCorrectionOffsetRequest)
 def correction(broker: "BrokerView", call: Call[QueryCorrectionOffsetRequest]) -> Response:
-    """By queue the least offset of all groups; of a queue where the compared group is behind it, the greatest number.
+    """Return for each queue the least offset of all groups.
 
-    Offsets below what the queue still has do not count. `filter_groups` are passed over (upstream deletes their offsets).
+    Where the compared group is behind it, return `NOTHING_MORE` instead. Offsets below the queue's
+    smallest offset do not count. `filter_groups` are skipped (upstream deletes their offsets).
     """
     args = call.args
     passed_over = set((args.filter_groups or "").split(","))

@@ -1,7 +1,8 @@
-"""Queue locks of ordered consumption: LOCK_BATCH_MQ and UNLOCK_BATCH_MQ, decided by the broker's lock mode.
+"""Queue locks of ordered consumption: LOCK_BATCH_MQ and UNLOCK_BATCH_MQ.
 
-What cannot be a lock is refused before the mode sees it: names beyond their sizes, more queues than one request may name.
-Clients lock at the master, or at who acts for it; a member of the group that asks for a vote of its own is always heard.
+The broker's lock mode decides. Invalid requests, with names that are too long or too many queues,
+are refused before they reach it. Clients lock at the master or at the acting master. A peer broker
+that asks for this broker's vote alone (`only_this_broker`) is served in every role.
 
 Source: `broker/.../processor/AdminBrokerProcessor.java` (`lockBatchMQ`, `unlockBatchMQ`).
 """
@@ -23,15 +24,15 @@ if TYPE_CHECKING:
 
 rows = Handlers()
 
-#: queues of one request
+#: limit of queues in one request
 QUEUES_MAX = 16_384
 CLIENT_ID_SIZE_MAX = 1_024
 
 
 @rows.handles(RequestCode.LOCK_BATCH_MQ, NoFields)
 def lock(broker: "BrokerView", call: Call[NoFields]) -> Response:
-    """The queues that the client holds now; those that another one holds are missing in the answer."""
-    asked = _asked(broker, call)
+    """Lock queues for a client. The answer has those it holds now; another client has the rest."""
+    asked = _checked(broker, call)
     call.changing()
 
     def begin(answer: Answer) -> None:
@@ -57,7 +58,8 @@ def lock(broker: "BrokerView", call: Call[NoFields]) -> Response:
 
 @rows.handles(RequestCode.UNLOCK_BATCH_MQ, NoFields)
 def unlock(broker: "BrokerView", call: Call[NoFields]) -> Response:
-    asked = _asked(broker, call)
+    """Release queues that a client holds."""
+    asked = _checked(broker, call)
     call.changing()
     broker.locks.unlock(
         asked.consumer_group,
@@ -70,23 +72,26 @@ def unlock(broker: "BrokerView", call: Call[NoFields]) -> Response:
     return call.ok()
 
 
-def _asked(broker: "BrokerView", call: Call[NoFields]) -> LockBatchBody:
-    """The request. What a client sends to who does not lock any more may have been on its way for long: it may have locked
-    the queue again elsewhere, and an unlock would free that."""
-    asked = _read(call)
+def _checked(broker: "BrokerView", call: Call[NoFields]) -> LockBatchBody:
+    """Return the decoded request. Raises Refused if it is invalid or this broker does not lock.
+
+    Unlocks are refused too: one that was delayed could release a queue that the client has locked
+    at another broker since.
+    """
+    asked = _decoded(call)
     if not asked.only_this_broker and not broker.role.does(Duty.LOCK):
         role = broker.role
-        slave = f"the broker is a {role.role} and locks no queues: its master does, or who acts for it"
+        slave = f"the broker is a {role.role} and locks no queues: ask its master or acting master"
         why = role.refusal or slave
         raise Refused(ResponseCode.SERVICE_NOT_AVAILABLE, why)
     return asked
 
 
-def _read(call: Call[NoFields]) -> LockBatchBody:
+def _decoded(call: Call[NoFields]) -> LockBatchBody:
     asked = LockBatchBody.decode(call.body)
     fault = group_fault(asked.consumer_group)
     if fault is None and not 0 < len(asked.client_id) <= CLIENT_ID_SIZE_MAX:
-        fault = f"a client id has 1 to {CLIENT_ID_SIZE_MAX} characters"
+        fault = f"a client id must have 1 to {CLIENT_ID_SIZE_MAX} characters"
     if fault is None and len(asked.mq_set) > QUEUES_MAX:
         fault = f"{len(asked.mq_set)} queues in one request, the limit is {QUEUES_MAX}"
     if fault is None and any(len(each.topic) + len(each.broker_name) > 2 * RETRY_TOPIC_SIZE_MAX for each in asked.mq_set):

@@ -1,10 +1,11 @@
-"""Offsets: of consumer groups (query, commit) and of queues (min, max, by time).
+"""Requests on offsets of consumer groups (query, commit, reset) and of queues (min, max, by time).
 
-A group that never consumed a queue gets QUERY_NOT_FOUND, not an error, or Java's consumer never starts that queue; but
-where message 0 is still there and in memory the answer is 0, so that a new group on a fresh topic misses nothing.
+A group that never consumed a queue gets QUERY_NOT_FOUND, as with any other code Java's consumer
+never starts that queue. But if message 0 still exists and is in memory, the answer is offset 0, so
+that a new group on a new topic misses nothing.
 
-Source: `broker/.../processor/ConsumerManageProcessor.java`, `AdminBrokerProcessor.{getMaxOffset,getMinOffset,
-searchOffsetByTimestamp,getEarliestMsgStoretime}`.
+Source: `broker/.../processor/ConsumerManageProcessor.java`,
+`AdminBrokerProcessor.{getMaxOffset,getMinOffset,searchOffsetByTimestamp,getEarliestMsgStoretime}`.
 """
 
 from typing import TYPE_CHECKING
@@ -36,13 +37,17 @@ rows = Handlers()
 
 @rows.handles(RequestCode.QUERY_CONSUMER_OFFSET, QueryConsumerOffsetRequest)
 def query(broker: "BrokerView", call: Call[QueryConsumerOffsetRequest]) -> Response:
-    """A master that has just started waits for what its slaves know (`broker/metadata/metadata_server.py`)."""
+    """Return a group's offset in a queue.
+
+    A master that has just started first waits for the offsets that its slaves know
+    (`broker/metadata/metadata_server.py`).
+    """
 
     def answer() -> None:
         if not call.is_alive:
             return
         refusal = broker.role.refusal
-        if refusal:  # it has stood still meanwhile
+        if refusal:  # the broker stalled meanwhile
             call.finish(call.error(ResponseCode.SERVICE_NOT_AVAILABLE, f"service not available now: {refusal}"))
         else:
             call.finish(_offset(broker, call))
@@ -56,8 +61,8 @@ def _offset(broker: "BrokerView", call: Call[QueryConsumerOffsetRequest]) -> Res
     if offset >= 0:
         return call.ok(QueryConsumerOffsetResponse(offset=offset))
     known = broker.store.queue_range(args.topic, args.queue_id)
-    # Upstream says QUERY_NOT_FOUND for an empty queue; its clients then ask for the end, and a message stored between
-    # the two is skipped by the group. From 0 the group has it.
+    # For an empty queue upstream answers QUERY_NOT_FOUND. Its clients then ask for the end, so that
+    # the group skips a message stored in between. From offset 0 the group gets it.
     is_at_hand = known.offset_max <= 0 or broker.store.queue_is_in_memory(args.topic, args.queue_id, 0)
     if args.set_zero_if_not_found is not False and known.offset_min <= 0 and is_at_hand:
         return call.ok(QueryConsumerOffsetResponse(offset=0))
@@ -66,7 +71,7 @@ def _offset(broker: "BrokerView", call: Call[QueryConsumerOffsetRequest]) -> Res
 
 @rows.handles(RequestCode.UPDATE_CONSUMER_OFFSET, UpdateConsumerOffsetRequest)
 def update(broker: "BrokerView", call: Call[UpdateConsumerOffsetRequest]) -> Response:
-    """A commit creates no group: members exist by their heartbeats and pulls before they commit.
+    """Commit an offset. It creates no group: heartbeats and pulls do that before the first commit.
 
     Source: `ConsumerManageProcessor.updateConsumerOffset` (since 5.3.0).
     """
@@ -102,6 +107,7 @@ def min_offset(broker: "BrokerView", call: Call[GetMinOffsetRequest]) -> Respons
 
 @rows.handles(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, SearchOffsetRequest)
 def search(broker: "BrokerView", call: Call[SearchOffsetRequest]) -> Response:
+    """Return the first offset stored at or after a time; with boundary UPPER the last up to it."""
     args = call.args
     upper = (args.boundary_type or "").lower() == "upper"
     offset = broker.store.offset_by_time(args.topic, args.queue_id, args.timestamp, upper=upper)
@@ -110,6 +116,7 @@ def search(broker: "BrokerView", call: Call[SearchOffsetRequest]) -> Response:
 
 @rows.handles(RequestCode.GET_EARLIEST_MSG_STORETIME, GetEarliestMsgStoretimeRequest)
 def earliest(broker: "BrokerView", call: Call[GetEarliestMsgStoretimeRequest]) -> Response:
+    """Return the store time (wall ms) of a queue's first message."""
     args = call.args
     known = broker.store.queue_range(args.topic, args.queue_id)
     timestamp = broker.store.store_time(args.topic, args.queue_id, known.offset_min)
@@ -118,7 +125,10 @@ def earliest(broker: "BrokerView", call: Call[GetEarliestMsgStoretimeRequest]) -
 
 @rows.handles(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, ResetOffsetRequest)
 def reset(broker: "BrokerView", call: Call[ResetOffsetRequest]) -> Response:
-    """Server-side reset (`useServerSideResetOffset`, the default of 5.x): nobody has to be online.
+    """Reset a group's offsets in one or all queues of a topic.
+
+    The broker does it itself, without online members (`useServerSideResetOffset`, the default of
+    5.x), or sends the offsets to the members.
 
     Source: `AdminBrokerProcessor.resetOffsetInner`.
     """
@@ -146,8 +156,8 @@ def reset(broker: "BrokerView", call: Call[ResetOffsetRequest]) -> Response:
         else:
             table[queue_id] = broker.store.offset_by_time(args.topic, queue_id, args.timestamp)
     if not broker.config.offsets.use_server_side_reset_offset:
-        told = reset_by_clients(broker, call, _by_queue(broker, call, table))
-        return call.ok(body=_reset_body(call, told))
+        offsets_sent = reset_by_clients(broker, call, _by_queue(broker, call, table))
+        return call.ok(body=_reset_body(call, offsets_sent))
     call.changing()
     for queue_id, offset in table.items():
         broker.offsets.reset(args.group, args.topic, queue_id, offset)
@@ -164,6 +174,6 @@ def _by_queue(broker: "BrokerView", call: Call[ResetOffsetRequest], table: dict[
 
 
 def _reset_body(call: Call[ResetOffsetRequest], table: dict[MessageQueue, int]) -> bytes:
-    """Written in the form the requester's language reads, as upstream does."""
+    """Encode the offsets in the format that the requester's language reads, as upstream does."""
     body = ResetOffsetBody(offset_table=table)
     return body.encode_for_cpp() if call.language in ("CPP", 1) else body.encode()

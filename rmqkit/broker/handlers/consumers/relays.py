@@ -1,11 +1,15 @@
-"""Calls that an administrator makes to a client by way of the broker: running info, consuming one message, reset, status.
+"""Requests of administrators that the broker relays to clients: info, direct consumption, reset.
 
-307 and 309 go to one member of a group and come back with its answer. 223 asks all members (221) and gathers what
-they say; one that does not answer is missing. The reset by clients (220) goes one way, to each member in the form that
-its language reads.
+- Running info (307) and consuming one message directly (309) go to one member of a group, whose
+  answer is returned.
+- Status (223) asks all members (221) and collects their answers. A member that does not answer is
+  left out.
+- A reset by clients (220) goes to each member as a one-way request, in the format that the member's
+  language reads.
 
-Source: `broker/.../processor/AdminBrokerProcessor.java` (`getConsumerRunningInfo`, `consumeMessageDirectly`,
-`getConsumerStatus`), `broker/.../client/net/Broker2Client.java` (`resetOffset`, `getConsumeStatus`).
+Source: `broker/.../processor/AdminBrokerProcessor.java` (`getConsumerRunningInfo`,
+`consumeMessageDirectly`, `getConsumerStatus`), `broker/.../client/net/Broker2Client.java`
+(`resetOffset`, `getConsumeStatus`).
 """
 
 from collections.abc import Iterable, Mapping
@@ -39,7 +43,10 @@ def running_info(broker: "BrokerView", call: Call[GetConsumerRunningInfoRequest]
 
 @rows.handles(RequestCode.CONSUME_MESSAGE_DIRECTLY, ConsumeMessageDirectlyRequest)
 def consume_directly(broker: "BrokerView", call: Call[ConsumeMessageDirectlyRequest]) -> Response:
-    """The stored record goes with it, and what the client wants to know of its topic and group."""
+    """Let a member consume one stored message and return its answer.
+
+    The request gets the record as its body, and the sysFlags of the topic and the group.
+    """
     args = call.args
     try:
         place = decode_offset_id(args.msg_id or "")
@@ -60,7 +67,10 @@ def consume_directly(broker: "BrokerView", call: Call[ConsumeMessageDirectlyRequ
 
 @rows.handles(RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, GetConsumerStatusRequest)
 def consumer_status(broker: "BrokerView", call: Call[GetConsumerStatusRequest]) -> Response:
-    """How far each queue is by the members' own account; with `client_addr` (a client id) of that member alone."""
+    """Return the offset of each queue as reported by each member.
+
+    With `client_addr`, which is a client id, only that member is asked.
+    """
     args = call.args
     group = broker.clients.consumers.get(args.group)
     if group is None:
@@ -103,31 +113,32 @@ def consumer_status(broker: "BrokerView", call: Call[GetConsumerStatusRequest]) 
 def reset_by_clients(
     broker: "BrokerView", call: Call[ResetOffsetRequest], table: Mapping[MessageQueue, int]
 ) -> dict[MessageQueue, int]:
-    """Every member of the group is told to go there; somebody has to be online. What they were told.
+    """Send new offsets to every member of the group, and return the offsets that were sent.
 
-    A queue that is behind stays where it is unless the reset is forced. Raises Refused.
+    Unless the reset is forced, no offset moves forward. Raises Refused, for example if no member is
+    online.
     """
     args = call.args
-    told: dict[MessageQueue, int] = {}
+    offsets_sent: dict[MessageQueue, int] = {}
     for queue, offset in table.items():
         consumed = broker.offsets.query(args.group, args.topic, queue.queue_id)
         if consumed < 0:
             raise Refused(ResponseCode.SYSTEM_ERROR, f"THe consumer group <{args.group}> not exist")
-        told[queue] = offset if args.is_force or offset < consumed else consumed
+        offsets_sent[queue] = offset if args.is_force or offset < consumed else consumed
     group = broker.clients.consumers.get(args.group)
     if group is None:
         remark = f"Consumer not online, so can not reset offset, Group: {args.group} Topic: {args.topic}"
         raise Refused(ResponseCode.CONSUMER_NOT_ONLINE, f"{remark} Timestamp: {args.timestamp}")
     _check_versions(group.members.values())
     call.changing()
-    _tell_reset(broker, group, args, ResetOffsetBody(offset_table=told))
-    return told
+    _send_reset(broker, group, args, ResetOffsetBody(offset_table=offsets_sent))
+    return offsets_sent
 
 
-def _tell_reset(broker: "BrokerView", group: ConsumerGroup, args: ResetOffsetRequest, body: ResetOffsetBody) -> None:
+def _send_reset(broker: "BrokerView", group: ConsumerGroup, args: ResetOffsetRequest, body: ResetOffsetBody) -> None:
     note = {"topic": args.topic, "group": args.group, "timestamp": str(args.timestamp), "isForce": "true"}
     for member in group.members.values():
-        # Upstream writes the form of whoever asked, which a member in another language cannot read.
+        # Upstream uses the format of the requester, which a member in another language cannot read.
         text = body.encode_for_cpp() if member.language in _CPP else body.encode()
         broker.remoting.oneway(member.conn, RequestCode.RESET_CONSUMER_CLIENT_OFFSET, note, text)
 

@@ -1,12 +1,20 @@
-"""What slaves copy from this broker besides topics (21), groups (201) and delay offsets (45), and what Apache's ask for.
+"""Tables that slaves copy from this broker, ours or Apache's.
 
-43 is the whole table of consumer offsets, to a master of ours that comes back with the times of resets, or, to our own
-slaves, what changed in it (`broker/metadata/metadata_server.py`). Its integer keys are quoted, and it has no
-`pullOffsetTable`: Apache 5.5.0 cannot pass over one without quotes. Timer checkpoint and metrics are those of a broker
-on which no timer message ever was.
+Topics (21), groups (201) and delay offsets (45) have handlers elsewhere.
 
-Source: `AdminBrokerProcessor.{getAllConsumerOffset,getTimerCheckPoint,getTimerMetrics,getAllMessageRequestMode}`,
-`store/.../timer/TimerCheckpoint.java`, `store/.../timer/TimerMetrics.java`.
+43 returns the consumer offsets:
+
+- to an Apache slave, the whole table,
+- to a returning master of ours, the whole table with the times of resets,
+- to our slaves, what changed in it (`broker/metadata/metadata_server.py`).
+
+Its integer keys are quoted, and it has no `pullOffsetTable`, since Apache 5.5.0 cannot skip one
+with unquoted keys. The timer checkpoint and the timer metrics are those of a broker that never had
+a timer message.
+
+Source: `AdminBrokerProcessor.{getAllConsumerOffset,getTimerCheckPoint,getTimerMetrics}`,
+`AdminBrokerProcessor.getAllMessageRequestMode`, `store/.../timer/TimerCheckpoint.java`,
+`store/.../timer/TimerMetrics.java`.
 """
 
 from typing import TYPE_CHECKING
@@ -23,7 +31,7 @@ if TYPE_CHECKING:
 
 rows = Handlers()
 
-#: seven i64: times and queue offsets of the timer, and the parts of a data version
+#: seven i64, all 0: times and queue offsets of the timer, and the parts of a data version
 TIMER_CHECKPOINT = bytes(56)
 TIMER_METRICS = fastjson.dumps({"dataVersion": DataVersion(), "timingCount": {}})
 

@@ -1,4 +1,4 @@
-"""906: what members of a group ask each other; 907: the state of HA connections, for administrators.
+"""906: members of a group exchange HA information. 907: HA connections, for administrators.
 
 Source: `broker/.../processor/AdminBrokerProcessor.{exchangeBrokerHAInfo,getBrokerHaStatus}`.
 """

@@ -1,6 +1,7 @@
-"""905: a name server says that the smallest id alive of a group has changed. One way, and a hint only.
+"""905: a name server reports that the smallest live broker id of a group has changed.
 
-What it names is not taken from it: notices are lost and overtake each other. The name servers are asked instead, at once.
+The request is one-way and only a hint. Notices can be lost or overtake each other, so the broker
+ignores their content and asks the name servers at once.
 
 Source: `broker/.../processor/AdminBrokerProcessor.notifyBrokerMinBrokerIdChange`.
 """

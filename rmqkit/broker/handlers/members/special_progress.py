@@ -1,4 +1,6 @@
-"""How far the special duties are, one request code each: delay levels 45. Slaves and a returning master ask for it.
+"""Requests for the progress of special duties, one code per duty (delay levels: 45).
+
+Slaves and a returning master send them.
 
 Source: `AdminBrokerProcessor.getAllDelayOffset`.
 """
@@ -16,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def handlers_of(special_rows: Iterable[SpecialRow]) -> Handlers:
-    """The request codes of these duties."""
+    """Return the handlers for the request codes of these duties."""
     rows = Handlers()
     for each in special_rows:
         rows.handles(each.code, NoFields)(partial(progress, each.name))
@@ -24,7 +26,11 @@ def handlers_of(special_rows: Iterable[SpecialRow]) -> Handlers:
 
 
 def progress(name: str, broker: "BrokerView", call: Call[NoFields]) -> Response:
-    """An acting master whose master comes back answers once its puts in flight have ended (`roles/reverse_sync.py`)."""
+    """Return a duty's progress.
+
+    An acting master whose master is coming back answers once its puts in flight have ended
+    (`roles/reverse_sync.py`).
+    """
 
     def answer() -> Response:
         return call.ok(body=broker.special.encode(name))

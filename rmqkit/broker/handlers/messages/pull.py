@@ -1,21 +1,28 @@
 """Pulls: PULL_MESSAGE and LITE_PULL_MESSAGE, with long polling.
 
-A pull is checked, reads its queue once, and is answered with slices of the log. When there is nothing at the end of the
-queue (PULL_NOT_FOUND) and the client allows it, the call is parked by (topic, queue): the arrival of a matching record, a
-scan each 5 s, or its deadline wakes it; then the pull runs once more and answers whatever it finds.
+A pull is checked, reads its queue once, and is answered with slices of the log. If it is at the end
+of the queue (PULL_NOT_FOUND) and the client allows it, the call is parked by (topic, queue id). It
+is woken by the arrival of a matching record, by a scan every 5 s, or at its deadline. Then the pull
+runs once more and is answered with whatever it finds.
 
-A subscription by tags is matched with the queue's entries; one by properties (SQL92) with the records' properties too, by
-the filter that the heartbeat registered or that the request carries (`broker/filters/`).
+A subscription by tags is matched with queue entries. One by properties (SQL92) is also matched with
+the records' properties. Its filter was registered by a heartbeat, or comes with the request
+(`broker/filters/`).
 
-A slave serves what it has, while `slaveReadEnable` or while it acts for its master. It corrects no offset, as it may lack
-what its master has: instead of PULL_OFFSET_MOVED it says PULL_RETRY_IMMEDIATELY with the offset that was asked for, and
-waits before like a pull at the end of its queue, so that a consumer that is ahead of it does not ask without end.
-`suggestWhichBrokerId` sends consumers that read what no longer stands in memory to a slave, all others to their group's
-broker.
+A slave serves pulls if `slaveReadEnable` is set, or while it acts for its master. Unless
+`offsetCheckInSlave` is set it corrects no offset, as it may lack records that its master has.
+With `slaveReadEnable`, it answers PULL_RETRY_IMMEDIATELY with the requested offset instead of
+PULL_OFFSET_MOVED. Before that it parks the pull like one at the end of the queue, so that a
+consumer ahead of the slave does not pull in a tight loop.
 
-All four outcomes 0, 19, 20 and 21 carry the four offsets, since Java's client reads them always.
+With `slaveReadEnable`, `suggestWhichBrokerId` directs consumers that read messages no longer in
+memory to a slave, and all others to the broker id that their group configures.
 
-Source: `broker/.../processor/PullMessageProcessor.java`, `broker/.../processor/DefaultPullMessageResultHandler.java`,
+Answers with the codes 0, 19, 20 and 21 all carry nextBeginOffset, minOffset, maxOffset and
+suggestWhichBrokerId, since Java's client always reads them.
+
+Source: `broker/.../processor/PullMessageProcessor.java`,
+`broker/.../processor/DefaultPullMessageResultHandler.java`,
 `broker/.../longpolling/PullRequestHoldService.java`.
 """
 
@@ -39,15 +46,15 @@ if TYPE_CHECKING:
 
 rows = Handlers()
 
-#: the longest time a pull may be held, whatever the client asks for
+#: limit of the time that a pull is parked, whatever the client asks for
 SUSPEND_MS_MAX = 60_000
-#: bytes of an answer when the client names no bound
+#: limit of an answer in bytes, if the client names none
 PULL_SIZE_MAX = 64 * 1024 * 1024
-#: how often a parked pull looks whether the queue has moved past it without a match
+#: interval of the scan for parked pulls whose queue grew without a match
 HOLD_SCAN_MS = 5000
-#: of a group that only this slave has heard of
+#: settings of a group that a slave's table lacks, since its master has not heard of the group
 DEFAULT_GROUP = SubscriptionGroupConfig()
-#: how clients say that they filter by tag
+#: expression types that stand for a filter by tag
 TAG_TYPES = (None, "", "TAG")
 
 _CODES = {
@@ -65,6 +72,7 @@ _CODES = {
 @rows.handles(RequestCode.PULL_MESSAGE, PullMessageRequest)
 @rows.handles(RequestCode.LITE_PULL_MESSAGE, PullMessageRequest)
 def pull(broker: "BrokerView", call: Call[PullMessageRequest]) -> Response:
+    """Answer or park a pull, after the commit that it may carry."""
     args = call.args
     group = _checked(broker, args)
     wanted = _wanted(broker, args, group)
@@ -81,7 +89,10 @@ def pull(broker: "BrokerView", call: Call[PullMessageRequest]) -> Response:
 
 
 def _checked(broker: "BrokerView", args: PullMessageRequest) -> SubscriptionGroupConfig:
-    """The checks in upstream's order, as clients tell the outcomes apart by them."""
+    """Check a pull and return its group. Raises Refused.
+
+    The order is upstream's, since it decides which code a client gets.
+    """
     topic = args.topic
     if not broker.config.topics.broker_permission & PermName.PERM_READ:
         ip = broker.config.network.broker_ip1
@@ -118,7 +129,7 @@ def _parsed(topic: str, expression: str) -> SubscriptionData:
 
 
 def _wanted(broker: "BrokerView", args: PullMessageRequest, group: SubscriptionGroupConfig) -> PullFilter:
-    """What is wanted of the queue: by the request when it carries the subscription, else by the heartbeat."""
+    """Return the pull's filter, from the request if it carries one, else from the heartbeat."""
     if args.sys_flag & PullSysFlag.SUBSCRIPTION:
         if args.expression_type not in TAG_TYPES:
             return _sent_filter(broker, args, str(args.expression_type))
@@ -136,7 +147,7 @@ def _wanted(broker: "BrokerView", args: PullMessageRequest, group: SubscriptionG
 
 
 def check_filters_allowed(broker: "BrokerView", kind: str | None) -> None:
-    """Raises Refused while expressions over properties are switched off."""
+    """Raise Refused if expressions over properties are switched off."""
     if not broker.config.filters.enable_property_filter:
         raise Refused(
             ResponseCode.SYSTEM_ERROR,
@@ -200,7 +211,7 @@ def _read(broker: "BrokerView", args: PullMessageRequest, wanted: PullFilter) ->
     if reset is not None:
         known = broker.store.queue_range(args.topic, args.queue_id)
         return Read(GetStatus.OFFSET_RESET, reset, known.offset_min, known.offset_max)
-    # The engine bounds both by its settings; what stands in the page cache may be more than what does not.
+    # The engine limits both by its settings, which allow more for messages in the page cache.
     size_max = args.max_msg_bytes if args.max_msg_bytes is not None and args.max_msg_bytes > 0 else PULL_SIZE_MAX
     return broker.store.read(
         args.topic,
@@ -231,7 +242,10 @@ def _answer(broker: "BrokerView", call: Call[PullMessageRequest], read: Read) ->
 
 
 def _suggestion(broker: "BrokerView", read: Read, args: PullMessageRequest, code: ResponseCode) -> tuple[ResponseCode, int]:
-    """The code as told, and the broker id to ask next (`PullMessageProcessor.composeResponseHeader`)."""
+    """Return the code to answer, and the broker id to pull from next.
+
+    Source: `PullMessageProcessor.composeResponseHeader`.
+    """
     group = broker.groups.by_name.get(args.consumer_group, DEFAULT_GROUP)
     if _is_uncorrected(broker, read, args):
         return ResponseCode.PULL_RETRY_IMMEDIATELY, group.broker_id
@@ -241,7 +255,7 @@ def _suggestion(broker: "BrokerView", read: Read, args: PullMessageRequest, code
 
 
 def _is_uncorrected(broker: "BrokerView", read: Read, args: PullMessageRequest) -> bool:
-    """Whether this is a slave, which leaves an offset outside its queue as it is."""
+    """Return whether the offset is outside the queue and this slave does not correct it."""
     return (
         broker.replication.is_slave
         and not broker.config.replication.offset_check_in_slave
@@ -259,7 +273,7 @@ def _park(broker: "BrokerView", call: Call[PullMessageRequest], wanted: PullFilt
 
     def wake(arrived: bool) -> None:
         if call.is_alive:
-            _again(broker, call, wanted)
+            _run_again(broker, call, wanted)
 
     deadline_ms = broker.clock.mono_ms + suspend_ms
     key = args.topic, args.queue_id
@@ -276,9 +290,12 @@ def _is_wanted(broker: "BrokerView", key: tuple[str, int], match: MatchPropertie
     return broker.arrived.is_wanted(*key, offset, match)
 
 
-def _again(broker: "BrokerView", call: Call[PullMessageRequest], wanted: PullFilter) -> None:
-    """The second pass of a parked pull: what was checked may have changed meanwhile (topic deleted, group disabled). It
-    does not make a deleted group again."""
+def _run_again(broker: "BrokerView", call: Call[PullMessageRequest], wanted: PullFilter) -> None:
+    """Run a parked pull for the second time, and answer it.
+
+    The checks are repeated, as the topic may be deleted or the group disabled meanwhile. A deleted
+    group is not created again.
+    """
     group = call.args.consumer_group
     if group not in broker.groups.by_name and not broker.groups.is_copy:
         call.finish(call.error(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group [{group}] does not exist"))
@@ -292,7 +309,10 @@ def _again(broker: "BrokerView", call: Call[PullMessageRequest], wanted: PullFil
 
 
 def hold_scan(broker: "BrokerView", now_ms: int) -> int | None:
-    """Wakes pulls whose queue has grown by records that none of them wanted, so that their offset moves on."""
+    """Wake pulls whose queue grew by records that did not match, so that their offset moves on.
+
+    Return when to run next, or None while no pull is parked.
+    """
     for key in list(broker.arrivals.by_key):
         offset_max = broker.store.queue_range(*key).offset_max
         for waiter in list(broker.arrivals.by_key.get(key, ())):

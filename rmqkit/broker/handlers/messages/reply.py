@@ -1,10 +1,15 @@
-"""Replies to requests: SEND_REPLY_MESSAGE in both forms, pushed to the client that waits for it.
+"""Replies to requests: SEND_REPLY_MESSAGE in both versions, pushed to the client that waits for it.
 
-A request is a plain message with the properties REPLY_TO_CLIENT (the client id of who asks) and CORRELATION_ID. Whoever
-consumed it sends its reply to the topic `<cluster>_REPLY_TOPIC` with the same two. The broker hands the reply on to the
-producer of that client id (PUSH_REPLY_MESSAGE_TO_CLIENT) and answers the replier when that one has it; so who asks must
-have a heartbeat at the broker that gets the reply. With `storeReplyMessageEnable` the reply is stored as well, whatever
-became of the push, and a reply that was pushed is answered when it is as durable as any message.
+1. A request is a plain message with the properties REPLY_TO_CLIENT (the requester's client id) and
+   CORRELATION_ID.
+2. The consumer of the request sends its reply to the topic `<cluster>_REPLY_TOPIC`, with the same
+   two properties.
+3. The broker pushes the reply to the producer with that client id (PUSH_REPLY_MESSAGE_TO_CLIENT),
+   and answers the replier when the producer has it. So the requester must send heartbeats to the
+   broker that gets the reply.
+
+With `storeReplyMessageEnable` the reply is stored too, even if the push failed. A reply that was
+pushed is then answered when it is as durable as any message.
 
 Source: `broker/.../processor/ReplyMessageProcessor.java`.
 """
@@ -30,7 +35,7 @@ SendRequest = SendMessageRequestV1 | SendMessageRequestV2
 
 rows = Handlers()
 
-#: what would make something else of a stored message than a reply that lies in its topic
+#: properties dropped before storing: with them the message would not stay in its topic as a reply
 _NOT_STORED = frozenset(
     (
         props.PROPERTY_DELAY_TIME_LEVEL,
@@ -50,6 +55,7 @@ _NOT_STORED = frozenset(
 @rows.handles(RequestCode.SEND_REPLY_MESSAGE, SendMessageRequestV1)
 @rows.handles(RequestCode.SEND_REPLY_MESSAGE_V2, SendMessageRequestV2)
 def reply(broker: "BrokerView", call: Call[SendRequest]) -> Response:
+    """Push a reply to the requester, store it if that is enabled, and answer the replier."""
     topic = _checked_topic(broker, call)
     queue_id = call.args.queue_id
     if queue_id < 0:
@@ -61,7 +67,7 @@ def reply(broker: "BrokerView", call: Call[SendRequest]) -> Response:
         why = f"push reply message fail, channel of <{asker}> not found."
         if asker is None:
             why = f"reply message properties[{props.PROPERTY_MESSAGE_REPLY_TO_CLIENT}] is null"
-        return _ended(broker, call, queue_id, properties, why)
+        return _finish(broker, call, queue_id, properties, why)
     broker.client_calls.check_room(size=len(call.body))
 
     def pushed(answer: Answer, outcome: Outcome) -> None:
@@ -70,7 +76,7 @@ def reply(broker: "BrokerView", call: Call[SendRequest]) -> Response:
             text = outcome.text if isinstance(outcome, CallFailed) else outcome.remark
             broker.log.warning("reply-not-pushed", client=asker, error=text)
         why = "" if ok else f"push reply message to {asker} fail."
-        response = _ended(broker, call, queue_id, properties, why)
+        response = _finish(broker, call, queue_id, properties, why)
         if response is not LATER:
             answer(response)
 
@@ -79,7 +85,10 @@ def reply(broker: "BrokerView", call: Call[SendRequest]) -> Response:
 
 
 def _checked_topic(broker: "BrokerView", call: Call[SendRequest]) -> "TopicConfig":
-    """The reply topic's configuration. A reply makes no topic: that of its own cluster is there from the start."""
+    """Return the reply topic's configuration. Raises Refused if it takes no replies.
+
+    A reply creates no topic: the reply topic of the broker's cluster exists from the start.
+    """
     name = call.args.topic
     check_blocked(broker, call.args)
     fault = topic_fault(name)
@@ -122,8 +131,11 @@ def _push(broker: "BrokerView", call: Call[SendRequest], properties: dict[str, s
     )
 
 
-def _ended(broker: "BrokerView", call: Call[SendRequest], queue_id: int, properties: dict[str, str], why: str) -> Response:
-    """The push has ended, badly when there is a `why`: store the reply, and the answer to who sent it."""
+def _finish(broker: "BrokerView", call: Call[SendRequest], queue_id: int, properties: dict[str, str], why: str) -> Response:
+    """Store the reply after the push has ended, and return the answer to the replier.
+
+    `why` is the reason if the push failed, else "".
+    """
     stored = broker.config.coordination.store_reply_message_enable and not broker.stopping
     if stored and not broker.puts.is_full:
         call.changing()
@@ -138,7 +150,7 @@ def _ended(broker: "BrokerView", call: Call[SendRequest], queue_id: int, propert
             broker.log.warning("reply-not-stored", status=result.status.name)
     if why:
         return call.error(ResponseCode.SYSTEM_ERROR, why)
-    # Upstream's answer to a reply that is pushed and not stored: clients want an id.
+    # Upstream's answer to a reply that is pushed but not stored: clients expect an id.
     return call.ok(SendMessageResponse(msg_id="0", queue_id=queue_id, queue_offset=0))
 
 

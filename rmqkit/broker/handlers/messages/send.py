@@ -1,12 +1,17 @@
 """Sends: SEND_MESSAGE in its three forms, single messages and batches.
 
-The hot path of the product. A plain send costs a few dictionary look-ups, one pass over the properties for anything
-special, and `store.append`; nothing is decoded that is not needed. The answer waits in `broker.puts` until the turn's
-one write is done (`puts.py`). A message with a delay level takes a way of its own to the log (`broker/special/delay`).
+This is the hot path of the product. A plain send costs a few dictionary look-ups, one pass over the
+properties to find special ones, and `store.append`. Nothing is decoded without need. The answer
+waits in `broker.puts` until the turn's write is done (`puts.py`). A message with a delay level is
+appended by `broker/special/delay` instead.
 
-What is refused, and how: a feature that is not there yet (timer, transaction) is answered with what upstream says when
-that feature is off, since a message stored as a plain one would be delivered at the wrong time or for nothing. So is a
-delay level in a batch: upstream delivers such messages at once (one by one) or never (as a whole), and its clients refuse.
+What is refused:
+
+- Timer messages and transactions, which are not built yet, get upstream's answer for the case that
+  the feature is off. Stored as plain messages, they would be delivered at the wrong time or without
+  a commit.
+- Batches with a delay level. If single messages have one, upstream delivers these at once; if the
+  whole batch has one, it never delivers it. Upstream's clients refuse both.
 
 Source: `broker/.../processor/SendMessageProcessor.java`, `AbstractSendMessageProcessor.msgCheck`,
 `broker/.../util/HookUtils.java`.
@@ -38,7 +43,8 @@ rows = Handlers()
 
 PROPERTIES_SIZE_MAX = 32767
 
-#: names at which a send leaves the plain path: what we set ourselves, what we refuse, what changes the put
+#: names of special properties, with which a send leaves the fast path: the broker sets them itself,
+#: refuses them, or they change the put
 _SPECIAL = re.compile(
     rb"[\x02](?:DELAY|TIMER_DELAY_SEC|TIMER_DELAY_MS|TIMER_DELIVER_MS|TRAN_MSG|MSG_REGION|TRACE_ON|CLUSTER|POP_CK|WAIT"
     rb"|INNER_NUM|INNER_BASE|INNER_MULTI_DISPATCH|__CRC32#)\x01"
@@ -48,7 +54,7 @@ _TAGS = b"\x02TAGS\x01"
 _UNIQ = b"\x02UNIQ_KEY\x01"
 _UNIQ_PAIR = _UNIQ[1:]
 _UNIQ_SIZE = len(_UNIQ_PAIR)
-#: properties behind a unique id that are longer are not worth remembering
+#: bytes; longer properties behind a unique id are not cached
 BEHIND_SIZE_MAX = 128
 _new = tuple.__new__
 _BATCH_DELAYED = "a batch cannot be delayed (property DELAY): send delayed messages one by one"
@@ -60,6 +66,7 @@ _OWN = ("MSG_REGION", "TRACE_ON", "CLUSTER", "POP_CK", "WAIT", "__CRC32#")
 @rows.handles(RequestCode.SEND_MESSAGE_V2, SendMessageRequestV2)
 @rows.handles(RequestCode.SEND_BATCH_MESSAGE, SendMessageRequestV2)
 def send(broker: "BrokerView", call: Call[SendRequest]) -> Response:
+    """Append a message or a batch, and park the call until its record is durable enough."""
     args = call.args
     topic = args.topic
     config = broker.topics.get(topic)
@@ -99,7 +106,7 @@ def send(broker: "BrokerView", call: Call[SendRequest]) -> Response:
         broker.topics.create_system(topic, 1, PermName.PERM_WRITE | PermName.PERM_READ)
         if topic in broker.topics.unsaved:
             return handled_when_saved(broker, call, topic, send)
-        args.topic = topic  # what it is counted by
+        args.topic = topic  # the statistics count by it
     born_host, v6 = broker.hosts.of(call.conn)
     sys_flag = args.sys_flag & ~(MessageSysFlag.BORN_HOST_V6 | MessageSysFlag.STORE_HOST_V6) | v6
     if config.topic_filter_type == "MULTI_TAG":
@@ -108,7 +115,7 @@ def send(broker: "BrokerView", call: Call[SendRequest]) -> Response:
         _refuse_transaction(broker)
     call.changed = True
     store_host, reconsume_times = broker.hosts.store_host, args.reconsume_times or 0
-    # Half the cost of calling the class.
+    # Costs half as much as calling the class.
     put = _new(
         Put,
         (
@@ -117,7 +124,7 @@ def send(broker: "BrokerView", call: Call[SendRequest]) -> Response:
         ),
     )  # fmt: skip
     if level:
-        args.topic = SCHEDULE_TOPIC  # counted there for now, and in its own topic when it is delivered
+        args.topic = SCHEDULE_TOPIC  # counted there now, and in its own topic on delivery
         result = broker.delay.append(put, level)
     else:
         result = broker.store.append(put)
@@ -128,15 +135,18 @@ def send(broker: "BrokerView", call: Call[SendRequest]) -> Response:
 
 
 def _properties(broker: "BrokerView", args: SendRequest) -> tuple[bytes, bytes, int, bool, int]:
-    """(properties as stored, unique key, tag code, wait for the disk, delay level or 0). Decoded only when something is
-    special."""
+    """Return (properties as stored, unique key, tag code, wait for the disk, delay level or 0).
+
+    Properties are decoded only if one of them is special. Raises Refused.
+    """
     sent = (args.properties or "").encode()
     head, _, behind = sent.partition(b"\x02")
     known = _behind_unique(behind) if head[:_UNIQ_SIZE] == _UNIQ_PAIR and len(behind) <= BEHIND_SIZE_MAX else None
     if known is not None and len(head) > _UNIQ_SIZE:
         return head + known[0] + broker.own_properties, head[_UNIQ_SIZE:], known[1], True, 0
     wait, level = True, 0
-    # Led by a separator, so that every name stands between two marks and no longer name ends in it.
+    # With a separator in front, every name stands between two marks. So the search does not match
+    # the end of a longer name.
     text = b"\x02" + sent
     if text[-1] != 2:
         text += b"\x02"
@@ -165,9 +175,10 @@ def _properties(broker: "BrokerView", args: SendRequest) -> tuple[bytes, bytes, 
 
 @lru_cache(maxsize=1024)
 def _behind_unique(behind: bytes) -> tuple[bytes, int] | None:
-    """What is stored of the properties behind a unique id, and the tag code; None when they have to be looked at closely.
+    """Return the properties behind a unique id as stored, and the tag code; None if one is special.
 
-    Java's clients write the unique id first, and behind it the same from one message to the next more often than not.
+    Cached: Java clients write the unique id first, and the properties behind it are usually the
+    same from one message to the next.
     """
     text = (b"\x02" + behind).replace(_PLAIN_WAIT, b"\x02", 1)
     if text[-1] != 2 or _SPECIAL(text):
@@ -177,7 +188,7 @@ def _behind_unique(behind: bytes) -> tuple[bytes, int] | None:
 
 
 def _send_batch(broker: "BrokerView", call: Call[SendRequest], config: "TopicConfig", queue_id: int) -> Response:
-    """One record per message, consecutive queue offsets, all or nothing."""
+    """Append a batch: one record per message, consecutive queue offsets, all or nothing."""
     args = call.args
     if args.topic.startswith((RETRY_PREFIX, DLQ_PREFIX)):
         raise Refused(ResponseCode.MESSAGE_ILLEGAL, "batch request does not support retry group")
@@ -237,10 +248,10 @@ def _send_batch(broker: "BrokerView", call: Call[SendRequest], config: "TopicCon
 
 
 def check_blocked(broker: "BrokerView", args: SendRequest) -> None:
-    """Raise `Refused` while the broker takes no messages.
+    """Raise Refused while the broker takes no messages.
 
-    A missing quorum refuses only messages that wait for copies: upstream counts replicas for no other
-    (`CommitLog.needHandleHA`).
+    If only the quorum is missing, just the messages that wait for copies are refused: upstream
+    counts replicas for no others (`CommitLog.needHandleHA`).
     """
     blocked = broker.send_blocked
     if not blocked:
@@ -251,7 +262,10 @@ def check_blocked(broker: "BrokerView", args: SendRequest) -> None:
 
 
 def _checked_topic(broker: "BrokerView", call: Call[SendRequest]) -> "TopicConfig":
-    """The slow way to a topic's configuration: everything that can forbid a send, then auto-creation."""
+    """Return a topic's configuration after all checks, and create the topic if that is allowed.
+
+    This is the slow path. Raises Refused.
+    """
     args = call.args
     topic = args.topic
     check_blocked(broker, args)
@@ -273,17 +287,19 @@ def _checked_topic(broker: "BrokerView", call: Call[SendRequest]) -> "TopicConfi
 
 
 def _special(broker: "BrokerView", args: SendRequest, properties: bytes) -> tuple[bytes, bool, int]:
-    """Properties that hold more than a plain message's: refuse what is not there yet, drop what we write ourselves. With
-    them whether the put waits for the disk, and the delay level or 0."""
+    """Handle special properties: refuse unsupported ones, drop those that the broker sets itself.
+
+    Return the other properties, whether the put waits for the disk, and the delay level or 0.
+    """
     mapping = props.decode(properties)
     level = _level(mapping.get("DELAY", "").encode())
     if level:
-        # A delay level beats them (`HookUtils.checkIfTimerMessage`).
+        # A delay level takes precedence over timers (`HookUtils.checkIfTimerMessage`).
         for name in _TIMERS:
             mapping.pop(name, None)
     elif any(name in mapping for name in _TIMERS):
         raise Refused(ResponseCode.SYSTEM_ERROR, "accurate timer message is not enabled, timerWheelEnable is false")
-    # What clients before 4.6.1 send back keeps the mark of the half message it once was.
+    # Messages that clients before 4.6.1 send back keep the property of the half message.
     is_redelivery = level and (args.reconsume_times or 0) > 0
     if mapping.get("TRAN_MSG", "").lower() == "true" and not is_redelivery:
         _refuse_transaction(broker)
@@ -296,7 +312,10 @@ def _special(broker: "BrokerView", args: SendRequest, properties: bytes) -> tupl
 
 
 def _level(text: bytes) -> int:
-    """A delay level as `Message.getDelayTimeLevel` reads it; 0 for none, and for those below."""
+    """Return a delay level as `Message.getDelayTimeLevel` reads it; 0 for none or a negative one.
+
+    Raises Refused if it is not a number.
+    """
     if not text:
         return 0
     digits = text[1:] if text[:1] in b"+-" else text
@@ -307,17 +326,24 @@ def _level(text: bytes) -> int:
 
 
 def _refuse_transaction(broker: "BrokerView") -> None:
-    """`rejectTransactionMessage` makes this the operator's wish; without it the feature is just not there yet."""
+    """Raise Refused for a transactional message.
+
+    With `rejectTransactionMessage` the operator refuses them. Without it, the remark adds that the
+    feature is not supported yet.
+    """
     address = broker.config.network.broker_ip1
     why = "" if broker.config.send.reject_transaction_message else " (transactions are not supported yet)"
     raise Refused(ResponseCode.NO_PERMISSION, f"the broker[{address}] sending transaction message is forbidden{why}")
 
 
 def _is_dead(broker: "BrokerView", call: Call[SendRequest]) -> bool:
-    """A consumer puts a failed message back by itself: whether it belongs into the group's dead-letter topic. It does when
-    it failed more often than the limit, and when the group consumes in order.
+    """Return whether a message sent to a retry topic belongs in the group's dead-letter topic.
 
-    Source: `SendMessageProcessor.handleRetryAndDLQ`; the limit here is a strict `>`.
+    Consumers send messages that failed to the retry topic themselves. A message is dead if it
+    failed more often than the limit, or if the group holds queue locks (consumes in order).
+
+    Source: `SendMessageProcessor.handleRetryAndDLQ`; unlike for CONSUMER_SEND_MSG_BACK, the limit
+    is a strict `>`.
     """
     args = call.args
     group = args.topic[len(RETRY_PREFIX) :]

@@ -1,14 +1,21 @@
-"""CONSUMER_SEND_MSG_BACK: a consumer could not consume a message and wants it again later.
+"""CONSUMER_SEND_MSG_BACK: a consumer could not consume a message and wants it redelivered later.
 
-The request names the message by its place in the log; a copy of it is stored for the group. Its topic is the group's retry
-topic, by way of a delay level: the one that was asked for, or 3 more than the deliveries that failed so far. When they
-have reached the limit, or with a level below 0, it is the group's dead-letter topic, at once. The copy remembers the first
-topic (RETRY_TOPIC) and the first id (ORIGIN_MESSAGE_ID) and counts one failed delivery more; who was born when stays.
+The request names the message by its log offset. A copy of it is stored for the group:
 
-The answer comes when the copy is as durable as a send would be; upstream does not wait for the disk here.
+- in the group's retry topic, after a delay: the requested delay level, or 3 plus the number of
+  failed deliveries so far;
+- at once in the group's dead-letter topic, if the failed deliveries have reached the limit or the
+  requested level is below 0.
 
-A broker that acts for its master may not write: the copy escapes to another master (`broker/escape`), with the delay that
-it has to wait for there. One attempt is made, since the consumer waits; when it fails the consumer keeps the message.
+The copy has the original topic (RETRY_TOPIC) and the original id (ORIGIN_MESSAGE_ID), keeps the
+born host and born time, and counts one more failed delivery.
+
+The request is answered when the copy is as durable as a send would be; upstream does not wait for
+the disk here.
+
+A broker that acts for its master may not write. The copy escapes to another master
+(`broker/escape`), which delays it. Only one attempt is made, since the consumer waits. If it fails,
+the consumer keeps the message.
 
 Source: `broker/.../processor/AbstractSendMessageProcessor.java` (`consumerSendMsgBack`).
 """
@@ -37,7 +44,7 @@ rows = Handlers()
 
 #: the level of the first redelivery when the consumer leaves the choice to the broker
 FIRST_LEVEL = 3
-#: what the field of a record holds
+#: greatest value of the field in a record (int32)
 REDELIVERIES_MAX = 0x7FFFFFFF
 #: TopicSysFlag.FLAG_UNIT_SUB: the retry topic of a consumer in unit mode
 UNIT_SUB = 2
@@ -50,6 +57,7 @@ _CRC = props.PROPERTY_CRC32.encode()
 
 @rows.handles(RequestCode.CONSUMER_SEND_MSG_BACK, ConsumerSendMsgBackRequest)
 def send_back(broker: "BrokerView", call: Call[ConsumerSendMsgBackRequest]) -> Response:
+    """Store a copy of a message for redelivery or as a dead letter."""
     args = call.args
     group = broker.groups.get(args.group)
     if group is None:
@@ -57,7 +65,7 @@ def send_back(broker: "BrokerView", call: Call[ConsumerSendMsgBackRequest]) -> R
     if broker.send_blocked and not broker.escape.is_open:
         raise Refused(broker.send_blocked_code, broker.send_blocked)
     if group.retry_queue_nums <= 0:
-        # Such a group gives up what it could not consume.
+        # A group without retry queues drops messages that it could not consume.
         return call.ok()
     fault = topic_fault(retry_topic(args.group))
     if fault:
@@ -86,7 +94,7 @@ def send_back(broker: "BrokerView", call: Call[ConsumerSendMsgBackRequest]) -> R
         else:
             answer(call.error(ResponseCode.SYSTEM_ERROR, status.name))
 
-    # As a delayed send: it is counted in its own topic when it is delivered.
+    # Like a delayed send, the copy is counted in its own topic when it is delivered.
     counted_in = SCHEDULE_TOPIC if level > 0 else put.topic
     return call.later(lambda answer: broker.puts.await_own(counted_in, result, partial(ended, answer), copies=True))
 
@@ -100,7 +108,10 @@ def _escape(
     *,
     is_dead: bool,
 ) -> Response:
-    """Put the copy on another master; topics of this group are its master's to make."""
+    """Put the copy on another master.
+
+    Creates no topic here, since only the master of this broker group may.
+    """
     name = call.args.group
     queue_id = broker.entropy.randrange(1 if is_dead else group.retry_queue_nums)
     put = _copy(broker, record, dlq_topic(name) if is_dead else retry_topic(name), queue_id, level)
@@ -119,7 +130,7 @@ def _escape(
 
 
 def _first_topic(record: Record) -> str:
-    """Where the message was first: by its record, as what the request says of it could be anything."""
+    """Return the message's original topic, from its record: the request's field is not reliable."""
     topic = props.find(record.properties, _RETRY_TOPIC)
     return record.topic if topic is None else topic.decode("utf-8", "replace")
 
@@ -145,7 +156,7 @@ def _is_dead(call: Call[ConsumerSendMsgBackRequest], group: "SubscriptionGroupCo
 def _topic(
     broker: "BrokerView", call: Call[ConsumerSendMsgBackRequest], group: "SubscriptionGroupConfig", *, is_dead: bool
 ) -> "TopicConfig":
-    """The topic the copy is for, made when it is absent."""
+    """Return the topic of the copy; create it if it is missing. Raises Refused if not writable."""
     call.changing()
     perm = PermName.PERM_WRITE | PermName.PERM_READ
     if is_dead:

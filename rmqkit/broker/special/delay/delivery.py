@@ -1,22 +1,28 @@
 """DelayDelivery: puts delayed messages into their topics when they are due.
 
-    on:   a duty reads the queue of each level from where it was left, puts what is due and sleeps until the next one is
+    on:   a duty reads the queue of each level from its saved offset, puts the due messages, and
+          sleeps until the next one is due
     off:  nothing is delivered; puts in flight still count when they end
 
-Messages go to the destination that `start` is given (`special/contract.py`), and so do its limits: how many may be in
-flight, how long a retry may wait, how soon progress is saved. Where the destination is serial a level has one put in
-flight for each queue, so what comes to a queue comes in order whatever fails; after a failure one alone, until it is put.
+Destination. `start` gets the destination of the messages (`special/contract.py`). It sets the
+limits: puts in flight, the longest retry pause, how soon progress is saved. If the destination is
+serial, a level has one put in flight per target queue, so each queue receives its messages in
+order, whatever fails. After a failure the level has only one put in flight until that message is
+stored.
 
-A level's queue is in the order of its due times, so only its first message is waited for: the duty wakes when that is
-due, and a level without messages costs nothing. While anything waits the wall clock is read each second, as somebody may
-set it forward. A due time further away than the level's delay means that the clock was set back: it counts as due now.
+Waiting. A level's queue is ordered by due time, so the duty waits only for its first message. A
+level without messages costs nothing. While messages wait, the duty reads the wall clock every
+second, because the clock may be set forward. If a due time is further away than the level's delay,
+the clock was set back: the message counts as due now.
 
-Progress. `next` is the first message that was not put yet, `offset` the first that is not known to be stored; between
-them stand the puts in flight, in order. Only `offset` is saved (`progress.py`), so after a kill what was delivered since
-the last save comes again, and nothing is left out. A put that failed is repeated after 100 ms, 200 ms, … up to the
-destination's limit; its level waits for it, the other levels do not. A record that cannot be read is skipped and logged.
+Progress. `next` is the first message not yet put, `offset` the first not known to be stored. The
+puts in flight are between them, in order. Only `offset` is saved (`progress.py`). So after a kill
+the messages delivered since the last save are delivered again, and none is lost.
 
-Bounds: messages and bytes a turn, shared by the levels that are due; puts in flight a level.
+Failures. A failed put is retried after 100 ms, 200 ms, … up to the destination's limit. Its level
+waits for it; other levels continue. A record that cannot be read is skipped and logged.
+
+Limits: messages and bytes per turn, shared by the levels that are due; puts in flight per level.
 
 Source: `broker/.../schedule/ScheduleMessageService.java`.
 """
@@ -37,15 +43,16 @@ from rmqkit.wire.record import Record, decode_record
 from rmqkit.wire.topic_names import SCHEDULE_TOPIC
 
 DELIVER, SAVE = "delay-deliver", "delay-save"
-#: what one turn delivers at most
+#: limits of one turn, for all levels together
 MESSAGES_PER_TURN = 256
 BYTES_PER_TURN = 4_194_304
-#: while messages wait, the wall clock is looked at this often
+#: while messages wait, the wall clock is read at this interval
 CLOCK_LOOK_MS = 1000
-#: until a queue whose end is not visible yet, or that cannot be read, is looked at again
+#: pause before a queue is read again whose last messages are not visible yet
 INVISIBLE_MS = 100
+#: pause before a queue is read again that could not be read
 UNREADABLE_MS = 10_000
-#: until a put that failed is put again: so much more each time
+#: pause before the first retry of a failed put; each further pause is longer by the same time
 RETRY_STEP_MS = 100
 
 
@@ -59,21 +66,22 @@ class DelayDelivery:
         self.levels: dict[int, Level] = {}
         self._to: Destination | None = None
         self._dedup = DeliveryDedup(parts.context.clock, parts.store)
-        #: counts turns: a turn that runs out of its bounds continues with another level
+        #: number of turns; each turn begins with another level, so that no level starves at the
+        #: limits
         self._first = 0
 
     @property
     def levels_ms(self) -> tuple[int, ...]:
         return self._context.config.delay.levels_ms
 
-    # --- on and off ---------------------------------------------------------------------------------------------------
+    # --- on and off -------------------------------------------------------------------------------
 
     def load(self, *, is_copy: bool) -> None:
-        """Raises AtomicFileDamaged."""
+        """Read the saved offsets. Raises AtomicFileDamaged if the file cannot be read."""
         self.offsets.load(is_copy=is_copy)
 
     def start(self, destination: Destination) -> None:
-        """Deliver from now on, from where the saved offsets say."""
+        """Start to deliver, from the current offsets."""
         context = self._context
         self._to = destination
         now_ms = context.clock.mono_ms
@@ -95,7 +103,7 @@ class DelayDelivery:
         context.duties.add(SAVE, self._save, None)
 
     def stop(self) -> None:
-        """Deliver nothing more. Progress is still counted, for `save`."""
+        """Start no further put. Puts in flight still count as progress, for `save`."""
         self._context.duties.remove(DELIVER)
         self._context.duties.remove(SAVE)
         self._dedup.end()
@@ -112,7 +120,7 @@ class DelayDelivery:
         assert self._to is not None, "a level exists, so deliveries have started"
         return self._to
 
-    # --- progress -----------------------------------------------------------------------------------------------------
+    # --- progress --------------------------------------------------------------------------------
 
     def save(self, then: Callable[[], None] | None = None) -> None:
         self.offsets.save(then)
@@ -130,10 +138,10 @@ class DelayDelivery:
     def truncate(self, limit: DelayOffsetTable | None) -> None:
         self.offsets.truncate(limit)
 
-    # --- arrivals -----------------------------------------------------------------------------------------------------
+    # --- arrivals --------------------------------------------------------------------------------
 
     def append(self, put: Put, level: int) -> PutResult:
-        """Store a message that is to be delivered by a delay level above 0."""
+        """Store a message that waits for a delay level above 0."""
         put = postponed(put, level, self.levels_ms, self._context.clock.wall_ms)
         result = self._store.append(put)
         if result.status is PutStatus.PUT_OK:
@@ -152,7 +160,7 @@ class DelayDelivery:
             level.due_ms = due_ms
             self._context.duties.wake(DELIVER, due_ms)
 
-    # --- deliveries ---------------------------------------------------------------------------------------------------
+    # --- deliveries ------------------------------------------------------------------------------
 
     def _run(self, now_ms: int) -> int | None:
         levels = list(self.levels.values())
@@ -172,7 +180,10 @@ class DelayDelivery:
         return min([level.due_ms for level in levels if level.due_ms is not None], default=None)
 
     def _serve(self, level: Level, now_ms: int, count: int, size_max: int) -> tuple[int | None, int]:
-        """Deliver what is due of a level; when to come back, and how many bytes that were."""
+        """Deliver the due messages of a level, at most `count` and about `size_max` bytes.
+
+        Returns when to serve the level again (None: an event wakes it), and the bytes delivered.
+        """
         if level.again:
             if level.retry_ms > now_ms:
                 return level.retry_ms, 0
@@ -205,14 +216,15 @@ class DelayDelivery:
         if level.next < offset_max:
             return now_ms, size
         confirmed = store.offset_confirmed
-        # What a failed write has taken back never comes; nothing is lined up any more then.
+        # `awaited` may exceed the queue for ever, if a failed write removed its last messages.
+        # Then no write is pending.
         is_written = level.awaited <= offset_max or store.offset_written == store.offset_max
         is_visible = is_written and (confirmed is None or confirmed >= store.offset_written)
         look_ms = self._destination.poll_ms if is_visible else INVISIBLE_MS
         return None if look_ms is None else now_ms + look_ms, size
 
     def _corrected(self, level: Level) -> int:
-        """Bring a level back into its queue's range; the queue's end."""
+        """Move a level's offset into its queue's range; return the queue's end."""
         known = self._store.queue_range(SCHEDULE_TOPIC, level.queue_id)
         offset = min(max(level.next, known.offset_min), known.offset_max)
         if offset != level.next:
@@ -226,7 +238,7 @@ class DelayDelivery:
     def _due_ms(self, level: Level, entry: Entry, wall_ms: int) -> int:
         due_ms = entry.tags_code
         if due_ms <= 0 and entry.size:
-            # Not a time: made by something that knows nothing of delay levels.
+            # The tags code is no time: a program that does not know delay levels built the entry.
             store_ms = self._store.store_time(SCHEDULE_TOPIC, level.queue_id, entry.queue_offset)
             due_ms = store_ms + level.delay_ms
         return wall_ms if due_ms > wall_ms + level.delay_ms else due_ms
@@ -239,7 +251,7 @@ class DelayDelivery:
         return self._context.config.delay.pending_max if limit is None else limit
 
     def _deliver(self, level: Level, entry: Entry) -> bool:
-        """False when it has to wait for one that is in flight to the same queue."""
+        """Put the message of an entry; return False if a put to the same queue must end first."""
         put = self._source(entry)
         queue = (put.topic, put.queue_id) if isinstance(put, Put) else None
         if self._destination.is_serial and level.has_one_for(queue):
@@ -260,7 +272,7 @@ class DelayDelivery:
         self._destination.put(put, origin, partial(self._ended, level, delivery))
 
     def _put_again(self, level: Level) -> bool:
-        """Those that failed, in order; whether more of the level can follow."""
+        """Retry failed puts in order; return whether the level may continue after them."""
         again, level.again = level.again, deque()
         if self._destination.is_serial:
             if level.in_flight_count > len(again):
@@ -274,7 +286,11 @@ class DelayDelivery:
         return not level.again
 
     def _source(self, entry: Entry) -> Put | str:
-        """The message of a queue entry; else why there is none, "" for a number that never had one, or was delivered."""
+        """Return the message of a queue entry, or the reason why it cannot be delivered.
+
+        The reason is "" if there is nothing to report: the entry is empty, or the message has been
+        delivered already.
+        """
         if not entry.size:
             return ""
         data = self._store.read_log(entry.phy_offset, entry.size)
@@ -283,7 +299,7 @@ class DelayDelivery:
         except CorruptRecord as error:
             return str(error)
         if not isinstance(record, Record) or record.phy_offset != entry.phy_offset or record.topic != SCHEDULE_TOPIC:
-            return "its record is gone"
+            return "its record is no longer in the log"
         put = due(record)
         if isinstance(put, Put) and self._dedup.has(put, entry.tags_code):
             self._context.log.info("delayed-message-there", topic=put.topic, offset=entry.queue_offset)
@@ -317,7 +333,7 @@ class DelayDelivery:
 
     def _count(self, level: Level, count: int) -> None:
         if not self.is_on and level.offset <= self.offsets.by_level.get(level.number, -1):
-            return  # a late answer: the member that delivers now has told that it is further
+            return  # a late answer: the member that delivers now has reported a greater offset
         self.offsets.update(level.number, level.offset, count)
         interval_ms, limit_ms = self.save_interval_ms, self._destination.save_max_ms
         save_ms = interval_ms if limit_ms is None else min(interval_ms, limit_ms)
@@ -337,22 +353,25 @@ class DelayDelivery:
         if self.is_on:
             self._wake(level, level.retry_ms)
 
-    # --- state --------------------------------------------------------------------------------------------------------
+    # --- state -----------------------------------------------------------------------------------
 
     @property
     def is_moving(self) -> bool:
-        """Whether a put is in flight; one that failed and waits for its repetition is not."""
+        """Whether a put is in flight; a failed put that waits for its retry does not count."""
         return any(level.in_flight_count > len(level.again) for level in self.levels.values())
 
     def due_count(self) -> int:
-        """Messages that are due and not known to be put; 0 while nothing is delivered here."""
+        """Return the number of messages that are due and not known to be stored; 0 while off."""
         if not self.is_on:
             return 0
         wall_ms = self._context.clock.wall_ms
         return sum(self._first_not_due(level, wall_ms) - level.offset for level in self.levels.values())
 
     def _first_not_due(self, level: Level, wall_ms: int) -> int:
-        """By halves, since a queue is in the order of its due times."""
+        """Return the offset of a level's first message that is not due.
+
+        A binary search, because the queue is ordered by due time.
+        """
         store = self._store
         low, high = level.offset, store.queue_range(SCHEDULE_TOPIC, level.queue_id).offset_max
         while low < high:
@@ -365,7 +384,7 @@ class DelayDelivery:
         return max(low, level.offset)
 
     def facts(self) -> dict[str, str]:
-        """`scheduleMessageOffset_<level>`: delivered up to, end of its queue."""
+        """Return `scheduleMessageOffset_<level>`: the delivered offset and the queue's end."""
         store = self._store
         return {
             f"scheduleMessageOffset_{number}": f"{offset},{store.queue_range(SCHEDULE_TOPIC, number - 1).offset_max}"

@@ -1,15 +1,17 @@
-"""DeliveryDedup: whether a delayed message is in this broker's log a second time, as it was delivered.
+"""DeliveryDedup: finds out whether the master delivered a delayed message before it went away.
 
-A master's slaves learn of its progress a moment after a delivery. So a slave that begins to act would begin a little too
-early with each level, and what its master delivered in its last moment would come a second time. But the slave's log has
-what was delivered: a message that was due before deliveries began here is looked for where the master would have put it,
-and if it is there it counts.
+Slaves learn the master's progress shortly after each delivery. So a slave that starts to act would
+begin each level slightly too early, and deliver the master's last messages again. But the slave's
+log holds those deliveries. For a message that was due before deliveries began here, `has` searches
+the queue where the master would have put it. If it is there, it counts as delivered.
 
-Compared is all that a delivery keeps: properties (with the unique key), body, times and host of birth, how often it was
-consumed. A message without a unique key is never taken for another one.
+Two messages are the same if all fields match that a delivery preserves: properties (including the
+unique key), body, birth time and host, and reconsume count. A message without a unique key never
+matches.
 
-Bounds: the newest `LOOK_MAX` messages of a queue, those that were stored since the message was due or `SKEW_MS` before, as
-clocks of members differ. Each queue is read once.
+The search covers at most the newest `LOOK_MAX` messages of a queue, stored no earlier than
+`SKEW_MS` before the due time, because the clocks of members differ. Results are cached: a queue is
+read again only for an earlier due time.
 """
 
 from typing import NamedTuple
@@ -20,13 +22,17 @@ from rmqkit.store.contract import Entry, Put, StorageEngine
 from rmqkit.wire import properties as props
 from rmqkit.wire.record import Record, body_crc, decode_record
 
+#: messages per queue that are compared
 LOOK_MAX = 2000
+#: allowed difference between the clocks of two members
 SKEW_MS = 2000
 _UNIQUE_KEY = props.PROPERTY_UNIQ_KEY.encode()
 _CRC = props.PROPERTY_CRC32.encode()
 
 
 class MessageIdentity(NamedTuple):
+    """The fields by which two deliveries count as the same message."""
+
     properties: bytes
     body_crc: int
     born_ms: int
@@ -35,16 +41,19 @@ class MessageIdentity(NamedTuple):
 
 
 class DeliveryDedup:
+    """Finds delivered messages in this broker's log, between `begin` and `end`."""
+
     def __init__(self, clock: Clock, store: StorageEngine) -> None:
         self._clock = clock
         self._store = store
-        #: no member has delivered what is due later than this; -1: nothing is looked for
+        #: wall time; no other member has delivered a message due later. -1: no search is needed
         self._until_ms = -1
-        #: by topic and queue id: from which store time on it was read, and what was found
+        #: by topic and queue id: the store time (ms) from which the queue was read, and its
+        #: messages
         self._found: dict[tuple[str, int], tuple[int, set[MessageIdentity]]] = {}
 
     def begin(self, is_needed: bool) -> None:
-        """Deliveries begin here now; `is_needed` if another member delivered before."""
+        """Deliveries begin here now. `is_needed`: another member delivered until now."""
         self._until_ms = self._clock.wall_ms + SKEW_MS if is_needed else -1
         self._found.clear()
 
@@ -53,7 +62,11 @@ class DeliveryDedup:
         self._found.clear()
 
     def has(self, put: Put, due_ms: int) -> bool:
-        """Whether this message, due at that wall time, was delivered into this log before deliveries began here."""
+        """Whether this message, due at this wall time, is in this log as a delivered message.
+
+        False without a search if `begin` was told that no search is needed, or if it is due later
+        than any earlier delivery.
+        """
         if self._until_ms < 0 or due_ms > self._until_ms or props.find(put.properties, _UNIQUE_KEY) is None:
             return False
         key, since_ms = (put.topic, put.queue_id), due_ms - SKEW_MS
@@ -76,7 +89,7 @@ class DeliveryDedup:
         return found
 
     def _identity(self, entry: Entry) -> MessageIdentity | None:
-        """None for what cannot be read."""
+        """Return the identity of an entry's message, or None if the record cannot be read."""
         if not entry.size:
             return None
         try:

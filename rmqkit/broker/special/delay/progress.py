@@ -1,13 +1,14 @@
 """DelayOffsets: how far each delay level has been delivered, and delayOffset.json.
 
-The offset of a level is that of the first message of its queue that is not known to be delivered. The data version moves
-once per `delayOffsetUpdateVersionStep` deliveries, as upstream's.
+The offset of a level is the offset of the first message in its queue that is not known to be
+delivered. As in Apache, the data version increases once per `delayOffsetUpdateVersionStep`
+deliveries.
 
-The file must never say more than what would survive a power cut: a message that is counted as delivered and whose
-delivered copy is lost would be gone. So a save takes the offsets as they are, has the log synced up to its end, and only
-then writes them.
+The file must never count a delivery that a power loss could undo, or the message would be lost. So
+a save takes a copy of the offsets, syncs the log up to its end, and only then writes the copy.
 
-Source: `broker/.../schedule/ScheduleMessageService.java` (`updateOffset`, `encode`), `DelayOffsetSerializeWrapper.java`.
+Source: `broker/.../schedule/ScheduleMessageService.java` (`updateOffset`, `encode`),
+`DelayOffsetSerializeWrapper.java`.
 """
 
 from collections.abc import Callable
@@ -19,6 +20,8 @@ from rmqkit.wire.topic_names import SCHEDULE_TOPIC
 
 
 class DelayOffsets:
+    """The delivered offsets of all delay levels, their data version, and the file."""
+
     def __init__(self, parts: SpecialParts) -> None:
         self._context = parts.context
         self._store = parts.store
@@ -29,17 +32,21 @@ class DelayOffsets:
         self._file = AtomicFile(self._context.disk, f"{parts.folder}/delayOffset.json")
 
     def load(self, *, is_copy: bool) -> None:
-        """Raises AtomicFileDamaged."""
+        """Read the file. `is_copy`: it was copied from a master.
+
+        Raises AtomicFileDamaged if the file cannot be read.
+        """
         loaded = self._file.load(DelayOffsetTable.decode)
         if loaded is not None:
             self.by_level.update(loaded.offset_table)
             self.version = loaded.data_version
         if is_copy and not self.version.counter:
-            # Drawn at this start: no older than the master's version, but it says nothing.
+            # This version was drawn at this start. It would not be older than the master's,
+            # although the table has no content.
             self.version = DataVersion()
 
     def update(self, level: int, offset: int, count: int = 1) -> None:
-        """The level is delivered up to `offset`, `count` messages more than before."""
+        """Set the delivered offset of a level, after `count` more deliveries."""
         self.by_level[level] = offset
         self.dirty = True
         step = max(1, self._context.config.delay.delay_offset_update_version_step)
@@ -48,11 +55,13 @@ class DelayOffsets:
             self.version = self.version.next_version(self._context.clock.wall_ms)
 
     def merge(self, theirs: DelayOffsetTable) -> None:
-        """Take over what a peer has delivered; the log has to have the deliveries already.
+        """Take over a peer's offsets where they are greater. The log must hold the deliveries
+        already.
 
-        An offset never goes back, and never passes the end of its level's queue: a log that begins in the
-        middle of its master's may have less of a queue, or none. Such a copy does not take the peer's
-        version: an Apache master that returns replaces its own table by one of the same version.
+        An offset never decreases, and never exceeds the end of its level's queue: a log that
+        starts in the middle of the master's log may have only a part of a queue, or none of it.
+        Such a partial copy does not take the peer's version, because a returning Apache master
+        replaces its own table by one of the same version.
         """
         is_whole = True
         for level, offset in theirs.offset_table.items():
@@ -67,7 +76,7 @@ class DelayOffsets:
             self.dirty = True
 
     def truncate(self, limit: DelayOffsetTable | None) -> None:
-        """Go back to the ends of the queues and, where it is known, to what the master has delivered."""
+        """Limit the offsets to the ends of the queues, and to the master's offsets if known."""
         for level, offset in list(self.by_level.items()):
             end = self._store.queue_range(SCHEDULE_TOPIC, level - 1).offset_max
             if limit is not None:
@@ -79,7 +88,7 @@ class DelayOffsets:
         return DelayOffsetTable(data_version=self.version, offset_table=dict(sorted(self.by_level.items())))
 
     def save(self, then: Callable[[], None] | None = None) -> None:
-        """Write what changed since the last save, once the log is durable; `then` is called in any case."""
+        """Write changed offsets once the log is durable. Call `then` in any case."""
         if not (self.dirty or self._file.busy or self._file.error is not None):
             if then is not None:
                 then()

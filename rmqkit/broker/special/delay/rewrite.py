@@ -1,15 +1,16 @@
-"""What a delayed message looks like while it waits, and when its time has come.
+"""Rewrites a delayed message: into its waiting form, and into its delivered form.
 
-Waiting, a message is stored under SCHEDULE_TOPIC_XXXX in the queue of its level (level - 1); its own topic and queue are
-in the properties REAL_TOPIC and REAL_QID, and the tags code of its queue entry is the time when it is due. A level above
-the highest becomes the highest, also in the property DELAY.
+A waiting message is stored under SCHEDULE_TOPIC_XXXX in the queue of its level (level - 1). The
+properties REAL_TOPIC and REAL_QID hold its own topic and queue. The tags code of its queue entry
+is its due time. A level above the highest becomes the highest, also in the property DELAY.
 
-Delivered, it has its topic and queue again and all of its properties, those three included: upstream takes them out of
-the message only after it has made the text that is stored. So a delivered message goes straight into the log, never
-through the checks of a send again, or it would be delayed a second time.
+A delivered message has its own topic and queue again. It keeps all its properties, including
+REAL_TOPIC, REAL_QID and DELAY: Apache removes them from the message only after it has encoded the
+properties that it stores. So a delivered message must go straight into the log. The checks of a
+send would delay it a second time.
 
-Source: `broker/.../util/HookUtils.java` (`transformDelayLevelMessage`), `broker/.../schedule/ScheduleMessageService.java`
-(`messageTimeUp`).
+Source: `broker/.../util/HookUtils.java` (`transformDelayLevelMessage`),
+`broker/.../schedule/ScheduleMessageService.java` (`messageTimeUp`).
 """
 
 from collections.abc import Sequence
@@ -28,7 +29,7 @@ _CRC = props.PROPERTY_CRC32.encode()
 
 
 def postponed(put: Put, level: int, levels_ms: Sequence[int], wall_ms: int) -> Put:
-    """The message as it waits, for a level above 0; `wall_ms` is its store time."""
+    """Return the waiting form of a message, for a level above 0. `wall_ms` is its store time."""
     properties = put.properties
     if level > len(levels_ms):
         level = len(levels_ms)
@@ -44,12 +45,12 @@ def postponed(put: Put, level: int, levels_ms: Sequence[int], wall_ms: int) -> P
 
 
 def due(record: Record) -> Put | str:
-    """The message as it is delivered, or why this record cannot be one."""
+    """Return the delivered form of a waiting record, or the reason why it cannot be delivered."""
     properties = record.properties
     topic = props.find(properties, _REAL_TOPIC)
     queue_id = props.find(properties, _REAL_QUEUE_ID)
     if topic is None or queue_id is None or not queue_id.isdigit() or int(queue_id) > 0x7FFFFFFF:
-        return "it does not say where it belongs"
+        return "its REAL_TOPIC or REAL_QID is missing or invalid"
     try:
         name = topic.decode()
     except UnicodeDecodeError:
