@@ -1,4 +1,4 @@
-"""Whole clusters in the simulator: name servers, brokers and clients on machines of their own, in one world.
+"""Whole clusters in the simulator: name servers, brokers and clients, each on its own machine.
 
     cluster = SimCluster(World(seed=7), groups=2, replicas=2)
     cluster.ready()
@@ -7,16 +7,20 @@
     cluster.world.run_for(60_000)
     cluster.check(producer, consumer)
 
-Nodes are the very objects that real processes run, on the simulator's net and disk. The two workloads keep what a checker
-needs: each acknowledgement with its place, each unknown outcome, each delivery.
+The nodes are the same objects that real processes run, on the simulator's network and disks. The
+two workloads record what `check` needs: each acknowledgement with its queue offset, each unknown
+outcome, and each delivery.
 
-Brokers are called as in a cluster of processes: `broker-a-0` is the master of its group, `broker-a-1` its first slave.
-A group of several has the settings that `cluster up` gives it (`GROUP_DEFAULTS`); `settings` win over them, at every
-broker, and a role that is set is the masters'. With `acting` its slaves act for a master that is gone, and name servers
-show and tell it; with `fast` as well that takes 2 s of silence, not 10.
+Brokers are named as in a real cluster: `broker-a-0` is the master of its group, `broker-a-1` its
+first slave. A group with more than one broker gets the settings that `cluster up` uses
+(`GROUP_DEFAULTS`). `settings` override them at every broker, except that `brokerRole` only applies
+to masters. With `acting`, slaves act for a failed master, and name servers publish this and notify
+the brokers. A slave takes over after 10 s without heartbeats from the master; with `fast` as well,
+after 2 s.
 
-`containers` are names of brokers that share a process: they know each other as neighbours, and a turn of one settles them
-all, as the real driver does. A fault has to hit them together: `together(name)` says who they are.
+`containers` lists brokers that share a process. As with the real driver, they know each other as
+neighbours, and each turn of one settles all of them. Inject a fault into all of them:
+`together(name)` returns their names.
 """
 
 from collections import Counter
@@ -51,10 +55,10 @@ BROKER_PORT = 10911
 VIP_PORT = BROKER_PORT - 2
 HA_PORT = BROKER_PORT + 1
 LOG_PIECE = 1024 * 1024
-#: files small enough that a simulated hour rolls them
+#: file sizes so small that a simulated hour fills several files
 SMALL_FILES = {"mappedFileSizeCommitLog": 1024 * 1024, "mappedFileSizeConsumeQueue": 20 * 500}
 
-#: of a group of several brokers, with the two numbers that follow from how many
+#: settings of a group with more than one broker; `totalReplicas` and `inSyncReplicas` are added
 GROUP_DEFAULTS = {
     "brokerRole": "SYNC_MASTER",
     "enableAutoInSyncReplicas": True,
@@ -64,17 +68,22 @@ GROUP_DEFAULTS = {
     "syncFlushTimeout": 2500,
 }
 
-#: of acting masters, at brokers and at name servers; then the timers of `--preset fast-failover`
+#: settings for acting masters, of brokers and of name servers; then the timers of
+#: `--preset fast-failover`
 ACTING = {"enableSlaveActingMaster": True, "escapeStrategy": "auto"}
 ACTING_NAMESERVER = {"supportActingMaster": True, "notifyMinBrokerIdChanged": True}
 FAST = {"brokerHeartbeatInterval": 300, "brokerNotActiveTimeoutMillis": 2000, "syncBrokerMemberGroupPeriod": 300}
 FAST_NAMESERVER = {"scanNotActiveBrokerInterval": 500}
 
+#: broker name, queue id, queue offset
 Place = tuple[str, int, int]
 
 
 class SimParts:
-    """`BrokerParts` without plug-ins: the engine that the settings name. A lock mode that is given wins over theirs."""
+    """`BrokerParts` without plug-ins, with the given engine.
+
+    `lock_mode` overrides the lock mode of the settings.
+    """
 
     def __init__(self, engine: str, lock_mode: Callable[[BrokerView], LockMode] | None = None) -> None:
         self.engine = ENGINES[engine]
@@ -86,9 +95,13 @@ class SimParts:
 
 
 class SimCluster:
-    """`nameserver_settings` are the name servers' properties, `client_settings` fields of `ClientSettings`. `prepared` is
-    called with each broker that is made, in each of its lives, before it starts: to plant a defect. `lock_mode` is the
-    brokers' whatever the settings say: to test one."""
+    """A cluster in a world.
+
+    `nameserver_settings` are properties of the name servers, `client_settings` are fields of
+    `ClientSettings`. `prepared` is called with each broker object, at every start, before it
+    starts: for planting a defect. `lock_mode` overrides the lock mode of the settings, for testing
+    one.
+    """
 
     def __init__(
         self,
@@ -140,7 +153,7 @@ class SimCluster:
         of_acting = {**(ACTING if acting else {}), **(FAST if fast else {})}
         return {**GROUP_DEFAULTS, **of_acting, "totalReplicas": self.replicas, "inSyncReplicas": min(2, self.replicas)}
 
-    # --- brokers ----------------------------------------------------------------------------------------------------
+    # --- brokers ----------------------------------------------------------------------------------
 
     @property
     def masters(self) -> list[str]:
@@ -151,16 +164,16 @@ class SimCluster:
         return self.brokers[at + 1 : at + self.replicas]
 
     def broker(self, name: str) -> Broker:
-        """The node object of the current life."""
+        """Return the broker object created at the last start."""
         found: Broker = self.world.node(name)
         return found
 
     def together(self, name: str) -> tuple[str, ...]:
-        """The brokers of the process of that one, itself included."""
+        """Return the brokers that share a process with this one, itself included."""
         return next((container for container in self._containers if name in container), (name,))
 
     def _meet(self, name: str, broker: Broker) -> None:
-        """A broker of a container is made: it and those that are there know each other."""
+        """Make a new broker and the live brokers of its container neighbours."""
         there = set(self.world.names) - {name}
         mates = [self.broker(mate) for mate in self.together(name) if mate in there and self.world.is_alive(mate)]
         broker.view.neighbours = [mate.view for mate in mates]
@@ -169,7 +182,7 @@ class SimCluster:
             mate.view.neighbours = [*others, broker.view]
 
     def ready(self, limit_ms: int = 30_000) -> None:
-        """Run until every broker that is alive is registered everywhere, and every slave follows its master."""
+        """Run until every broker is registered with all name servers and replication is in sync."""
         wanted = len(self.nameservers)
 
         def registered() -> bool:
@@ -179,7 +192,7 @@ class SimCluster:
         self.in_sync(limit_ms)
 
     def in_sync(self, limit_ms: int = 30_000) -> None:
-        """Run until every master that is alive counts all of its slaves that are."""
+        """Run until every live master counts all of its live slaves as in sync."""
         assert self.world.run_until(self.is_in_sync, limit_ms), self.replication()
 
     def is_in_sync(self) -> bool:
@@ -192,16 +205,19 @@ class SimCluster:
         )
 
     def replication(self) -> dict[str, str]:
-        """How each broker that is alive says it stands: state and reason."""
+        """Return the replication state and its reason, as each live broker reports them."""
         seen = {name: self.broker(name).replication for name in self.brokers if self.world.is_alive(name)}
         return {name: f"{each.state} {each.why}".strip() for name, each in seen.items()}
 
     def cut_off_slaves(self, master: str) -> None:
-        """Master and slaves hear nothing of each other until `world.net.heal()`; clients and name servers hear all."""
+        """Partition a master from its slaves until `world.net.heal()`.
+
+        Clients and name servers still reach all of them.
+        """
         self.world.net.partition([master], self.slaves_of(master))
 
     def log_of(self, name: str) -> bytes:
-        """The commit log of a broker that serves, from its first byte on."""
+        """Return the whole commit log of a serving broker."""
         store = self.broker(name).store
         position, pieces = store.offset_min, []
         while data := bytes(store.read_log(position, LOG_PIECE)):
@@ -210,19 +226,21 @@ class SimCluster:
         return b"".join(pieces)
 
     def check_logs(self) -> None:
-        """Master and slaves hold the same bytes from the first to the last. Nothing may be on its way."""
+        """Assert that the logs of masters and slaves are identical. Nothing may be in flight."""
         for master in self.masters:
             log = self.log_of(master)
             for slave in self.slaves_of(master):
                 other = self.log_of(slave)
                 if other != log:
                     same = next((at for at, pair in enumerate(zip(log, other, strict=False)) if pair[0] != pair[1]), None)
-                    raise AssertionError(f"{slave} has {len(other)} bytes, {master} {len(log)}; first other byte: {same}")
+                    raise AssertionError(
+                        f"{slave} has {len(other)} bytes, {master} {len(log)}; first difference at: {same}"
+                    )
 
-    # --- clients ----------------------------------------------------------------------------------------------------
+    # --- clients ----------------------------------------------------------------------------------
 
     def client(self, name: str, make: Callable[[Client], Any]) -> str:
-        """A machine with a client node; `make(client)` adds its producers and consumers."""
+        """Add a machine with a client node. `make(client)` adds its producers and consumers."""
         self._machines += 1
         host = f"10.0.2.{self._machines}"
 
@@ -242,14 +260,17 @@ class SimCluster:
         return SimConsumer(self, name, topic, group)
 
     def check(self, producer: "SimProducer", consumer: "SimConsumer") -> None:
-        """Every acknowledged message was delivered from its place; nothing was delivered that was not sent."""
-        assert not consumer.changed, f"another body than before was delivered at {consumer.changed[:3]}"
+        """Assert that every acknowledged message was delivered, and nothing that was never sent.
+
+        A message must be delivered from the queue offset that its acknowledgement named.
+        """
+        assert not consumer.changed, f"redelivered with another body at {consumer.changed[:3]}"
         missing = [place for place in producer.acknowledged if place not in consumer.delivered]
         assert not missing, f"{len(missing)} of {len(producer.acknowledged)} acknowledged messages missing: {missing[:3]}"
         for place, body in producer.acknowledged.items():
             assert consumer.delivered[place] == body, f"{place} holds another body"
         for body in consumer.delivered.values():
-            assert body in producer.bodies, "a body that was not sent"
+            assert body in producer.bodies, "a body was delivered that was never sent"
 
     def _nameserver(self, number: int) -> Callable[[Ports], NameServer]:
         files = {"kvConfigPath": "kvConfig.json", "configStorePath": "namesrv.properties"}
@@ -283,7 +304,11 @@ class SimCluster:
 
 
 class SimProducer:
-    """Sends a message each `every_ms` until `stop`. `statuses` counts how acknowledged messages were: "SEND_OK", ..."""
+    """Sends a message every `every_ms` until `stop`.
+
+    `statuses` counts the send statuses of acknowledged messages ("SEND_OK", ...). `unknown` holds
+    the errors of sends whose outcome is unknown.
+    """
 
     def __init__(self, cluster: SimCluster, name: str, topic: str, every_ms: int, size: int) -> None:
         self.topic = topic
@@ -328,10 +353,11 @@ class SimProducer:
 
 
 class SimConsumer:
-    """Subscribes in a group and polls for ever; deliveries by their place.
+    """Subscribes in a group and polls forever. Records each delivery by its place.
 
-    `changed`: places where another body came than before. That may be only after a power cut: what a consumer saw before
-    it was synced can be gone with the power, and another message then takes its place.
+    `changed` lists the places that were redelivered with another body. This is only legitimate
+    after a power loss: a message that was consumed before it was synced can be lost, and another
+    message then gets its offset.
     """
 
     def __init__(self, cluster: SimCluster, name: str, topic: str, group: str) -> None:

@@ -1,15 +1,16 @@
 """`SimDisk`: the disk port on a `SimFolder`, in virtual time.
 
-Synchronous calls take no time. Later ones form one queue, as on the shell's disk thread: each takes a drawn time, its
-effect happens at its end, and its completion is delivered in the node's next turn. A sync covers what was written before
-it *began*; syncs of one path that are asked for while it runs share the next one; nothing overtakes a change of names or
-sizes.
+Synchronous calls take no time. Asynchronous calls form one queue of jobs, as on the shell's disk
+thread. Each job takes a random time, takes effect at its end, and its completion is delivered in
+the node's next turn. A sync covers everything written before it *began*. Syncs of a path that are
+requested while one runs share the next one. No job overtakes a job that changes names or sizes.
 
-A handle belongs to one process. When that is killed or loses power the handle is dead: what was queued never happens,
-except that at a power loss the first job in the queue may have come to its end.
+A handle belongs to one process. If the process is killed or loses power, the handle is dead: queued
+jobs have no effect, except that at a power loss the running job may have completed.
 
-Faults: `capacity` of the folder (ENOSPC), `fail` for planned errors (a write that fails may have come through in part or
-whole), `sync_us` and `change_us` for slow disks; `SimFolder.flip` for bits that turn round.
+Faults: the folder's `capacity` (ENOSPC); `fail` for planned errors (a failed write may have taken
+effect in part or completely); `sync_us` and `change_us` for slow disks; `SimFolder.flip` for
+flipped bits.
 """
 
 import errno
@@ -46,7 +47,11 @@ class _Fault(NamedTuple):
 
 
 class SimDisk:
-    """`after_us(delay, function)` calls back in virtual time; `ended` is called when a completion can be taken."""
+    """The disk handle of one process.
+
+    `after_us(delay_us, function)` calls back in virtual time. `ended` is called when
+    `take_completed` has something to return.
+    """
 
     def __init__(
         self,
@@ -60,7 +65,7 @@ class SimDisk:
     ) -> None:
         self.folder = folder
         self.is_dead = False
-        #: ranges from which the time of a job is drawn
+        #: durations of a job in microseconds (minimum, maximum): of a sync, and of any other job
         self.sync_us = (100, 2000)
         self.change_us = (50, 500)
         self.completed: deque[_Job] = deque()
@@ -75,18 +80,24 @@ class SimDisk:
         self._faults: list[_Fault] = []
         self._locked: list[str] = []
 
-    # --- faults -----------------------------------------------------------------------------------------------------
+    # --- faults -----------------------------------------------------------------------------------
 
     def fail(self, operation: str, path: str = "", *, code: int = errno.EIO, times: int = 1) -> None:
-        """Let the next `times` calls of `operation` (a method's name) on paths beginning with `path` fail."""
+        """Make calls of `operation` (a method name) fail, on paths that begin with `path`.
+
+        The next `times` calls raise an OSError with `code`.
+        """
         self._faults += [_Fault(operation, path, code)] * times
 
     def heal(self) -> None:
-        """Forget the errors that were planned and have not come."""
+        """Cancel the planned errors that have not occurred yet."""
         self._faults.clear()
 
     def die(self, random: Random | None = None) -> None:
-        """The process is gone. With `random` the power is too: a job that was running may have ended or not."""
+        """End the handle with its process.
+
+        `random` is given at a power loss: the running job then has completed with a chance of 50 %.
+        """
         self.is_dead = True
         if random is not None and self._jobs and self._jobs[0].started and random.random() < 0.5:
             try:
@@ -96,7 +107,7 @@ class SimDisk:
         self._jobs.clear()
         self.completed.clear()
 
-    # --- synchronous ------------------------------------------------------------------------------------------------
+    # --- synchronous ------------------------------------------------------------------------------
 
     def create(self, path: str, size: int) -> None:
         self._note(b"create", path, 0, size)
@@ -111,7 +122,7 @@ class SimDisk:
         try:
             self._check("write", path)
         except OSError:
-            # Nothing of it, all of it or a part: the port promises none of these.
+            # None, all or a part of it is written: the port makes no promise about a failed write.
             fate = self._random.randrange(3)
             if fate:
                 self._writable(path).write(
@@ -169,7 +180,7 @@ class SimDisk:
         self.folder.locks[full] = None
         self._locked.append(full)
 
-    # --- later --------------------------------------------------------------------------------------------------------
+    # --- asynchronous -----------------------------------------------------------------------------
 
     def sync(self, path: str, then: Completion) -> None:
         self._note(b"sync", path, 0, 0)
@@ -255,7 +266,7 @@ class SimDisk:
                 yield then, job.error
 
     def close(self) -> None:
-        """All that was asked happens now: a process that ends cleanly waits for its disk."""
+        """Complete all queued jobs now: a process that stops cleanly waits for its disk."""
         while self._jobs:
             self._end_first(self._jobs[0])
         self.is_dead = True
@@ -263,11 +274,11 @@ class SimDisk:
             self.folder.locks.pop(full, None)
         self._locked.clear()
 
-    # --- inside -------------------------------------------------------------------------------------------------------
+    # --- internals --------------------------------------------------------------------------------
 
     def _note(self, operation: bytes, path: str, position: int, size: int) -> None:
         if self.is_dead:
-            raise AssertionError(f"{operation.decode()} of {path} on the disk of a process that has ended")
+            raise AssertionError(f"{operation.decode()} of {path} by a process that has ended")
         self._trace(operation + path.encode() + _AT.pack(position, size))
 
     def _check(self, operation: str, path: str) -> None:
@@ -289,7 +300,7 @@ class SimDisk:
         return file
 
     def _change(self, path: str, end: Callable[[], None], then: Completion) -> None:
-        # Later syncs must not overtake what changes names or sizes.
+        # Later syncs must not join a sync that is queued before this change of names or sizes.
         self._syncing.clear()
         self._give(_Job(path, _nothing, end, then))
 

@@ -1,12 +1,14 @@
-"""One TCP connection in the simulator: two `End`s, each with a `Pipe` towards the other.
+"""One TCP connection in the simulator: two `End`s, each with a `Pipe` to the other.
 
-A pipe keeps bytes in order and loses none: it cuts what is sent at random places into segments, each arrives a drawn time
-later and never before the one in front of it. While the edge between the two nodes is cut, or the machine at its far side
-is off, segments are held, as retransmission would hold them. A pipe has room for `WINDOW` bytes that were sent and not yet
-read; what does not fit stays in the sender's `pending`, which is what the high-water marks count.
+A pipe keeps bytes in order and loses none. It splits sent data at random positions into segments.
+Each segment arrives after a random delay, but never before its predecessor. While the edge between
+the two nodes is cut, or the machine at the far side is off, segments are held, as TCP would
+retransmit them. A pipe has room for `WINDOW` bytes that were sent and not yet read. The rest stays
+in the sender's `pending`, to which the high-water marks apply.
 
-An `End` does for a simulated process what `rmqkit.shell.streams` does with a socket: it is put on the process's ready list
-and acts in the reading phase of its turn (`take`), with the same rules for marks, closing, end of stream and idleness.
+An `End` is to a simulated process what a stream of `rmqkit.shell.streams` is to a socket. It is put
+on the process's ready list and acts in the reading phase of a turn (`take`). It follows the same
+rules for high-water marks, closing, end of stream and idle connections.
 """
 
 from collections import deque
@@ -29,7 +31,10 @@ CLOSED = "closed by peer"
 
 
 class Pipe:
-    """One direction. A segment is bytes; b"" is the end of the stream, None a reset."""
+    """One direction of a connection.
+
+    A segment is bytes. b"" is the end of the stream, None a reset.
+    """
 
     __slots__ = ("edge", "held", "in_flight", "last_us", "net", "segments", "to", "unacked")
 
@@ -39,7 +44,7 @@ class Pipe:
         self.to: End | None = None
         self.segments: deque[tuple[int, bytes | None]] = deque()
         self.in_flight = 0
-        #: read by the far side while its acknowledgements could not come back
+        #: bytes that the far side has read, but whose acknowledgements have not arrived here
         self.unacked = 0
         self.last_us = 0
         self.held = False
@@ -62,7 +67,7 @@ class Pipe:
         self._push(segment)
 
     def arrive(self) -> None:
-        """The first segment is due: deliver all that are."""
+        """Deliver all due segments."""
         if self.to is None:  # the dialling side has given up
             self.segments.clear()
             return
@@ -78,13 +83,13 @@ class Pipe:
             self.net.at_us(segments[0][0], self.arrive)
 
     def release(self) -> None:
-        """The way is free again: held segments come after a retransmission's delay."""
+        """Deliver held segments after a retransmission delay, because the edge works again."""
         if self.held:
             self.held = False
             self.net.at_us(self.net.clock_us() + self.net.retransmit_us(), self.arrive)
 
     def lose_tail(self) -> None:
-        """The sender's machine is gone: a random part of what is under way never left it."""
+        """Drop a random number of the last segments, which a machine without power never sent."""
         keep = int(self.net.random.random() * (len(self.segments) + 1))
         while len(self.segments) > keep:
             self.segments.pop()
@@ -100,7 +105,7 @@ class Pipe:
 
 @dataclass(slots=True, eq=False, repr=False)
 class End:
-    """One side of a connection."""
+    """One side of a connection, and the driver of its `Connection`."""
 
     net: "SimNet"
     process: "Process"
@@ -111,13 +116,13 @@ class End:
     inbox_size: int = 0
     pending: list[Buffer] = field(default_factory=list)
     paused: bool = False
-    #: the node was not told of this connection yet
+    #: whether the node must still be notified of this new connection
     news: bool = True
-    #: room has come for pending bytes
+    #: whether the pipe has room again for pending bytes
     writable: bool = False
     is_ended: bool = False
     is_reset: bool = False
-    #: closed on this side
+    #: whether this side is closed
     is_over: bool = False
     linger_until_us: int = 0
     active_us: int = field(init=False)
@@ -127,7 +132,7 @@ class End:
         self.net.ends[self] = None
         self.net.watch_idle(self)
 
-    # --- what the pipe brings ---------------------------------------------------------------------------------------
+    # --- input from the pipe ----------------------------------------------------------------------
 
     def arrived(self, segment: bytes | None) -> None:
         if self.is_over:
@@ -149,10 +154,10 @@ class End:
             self.is_ended = True
         self.process.ready(self)
 
-    # --- reading phase of the process's turn ------------------------------------------------------------------------
+    # --- reading phase of the process's turn ------------------------------------------------------
 
     def take(self) -> None:
-        """One event for the node at most, and room for pending bytes."""
+        """Deliver at most one event to the node, and write pending bytes if there is room."""
         if self.is_over:
             return
         if self.news:
@@ -177,7 +182,7 @@ class End:
         ):
             self.process.ready(self)
 
-    # --- effects of the node ----------------------------------------------------------------------------------------
+    # --- effects of the node ----------------------------------------------------------------------
 
     def flush(self) -> None:
         conn = self.conn
@@ -202,7 +207,7 @@ class End:
             self.process.ready(self)
 
     def lost(self, reason: str) -> None:
-        """Over, whoever ended it: the other side hears of it behind what was sent."""
+        """Close this side. The peer gets the end of stream or the reset behind the data sent."""
         if self.is_over:
             return
         if not self.is_reset:
@@ -210,13 +215,13 @@ class End:
         self._over(reason)
 
     def vanish(self) -> None:
-        """The process is gone; nobody is told here."""
+        """Drop this side together with its process, without notifying the node."""
         self.is_over = True
         self.net.ends.pop(self, None)
         self.inbox.clear()
         self.pending.clear()
 
-    # --- inside -----------------------------------------------------------------------------------------------------
+    # --- internals --------------------------------------------------------------------------------
 
     def _reads(self) -> bool:
         conn = self.conn
@@ -236,7 +241,7 @@ class End:
             self.process.opened(conn)
 
     def _read(self) -> bytes:
-        """What the inbox has, at most 64 KiB; the sender has that much more room."""
+        """Take at most 64 KiB from the inbox; this gives the sender as much room."""
         if len(self.inbox) == 1 and self.inbox_size <= READ_SIZE_MAX:
             data = self.inbox.popleft()
         else:
@@ -255,7 +260,7 @@ class End:
         return data
 
     def _write(self, waiting: list[Buffer]) -> None:
-        """Give the pipe what it has room for; the rest is left in `pending`."""
+        """Send as much as the pipe has room for; the rest stays in `pending`."""
         conn = self.conn
         size = conn.out_size
         room = WINDOW - self.out.in_flight
@@ -319,7 +324,7 @@ class End:
 
 
 def _take_front(waiting: list[Buffer], room: int) -> bytes:
-    """Take up to `room` bytes from the front of the list."""
+    """Remove up to `room` bytes from the front of the list and return them."""
     parts: list[Buffer] = []
     done = 0
     for buffer in waiting:

@@ -1,16 +1,19 @@
-"""What survives of a simulated node: its files, as the page cache shows them and as the platter has them.
+"""The files of a simulated node: their current content (page cache) and what is durable.
 
-A `SimFile` is a size and a dict of 4 KiB pages; a page that was never written is zeros, so a file of 1 GiB costs nothing.
-Next to the current content stand layers of old page content:
+A `SimFile` is a size and a dict of 4 KiB pages. A page that was never written reads as zeroes, so a
+file of 1 GiB costs nothing. Besides the current content, two layers hold old page content:
 
-    dirty     pages written since the last sync began -> what they held before
-    syncing   pages of the sync that is under way     -> what they held before
+    dirty     pages written since the last sync began -> their content before
+    syncing   pages of the running sync               -> their content before
 
-A sync that ends well forgets `syncing`; one that fails keeps it, because the kernel then calls those pages clean although
-the platter never got them. `crash` (power loss) goes back in time: each unsynced page keeps its new content, gets its old
-one, or is torn at a 512-byte sector; the size follows the pages that stayed, or stays without them; a file whose name was
-never synced may be gone. `kill` (the process alone) loses nothing. Both free the locks. `flip` is what a platter does
-of its own: one bit turns round, in the durable content as well.
+- A successful sync clears `syncing`. A failed one moves its pages back to `dirty`: they never
+  reached the disk, although a real kernel then marks them clean.
+- `crash` (power loss): each unsynced page keeps its new content, gets its old content back, or is
+  torn at a 512-byte sector. The file's size may follow the surviving pages, or stay without them. A
+  file whose name was never synced may be gone.
+- `kill` (only the process dies) loses nothing.
+- `crash` and `kill` both release the locks.
+- `flip` simulates silent corruption: it flips one bit, in the durable content as well.
 """
 
 import errno
@@ -26,6 +29,8 @@ Pages = dict[int, bytes | None]
 
 
 class SimFile:
+    """One file: `pages` is its current content by page number; see the module for the layers."""
+
     __slots__ = ("dirty", "is_named", "modified_ms", "pages", "size", "size_durable", "syncing")
 
     def __init__(self) -> None:
@@ -34,7 +39,7 @@ class SimFile:
         self.dirty: Pages = {}
         self.syncing: Pages = {}
         self.size_durable = 0
-        #: whether a power loss leaves the name
+        #: whether the file's name survives a power loss
         self.is_named = False
         self.modified_ms = 0
 
@@ -62,18 +67,18 @@ class SimFile:
 
     @property
     def data_end(self) -> int:
-        """One past the last page that was ever written."""
+        """End of the last page that was ever written, at most the file's size."""
         return min(self.size, (max(self.pages, default=-1) + 1) * PAGE_SIZE)
 
     def new_pages(self, position: int, size: int) -> int:
-        """How many pages a write would have to allocate."""
+        """Return how many new pages a write would allocate."""
         if size == 0:
             return 0
         numbers = range(position // PAGE_SIZE, (position + size - 1) // PAGE_SIZE + 1)
         return sum(number not in self.pages for number in numbers)
 
     def truncate(self, size: int) -> None:
-        """Cut or extend, durable at once."""
+        """Cut or extend the file; durable at once."""
         keep, rest = divmod(size, PAGE_SIZE)
         for layer in (self.pages, self.dirty, self.syncing):
             for number in [number for number in layer if number > keep or (number == keep and rest == 0)]:
@@ -86,7 +91,7 @@ class SimFile:
         self.syncing, self.dirty = self.dirty, {}
 
     def end_sync(self, size: int) -> None:
-        """What was dirty when the sync began is durable now, and so is the size of then."""
+        """Complete a sync. `size` is the file's size when the sync began; it is durable now."""
         self.syncing = {}
         self.size_durable = max(self.size_durable, size) if size <= self.size else self.size
         self.is_named = True
@@ -97,7 +102,7 @@ class SimFile:
         self.syncing = {}
 
     def crash(self, random: Random) -> None:
-        """Power is lost: unsynced pages are kept, undone or torn."""
+        """Apply a power loss: keep, undo or tear each unsynced page."""
         end = self.size_durable
         for layer in (self.dirty, self.syncing):
             for number in sorted(layer):
@@ -112,7 +117,7 @@ class SimFile:
                 if fate >= 0.45:
                     end = max(end, min(self.size, (number + 1) * PAGE_SIZE))
         self.dirty, self.syncing = {}, {}
-        # A size set by `create` is metadata of its own: it may be there without the pages.
+        # The size set by `create` is separate metadata: it may survive without the pages.
         if random.random() < 0.5:
             self.truncate(end)
         self.size_durable = self.size
@@ -129,13 +134,16 @@ class SimFile:
 
 
 class SimFolder:
-    """All files of a node by full path, and the folders above them. `capacity` bounds the bytes of written pages."""
+    """All files of a node by full path, and their folders.
+
+    `capacity` limits the bytes of written pages.
+    """
 
     def __init__(self, root: str = "/sim", *, capacity: int = DEFAULT_CAPACITY) -> None:
         self.root = root
         self.capacity = capacity
         self.files: dict[str, SimFile] = {}
-        #: names in each folder, files and folders alike
+        #: full path of a folder -> names of the files and folders in it
         self.entries: dict[str, dict[str, None]] = {}
         self.locks: dict[str, None] = {}
         self.make_folder(root)
@@ -145,6 +153,7 @@ class SimFolder:
         return PAGE_SIZE * sum(len(file.pages) for file in self.files.values())
 
     def full(self, path: str) -> str:
+        """Return the full path. Raises ValueError if the path leaves the node's folder."""
         if path.startswith("/"):
             return path.rstrip("/")
         if ".." in path.split("/"):
@@ -152,7 +161,10 @@ class SimFolder:
         return f"{self.root}/{path}".rstrip("/")
 
     def find(self, path: str) -> SimFile:
-        """The file at a full path. FileNotFoundError, IsADirectoryError or NotADirectoryError when there is none."""
+        """Return the file at a full path.
+
+        Raises FileNotFoundError, IsADirectoryError or NotADirectoryError if there is none.
+        """
         file = self.files.get(path)
         if file is None:
             if path in self.entries:
@@ -185,7 +197,7 @@ class SimFolder:
         return file
 
     def remove(self, path: str) -> None:
-        """A file, or a folder with all in it; an absent one is no error."""
+        """Remove a file, or a folder with its content. A missing path is no error."""
         above, _, name = path.rpartition("/")
         self.entries.get(above, {}).pop(name, None)
         self.files.pop(path, None)
@@ -196,15 +208,18 @@ class SimFolder:
             del self.entries[known]
 
     def kill(self) -> None:
-        """The process has died: its page cache lives, its locks do not."""
+        """Apply the death of the process: the page cache stays, the locks are released."""
         self.locks.clear()
         for file in self.files.values():
-            # The sync that was under way has told nobody that it ended.
+            # Nobody has seen the running sync succeed, so its pages count as unsynced.
             file.fail_sync()
 
     def flip(self, random: Random, below: str) -> tuple[str, int]:
-        """Turn round one bit of what was written to the files below a full path; path and byte. ValueError when there is
-        nothing."""
+        """Flip one bit of the data written to files at or below a full path.
+
+        Return the file's path and the byte's position. Raises ValueError if nothing was written
+        there.
+        """
         written = [
             (path, number)
             for path in sorted(self.files)
@@ -221,7 +236,7 @@ class SimFolder:
         return path, number * PAGE_SIZE + at
 
     def crash(self, random: Random) -> None:
-        """The machine has lost power."""
+        """Apply a power loss to all files."""
         self.locks.clear()
         for path in sorted(self.files):
             file = self.files[path]

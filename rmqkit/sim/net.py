@@ -1,16 +1,17 @@
-"""The simulated network: who listens where, how connections are made, and what happens to the ways between nodes.
+"""The simulated network: listeners, new connections, and faults on the links between nodes.
 
-Between any two nodes there is an `Edge` for each direction. Faults act on edges or on connections:
+Any two nodes have an `Edge` for each direction. Faults apply to edges, connections or processes:
 
-    cut / partition / isolate    a black hole: what is sent is held, dials time out; `heal` lets it through, late
-                                 (`mend`: one edge alone)
-    stall                        everything on an edge comes later
+    cut / partition / isolate    a black hole: data is held, dials time out; `heal` lets the data
+                                 arrive late (`mend`: for one edge only)
+    stall                        everything on an edge is delayed
     edge(a, b).bytes_per_s       a slow link
-    reset                        connections between two nodes end in the middle of whatever is under way
-    refuse                       a machine that is up and refuses (so does one whose process is dead)
+    reset                        resets the connections between two nodes, dropping data in flight
+    Process.refuses              a machine that runs but refuses connections, as with a dead process
 
-What TCP cannot do does not happen here: no loss, no reordering inside a connection. A machine without power answers nothing
-(half-open connections on the other side); when it is back, old connections are reset as soon as something reaches it.
+Nothing happens that TCP rules out: no loss and no reordering within a connection. A machine without
+power does not reply, which leaves half-open connections on the other side. Once it is back, old
+connections are reset as soon as data reaches it.
 """
 
 from __future__ import annotations
@@ -34,8 +35,11 @@ _ANY_HOST = ("", "0.0.0.0", "::")
 
 
 class NetProfile(NamedTuple):
-    """How the network behaves when nothing is broken. A spike is a rare long delay; `cut_chance` is how often what was
-    sent at once arrives in several pieces."""
+    """The behaviour of the network without faults.
+
+    A spike is a rare long delay. `cut_chance` is the probability that data sent at once arrives in
+    several pieces.
+    """
 
     latency_us: int = 60
     jitter_us: int = 300
@@ -46,7 +50,7 @@ class NetProfile(NamedTuple):
 
 
 class Edge:
-    """The way from one node to another."""
+    """The link from one node to another, in one direction."""
 
     __slots__ = ("bytes_per_s", "free_us", "is_cut", "profile", "random", "stalled_us", "world")
 
@@ -55,19 +59,21 @@ class Edge:
         self.profile = profile
         self.random = random
         self.is_cut = False
-        #: what is sent before this time arrives after it
+        #: data sent before this time arrives after it
         self.stalled_us = 0
+        #: speed of a slow link; 0 for no limit
         self.bytes_per_s = 0
-        #: when a slow link has sent what it was given
+        #: when a slow link has sent everything that it was given
         self.free_us = 0
 
     def delay_us(self, size: int) -> int:
+        """Draw the delay of a packet with `size` bytes of data."""
         profile, random = self.profile, self.random.random
         delay_us = profile.latency_us + int(random() * profile.jitter_us)
         if random() < profile.spike_chance:
             delay_us += int(random() * profile.spike_us)
         if self.bytes_per_s and size:
-            # One after the other, whatever the connection.
+            # All connections of the edge share the link.
             now_us = self.world.now_us
             self.free_us = max(now_us, self.free_us) + size * 1_000_000 // self.bytes_per_s
             delay_us += self.free_us - now_us
@@ -77,7 +83,7 @@ class Edge:
 
 
 class SimDial:
-    """A connection that is being made."""
+    """A connection attempt."""
 
     __slots__ = ("conn", "error", "is_over", "net", "process", "tries")
 
@@ -92,18 +98,18 @@ class SimDial:
         net.dials[self] = None
         now_us = net.clock_us()
         net.at_us(now_us + net.limits.connect_timeout_ms * 1000, self._late)
-        self._knock()
+        self._send_first_packet()
 
     def take(self) -> None:
-        """It has failed: tell the node."""
+        """Notify the node that the attempt has failed."""
         if not self.is_over:
             self._over(self.error)
 
     def flush(self) -> None:
-        """Nothing: bytes wait until the connection is open."""
+        """Do nothing: bytes wait until the connection is open."""
 
     def watch(self) -> None:
-        """Nothing: reading begins when the connection is open."""
+        """Do nothing: reading starts when the connection is open."""
 
     def finish(self) -> None:
         if not self.conn.out:
@@ -113,7 +119,7 @@ class SimDial:
         self._over(self.conn.closing)
 
     def done(self) -> None:
-        """Connected, or the process is gone."""
+        """End the attempt: the connection is open, or the process is gone."""
         self.is_over = True
         self.net.dials.pop(self, None)
 
@@ -125,7 +131,7 @@ class SimDial:
     def _late(self) -> None:
         self.fail(f"no connection within {self.net.limits.connect_timeout_ms} ms")
 
-    def _knock(self) -> None:
+    def _send_first_packet(self) -> None:
         net = self.net
         far = net.find(self.conn.peer) or net.host(self.conn.peer.host)
         if far is None:
@@ -134,14 +140,14 @@ class SimDial:
         net.at_us(net.clock_us() + net.edge(self.process.name, far.name).delay_us(0), lambda: self._arrive(far))
 
     def _arrive(self, far: Process) -> None:
-        """The first packet is at the other machine."""
+        """Handle the first packet's arrival at the other machine."""
         net = self.net
         if self.is_over:
             return
         out, back = net.edge(self.process.name, far.name), net.edge(far.name, self.process.name)
         if out.is_cut or back.is_cut or far.is_off:
             self.tries += 1
-            net.at_us(net.clock_us() + 1_000_000 * self.tries, self._knock)
+            net.at_us(net.clock_us() + 1_000_000 * self.tries, self._send_first_packet)
             return
         tag = net.listening(far, self.conn.peer)
         delay_us = back.delay_us(0)
@@ -161,7 +167,7 @@ class SimDial:
 
 
 class SimNet:
-    """The network of a world. Nodes are named as they were added."""
+    """The network of a world. Methods take the names of nodes as given to `World.add_node`."""
 
     def __init__(self, world: World, profile: NetProfile, limits: NetworkLimits, random: Random) -> None:
         self.world = world
@@ -169,17 +175,17 @@ class SimNet:
         self.limits = limits
         self.random = random
         self.cut_chance = profile.cut_chance
-        #: live ends and dials, in the order they were made
+        #: live ends and dials, oldest first
         self.ends: dict[End, None] = {}
         self.dials: dict[SimDial, None] = {}
         self.held: dict[Pipe, None] = {}
-        #: host names that stand for another host
+        #: host name -> the host that it resolves to
         self.names: dict[str, str] = {}
         self._edges: dict[tuple[str, str], Edge] = {}
         self._listeners: dict[tuple[str, int], tuple[str, str]] = {}
         self._ephemeral: dict[str, int] = {}
 
-    # --- faults -----------------------------------------------------------------------------------------------------
+    # --- faults -----------------------------------------------------------------------------------
 
     def edge(self, source: str, target: str) -> Edge:
         key = (source, target)
@@ -189,22 +195,22 @@ class SimNet:
         return edge
 
     def cut(self, source: str, target: str) -> None:
-        """A black hole in one direction."""
+        """Make one direction a black hole."""
         self.edge(source, target).is_cut = True
 
     def partition(self, one: Sequence[str], other: Sequence[str]) -> None:
-        """No byte between the two sides, either way."""
+        """Block all traffic between the two sides, in both directions."""
         for left in one:
             for right in other:
                 self.cut(left, right)
                 self.cut(right, left)
 
     def isolate(self, name: str) -> None:
-        """No byte between a node and all others."""
+        """Block all traffic between a node and all other nodes."""
         self.partition([name], [other for other in self.world.names if other != name])
 
     def heal(self) -> None:
-        """No edge is cut or stalled any more."""
+        """End all cuts and stalls."""
         for edge in self._edges.values():
             edge.is_cut = False
             edge.stalled_us = 0
@@ -213,18 +219,18 @@ class SimNet:
         self.release_held()
 
     def mend(self, source: str, target: str) -> None:
-        """One way is free again; what was held on it comes late."""
+        """End the cut of one direction; held data arrives late."""
         self.edge(source, target).is_cut = False
         for end in list(self.ends):
             self._acknowledge(end)
         self.release_held()
 
     def stall(self, source: str, target: str, delay_ms: int) -> None:
-        """What is sent one way in the next `delay_ms` arrives after them."""
+        """Delay what is sent in one direction within the next `delay_ms` until they are over."""
         self.edge(source, target).stalled_us = self.world.now_us + delay_ms * 1000
 
     def reset(self, one: str, other: str) -> None:
-        """Every connection between two nodes is reset, in the middle of a frame if one is under way."""
+        """Reset every connection between two nodes, even in the middle of a frame."""
         for end in list(self.ends):
             peer = end.peer
             if end.process.name == one and peer is not None and peer.process.name == other:
@@ -233,7 +239,7 @@ class SimNet:
                     if not side.is_over:
                         side.arrived(None)
 
-    # --- set up -----------------------------------------------------------------------------------------------------
+    # --- setup ------------------------------------------------------------------------------------
 
     def listen(self, process: Process, tag: str, address: Address) -> None:
         host = process.host if address.host in _ANY_HOST else address.host
@@ -243,23 +249,23 @@ class SimNet:
         self._listeners[host, address.port] = (process.name, tag)
 
     def listening(self, process: Process, address: Address) -> str | None:
-        """The tag of a live process's listener."""
+        """Return the tag of the process's listener; None without one, or if the process is dead."""
         host = self.names.get(address.host, address.host)
         entry = self._listeners.get((host, address.port))
         return entry[1] if entry is not None and entry[0] == process.name and process.is_alive else None
 
     def find(self, address: Address) -> Process | None:
-        """The process that has the listener of an address."""
+        """Return the process that listens on an address, dead or alive."""
         entry = self._listeners.get((self.names.get(address.host, address.host), address.port))
         return None if entry is None else self.world.process(entry[0])
 
     def host(self, name: str) -> Process | None:
-        """Any process of a host, by its address or name."""
+        """Return any process of a host, by the host's address or name."""
         name = self.names.get(name, name)
         return next((process for process in self.world.processes if process.host == name), None)
 
     def connect(self, dial: SimDial, far: Process, tag: str, delay_us: int) -> None:
-        """The three-way handshake, from the far machine's side; our side learns of it `delay_us` later."""
+        """Open the connection: at the far side now, at the dialling side `delay_us` later."""
         near = dial.process
         number = self._ephemeral.get(near.host, EPHEMERAL_FIRST)
         self._ephemeral[near.host] = number + 1
@@ -290,17 +296,20 @@ class SimNet:
     def dial(self, process: Process, conn: Connection) -> None:
         SimDial(self, process, conn)
 
-    # --- end of processes -------------------------------------------------------------------------------------------
+    # --- end of processes -------------------------------------------------------------------------
 
     def kill(self, process: Process) -> None:
-        """The kernel closes the sockets of a dead process: what it took is sent, what waited is lost."""
+        """Close the sockets of a killed process, as the kernel does.
+
+        Data that the kernel has accepted is sent; data that still waited in the process is lost.
+        """
         for end in self._ends_of(process):
             end.out.end(None if end.inbox or self.random.random() < 0.5 else b"")
             end.vanish()
         self._drop_dials(process)
 
     def end(self, process: Process) -> None:
-        """A process has stopped cleanly: what waits goes out first."""
+        """Close the sockets of a process that has stopped cleanly: send waiting data first."""
         for end in self._ends_of(process):
             if not end.is_over and end.pending:
                 end.out.send(b"".join(end.pending))
@@ -309,18 +318,19 @@ class SimNet:
         self._drop_dials(process)
 
     def power_off(self, process: Process) -> None:
-        """Nothing more comes from the machine, and nobody is told."""
+        """Drop the connections of a machine without power, without notifying their peers."""
         for end in self._ends_of(process):
             end.out.lose_tail()
             end.vanish()
         self._drop_dials(process)
 
     def release_held(self) -> None:
+        """Let all pipes retry the segments that they hold."""
         held, self.held = self.held, {}
         for pipe in held:
             pipe.release()
 
-    # --- for the ends -----------------------------------------------------------------------------------------------
+    # --- for the ends -----------------------------------------------------------------------------
 
     def clock_us(self) -> int:
         return self.world.now_us
@@ -332,19 +342,19 @@ class SimNet:
         return int(self.random.random() * self.profile.retransmit_us)
 
     def read(self, end: End, size: int) -> None:
-        """An end has read: the other side has that much more room."""
+        """Account for `size` bytes that an end has read: its peer gets as much room to send."""
         peer = end.peer
         if peer is not None:
             peer.out.unacked += size
             self._acknowledge(end)
 
     def watch_idle(self, end: End) -> None:
-        self.at_us(end.active_us + self.limits.idle_close_ms * 1000, lambda: self._look_idle(end))
+        self.at_us(end.active_us + self.limits.idle_close_ms * 1000, lambda: self._check_idle(end))
 
     def is_idle(self, end: End) -> bool:
         return self.world.now_us - end.active_us >= self.limits.idle_close_ms * 1000
 
-    def _look_idle(self, end: End) -> None:
+    def _check_idle(self, end: End) -> None:
         if end.is_over:
             return
         if self.is_idle(end):

@@ -1,11 +1,17 @@
 """One simulated process: a node, its ports, and its turns in virtual time.
 
-A turn is the contract's: clock set, posted calls and completions, told and read, dues, settle, outbox. It takes a drawn few
-microseconds, so what arrives meanwhile is taken together in the next one, as in a real loop. A turn is planned (`plan`)
-when something is there for the node or its next due time comes; nothing ticks.
+A turn follows the node contract: set the clock, run posted calls and completions, deliver
+notifications (drained, closed) and input, run due work, settle, flush the outbox. A turn takes a
+random few microseconds. As in a real event loop, input that arrives meanwhile is handled together
+in the next turn. A turn is scheduled (`plan`) when there is input for the node or when its next due
+time comes; there is no periodic tick.
 
-States: alive; paused (as by SIGSTOP: the kernel goes on taking connections and bytes); dead (killed, stopped or failed to
-start: the machine refuses connections); off (the machine has no power and answers nothing).
+States:
+
+- alive
+- paused, as by SIGSTOP: the kernel still accepts connections and bytes
+- dead, because it was killed, stopped or failed to start: the machine refuses connections
+- off: the machine has no power and does not reply
 """
 
 from collections import deque
@@ -23,6 +29,7 @@ if TYPE_CHECKING:
     from rmqkit.sim.world import World
 
 NodeMaker = Callable[[Ports], Node]
+#: duration of a turn in microseconds: the minimum, and the random part added to it
 TURN_US = (5, 60)
 LOG_LINES_MAX = 20_000
 
@@ -37,7 +44,7 @@ class LogLine(NamedTuple):
 
 
 class SimLog:
-    """The log port: lines are kept, newest last, across restarts of the node."""
+    """The log port: collects the newest lines, newest last, across restarts of the node."""
 
     def __init__(self, clock: Clock, trace: Callable[[bytes], None]) -> None:
         self.clock = clock
@@ -62,12 +69,14 @@ class SimLog:
 
 
 class Input(Protocol):
-    """What may have something for the node: an `End` or a `Dial`."""
+    """A source of input for the node: an `End` or a `SimDial`."""
 
     def take(self) -> None: ...
 
 
 class Process:
+    """A node on its own machine. It outlives restarts: each start creates a new node object."""
+
     def __init__(self, world: "World", name: str, host: str, make: NodeMaker) -> None:
         self.world = world
         self.name = name
@@ -83,23 +92,23 @@ class Process:
         self.is_off = False
         self.refuses = False
         self.incarnation = 0
-        #: nodes of the same OS process: each turn of one settles them all
+        #: other nodes of the same OS process; each turn of one settles all of them
         self.mates: list[Process] = []
-        #: how far this machine's wall clock is off
+        #: deviation of this machine's wall clock in ms
         self.wall_skew_ms = 0
         self._is_started = False
         self._last_id = 0
         self._random = Random(f"{world.seed}/turns/{name}")
         self._ready: dict[Input, None] = {}
-        self._told: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
+        self._notices: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
         self._posted: deque[Callable[[Any], Any]] = deque()
         self._turn_us: int | None = None
         self._free_us = 0
 
-    # --- life -------------------------------------------------------------------------------------------------------
+    # --- life -------------------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """Make the node; it is started in a turn of its own."""
+        """Create the node. Its first turn starts it."""
         world = self.world
         self.incarnation += 1
         stream = f"{self.name}/{self.incarnation}"
@@ -119,11 +128,11 @@ class Process:
         self.plan()
 
     def end(self) -> None:
-        """The process is gone; what was on its way to the node is dropped."""
+        """End the process and drop its pending input."""
         self.is_alive = False
         self.is_paused = False
         self._ready.clear()
-        self._told.clear()
+        self._notices.clear()
         self._posted.clear()
         self._turn_us = None
 
@@ -136,19 +145,20 @@ class Process:
         self.plan()
 
     def post(self, function: Callable[[Any], Any]) -> None:
-        """Call a function with the node in its next turn."""
+        """Call `function(node)` in the next turn. Raises ValueError if the process is not alive."""
         if not self.is_alive:
             raise ValueError(f"{self.name} is not running")
         self._posted.append(function)
         self.plan()
 
-    # --- for the net ------------------------------------------------------------------------------------------------
+    # --- for the net ------------------------------------------------------------------------------
 
     def next_id(self) -> int:
         self._last_id += 1
         return self._last_id
 
     def ready(self, item: Input) -> None:
+        """Let the next turn take input from `item`."""
         if self.is_alive:
             self._ready[item] = None
             self.plan()
@@ -162,17 +172,17 @@ class Process:
         self.node.received(conn, data)
 
     def tell_drained(self, conn: Connection) -> None:
-        self._told.append((self.node.drained, (conn,)))
+        self._notices.append((self.node.drained, (conn,)))
         self.plan()
 
     def tell_closed(self, conn: Connection) -> None:
-        self._told.append((self.node.closed, (conn, conn.closing)))
+        self._notices.append((self.node.closed, (conn, conn.closing)))
         self.plan()
 
-    # --- turns ------------------------------------------------------------------------------------------------------
+    # --- turns ------------------------------------------------------------------------------------
 
     def plan(self, due_us: int = 0) -> None:
-        """Take a turn at `due_us`, or as soon as the last one is over."""
+        """Schedule a turn at `due_us`, but not before the previous turn is over."""
         if not self.is_alive or self.is_paused:
             return
         due_us = max(due_us, self.world.now_us, self._free_us)
@@ -198,7 +208,7 @@ class Process:
             self.world.stopped(self)
             return
         self._free_us = now_us + TURN_US[0] + int(self._random.random() * TURN_US[1])
-        if self._ready or self._told or self._posted or self.disk.completed:
+        if self._ready or self._notices or self._posted or self.disk.completed:
             self.plan()
             return
         due_ms = self.node.due_ms()
@@ -216,10 +226,10 @@ class Process:
                 self._posted.popleft()(node)
             for completion, error in self.disk.take_completed():
                 node.done(completion, error)
-            self._tell_all()
+            self._deliver_notices()
             if self._ready:
                 self._take_ready()
-                self._tell_all()
+                self._deliver_notices()
         due_ms = node.due_ms()
         if due_ms is not None and due_ms <= self.clock.mono_ms:
             node.run_due()
@@ -229,7 +239,10 @@ class Process:
             mate.settle()
 
     def settle(self) -> None:
-        """The end of a turn of the driver, which another of its nodes took: what that one has done here goes on."""
+        """End a turn that another node of this process took.
+
+        That turn may have changed this node, for example by a call, so flush its output too.
+        """
         if not self.is_alive or not self._is_started:
             return
         self._set_clock()
@@ -242,20 +255,20 @@ class Process:
     def _take_ready(self) -> None:
         items, self._ready = list(self._ready), {}
         if len(items) > 1 and self._random.random() < 0.5:
-            # A poller reports in no order that means anything.
+            # The order in which a poller reports is arbitrary.
             self._random.shuffle(items)
         for item in items:
             item.take()
 
-    def _tell_all(self) -> None:
-        told = self._told
-        while told:
-            method, arguments = told.popleft()
+    def _deliver_notices(self) -> None:
+        notices = self._notices
+        while notices:
+            method, arguments = notices.popleft()
             self.world.trace(b"told %d" % arguments[0].id)
             method(*arguments)
 
     def _flush(self) -> None:
-        """The outbox, in the shell's order."""
+        """Carry out the node's outbox, in the same order as the shell's driver."""
         outbox = self.node.outbox
         if outbox.is_empty:
             return

@@ -5,13 +5,16 @@
     world.listen("ns", "remoting", Address("10.0.0.1", 9876))
     assert world.run_until(lambda: …, limit_ms=10_000)
 
-Everything that will happen is an entry `(due_us, sequence, function)` of one heap; time jumps from entry to entry. Each
-part draws from a stream of its own (`Random(f"{seed}/net")` …), so a new draw in one part shifts no other.
+All future events are entries `(due_us, sequence, function)` in one heap. Virtual time jumps from
+entry to entry. Each part has its own random stream (`Random(f"{seed}/net")` …), so a new draw in
+one part does not change the draws of another.
 
-`trace_hash` covers every turn, every byte that was sent or written, and every log line, in order. Two runs of one seed
-must agree, also in two processes with different PYTHONHASHSEED; `World(seed, keep_trace=True)` keeps the entries to find
-the first difference. An exception out of a node leaves `run_*` with a note that names node, time and seed; the process is
-dead then, and the world can go on.
+`trace_hash` covers every turn, every byte sent or written, and every log line, in order. Two runs
+with one seed must produce the same hash, even in processes with different PYTHONHASHSEED.
+`World(seed, keep_trace=True)` keeps the entries, to find the first difference.
+
+An exception from a node propagates out of `run_*`, with a note that names node, time and seed. The
+node's process is then dead, and the world can continue.
 """
 
 from collections.abc import Callable, Iterable
@@ -32,6 +35,8 @@ WALL_START_MS = 1_750_000_000_000
 
 
 class World:
+    """A simulated world: machines with one node each, a network, faults, and the virtual time."""
+
     def __init__(
         self,
         seed: int | str,
@@ -52,21 +57,27 @@ class World:
         self.net = SimNet(self, profile or NetProfile(), limits or NetworkLimits(), Random(f"{seed}/net"))
         self._crashes = Random(f"{seed}/crash")
 
-    # --- nodes ------------------------------------------------------------------------------------------------------
+    # --- nodes ------------------------------------------------------------------------------------
 
     def add_node(self, name: str, make: NodeMaker, host: str) -> None:
-        """A node on a machine of its own with the given address. `make` is called now and at each restart."""
+        """Add a node on its own machine with the address `host`.
+
+        `make` is called now and at each restart. Raises ValueError if the name is in use.
+        """
         if name in self._processes:
-            raise ValueError(f"node {name!r} is there already")
+            raise ValueError(f"node {name!r} exists already")
         process = self._processes[name] = Process(self, name, host, make)
         process.begin()
 
     def listen(self, name: str, tag: str, address: Address) -> None:
-        """Connections to the address go to the node, in this life and the next. "0.0.0.0" is the node's host."""
+        """Route connections to the address to the node, also after restarts.
+
+        "0.0.0.0" stands for the node's host.
+        """
         self.net.listen(self._processes[name], tag, address)
 
     def share_turns(self, names: Iterable[str]) -> None:
-        """These nodes are of one process, and one driver settles them all in each turn."""
+        """Run these nodes as one process: each turn of one settles all of them."""
         processes = [self._processes[name] for name in names]
         for process in processes:
             process.mates = [each for each in processes if each is not process]
@@ -83,40 +94,43 @@ class World:
         return self._processes[name]
 
     def node(self, name: str) -> Any:
-        """The node object of the current life."""
+        """Return the node object created at the last start."""
         return self._processes[name].node
 
     def log(self, name: str) -> SimLog:
         return self._processes[name].log
 
     def disk(self, name: str) -> SimDisk:
-        """The disk handle of the current life, for faults."""
+        """Return the disk handle created at the last start, to inject faults."""
         return self._processes[name].disk
 
     def folder(self, name: str) -> SimFolder:
-        """The node's files."""
+        """Return the node's files."""
         return self._processes[name].folder
 
     def is_alive(self, name: str) -> bool:
         return self._processes[name].is_alive
 
     def call(self, name: str, function: Callable[[Any], Any]) -> None:
-        """Call `function(node)` in a turn of the node, as a user's thread posts into a loop."""
+        """Call `function(node)` in the node's next turn, as a user's thread would post it."""
         self._processes[name].post(function)
 
-    # --- faults -----------------------------------------------------------------------------------------------------
+    # --- faults -----------------------------------------------------------------------------------
 
     def stop(self, name: str) -> None:
-        """Ask for a clean stop; `is_alive` is False when it has ended."""
+        """Request a clean stop; `is_alive` turns False once it has completed."""
         self.call(name, lambda node: node.stop())
 
     def kill(self, name: str) -> None:
-        """kill -9: connections end, written bytes stay."""
+        """Kill the process as by `kill -9`: its connections end, written bytes stay."""
         self.trace(b"kill " + name.encode())
         self.failed(self._processes[name])
 
     def crash(self, name: str) -> None:
-        """Power loss: unsynced bytes are kept, lost or torn; peers hear nothing until the machine is back."""
+        """Cut the machine's power: unsynced bytes are kept, lost or torn.
+
+        Peers get no reply until the machine is restarted.
+        """
         process = self._processes[name]
         self.trace(b"crash " + name.encode())
         process.disk.die(self._crashes)
@@ -126,14 +140,14 @@ class World:
         self.net.power_off(process)
 
     def lose_disk(self, name: str) -> None:
-        """Power loss, and the machine comes back with an empty disk."""
+        """Cut the machine's power and empty its disk."""
         self.crash(name)
         self.trace(b"lose disk " + name.encode())
         process = self._processes[name]
         process.folder = SimFolder(process.folder.root, capacity=process.folder.capacity)
 
     def restart(self, name: str) -> None:
-        """A new process on the same files; the old one is killed when it still runs."""
+        """Start a new process on the same files; kill the old one first if it still runs."""
         process = self._processes[name]
         if process.is_alive:
             self.kill(name)
@@ -142,51 +156,55 @@ class World:
         self.net.release_held()
 
     def pause(self, name: str) -> None:
-        """SIGSTOP."""
+        """Stop the process as by SIGSTOP."""
         self._processes[name].pause()
 
     def resume(self, name: str) -> None:
-        """SIGCONT."""
+        """Continue the process as by SIGCONT."""
         self._processes[name].resume()
 
     def jump_wall(self, name: str, delta_ms: int) -> None:
-        """Somebody sets the clock of the node's machine."""
+        """Change the wall clock of the node's machine by `delta_ms`, which may be negative."""
         self._processes[name].wall_skew_ms += delta_ms
 
     def stopped(self, process: Process) -> None:
-        """For `Process`: its node has stopped cleanly."""
+        """Clean up after a node that has stopped cleanly. Called by `Process`."""
         self.trace(b"stopped " + process.name.encode())
         process.disk.close()
         self.net.end(process)
         process.end()
 
     def failed(self, process: Process) -> None:
-        """For `Process`: an exception has left its node."""
+        """End a process like a kill. Also called by `Process` after an exception of its node."""
         process.disk.die()
         process.end()
         process.folder.kill()
         self.net.kill(process)
 
-    # --- time -------------------------------------------------------------------------------------------------------
+    # --- time -------------------------------------------------------------------------------------
 
     @property
     def now_ms(self) -> int:
-        """Monotonic time as nodes see it."""
+        """Monotonic time in ms, as the nodes see it."""
         return self.now_us // 1000
 
     def at_us(self, due_us: int, function: Callable[[], None]) -> None:
+        """Call `function` at the virtual time `due_us`."""
         self._sequence += 1
         heappush(self._heap, (due_us, self._sequence, function))
 
     def after_ms(self, delay_ms: int, function: Callable[[], None]) -> None:
-        """Do something to the world later: a planned fault."""
+        """Call `function` after `delay_ms`, for example to inject a fault."""
         self.at_us(self.now_us + delay_ms * 1000, function)
 
     def run_for(self, duration_ms: int) -> None:
         self._run_to(self.now_us + duration_ms * 1000)
 
     def run_until(self, reached: Callable[[], Any], limit_ms: int) -> bool:
-        """Run until `reached()` is true, which is looked at after each event; False after `limit_ms`."""
+        """Run until `reached()` is true, checked after each event.
+
+        Return False after `limit_ms`.
+        """
         heap, until_us = self._heap, self.now_us + limit_ms * 1000
         while not reached():
             if not heap or heap[0][0] > until_us:

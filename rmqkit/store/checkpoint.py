@@ -1,14 +1,18 @@
-"""The checkpoint file: 4096 bytes, six i64 and zeroes, written in place and synced once a second when it changed.
+"""The checkpoint file: what is durable, so that recovery knows where to begin.
 
-    0 physicMsgTimestamp     store time of the last record known to be on the platter
-    8 logicsMsgTimestamp     store time of the last record whose queue unit is
-    16 indexMsgTimestamp     end time of the last index file that is full and on the platter
-    24 masterFlushedOffset   a slave's: how far its master had flushed
-    32 confirmPhyOffset      the log is on the platter up to there; upstream keeps its confirm offset here
-    40 logicsPhysicalOffset  where the last record starts whose queue unit is on the platter
+It is 4096 bytes: six i64, then zeroes. It is written in place and synced, once a second if it
+changed.
 
-Recovery begins there: what a field says must already be true on disk when the file says it. So fields only move after
-the syncs they speak of, and move back, synced, before anything is cut.
+    0 physicMsgTimestamp     store time of the last durable record
+    8 logicsMsgTimestamp     store time of the last record whose queue unit is durable
+    16 indexMsgTimestamp     end time of the last full and durable index file
+    24 masterFlushedOffset   on a slave: the offset up to which its master had flushed
+    32 confirmPhyOffset      the log is durable up to this offset (Apache: its confirm offset)
+    40 logicsPhysicalOffset  start of the last record whose queue unit is durable
+
+Recovery trusts these fields, so each must already be true on disk when the file states it. A field
+therefore rises only after the syncs that it vouches for. Before a truncation the fields are lowered
+and the file is synced.
 
 Source: `store/.../StoreCheckpoint.java` (5.5.0 added the sixth field).
 """
@@ -20,11 +24,13 @@ from rmqkit.runtime.ports import Completion, Disk
 
 CHECKPOINT_SIZE = 4096
 _FIELDS = Struct(">6q")
-#: upstream's margin: queue units of records this much older than the times are taken for granted
+#: Apache's margin in ms: records at least this much older than both timestamps have durable units
 _MARGIN_MS = 3000
 
 
 class Checkpoint:
+    """The fields of the checkpoint file; times in ms. Changes reach the disk with `save`."""
+
     def __init__(self, disk: Disk, path: str) -> None:
         self.path = path
         self.physic_ms = 0
@@ -51,11 +57,11 @@ class Checkpoint:
 
     @property
     def ms_min(self) -> int:
-        """Upstream's `getMinTimestamp`: records stored before it have their queue units on disk."""
+        """Records stored before this time have durable queue units. Apache: `getMinTimestamp`."""
         return max(min(self.physic_ms, self.logics_ms) - _MARGIN_MS, 0)
 
     def load(self) -> bool:
-        """Whether there is one with anything in it. A short or impossible one counts as none."""
+        """Read the file. Return False if it is missing, too short, invalid or all zeroes."""
         size = self._disk.size(self.path) or 0
         content = self._disk.read(self.path, 0, _FIELDS.size) if size >= _FIELDS.size else b""
         if len(content) < _FIELDS.size:
@@ -74,7 +80,10 @@ class Checkpoint:
         return True
 
     def lower(self, phy_offset: int) -> None:
-        """Take back what is said about records at or after `phy_offset`: recovery then looks at all of their file."""
+        """Stop vouching for records at or after `phy_offset`, which will be cut.
+
+        The next recovery then reads the log from an earlier record and checks the last index file.
+        """
         self.confirm_phy_offset = min(self.confirm_phy_offset, phy_offset)
         self.index_ms = 0
         if self.logics_phy_offset >= phy_offset:
@@ -82,7 +91,10 @@ class Checkpoint:
             self.logics_ms = 0
 
     def save(self, then: Callable[[OSError | None], None] | None = None) -> None:
-        """Write and sync when something changed; `then` hears when the values of now are on the platter."""
+        """Write and sync the file if a field changed.
+
+        `then` is called once the current values are durable, or with the OSError.
+        """
         content = _FIELDS.pack(*self.values).ljust(CHECKPOINT_SIZE, b"\0")
         if content == self._saved and self._saving is None:
             if then is not None:

@@ -1,27 +1,34 @@
-"""The storage engine contract: what the broker, replication and plug-in authors may rely on.
+"""The storage engine contract: what the broker, replication and plug-in authors can rely on.
 
-An engine is a part of one broker node: it runs in the node's turns, uses the node's `Ports`, and puts its background work
-(recovery, flushing, retention, index building) into the node's `Duties`. It offers one byte-addressed log (the commit
-log), queues of it by (topic, queue id), and an index by key. The contract suite in `rmqkit.testing.storage` runs over
-every engine.
+An engine is part of one broker node. It runs in the node's turns, uses the node's `Ports` and adds
+its background work (recovery, flushing, retention, indexing) to the node's `Duties`. It provides
+one byte-addressed log (the commit log), consume queues over it by (topic, queue id), and an index
+by key. The contract suite in `rmqkit.testing.storage` runs against every engine.
 
-How a put goes:
+The path of a put:
 
-    append(put) ... append(put)          in handlers: offsets are assigned, nothing is on disk yet
-    settle() -> arrivals                 end of turn: ONE write of all records, then queues know them (readable)
-    offset_written / offset_synced       rise; the broker finishes the puts that waited for them
+    append(put) ... append(put)       in handlers: offsets are assigned, nothing is on disk yet
+    settle() -> arrivals              end of turn: ONE write of all records, then queue entries
+    offset_written / offset_synced    rise; the broker replies to the puts that waited for them
 
-- `append` returns a `PutResult`; status other than PUT_OK means nothing was appended. Queue offsets are dense.
-- A record is readable (read, query, offsets) once `settle` has written it; not before.
-- A failed write leaves offsets where they were before the turn: `settle` raises `StoreWriteError`, the puts of the turn are
-  answered with an error and were not stored; the engine stays usable (a full disk is not the end).
-- A failed sync is never retried: `failed` says why, `offset_synced` stays, puts are refused from then on.
-- `sync(offset)` asks for durability up to that offset; calls while a sync runs join the next one (group commit).
-- The engine decides by itself when to sync in ASYNC_FLUSH mode; the broker calls `sync` only for puts that wait for it.
-- `offset_confirmed` bounds what readers see; without replication the broker leaves it at None (everything written).
-- Until `ready` is true only `progress` and `stop` may be used.
+- `append` returns a `PutResult`. Any status but PUT_OK means that nothing was appended. Queue
+  offsets are dense.
+- A record is readable (read, query, offsets) once `settle` has written it, not before.
+- After a failed write the offsets are those from before the turn. `settle` raises
+  `StoreWriteError`, the broker answers the puts of the turn with an error, and none of them is
+  stored. The engine stays usable: a full disk is not fatal.
+- A failed sync is never retried. `failed` gives the reason, `offset_synced` stays where it is, and
+  the engine refuses puts from then on.
+- `sync(offset)` requests durability up to that offset. Calls made during a running sync join the
+  next one (group commit).
+- In ASYNC_FLUSH mode the engine decides when to sync. The broker calls `sync` only for puts that
+  wait for it.
+- `offset_confirmed` bounds what readers see. Without replication the broker leaves it at None:
+  everything written is visible.
+- Until `ready` is true, only `progress` and `stop` may be used.
 
-Limits and names from the wire: the broker checks topic names, the engine still refuses a name that would leave its folder.
+The broker validates topic names from the wire. The engine still refuses a name that would resolve
+to a path outside its folder.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -35,7 +42,7 @@ from rmqkit.runtime.ports import Completion, Ports
 
 
 class PutStatus(IntEnum):
-    """Upstream's PutMessageStatus, in its order (`store/.../PutMessageStatus.java`)."""
+    """Apache's PutMessageStatus, in its order (`store/.../PutMessageStatus.java`)."""
 
     PUT_OK = 0
     FLUSH_DISK_TIMEOUT = 1
@@ -51,7 +58,7 @@ class PutStatus(IntEnum):
 
 
 class GetStatus(IntEnum):
-    """Upstream's GetMessageStatus (`store/.../GetMessageStatus.java`)."""
+    """Apache's GetMessageStatus (`store/.../GetMessageStatus.java`)."""
 
     FOUND = 0
     NO_MATCHED_MESSAGE = 1
@@ -66,7 +73,10 @@ class GetStatus(IntEnum):
 
 
 class StoreWriteError(RmqkitError):
-    """The write of this turn failed; nothing of the turn is stored. `error` is the OSError (ENOSPC, EIO, …)."""
+    """The write of this turn failed and none of its puts is stored.
+
+    `error` is the OSError (ENOSPC, EIO, …).
+    """
 
     def __init__(self, error: OSError) -> None:
         super().__init__(f"the commit log could not be written: {error.strerror or error}")
@@ -74,7 +84,10 @@ class StoreWriteError(RmqkitError):
 
 
 class Put(NamedTuple):
-    """One message for the log. Hosts are 8 or 20 bytes: raw IP and port as int32, as records hold them."""
+    """One message for the log.
+
+    A host is 8 or 20 bytes, as in a record: the raw IPv4 or IPv6 address, then the port as int32.
+    """
 
     topic: str
     queue_id: int
@@ -87,14 +100,17 @@ class Put(NamedTuple):
     prepared_offset: int
     body: bytes
     properties: bytes
-    #: what the queue entry holds: java_hash of TAGS, 0 without, a due time for the schedule topic
+    #: tags code of the queue entry: Java's hash of TAGS, 0 without tags; on the schedule topic the
+    #: due time in ms
     tags_code: int
 
 
 class PutResult(NamedTuple):
-    """`phy_offset` and `queue_offset` of the first record, `phy_offset_next` one past the last; -1 unless PUT_OK.
+    """The result of a put.
 
-    `phy_offsets` has each record's offset when a batch was put, else is empty.
+    `phy_offset` and `queue_offset` belong to the first record, `phy_offset_next` is one past the
+    last record. All three are -1 unless `status` is PUT_OK. `phy_offsets` holds the offset of each
+    record of a batch; it is empty for a single put.
     """
 
     status: PutStatus
@@ -114,28 +130,37 @@ class Arrival(NamedTuple):
 
 
 class Read(NamedTuple):
-    """`buffers` are whole records end to end, slices of the log where the engine can."""
+    """The result of reading a queue.
+
+    `buffers` hold whole records end to end. They are slices of the log if the engine supports it.
+    """
 
     status: GetStatus
     offset_next: int
     offset_min: int
     offset_max: int
     buffers: Sequence[Buffer] = ()
-    #: messages in `buffers` (an inner batch counts its messages), and their bytes
+    #: number of messages in `buffers` (each message of an inner batch counts), and their bytes
     message_count: int = 0
     size: int = 0
-    #: physical offset of the last record read, for the suggestion to read from a slave
+    #: physical offset of the last entry examined; decides whether to suggest reading from a slave
     phy_offset_last: int = -1
 
 
 class IndexHits(NamedTuple):
+    """The records that an index query found, and how far the index reaches.
+
+    `updated_ms` and `updated_phy_offset` are the store time and offset of the newest indexed
+    record.
+    """
+
     buffers: Sequence[Buffer]
     updated_ms: int
     updated_phy_offset: int
 
 
 class Entry(NamedTuple):
-    """One entry of a queue. `size` is 0 for a number that no record has."""
+    """One entry of a queue. `size` is 0 if no record has this queue offset (a filled gap)."""
 
     queue_offset: int
     phy_offset: int
@@ -144,26 +169,30 @@ class Entry(NamedTuple):
 
 
 class QueueRange(NamedTuple):
+    """The readable offsets of a queue: `offset_min` up to, but not including, `offset_max`."""
+
     topic: str
     queue_id: int
     offset_min: int
     offset_max: int
 
 
-#: (topic, properties) -> the bits of the groups that want such a message; empty when nobody works them out
+#: (topic, properties) -> bit map of the groups whose filters match; empty if none was computed
 BitMap = Callable[[str, bytes], bytes]
 
 
 class EngineParts(NamedTuple):
-    """What a factory of `rmqkit_storage_engines` gets. `config` is the node's `rmqkit.config.NodeConfig`.
+    """The argument of a factory from `rmqkit_storage_engines`.
 
-    `bit_map` is for engines that keep such bits with their queue entries (`enableConsumeQueueExt`).
+    `config` is the node's `rmqkit.config.NodeConfig`. `bit_map` is for engines that store filter
+    bits with their queue entries (`enableConsumeQueueExt`).
     """
 
     ports: Ports
     duties: Duties
     config: Any
-    #: bytes of memory of the machine: records nearer to the end of the log than a share of it count as cached
+    #: the machine's memory in bytes; the newest part of the log that fits a share of it counts as
+    #: cached (`accessMessageInMemoryMaxRatio`)
     memory_size: int = 8 << 30
     bit_map: BitMap | None = None
 
@@ -173,42 +202,49 @@ RecordMatch = Callable[[Buffer], bool]
 
 
 class StorageEngine(Protocol):
-    #: False while recovering or after `stop`
+    #: False during recovery and after `stop`
     ready: bool
-    #: one line about recovery: "commit log 3/7 files" …
+    #: one line about the progress of recovery: "consume queues 3/7"
     progress: str
-    #: why puts are refused for good (a failed sync), or for now (disk full); "" when writeable
+    #: why puts are refused, permanently (a failed sync) or for now (disk full); "" if writeable
     failed: str
-    #: whether that is for good
+    #: whether `failed` is permanent
     is_broken: bool
+    #: readers see only records that end at or before this offset; None: everything written
     offset_confirmed: int | None
 
     # --- life
     def start(self) -> None:
-        """Take the lock, look at the files, begin recovery as duties. Raises RmqkitError (locked, damaged): one line
-        that says what and what to do; nothing was changed. A duty that finds damage raises CannotStart."""
+        """Take the lock, check the files and start recovery as duties.
+
+        Raises RmqkitError if the store is locked or damaged: one line with the cause and the
+        remedy; the engine has changed nothing. A duty that finds damage later raises CannotStart.
+        """
 
     def stop(self, then: Callable[[], None]) -> None:
-        """Flush everything, write the checkpoint, remove `abort`; `then` is called when all is durable."""
+        """Flush everything, write the checkpoint and remove `abort`, then call `then`."""
 
     def settle(self) -> Sequence[Arrival]:
-        """End of turn. Raises StoreWriteError."""
+        """Write the records of this turn. Return what became readable. Raises StoreWriteError."""
 
     def configure(self, config: Any) -> None:
-        """Live settings have changed: use this `NodeConfig` from now on."""
+        """Apply changed live settings: use this `NodeConfig` from now on."""
 
     # --- the log
-    def append(self, put: Put) -> PutResult: ...
+    def append(self, put: Put) -> PutResult:
+        """Add one record to this turn and assign its offsets."""
 
     def append_batch(self, put: Put, messages: Sequence[tuple[int, bytes, bytes, int]]) -> PutResult:
-        """Records of one queue with consecutive offsets; `put` has what they share, each message is (flag, body,
-        properties, tags_code). All or nothing, in one file."""
+        """Append records of one queue with consecutive offsets, all or none, in one log file.
+
+        `put` holds the fields that they share. Each message is (flag, body, properties, tags_code).
+        """
 
     @property
     def offset_min(self) -> int: ...
     @property
     def offset_max(self) -> int:
-        """End of the log, records of this turn included."""
+        """End of the log, including the records of this turn."""
 
     @property
     def offset_written(self) -> int: ...
@@ -216,19 +252,29 @@ class StorageEngine(Protocol):
     def offset_synced(self) -> int: ...
 
     def sync(self, offset: int, then: Callable[[bool], None]) -> None:
-        """`then(True)` when everything below `offset` is durable, `then(False)` when it never will be."""
+        """Call `then(True)` once everything below `offset` is durable.
+
+        Call `then(False)` if it never will be.
+        """
 
     def record(self, phy_offset: int) -> Buffer | None:
-        """The whole record that starts there, or None."""
+        """Return the whole record that starts at `phy_offset`, or None."""
 
     def read_log(self, phy_offset: int, size_max: int) -> Buffer:
-        """Raw written bytes, not across a file end; empty at the end of the log. For replication."""
+        """Return written bytes for replication; empty at the end of the log.
+
+        The bytes never cross the end of a log file.
+        """
 
     def append_log(self, phy_offset: int, data: Buffer) -> bool:
-        """Replicated bytes at the end of the log, cut anywhere; False when `phy_offset` is not the end."""
+        """Append replicated bytes, which may start or end inside a record.
+
+        Return False if nothing was appended: `phy_offset` is not the end of the log, or the engine
+        takes no bytes now.
+        """
 
     def truncate(self, phy_offset: int, then: Completion) -> None:
-        """Cut log and queues at a record's start, on disk."""
+        """Truncate log, queues and index at the start of a record, durably."""
 
     # --- queues
     def read(
@@ -244,38 +290,54 @@ class StorageEngine(Protocol):
     ) -> Read: ...
 
     def entries(self, topic: str, queue_id: int, offset: int, count_max: int) -> Sequence[Entry]:
-        """Entries from `offset` on, for the broker's own readers, who want to know the tags code (a due time); perhaps
-        fewer than there are, none outside of the queue's range or where they cannot be read."""
+        """Return entries from `offset` on, for broker code that needs the tags code (a due time).
+
+        May return fewer entries than exist. Returns none outside the queue's range, or if they
+        cannot be read.
+        """
 
     def queue_range(self, topic: str, queue_id: int) -> QueueRange:
-        """Zeroes for a queue that has nothing."""
+        """Return the readable offsets of a queue: zeroes if the queue does not exist."""
 
     def queue_is_in_memory(self, topic: str, queue_id: int, offset: int) -> bool:
-        """Whether the message is recent enough to be in the page cache (upstream's checkInMemByConsumeOffset)."""
+        """Return whether the message is recent enough to be in the page cache.
 
-    def offset_by_time(self, topic: str, queue_id: int, timestamp_ms: int, *, upper: bool = False) -> int: ...
+        Apache: checkInMemByConsumeOffset.
+        """
+
+    def offset_by_time(self, topic: str, queue_id: int, timestamp_ms: int, *, upper: bool = False) -> int:
+        """Return the first offset stored at or after the time.
+
+        With `upper`, return the last offset stored at or before it.
+        """
 
     def store_time(self, topic: str, queue_id: int, offset: int) -> int:
-        """Store timestamp of a queue entry, -1 when there is none."""
+        """Return the store timestamp of a queue entry in ms, or -1 if there is no such record."""
 
     def queues(self) -> Iterable[QueueRange]:
-        """The queues that have, or had, messages, by topic and queue id."""
+        """Return the queues that have or had messages, sorted by topic and queue id."""
 
     def delete_topics(self, topics: Sequence[str]) -> int:
-        """Remove the queues of these topics; how many queues went."""
+        """Remove the queues of these topics. Return how many queues were removed."""
 
     def clean_log(self) -> None:
-        """Begin to remove the log files whose time is over, at whatever hour."""
+        """Start removing expired log files now, regardless of the hour (`deleteWhen`)."""
 
     def clean_queues(self) -> None:
-        """Begin to remove queue files whose records have all left the log. Numbers of queues stay."""
+        """Start removing queue files whose records have all left the log.
+
+        The offsets of the queues do not change.
+        """
 
     # --- index
     def query(self, topic: str, key: str, *, count_max: int, begin_ms: int, end_ms: int) -> IndexHits: ...
 
-    # --- what is asked about it
+    # --- runtime facts
     def facts(self) -> dict[str, str]:
-        """Runtime facts under upstream's names (commitLogMinOffset, commitLogDiskRatio, dispatchBehindBytes …)."""
+        """Return runtime facts under Apache's names.
+
+        Examples: commitLogMinOffset, commitLogDiskRatio, dispatchBehindBytes.
+        """
 
 
 EngineFactory = Callable[[EngineParts], StorageEngine]

@@ -1,4 +1,7 @@
-"""Storage engines by the name that `storageEngine` gives them. Modules are imported when one is made."""
+"""The built-in storage engines by the name that the setting `storageEngine` selects.
+
+The module of an engine is imported only when the engine is created.
+"""
 
 from rmqkit.store.contract import EngineFactory, EngineParts, StorageEngine
 

@@ -1,8 +1,9 @@
-"""A disk in the process's own memory: the disk port over a dict of pages, bounded.
+"""A disk in the process's memory: the disk port over a dict of pages, with a size limit.
 
-What the engine `memory` stands on. Files are sparse, so a file of any size costs the pages that were written. Later calls
-have their effect at once; their completions are handed out by the owner (`take_completed`) in a turn of their own, as the
-port promises. Nothing outlives the process. When `size_max` bytes are used, writes fail with ENOSPC.
+The engine `memory` runs on it. Files are sparse: a file of any size only costs the pages that were
+written. Asynchronous calls take effect at once. Their owner delivers the completions
+(`take_completed`) in a later turn, as the port promises. Nothing survives the process. Once
+`size_max` bytes are used, writes fail with ENOSPC.
 """
 
 import errno
@@ -25,7 +26,7 @@ class _File:
 
 
 class HeapDisk:
-    """`ended` is called when a completion can be taken."""
+    """`ended` is called when `take_completed` has something to return."""
 
     def __init__(self, clock: Clock, size_max: int, ended: Callable[[], None]) -> None:
         self.size_max = size_max
@@ -39,7 +40,7 @@ class HeapDisk:
         completed, self._completed = self._completed, []
         return completed
 
-    # --- synchronous ------------------------------------------------------------------------------------------------
+    # --- synchronous ------------------------------------------------------------------------------
 
     def create(self, path: str, size: int) -> None:
         file = self._open(path)
@@ -109,7 +110,7 @@ class HeapDisk:
     def lock(self, path: str, content: bytes) -> None:
         self.write(path, 0, [content])
 
-    # --- later --------------------------------------------------------------------------------------------------------
+    # --- asynchronous -----------------------------------------------------------------------------
 
     def sync(self, path: str, then: Completion) -> None:
         missing = FileNotFoundError(errno.ENOENT, "No such file or directory", path)

@@ -1,15 +1,19 @@
-"""Engine `mapped`: a store in RocketMQ's files, put together from its parts.
+"""Engine `mapped`: a store in RocketMQ's file formats. This module connects its parts.
 
-    append ──► CommitLog (lined up) ──settle──► one write ──► QueueTable (tails) ──► arrivals
+    append ──► CommitLog (buffered) ──settle──► one write ──► QueueTable (tails) ──► arrivals
                      │                                            │
-                 LogFlush: sync, group commit               QueueFlush: tails to files, syncs, checkpoint
+                 LogFlush: sync, group commit      QueueFlush: tails to files, sync, checkpoint
 
-The store folder: `commitlog/`, `consumequeue/<topic>/<queue id>/`, `index/`, `checkpoint`, `abort` (there while a process
-has the store open: found at a start it means that the last one did not stop cleanly) and `lock`.
+The store folder contains `commitlog/`, `consumequeue/<topic>/<queue id>/`, `index/`, `checkpoint`,
+`lock` and `abort`. `abort` exists while a process has the store open. If it exists at a start, the
+previous process did not stop cleanly.
 
-Life: `start` takes the lock and looks at the files; recovery runs as a duty until `ready`; `stop` writes and syncs all
-there is, saves the checkpoint and removes `abort`. Puts are refused while `failed` says why: for good after a failed
-sync, for now while the disk is full or queue units cannot be written.
+Life cycle:
+
+- `start` takes the lock and checks the files. Recovery then runs as a duty until `ready` is true.
+- `stop` writes and syncs everything, saves the checkpoint and removes `abort`.
+- While `failed` is not empty, the engine refuses puts: permanently after a failed sync, temporarily
+  while the disk is full, a cut is running, or queue units or the pool cannot be written.
 
 Source: `store/.../DefaultMessageStore.java`.
 """
@@ -59,7 +63,7 @@ _REFUSED = PutResult(PutStatus.SERVICE_NOT_AVAILABLE)
 
 CHECKPOINT_MS = 1000
 GIB = 1 << 30
-#: what runs while the store is ready
+#: the duties that run while the store is ready
 DUTIES = (
     "store-flush",
     "store-queues",
@@ -69,20 +73,25 @@ DUTIES = (
     "store-retention",
     "store-commit",
 )
-#: records a turn reads back from the log to let queues know them (replication, confirmed offsets)
+#: records per turn that are read back from the log: replicated or newly confirmed ones
 DISPATCH_PER_TURN = 4096
-#: the same while bytes of another log come so fast that a turn brings as many: what is here is safe, queues can be made
-#: when it pauses (a wiped slave copies twice as fast)
+#: the same limit while a slave copies at full speed. Copied bytes are safe without queue units, so
+#: the units can wait for a pause: a wiped slave catches up twice as fast.
 DISPATCH_WHILE_COPYING = 8
+#: replicated bytes in one turn that count as full speed, and how long after such a turn (ms)
 COPY_TURN_SIZE = 32_768
 COPY_PAUSE_MS = 20
-#: bytes of the pool of transientStorePoolEnable before a turn writes it itself
+#: bytes in the pool of transientStorePoolEnable above which `settle` writes the pool itself
 POOL_MAX = 67_108_864
 
 
 class MappedEngine:
-    """`parts.memory_size` is the machine's memory in bytes: what is nearer to the log's end than its share counts as
-    cached. `adapt` changes every configuration before it is used."""
+    """The storage engine over RocketMQ's files.
+
+    `parts.memory_size` is the machine's memory in bytes. The newest part of the log, as large as
+    the share `accessMessageInMemoryMaxRatio` of it, counts as cached. `adapt` changes each
+    configuration before the engine uses it.
+    """
 
     def __init__(self, parts: EngineParts, *, adapt: Callable[[NodeConfig], NodeConfig] = lambda config: config) -> None:
         config = adapt(parts.config)
@@ -121,10 +130,10 @@ class MappedEngine:
             sync_log=self.flush.sync,
             broken=self.broken,
         )
-        #: the delay of each level, by which the queues of delayed messages get their due times
+        #: delay level -> ms, for the due times in the queues of the schedule topic
         self.delay_levels = dict(enumerate(config.delay.levels_ms, 1))
         self.walk = LogWalk(self.log, 0, delay_levels=self.delay_levels)
-        #: start, end and store time of the last record the queues know
+        #: start, end and store time (ms) of the last record dispatched to the queues
         self.dispatched = (0, 0, 0)
         self.index = Index(
             disk=disk,
@@ -140,10 +149,11 @@ class MappedEngine:
         self.index.waiting_max = min(config.consume_queue.put_msg_index_hight_water, WAITING_MAX)
         self.retention = Retention(self)
         self._pool = config.flush.transient_store_pool_enable and config.identity.broker_role is not BrokerRole.SLAVE
-        #: bytes of another log that came in this turn, and when many came last
+        #: replicated bytes appended in this turn; mono ms of the last turn that copied at full
+        #: speed
         self._copied_size, self._copied_ms = 0, -COPY_PAUSE_MS
         self._arrivals: list[Arrival] = []
-        #: why puts are refused: for good, or until it is over
+        #: why puts are refused: permanently (`_broken`), or now, by cause (`_refused`)
         self._broken = ""
         self.is_broken = False
         self._refused: dict[str, str] = {}
@@ -154,10 +164,10 @@ class MappedEngine:
         self._machine_memory_size = parts.memory_size
         self._memory_size = parts.memory_size * config.pull.access_message_in_memory_max_ratio // 100
 
-    # --- what the parts say -----------------------------------------------------------------------------------------
+    # --- reports of the parts ---------------------------------------------------------------------
 
     def broken(self, reason: str) -> None:
-        """A sync has failed: nothing more is promised."""
+        """Stop the engine's promises after a failed sync: no put succeeds any more."""
         if not self._broken:
             self._broken = reason
             self.is_broken = True
@@ -168,7 +178,7 @@ class MappedEngine:
                 self._steps.wake()
 
     def refuse(self, cause: str, reason: str) -> None:
-        """Refuse puts for a cause, or no longer when `reason` is empty."""
+        """Refuse puts because of `cause`; an empty `reason` ends the refusal."""
         before = self._refused.get(cause, "")
         if reason:
             self._refused[cause] = reason
@@ -190,10 +200,10 @@ class MappedEngine:
 
     def _synced(self) -> None:
         self.checkpoint.physic_ms = self.flush.synced_ms
-        # A replica's log may end within a record: the last whole one counts.
+        # A replica's log may end inside a record: vouch only up to the last complete one.
         self.checkpoint.confirm_phy_offset = min(self.flush.offset_synced, self.dispatched[1])
 
-    # --- life -------------------------------------------------------------------------------------------------------
+    # --- life -------------------------------------------------------------------------------------
 
     def start(self) -> None:
         steps = self._steps = Steps("store-recovery", self.duties, self.ports.clock)
@@ -215,7 +225,7 @@ class MappedEngine:
         self.duties.add("store-flush", lambda _: self.flush.flush_due(self.config.flush), now_ms + 1)
         self.duties.add("store-queues", self._write_queues, now_ms + flush.flush_interval_consume_queue_ms)
         self.duties.add("store-checkpoint", self._save_checkpoint, now_ms + CHECKPOINT_MS)
-        self.duties.add("store-dispatch", self._go_on_dispatching, None)
+        self.duties.add("store-dispatch", self._resume_dispatch, None)
         self.duties.add("store-index", self.index.run, now_ms)
         self.duties.add(
             "store-retention",
@@ -234,14 +244,14 @@ class MappedEngine:
         for name in DUTIES:
             self.duties.remove(name)
         if self._is_cutting:
-            return  # a log that is cut half is nothing to close
+            return  # close after the cut: a partly cut log must not be closed
         if self._steps is not None:
             self._steps.cancel()
         self._close(was_ready)
 
     def _close(self, was_ready: bool) -> None:
         steps = self._steps = Steps("store-stop", self.duties, self.ports.clock)
-        # Records of this turn are still to be written by its `settle`.
+        # Records of this turn may not be written yet: `settle` or the work itself writes them.
         steps.begin(close(self, steps) if was_ready else _nothing(), self._closed)
 
     def _closed(self, error: OSError | None) -> None:
@@ -250,7 +260,7 @@ class MappedEngine:
         for then in self._stopped:
             then()
 
-    # --- duties -----------------------------------------------------------------------------------------------------
+    # --- duties -----------------------------------------------------------------------------------
 
     def _write_queues(self, now_ms: int) -> int:
         due_ms = self.queue_flush.run(now_ms, self.config.flush)
@@ -265,7 +275,7 @@ class MappedEngine:
         if error is not None:
             self.ports.log.warning("checkpoint-not-saved", error=str(error))
 
-    def _go_on_dispatching(self, now_ms: int) -> None:
+    def _resume_dispatch(self, now_ms: int) -> None:
         self._dispatch_from_log()
 
     def _commit_pool(self, now_ms: int) -> int:
@@ -273,7 +283,7 @@ class MappedEngine:
             self.commit()
         return now_ms + max(self.config.flush.commit_interval_commit_log_ms, 1)
 
-    # --- the turn -----------------------------------------------------------------------------------------------------
+    # --- the turn ---------------------------------------------------------------------------------
 
     def append(self, put: Put) -> PutResult:
         return self.log.append(put) if self._writeable else _REFUSED
@@ -296,7 +306,7 @@ class MappedEngine:
         return arrivals
 
     def commit(self) -> bool:
-        """Write what the pool holds; False when that failed and is tried again later."""
+        """Write the pool to the log. Return False if that failed; a later turn retries."""
         log = self.log
         if log.offset_max == log.offset_written:
             return True
@@ -311,7 +321,7 @@ class MappedEngine:
         return True
 
     def _dispatch(self, caught_up: bool) -> None:
-        """Let queues and index know what was written. `caught_up`: they knew all that was there before."""
+        """Dispatch written records. `caught_up`: all earlier records are dispatched already."""
         puts, is_whole = self.log.take_puts()
         if puts and is_whole and caught_up and self.offset_confirmed is None:
             self.table.extend(puts, self._arrivals)
@@ -327,7 +337,7 @@ class MappedEngine:
                 self.write_queues()
 
     def _dispatch_from_log(self) -> None:
-        """Read back records that came as bytes, or that were not yet confirmed; a bounded number a turn."""
+        """Dispatch replicated or newly confirmed records from the log, bounded per turn."""
         walk = self.walk
         confirmed = self.offset_confirmed
         end = self.log.offset_written if confirmed is None else min(confirmed, self.log.offset_written)
@@ -352,25 +362,25 @@ class MappedEngine:
         self.duties.wake("store-dispatch", self.ports.clock.mono_ms + (COPY_PAUSE_MS if is_copying else 1))
 
     def write_queues(self) -> None:
-        """Write every tail now."""
+        """Write the tails of all queues now."""
         self.table.write_some(maxsize)
         self._derive_queues()
 
     def _derive_queues(self) -> None:
-        """Puts are refused while tails cannot be written and too many units wait."""
+        """Refuse puts while tails cannot be written and more than UNITS_MAX units wait."""
         too_many = self.table.waiting > UNITS_MAX and bool(self.table.error)
         self.refuse("queues", f"consume queues cannot be written ({self.table.error})" if too_many else "")
 
     def configure(self, config: NodeConfig) -> None:
         self.config = config = self._adapt(config)
-        # Never less than before: what waits in the log to be put again (a delayed message) has to fit. Handlers bound what
-        # is new.
+        # The limit never shrinks: a delayed message that is put again must still fit. The handlers
+        # apply the new limit to new messages.
         self.log.body_size_max = max(self.log.body_size_max, config.send.max_message_size)
         self.index.waiting_max = min(config.consume_queue.put_msg_index_hight_water, WAITING_MAX)
         self.index.hits_max = config.index.max_msgs_num_batch
         self._memory_size = self._machine_memory_size * config.pull.access_message_in_memory_max_ratio // 100
 
-    # --- the log ------------------------------------------------------------------------------------------------------
+    # --- the log ----------------------------------------------------------------------------------
 
     @property
     def offset_min(self) -> int:
@@ -382,7 +392,7 @@ class MappedEngine:
 
     @property
     def offset_written(self) -> int:
-        """With the pool of transientStorePoolEnable: what puts are answered for, not yet what can be read."""
+        """End of the records whose puts may be answered; those in the pool are not readable yet."""
         return self.log.offset_max if self._pool else self.log.offset_written
 
     @property
@@ -426,7 +436,7 @@ class MappedEngine:
 
         steps.begin(cut(self, steps, phy_offset), ended)
 
-    # --- queues -------------------------------------------------------------------------------------------------------
+    # --- queues -----------------------------------------------------------------------------------
 
     def read(
         self,
@@ -460,7 +470,7 @@ class MappedEngine:
         )
 
     def _visible(self, queue: ConsumeQueue) -> int:
-        """One past the last number that readers may see."""
+        """Return one past the last queue offset that readers may see."""
         confirmed = self.offset_confirmed
         if confirmed is None or queue.phy_end <= confirmed:
             return queue.offset_max
@@ -496,9 +506,11 @@ class MappedEngine:
         return unit is not None and unit[0] >= self.log.offset_max - self._memory_size
 
     def offset_by_time(self, topic: str, queue_id: int, timestamp_ms: int, *, upper: bool = False) -> int:
-        """The first offset stored at or after the time; with `upper` the last one stored at or before it.
+        """Return the first offset stored at or after the time.
 
-        Within the queue's range always: `offset_max` when all are older, `offset_min` when all are newer. Upstream:
+        With `upper`, return the last offset stored at or before it. The result is always within the
+        queue's range: `offset_min` if every message is newer; if every message is older,
+        `offset_max` (with `upper` the last offset). Apache:
         `ConsumeQueue.binarySearchInQueueByTime`.
         """
         queue = self.table.by_key.get((topic, queue_id))
@@ -542,7 +554,7 @@ class MappedEngine:
         self.retention.clean_queues()
         self.duties.wake("store-retention", self.ports.clock.mono_ms)
 
-    # --- index and facts ------------------------------------------------------------------------------------------------
+    # --- index and facts --------------------------------------------------------------------------
 
     def query(self, topic: str, key: str, *, count_max: int, begin_ms: int, end_ms: int) -> IndexHits:
         return self.index.query(topic, key, count_max=count_max, begin_ms=begin_ms, end_ms=end_ms)
@@ -573,7 +585,7 @@ def _table(root: str, disk: Disk, settings: ConsumeQueueSettings, bit_map: BitMa
     folder, file_size = f"{root}/consumequeue", settings.mapped_file_size_consume_queue
     if not settings.enable_consume_queue_ext:
         return QueueTable(disk, folder, file_size)
-    # Imported by those alone who want it.
+    # Imported only if the setting asks for it.
     from rmqkit.store.queues.extension_table import ExtQueueTable
 
     ext_file_size = settings.mapped_file_size_consume_queue_ext
@@ -583,5 +595,5 @@ def _table(root: str, disk: Disk, settings: ConsumeQueueSettings, bit_map: BitMa
 
 
 def _nothing() -> Work:
-    """The work of closing a store that was never ready: `abort` stays."""
+    """Close a store that was never ready: nothing to do, `abort` stays."""
     yield False

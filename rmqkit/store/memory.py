@@ -1,8 +1,11 @@
-"""Engine `memory`: the engine `mapped` on a disk that is a dict, for brokers whose messages need not outlive them.
+"""Engine `memory`: the engine `mapped` on an in-memory disk.
 
-Everything the contract says holds but for durability: a restart begins empty. `memoryEngineSizeMax` bounds what is kept:
-log files are small here, and the oldest go as soon as half of the bound is used, long before puts would be refused. Time
-and disk use of the machine play no part.
+For brokers whose messages need not survive a restart. The contract holds except for durability: a
+restarted broker is empty.
+
+`memoryEngineSizeMax` bounds the memory used. The log files are small, and retention removes the
+oldest ones as soon as half of the bound is used, long before puts would be refused. Retention
+ignores message age and the machine's disk usage.
 """
 
 from dataclasses import replace
@@ -17,7 +20,7 @@ _FILE_SIZE = 8_388_608
 _RECORD_ROOM = 131_072
 _QUEUE_FILE_SIZE = 60_000
 _INDEX = IndexSettings(max_hash_slot_num=65_536, max_index_num=131_072)
-#: files go while more than half is used, whatever their age
+#: remove files while more than 50 % of the bound is used, regardless of their age
 _RETENTION = RetentionSettings(
     delete_when="",
     disk_max_used_space_ratio=50,
@@ -29,7 +32,7 @@ _RETENTION = RetentionSettings(
 
 
 def memory_engine(parts: EngineParts) -> StorageEngine:
-    """The factory of `storageEngine = memory`."""
+    """Create the engine for `storageEngine = memory`."""
     clock, duties = parts.ports.clock, parts.duties
     disk = HeapDisk(clock, parts.config.commit_log.memory_engine_size_max, lambda: duties.wake(_DUTY, clock.mono_ms))
 
@@ -42,7 +45,7 @@ def memory_engine(parts: EngineParts) -> StorageEngine:
 
 
 def _config(config: NodeConfig) -> NodeConfig:
-    """The node's configuration with files that fit into memory."""
+    """Return the node's configuration with file sizes and retention that suit memory."""
     file_size = max(_FILE_SIZE, config.send.max_message_size + _RECORD_ROOM)
     return replace(
         config,

@@ -1,4 +1,4 @@
-"""The built-in storage engines, registered as an outside plug-in's are."""
+"""Registers the built-in storage engines through the same hook as external plug-ins."""
 
 from collections.abc import Mapping
 

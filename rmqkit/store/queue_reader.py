@@ -1,14 +1,18 @@
-"""Reading a queue: which messages one pull gets, and what it is told when there are none.
+"""Reads a queue: which messages one pull gets, or the status and next offset if it gets none.
 
-The rules are upstream's `DefaultMessageStore.getMessage`: the statuses and next offsets by where the asked offset stands
-to the queue's range; the first message always, then as long as counts and bytes stay within what was asked for and
-within the broker's own bounds (which are narrower for messages too old to be in memory); a filter looks at a bounded
-number of entries; entries whose record has left the log are passed over up to the next file.
+The rules are those of Apache's `DefaultMessageStore.getMessage`:
 
-An entry may hold the address of its unit of the queue's extension in place of a tags code; then that unit is asked.
+- An offset outside the queue's range yields a status and the next offset to read from.
+- The first matching message is always returned. More follow while count and bytes stay within the
+  request and within the broker's limits, which are lower for messages too old to be in memory.
+- A filter examines a bounded number of entries.
+- If records of entries have left the log, the entries are skipped up to the log's minimum.
 
-Messages that lie side by side in the log come back as one slice of it. A record is served only when its size, magic and
-physical offset are those its queue entry promises: anything else is damage and is passed over.
+An entry may hold the address of a unit in the queue's extension instead of a tags code. The tag
+filter then uses that unit.
+
+Adjacent messages in the log are returned as one slice of it. A record is served only if its size,
+magic and physical offset match its queue entry. Anything else is damage and is skipped.
 """
 
 from struct import Struct
@@ -21,20 +25,20 @@ from rmqkit.store.log.scan import MAGIC_V1, MAGIC_V2, RECORD_SIZE_MIN
 from rmqkit.store.queues.consume_queue import UNIT_SIZE, ConsumeQueue
 from rmqkit.store.queues.extension import ADDRESS_MAX, may_match
 
-#: a pull is never given more (`DefaultMessageStore.MAX_PULL_MSG_SIZE`), nor asked to stop under 100 bytes
+#: the byte limit of a pull is clamped to this range (`DefaultMessageStore.MAX_PULL_MSG_SIZE`)
 PULL_SIZE_MAX = 128 * 1024 * 1024
 PULL_SIZE_MIN = 100
-#: how much of the log is looked at as one view
+#: bytes of the log that one view covers
 _WINDOW = 262_144
 _UNITS = 64
-#: of a record: its size, magic and physical offset
+#: size, magic and physical offset of a record
 _marks = Struct(">iI20xq").unpack_from
 _MAGICS = (MAGIC_V1, MAGIC_V2)
 _units = Struct(">qiq").iter_unpack
 
 
 class Slices:
-    """Whole records of the log, joined where they lie side by side."""
+    """Collects whole records of the log; adjacent records become one slice."""
 
     def __init__(self, log: CommitLog, window_size: int) -> None:
         self.log = log
@@ -43,14 +47,15 @@ class Slices:
         self._window: Buffer = b""
         self._window_at = 0
         self._window_end = 0
-        #: the slice that is growing, as offsets within the window
+        #: the slice that is being extended, as offsets within the window
         self._start = 0
         self._end = 0
 
     def take(self, phy_offset: int, size: int, record_match: RecordMatch | None) -> GetStatus:
-        """Take the record if it is wanted: FOUND, NO_MATCHED_MESSAGE, or MESSAGE_WAS_REMOVING when the log has no such.
+        """Add the record if it matches.
 
-        One call a record: this is most of what a pull costs.
+        Returns FOUND, NO_MATCHED_MESSAGE, or MESSAGE_WAS_REMOVING if the log has no such record.
+        Called once per record, this is most of the cost of a pull.
         """
         at = phy_offset - self._window_at
         end = phy_offset + size
@@ -68,7 +73,7 @@ class Slices:
         if record_match is not None and not record_match(self._window[at : at + size]):
             return GetStatus.NO_MATCHED_MESSAGE
         if at != self._end:
-            # `_close` without the call: with several queues in the log most records end a slice.
+            # `_close` inlined: if the log holds several queues, most records end a slice.
             if self._end > self._start:
                 self.buffers.append(self._window[self._start : self._end])
             self._start = at
@@ -99,9 +104,11 @@ def read_queue(
     tag_match: TagMatch | None = None,
     record_match: RecordMatch | None = None,
 ) -> Read:
-    """`offset_max` bounds what is visible; `memory_size` is how many bytes at the log's end count as in memory.
+    """Return what one pull of the queue gets.
 
-    On a slave the next offset of a miss stays what was asked for: its queue may lack what the master's has.
+    `offset_max` bounds what is visible. The last `memory_size` bytes of the log count as in memory.
+    On a slave a miss returns the requested offset as the next one: the slave's queue may lack
+    entries that the master's has.
     """
     offset_min = min(queue.offset_min, offset_max)
     missed = _miss(offset, offset_min, offset_max)
@@ -156,13 +163,13 @@ def read_queue(
 
 
 def _next_file(queue: ConsumeQueue, position: int) -> int:
-    """The first entry of the file behind the one that holds `position`."""
+    """Return the first entry of the file after the one that holds `position`."""
     per_file = queue.files.file_size // UNIT_SIZE
     return position + per_file - position % per_file
 
 
 def _bounds(settings: PullSettings, count_max: int, size_max: int) -> tuple[tuple[int, int], tuple[int, int]]:
-    """How many messages and bytes an answer may hold: while it stands in the page cache, and further back."""
+    """Return (message, byte) limits of a response: in-memory messages, then older ones."""
     in_memory = (
         min(count_max, settings.max_transfer_count_on_message_in_memory),
         min(size_max, settings.max_transfer_bytes_on_message_in_memory),
@@ -175,7 +182,7 @@ def _bounds(settings: PullSettings, count_max: int, size_max: int) -> tuple[tupl
 
 
 def _miss(offset: int, offset_min: int, offset_max: int) -> tuple[GetStatus, int] | None:
-    """Status and next offset when nothing can be read there."""
+    """Return status and next offset if nothing can be read at `offset`, else None."""
     if offset_max == 0:
         return GetStatus.NO_MESSAGE_IN_QUEUE, 0
     if offset < offset_min:

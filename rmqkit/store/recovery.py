@@ -1,25 +1,30 @@
-"""Recovery: from the files that are there to a store that can be used, in bounded steps.
+"""Recovery: turns the files on disk into a usable store, in bounded steps.
 
-`look` runs at once, inside `start`: lock, names and sizes of the log's files, checkpoint. It changes nothing and raises
-when the store is taken or damaged. The rest is a generator that a duty steps through:
+`look` runs synchronously inside `start`: it takes the lock and checks the checkpoint and the names
+and sizes of the log files. It changes nothing, and raises if the store is in use or damaged. A duty
+then steps through the rest:
 
-1. `abort` is written and synced: from here on the store counts as open.
-2. The queues are loaded. What is known of them for certain is found: up to the record T, the later of those that the
-   checkpoint (`logicsPhysicalOffset`) and `consumeQueueEnds.json` vouch for, every unit is on the platter. Without
-   either: after a clean stop the last record that has a unit; else the start of the first file that upstream's rule
-   (store times of the checkpoint) allows.
-   The last 8 MiB of records in front of T are checked again: damage there would be served, as no unit is made anew.
-3. After an unclean stop units of records behind T are forgotten; they may be a mixture of old and new pages.
-4. The log is read from T to its end: sizes, offsets and CRCs checked, units added. The end is where no whole record
-   stands; a last record with a hole in its properties, which no CRC covers, is not whole. A queue that misses units
-   before T means that units are lost: then the whole log is read again.
-5. An end before what was synced once (`confirmPhyOffset`) is damage, and the start fails. Else it is a torn tail. After an
-   unclean stop what is behind is overwritten with zeroes and later files are removed, so that no later recovery takes
-   its bytes for records (upstream leaves them there: #10666).
-6. The log's last files are synced, the queues' ranges corrected; the store is ready. The index catches up behind.
+1. Write and sync `abort`: from here on the store counts as open.
+2. Load the queues and find the record T up to which every unit is durable. T is the later of the
+   two records that the checkpoint (`logicsPhysicalOffset`) and `consumeQueueEnds.json` vouch for.
+   If neither does: after a clean stop, T is the last record that has a unit; after an unclean stop,
+   reading starts at the newest log file that Apache's rule allows (store times of the checkpoint),
+   or at the log's start. Then check the last 8 MiB of records before T again. Their units are not
+   rebuilt from the log, so damage there would be served.
+3. After an unclean stop, drop the units of records behind T: they may mix old and new pages.
+4. Read the log from T to its end: check sizes, offsets and CRCs, and add units. The log ends where
+   no complete record starts. A last record with a hole in its properties, which no CRC covers,
+   counts as incomplete. If a queue lacks units before T, units were lost: rebuild them from the
+   whole log.
+5. If the log ends before data that was once synced (`confirmPhyOffset`), it is damaged and the
+   start fails. Otherwise the rest is a torn tail. After an unclean stop, overwrite it with zeroes
+   and remove later files, so that no later recovery takes its bytes for records (Apache leaves
+   them: #10666).
+6. Sync the last files of the log and correct the queues' ranges. The store is ready; the index
+   catches up in the background.
 
-Source: `store/.../DefaultMessageStore.java` (`load`, `recover`), `store/.../CommitLog.java` (`recoverNormally`,
-`recoverAbnormally`).
+Source: `store/.../DefaultMessageStore.java` (`load`, `recover`), `store/.../CommitLog.java`
+(`recoverNormally`, `recoverAbnormally`).
 """
 
 from collections.abc import Generator
@@ -38,7 +43,7 @@ from rmqkit.store.steps import Steps, Work
 if TYPE_CHECKING:
     from rmqkit.store.mapped import MappedEngine
 
-#: work of one step: bytes of the log read, records checked, queues handled
+#: limits of one step: bytes of the log read, records checked, queues handled
 BYTES_PER_STEP = 8_388_608
 RECORDS_PER_STEP = 4096
 QUEUES_PER_STEP = 256
@@ -48,6 +53,8 @@ _ADVICE = "restore it from a backup or copy the store of a replica; nothing was 
 
 
 class Recovery:
+    """The recovery of one engine: `look`, then the steps of `run`. Used once."""
+
     def __init__(self, engine: "MappedEngine", steps: Steps) -> None:
         self._engine = engine
         self._steps = steps
@@ -57,14 +64,17 @@ class Recovery:
         self._is_clean = True
         self._loaded = FileChain()
         self._ends = QueueEnds()
-        #: everything below was on the platter once
+        #: the log was once durable up to this offset
         self._synced = 0
         self._last: ScanResult | None = None
 
-    # --- at once ------------------------------------------------------------------------------------------------------
+    # --- synchronous ------------------------------------------------------------------------------
 
     def look(self) -> None:
-        """Take the lock and look whether this can be a store. Raises RmqkitError; nothing is changed."""
+        """Take the lock and check the files, without changing any.
+
+        Raises RmqkitError if the store is in use, unusable or damaged.
+        """
         engine, files = self._engine, self._log.files
         if "," in files.folder:
             raise RmqkitError(f"storePathCommitLog = {files.folder}: several folders are not supported, name one")
@@ -85,20 +95,20 @@ class Recovery:
         self._synced = max(checkpoint.confirm_phy_offset, checkpoint.logics_phy_offset, self._ends.phy_offset)
         problem = self._loaded.problem
         if problem and not self._is_clean and files.end >= self._synced:
-            # A power loss may leave so the files that were never synced.
+            # A power loss can leave files that were never synced in this state.
             engine.ports.log.warning("commit-log-torn", problem=problem)
         elif problem or files.end < self._synced or (not len(files) and checkpoint.physic_ms):
-            problem = problem or f"{files.path(files.end)} is missing, it held synced records"
+            problem = problem or f"{files.path(files.end)} is missing, though it held synced records"
             raise RmqkitError(f"the commit log is damaged: {problem}; {_ADVICE}")
 
     def _record_at(self, offset: int) -> ScanResult | None:
         record = LogWalk(self._log, offset).next()
         return record if record is not None and record.phy_offset == offset else None
 
-    # --- in steps -----------------------------------------------------------------------------------------------------
+    # --- in steps ---------------------------------------------------------------------------------
 
     def run(self) -> Work:
-        """The steps. Raises CannotStart for damage, OSError when the disk fails."""
+        """Recover, step by step. Raises CannotStart for damage, OSError if the disk fails."""
         engine, log = self._engine, self._log
         yield from self._open()
         load = QueueLoad(engine.table, log.files.end)
@@ -110,7 +120,7 @@ class Recovery:
         is_exact = is_known and self._ends.phy_offset == start
         missing, rejected = self._missing(load, is_exact)
         if is_known:
-            yield from self._look_behind(start)
+            yield from self._check_before(start)
         if missing:
             yield from self._disclaim_queues()
         yield from self._remove(load.strangers)
@@ -141,7 +151,8 @@ class Recovery:
         engine.flush.recovered(end, engine.dispatched[2])
         engine.queue_flush.vouched = self._ends
         if any(deleted > end for deleted in self._ends.deleted.values()):
-            # The deletion came through, the last of what it deleted did not: what comes there next is new.
+            # The deletion is durable, but the last of the deleted records are lost. New records
+            # will take their offsets and must not count as deleted.
             engine.queue_flush.clamp(end, self._steps.told())
             yield from self._steps.wait()
         engine.index.load(is_clean=self._is_clean, index_ms=engine.checkpoint.index_ms)
@@ -150,21 +161,25 @@ class Recovery:
         engine.index.go_on()
 
     def _open(self) -> Work:
-        """Write `abort`, and make the log's chain whole."""
+        """Write `abort` and repair the chain of log files."""
         engine, files = self._engine, self._log.files
-        # Upstream writes its process id; the time of the start says as much and a node has no process.
+        # Apache writes its process id. A node does not know its process, so it writes the start
+        # time.
         self._disk.write(self._abort, 0, [str(engine.ports.clock.wall_ms).encode()])
         self._disk.sync(self._abort, self._steps.awaiting())
         yield from self._steps.wait()
         strangers = list(self._loaded.strangers)
         if self._loaded.short and strangers[0] == files.path(files.end):
-            # A power loss took the size of a file that was never synced.
+            # A power loss shortened a file that was never synced.
             files.extend()
             del strangers[0]
         yield from self._remove(strangers)
 
     def _trusted(self, phy_max: int) -> tuple[int, bool]:
-        """From where the log has to be read, and whether a record is known to stand there whose unit is on disk."""
+        """Return the offset to read the log from, and whether it is known.
+
+        It is known if a record with a durable unit starts there.
+        """
         engine, log = self._engine, self._log
         start = log.files.start
         for offset in sorted({self._ends.phy_offset, engine.checkpoint.logics_phy_offset}, reverse=True):
@@ -172,7 +187,7 @@ class Recovery:
                 return offset, True
         if self._is_clean and phy_max >= start and log.record(phy_max) is not None:
             return phy_max, True
-        # Upstream's isMappedFileMatchedRecover; without a checkpoint everything is read.
+        # Apache's isMappedFileMatchedRecover. Without a checkpoint, read the whole log.
         ms_min = engine.checkpoint.ms_min
         first = log.files.end
         while ms_min and first > start:
@@ -182,9 +197,11 @@ class Recovery:
                 return first, False
         return start, False
 
-    def _look_behind(self, start: int) -> Work:
-        """Check the records in front of `start` once more, `BYTES_PER_STEP` of them: no unit is made of them again, so what
-        the disk has done to them would be served."""
+    def _check_before(self, start: int) -> Work:
+        """Check the last `BYTES_PER_STEP` bytes of records before `start` once more.
+
+        Their units are not rebuilt, so records that the disk has damaged would be served.
+        """
         check_crc = self._engine.config.commit_log.check_crc_on_recover
         walk = LogWalk(self._log, self._record_before(start, BYTES_PER_STEP), check_crc=check_crc)
         records = 0
@@ -197,7 +214,7 @@ class Recovery:
                 yield False
 
     def _record_before(self, start: int, size: int) -> int:
-        """Where a record stands, at most `size` bytes in front of the one at `start`, or there."""
+        """Return the start of a record at most `size` bytes before `start`, else `start`."""
         log, low = self._log, start - size
         if low <= log.files.start:
             return log.files.start
@@ -208,7 +225,7 @@ class Recovery:
         return min((offset for offset in known if self._record_at(offset) is not None), default=start)
 
     def _missing(self, load: QueueLoad, is_exact: bool) -> tuple[bool, set[tuple[str, int]]]:
-        """Whether units are missing that were vouched for, and the queues of which nothing more can be believed."""
+        """Return whether vouched-for units are missing, and the queues whose units to drop."""
         known = self._ends.ranges
         rejected: set[tuple[str, int]] = set()
         for key, queue in self._engine.table.by_key.items():
@@ -220,13 +237,13 @@ class Recovery:
         return bool(rejected) or is_gone or (bool(load.strangers) and self._ends.phy_offset < 0), rejected
 
     def _disclaim_queues(self) -> Work:
-        """Units will be made again that the checkpoint vouches for: until that is done it must not."""
+        """Make the checkpoint vouch for no units until the lost ones are rebuilt."""
         self._engine.checkpoint.logics_phy_offset = self._engine.checkpoint.logics_ms = 0
         self._engine.checkpoint.save(self._steps.awaiting())
         yield from self._steps.wait()
 
     def _prune(self, start: int, is_known: bool, is_exact: bool, rejected: set[tuple[str, int]]) -> Work:
-        """Forget units that nobody vouches for."""
+        """Drop the units that neither the saved ends nor the checkpoint vouch for."""
         engine = self._engine
         known = self._ends.ranges
         for done, queue in enumerate(engine.table):
@@ -237,18 +254,21 @@ class Recovery:
             elif is_exact and queue.offset_max > count:
                 queue.cut_to(max(count, queue.offset_min))
             if not self._is_clean:
-                # The unit of a known record is on the platter itself.
+                # The unit of a known record is durable itself and stays.
                 if queue.phy_end > start:
                     queue.cut(start + is_known)
                 self._clear_behind(queue)
-            # A queue whose records have all left the log may go on at any number.
+            # A queue whose records have all left the log may continue at any offset.
             queue.correct_min(self._log.files.start)
             if done % QUEUES_PER_STEP == 0:
                 engine.progress = f"consume queues {done}/{len(engine.table)}"
                 yield False
 
     def _clear_behind(self, queue: ConsumeQueue) -> None:
-        """Zero what stands behind a queue's end, up to 64 KiB of zeroes: units of a life that a power loss undid."""
+        """Zero the bytes behind a queue's end, until 64 KiB of zeroes follow.
+
+        They are units of records that a power loss undid.
+        """
         files = queue.files
         position = queue.offset_max * UNIT_SIZE
         while position < files.end:
@@ -260,8 +280,10 @@ class Recovery:
             position += size
 
     def _read_log(self, start: int, *, strict: bool) -> Generator[bool, None, int]:
-        """Read records from `start` to the end of the log and let the queues know them. Returns the end, or -1 when
-        `strict` and a queue lacks units before a record."""
+        """Read records from `start` to the end of the log and add their units. Return the end.
+
+        With `strict`, return -1 if a queue lacks units before a record.
+        """
         engine, log = self._engine, self._log
         settings = engine.config.commit_log
         walk = LogWalk(log, start, check_crc=settings.check_crc_on_recover, delay_levels=engine.delay_levels)
@@ -287,7 +309,7 @@ class Recovery:
         return walk.position
 
     def _check_end(self, end: int) -> None:
-        """Refuse a log that ends in front of what is known to have been synced."""
+        """Raise CannotStart if the log ends before data that was once synced."""
         files = self._log.files
         if end < self._synced:
             path, position = files.path(end), end % files.file_size
@@ -297,12 +319,12 @@ class Recovery:
             )
 
     def _end_at(self, start: int, end: int) -> Work:
-        """Let the log end there, durably."""
+        """Make `end` the end of the log, durably. `start`: where reading began."""
         engine, log = self._engine, self._log
         files = log.files
         if end < files.end and (not self._is_clean or any(bytes(log.view(end, BLANK_SIZE)))):
-            position, is_told = end, files.end > files.floor(end) + files.file_size
-            if is_told:
+            position, is_logged = end, files.end > files.floor(end) + files.file_size
+            if is_logged:
                 engine.ports.log.warning("commit-log-cut", offset=end, files_behind=True)
             files.remove_from(files.floor(end) + files.file_size, self._steps.awaiting)
             yield from self._steps.wait()
@@ -316,10 +338,10 @@ class Recovery:
                         position += files.file_size - in_file
                         break
                     if self._disk.read(path, in_file, size) != _ZEROES[:size]:
-                        if not is_told:
-                            # Before it is done: who is killed meanwhile has told it.
+                        if not is_logged:
+                            # Log before writing, so that a kill in between leaves a trace.
                             engine.ports.log.warning("commit-log-cut", offset=end, files_behind=False)
-                            is_told = True
+                            is_logged = True
                         self._disk.write(path, in_file, [_ZEROES[:size]])
                     position += size
                 yield False

@@ -1,7 +1,8 @@
-"""Long work in bounded steps: a generator that a duty runs, and the completions it waits for.
+"""Runs long work in bounded steps: a duty advances a generator, which can wait for completions.
 
-A generator yields False to go on in the next turn and True to wait until something wakes it. It makes completions with
-`awaiting()` and waits for all of them with `yield from steps.wait()`, which raises the first OSError.
+The generator yields False to continue in the next turn, and True to pause until something wakes it.
+It creates completions with `awaiting()` and waits for all of them with `yield from steps.wait()`,
+which raises the first OSError.
 """
 
 from collections.abc import Callable, Generator
@@ -13,7 +14,7 @@ Work = Generator[bool, None, None]
 
 
 class Steps:
-    """A duty `name` that does one piece of work; `ended` is called with the OSError that ended it, or None."""
+    """One piece of work, run by the duty `name`."""
 
     def __init__(self, name: str, duties: Duties, clock: Clock) -> None:
         self.name = name
@@ -23,6 +24,8 @@ class Steps:
         self._error: OSError | None = None
 
     def begin(self, work: Work, ended: Callable[[OSError | None], None]) -> None:
+        """Start the work. `ended` is called with the OSError that ended it, or None."""
+
         def run(now_ms: int) -> int | None:
             try:
                 waits = next(work)
@@ -47,21 +50,22 @@ class Steps:
         self._duties.wake(self.name, self._clock.mono_ms)
 
     def awaiting(self) -> Completion:
+        """Return a new completion that `wait` waits for."""
         self._awaited += 1
-        return self._came
+        return self._completed
 
     def told(self) -> Callable[[], None]:
-        """As `awaiting`, for what cannot fail."""
+        """Like `awaiting`, for a callback without an error argument."""
         self._awaited += 1
-        return lambda: self._came(None)
+        return lambda: self._completed(None)
 
-    def _came(self, error: OSError | None) -> None:
+    def _completed(self, error: OSError | None) -> None:
         self._awaited -= 1
         self._error = self._error or error
         self.wake()
 
     def wait(self, unless: Callable[[], object] = lambda: False) -> Work:
-        """Until everything asked for has come, or `unless` is true. Raises OSError."""
+        """Wait for all completions, or until `unless()` is true. Raises the first OSError."""
         while self._awaited and not unless():
             yield True
         error, self._error = self._error, None

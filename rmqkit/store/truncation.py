@@ -1,11 +1,15 @@
-"""Cutting the end of the log off, and closing the store: two pieces of work in steps.
+"""Truncates the log and closes the store, both in bounded steps.
 
-A cut must never leave the checkpoint or the saved ends vouching for what is gone, nor bytes behind the new end that a
-recovery could take for records. So: vouch for nothing, durably; overwrite with zeroes and remove files, durably; only then
-move the end, cut queues and index, and vouch anew.
+After a crash at any point of a cut, neither the checkpoint nor the saved queue ends may vouch for
+records that are gone, and recovery must not find old records behind the new end. Hence the order:
 
-Closing writes and syncs all there is, then removes `abort`: the sign that all of it was done. It stays when something
-failed or when records wait for dispatch.
+1. Shorten the index.
+2. Withdraw what the checkpoint and the saved ends vouch for, durably.
+3. Overwrite the cut bytes with zeroes and remove whole files, durably.
+4. Move the end of the log, cut the queues, and vouch for the new state.
+
+Closing writes and syncs everything, then removes `abort`. Its absence tells the next start that all
+of this succeeded. `abort` stays if something failed or if records still wait for dispatch.
 """
 
 import errno
@@ -23,7 +27,10 @@ _BLANK = Struct(">II")
 
 
 def cut(engine: "MappedEngine", steps: Steps, phy_offset: int) -> Work:
-    """Let the log end at `phy_offset`, where a record starts or the blank rest of a file. Raises OSError."""
+    """Truncate the log at `phy_offset`: the start of a record or of the blank rest of a file.
+
+    Raises OSError.
+    """
     log = engine.log
     files = log.files
     if not engine.commit():
@@ -31,7 +38,7 @@ def cut(engine: "MappedEngine", steps: Steps, phy_offset: int) -> Work:
     if not (files.start <= phy_offset <= log.offset_written and _is_boundary(engine, phy_offset)):
         raise OSError(errno.EINVAL, f"no record starts at {phy_offset}")
     old_end = log.offset_written
-    # First of all, because it may fail without harm: what the index forgets it can learn again.
+    # First, because a failure here does no harm: the index can be rebuilt from the log.
     engine.index.cut(phy_offset, steps.told())
     yield from _wait(engine, steps)
     engine.flush.hold(phy_offset)
@@ -55,21 +62,25 @@ def cut(engine: "MappedEngine", steps: Steps, phy_offset: int) -> Work:
     engine.walk.forget()
     engine.table.cut(phy_offset)
     if engine.offset_confirmed is not None:
-        # What comes next is not confirmed by what stood there before (#6665).
+        # New records at these offsets must not count as confirmed (#6665).
         engine.offset_confirmed = min(engine.offset_confirmed, phy_offset)
     last = log.record(max(engine.table.phy_last, 0))
     last_ms = 0 if last is None else store_ms_of(last)
     engine.dispatched = (engine.table.phy_last, min(engine.dispatched[1], phy_offset), last_ms)
     engine.flush.release(last_ms)
-    if engine.queue_flush.begin_round(told := steps.told()):
+    if engine.queue_flush.begin_round(round_ended := steps.told()):
         yield from steps.wait(lambda: engine.is_broken)
     else:
-        told()
+        round_ended()
     engine.checkpoint.save()
 
 
 def _is_boundary(engine: "MappedEngine", phy_offset: int) -> bool:
-    """Whether records end there: the log ends, a record begins, or a file's blank rest, or a part of one of those."""
+    """Return whether the log can end at `phy_offset`.
+
+    It can at its end, at the end of dispatch (a replica's last record may be incomplete), at the
+    start of a record, and at the start of the blank rest of a file.
+    """
     log = engine.log
     if phy_offset in (log.offset_written, engine.dispatched[1]) or log.record(phy_offset) is not None:
         return True
@@ -89,7 +100,7 @@ def close(engine: "MappedEngine", steps: Steps) -> Work:
     if not engine.commit():
         return
     while engine.table.removing and not engine.is_broken:
-        # Units of a topic that was made again wait until the old folder is gone.
+        # The units of a recreated topic wait until its old folder is removed.
         engine.table.on_removed = steps.wake
         yield True
     if engine.is_broken or engine.dispatched[1] < log.offset_written:

@@ -160,7 +160,7 @@ class EndsBehindTheRecords(recovery.Recovery):
 class LooksNotBehind(recovery.Recovery):
     """Records that have their units are not checked."""
 
-    def _look_behind(self, start):
+    def _check_before(self, start):
         yield False
 
 

@@ -1,6 +1,6 @@
 """The index: finds records by topic and key.
 
-index  collects entries behind the puts, and answers queries
+index  collects entries after the puts, and answers queries
 files  the index files of a store, filled in batches
-file   one index file, byte for byte as RocketMQ's
+file   one index file, byte for byte in RocketMQ's format
 """

@@ -1,12 +1,15 @@
-"""One index file: which records have a key, byte for byte as RocketMQ's.
+"""One index file, which maps key hashes to records, byte for byte in RocketMQ's format.
 
-    header 40     i64 begin time, i64 end time, i64 begin offset, i64 end offset, i32 used slots, i32 count
-    slots         i32 each: number of the newest entry of the slot, 0 for none
-    entries 20    i32 key hash, i64 physical offset, i32 seconds since begin time, i32 the slot's entry before it
+    header (40 bytes)     i64 begin time, i64 end time, i64 begin offset, i64 end offset,
+                          i32 used slots, i32 count
+    slots (4 bytes each)  i32 number of the slot's newest entry, 0 for none
+    entries (20 each)     i32 key hash, i64 physical offset, i32 seconds since begin time,
+                          i32 number of the slot's previous entry
 
-Entry 0 is never used, so `count` starts at 1. The header is kept here in memory and written by `IndexFiles` only after
-what it speaks of is on the platter: after any crash entries below the header's count are whole, and slots that point
-beyond it are made again from them.
+Entry 0 is never used, so `count` starts at 1. An `IndexFile` holds the header in memory;
+`IndexFiles` writes it only once the entries and slots that it covers are durable. So after any
+crash the entries below the header's count are complete, and slots that point beyond it can be
+rebuilt from them.
 
 Source: `store/.../index/IndexFile.java`, `IndexHeader.java`.
 """
@@ -31,6 +34,8 @@ SLOTS_PER_BLOCK = BLOCK_SIZE // SLOT_SIZE
 
 
 class IndexFile:
+    """One file; the attributes are its header (times in ms, `phy` are offsets in the log)."""
+
     def __init__(self, disk: Disk, path: str, slot_count: int, count_max: int) -> None:
         self.disk = disk
         self.path = path
@@ -42,7 +47,7 @@ class IndexFile:
         self.end_phy = 0
         self.used_slots = 0
         self.count = 1
-        #: what the header in the file says
+        #: `count` of the header in the file
         self.count_saved = 1
 
     @property
@@ -58,7 +63,7 @@ class IndexFile:
         return HEADER.pack(self.begin_ms, self.end_ms, self.begin_phy, self.end_phy, self.used_slots, self.count)
 
     def load(self) -> bool:
-        """Read the header; False when it cannot be one."""
+        """Read the header. Return False if it is invalid. Raises OSError."""
         values = HEADER.unpack(self.disk.read(self.path, 0, HEADER.size))
         self.begin_ms, self.end_ms, self.begin_phy, self.end_phy, self.used_slots, self.count = values
         self.count = self.count_saved = max(self.count, 1)
@@ -70,29 +75,29 @@ class IndexFile:
         )
 
     def follow(self, before: IndexFile) -> None:
-        """Begin, still empty, where the file before ends."""
+        """Let this empty file begin where the previous file ends."""
         self.begin_phy = self.end_phy = before.end_phy
         self.begin_ms = self.end_ms = before.end_ms
 
-    # --- entries ------------------------------------------------------------------------------------------------------
+    # --- entries ----------------------------------------------------------------------------------
 
     def entry_position(self, number: int) -> int:
         return HEADER.size + self.slot_count * SLOT_SIZE + number * ENTRY_SIZE
 
     def entries(self, first: int, count: int) -> Iterator[tuple[int, int, int, int]]:
-        """Hash, physical offset, seconds and previous entry of `count` entries."""
+        """Yield hash, physical offset, seconds and previous entry of `count` entries."""
         found = self.disk.read(self.path, self.entry_position(first), count * ENTRY_SIZE)
         return ENTRY.iter_unpack(found[: len(found) - len(found) % ENTRY_SIZE])
 
     def entry(self, number: int) -> tuple[int, int, int, int]:
-        """One entry. Raises OSError when the file lacks it."""
+        """Return one entry. Raises OSError if the file lacks it."""
         found = self.disk.read(self.path, self.entry_position(number), ENTRY_SIZE)
         if len(found) < ENTRY_SIZE:
             raise OSError(errno.EIO, "an index entry is missing", self.path)
         entry: tuple[int, int, int, int] = ENTRY.unpack(found)
         return entry
 
-    # --- slots --------------------------------------------------------------------------------------------------------
+    # --- slots ------------------------------------------------------------------------------------
 
     def block(self, number: int) -> bytearray:
         size = min(BLOCK_SIZE, self.slot_count * SLOT_SIZE - number * BLOCK_SIZE)
@@ -109,14 +114,16 @@ class IndexFile:
         found = self.disk.read(self.path, HEADER.size + number * SLOT_SIZE, SLOT_SIZE)
         return int.from_bytes(found, "big")
 
-    # --- looking up -----------------------------------------------------------------------------------------------------
+    # --- lookups ----------------------------------------------------------------------------------
 
     def is_in_time(self, begin_ms: int, end_ms: int) -> bool:
         return begin_ms <= self.end_ms and end_ms >= self.begin_ms and self.count > 1
 
     def find(self, key_hash: int, begin_ms: int, end_ms: int) -> Iterator[int]:
-        """Physical offsets with that hash, the newest first. Times are known to the second: a match may be just
-        outside."""
+        """Yield the physical offsets with this hash, newest first.
+
+        Entry times have a resolution of one second, so a hit may lie just outside the range.
+        """
         number = self.slot(key_hash % self.slot_count)
         while 0 < number < self.count:
             found = self.disk.read(self.path, self.entry_position(number), ENTRY_SIZE)
@@ -125,7 +132,7 @@ class IndexFile:
             entry_hash, phy_offset, seconds, previous = ENTRY.unpack(found)
             if seconds < 0:
                 return
-            # The first entry's seconds count from the end of the file before.
+            # The first entry's seconds count from the end time of the previous file.
             stored_ms = self.begin_ms + (seconds * 1000 if number > 1 else 0)
             if entry_hash == key_hash and stored_ms <= end_ms and stored_ms + 999 >= begin_ms:
                 yield phy_offset
@@ -135,14 +142,14 @@ class IndexFile:
 
 
 def seconds_between(begin_ms: int, store_ms: int) -> int:
-    """What an entry holds as its time."""
+    """Return the time field of an entry: seconds since `begin_ms`."""
     if begin_ms <= 0 or store_ms <= begin_ms:
         return 0
     return min((store_ms - begin_ms) // 1000, 0x7FFFFFFF)
 
 
 def slots_of(block: bytes | bytearray) -> array[int]:
-    """The slots of a block as native numbers."""
+    """Return the slots of a block as native integers."""
     slots = array("i")
     slots.frombytes(bytes(block))
     if byteorder == "little":
@@ -151,7 +158,7 @@ def slots_of(block: bytes | bytearray) -> array[int]:
 
 
 def block_of(slots: array[int]) -> bytearray:
-    """The bytes of these slots."""
+    """Return the bytes of these slots."""
     swapped = array("i", slots)
     if byteorder == "little":
         swapped.byteswap()

@@ -1,13 +1,15 @@
-"""The index files of a store, and how keys get into them: in batches.
+"""The index files of a store. Keys are added in batches.
 
-Keys of one batch are first lined up (`add`), grouped by the block of the slot table they fall into; then the blocks are
-read, changed and written one after the other, a few at a time (`apply_some`), and the entries follow in one write. Only
-then do the counts move, so whoever looks keys up sees whole batches. A slot table is 20 MB of which every batch touches
-scattered parts: blocks of 16 KiB are what makes that affordable without keeping it in memory.
+- `add` collects the keys of a batch, grouped by the block of the slot table that they belong to.
+- `apply_some` reads, changes and writes a few blocks at a time, then writes all entries at once.
+- Only then do the counts change, so lookups see whole batches.
 
-A header goes to disk only after the entries and slots it speaks of are synced, and after the header of the file before
-(`sync_due`). So after a crash every header is true; slots that point beyond its count are leftovers, and `Repair` makes
-the slot table again from the entries.
+A slot table has 20 MB, and a batch touches scattered parts of it. Reading and writing blocks of 16
+KiB makes this affordable without holding the table in memory.
+
+A header is written only after the entries and slots that it covers are synced, and after the header
+of the previous file (`sync_due`). So after a crash every header is true. Slots that point beyond
+its count are leftovers; `Repair` rebuilds the slot table from the entries.
 
 Source: `store/.../index/IndexService.java`.
 """
@@ -25,28 +27,33 @@ _ENTRIES_PACKED = 2048
 
 
 class IndexFiles:
+    """All index files, oldest first, and the batch for the last one."""
+
     def __init__(self, disk: Disk, folder: str, slot_count: int, count_max: int) -> None:
         self.disk = disk
         self.folder = folder
         self.files: list[IndexFile] = []
         self._slot_count = slot_count
         self._count_max = count_max
-        #: the batch: entries as (hash, offset, time), their places in it by block
+        #: the batch: entries as (hash, offset, ms), and their numbers within it by slot block
         self._entries: list[tuple[int, int, int]] = []
         self._blocks: defaultdict[int, list[int]] = defaultdict(list)
         self._previous: list[int] = []
         self._packed: list[bytes] = []
         self._used = 0
-        #: files with entries that no header on disk speaks of, oldest first
+        #: files with entries that the header on disk does not cover yet, oldest first
         self._unsynced: list[IndexFile] = []
         self._syncing = False
-        self._told: list[Callable[[], None]] = []
-        #: a header could not be written
+        self._sync_waiters: list[Callable[[], None]] = []
+        #: whether the last attempt to write a header failed
         self.is_behind = False
 
     def load(self) -> bool:
-        """Read the headers. False when there is something that cannot be trusted: those files are left out, and
-        `remove_strangers` takes them away."""
+        """Read the headers.
+
+        Return False if there are untrusted files. They are left out; `remove_strangers` removes
+        them.
+        """
         expected = IndexFile(self.disk, "", self._slot_count, self._count_max).size
         files: list[IndexFile] = []
         for info in self.disk.list(self.folder):
@@ -62,24 +69,27 @@ class IndexFiles:
         return len(files) == len(self.disk.list(self.folder))
 
     def remove_strangers(self, then: Callable[[], Completion]) -> int:
-        """Remove what `load` left out; how many files. `then` makes the completion of each removal."""
+        """Remove the files that `load` left out. Return how many.
+
+        `then()` creates the completion of each removal.
+        """
         known = {file.path for file in self.files}
         strangers = [info.name for info in self.disk.list(self.folder) if f"{self.folder}/{info.name}" not in known]
         for name in strangers:
             self.disk.remove(f"{self.folder}/{name}", then())
         return len(strangers)
 
-    # --- growing --------------------------------------------------------------------------------------------------------
+    # --- growing ----------------------------------------------------------------------------------
 
     def open_last(self, now_ms: int) -> IndexFile:
-        """The file that takes the next entry, made when needed. Raises OSError."""
+        """Return the file for the next entry, creating it if needed. Raises OSError."""
         last = self.files[-1] if self.files else None
         if last is not None and not last.is_full:
             return last
         stamp = datetime.fromtimestamp(now_ms / 1000)
         name = stamp.strftime("%Y%m%d%H%M%S") + f"{now_ms % 1000:03d}"
         if last is not None and name <= (before := last.path.rpartition("/")[2]):
-            # The clock went back, or two files in one millisecond: names have to rise.
+            # Names must increase, even if the clock went back or two files share a millisecond.
             name = f"{int(before) + 1:017d}"
         file = IndexFile(self.disk, f"{self.folder}/{name}", self._slot_count, self._count_max)
         self.disk.create(file.path, file.size)
@@ -89,12 +99,15 @@ class IndexFiles:
         return file
 
     def room(self, now_ms: int) -> int:
-        """How many more entries the batch can take. Raises OSError when the file for it cannot be made."""
+        """Return how many more entries the batch can take.
+
+        Raises OSError if a new file is needed and cannot be created.
+        """
         file = self.open_last(now_ms)
         return file.count_max - file.count - len(self._entries)
 
     def add(self, entries: Sequence[tuple[int, int, int]]) -> None:
-        """Line up entries, as (hash, offset, time); there must be room."""
+        """Add entries (hash, offset, ms) to the batch; there must be room for them."""
         blocks, slot_count = self._blocks, self._slot_count
         for number, (key_hash, _, _) in enumerate(entries, len(self._entries)):
             blocks[key_hash % slot_count // SLOTS_PER_BLOCK].append(number)
@@ -105,7 +118,10 @@ class IndexFiles:
         return len(self._entries)
 
     def apply_some(self, block_count: int) -> bool:
-        """Bring a part of the batch to the file; whether more is left. After an OSError the file needs a `Repair`."""
+        """Write a part of the batch to the file. Return whether more is left.
+
+        After an OSError the file needs a `Repair`.
+        """
         if not self._entries:
             return False
         if not self._previous:
@@ -130,7 +146,10 @@ class IndexFiles:
         return False
 
     def _change_slots(self, block_count: int) -> None:
-        """Let the slots of some blocks point to the entries of the batch; each entry learns what was there before."""
+        """Point the slots of some blocks to the entries of the batch.
+
+        Record the previous value of each slot in `_previous`, for the entry.
+        """
         file, entries, previous = self.files[-1], self._entries, self._previous
         slot_count, first = self._slot_count, file.count
         for _ in range(min(block_count, len(self._blocks))):
@@ -147,13 +166,14 @@ class IndexFiles:
             file.write_block(number, block_of(slots))
 
     def _pack_some(self) -> None:
-        """Make the bytes of some entries."""
+        """Encode some entries of the batch."""
         file, packed, pack = self.files[-1], self._packed, ENTRY.pack
         done = len(packed)
         entries = self._entries[done : done + _ENTRIES_PACKED]
         previous = self._previous[done : done + _ENTRIES_PACKED]
         if done == 0 and file.count == 1:
-            # The first entry's seconds count from the end of the file before, the others' from its own time.
+            # The first entry's seconds count from the end time of the previous file, the seconds of
+            # the following entries from the first entry's time.
             key_hash, phy_offset, store_ms = entries.pop(0)
             packed.append(pack(key_hash, phy_offset, seconds_between(file.begin_ms, store_ms), previous.pop(0)))
             file.begin_ms = store_ms
@@ -169,15 +189,18 @@ class IndexFiles:
         self._previous = []
         self._packed = []
 
-    # --- to the platter -------------------------------------------------------------------------------------------------
+    # --- syncing ----------------------------------------------------------------------------------
 
     def sync_due(self, filled: Callable[[IndexFile], None], broken: Callable[[str], None]) -> None:
-        """Sync the oldest file with news, then write its header. A full file's header is synced too, then `filled`
-        hears of it; so is every header while `sync_all` waits."""
+        """Sync the oldest file with new entries, then write its header.
+
+        The header is also synced if the file is full, or if a `sync_all` waits. `filled` is called
+        once a full file is durable, `broken` if a sync fails.
+        """
         if self._syncing:
             return
         if not self._unsynced:
-            self._tell()
+            self._release_waiters()
             return
         self._syncing = True
         file = self._unsynced[0]
@@ -190,19 +213,20 @@ class IndexFiles:
                 end(error)
                 return
             if file.count < count:
-                # It was cut meanwhile.
+                # The file was cut meanwhile.
                 header, count = file.header, file.count
             try:
                 self.disk.write(file.path, 0, [header])
             except OSError:
-                # The old header stands and is true. Who waits must know that a restart has to look at the file.
+                # The old header is still there and true. `is_behind` tells the caller of `sync_all`
+                # that the next start must check this file.
                 self._syncing = False
                 self.is_behind = True
-                self._tell()
+                self._release_waiters()
                 return
             self.is_behind = False
             file.count_saved = count
-            if is_full or self._told:
+            if is_full or self._sync_waiters:
                 self.disk.sync(file.path, end)
             else:
                 end(None)
@@ -216,28 +240,34 @@ class IndexFiles:
                 return
             if is_full and error is None:
                 filled(file)
-            if is_full or self._told:
+            if is_full or self._sync_waiters:
                 self.sync_due(filled, broken)
 
         self.disk.sync(file.path, synced)
 
-    def _tell(self) -> None:
-        told, self._told = self._told, []
-        for then in told:
+    def _release_waiters(self) -> None:
+        waiters, self._sync_waiters = self._sync_waiters, []
+        for then in waiters:
             then()
 
     def sync_all(
         self, filled: Callable[[IndexFile], None], broken: Callable[[str], None], then: Callable[[], None]
     ) -> None:
-        """Make all of it durable, headers too; `then` is called when it is, or when a header could not be written
-        (`is_behind`); never after a failed sync."""
-        self._told.append(then)
+        """Make all files durable, including their headers, then call `then`.
+
+        `then` is also called if a header could not be written (`is_behind`), but never after a
+        failed sync.
+        """
+        self._sync_waiters.append(then)
         self.sync_due(filled, broken)
 
-    # --- shrinking ------------------------------------------------------------------------------------------------------
+    # --- shrinking --------------------------------------------------------------------------------
 
     def drop_expired(self, phy_min: int) -> int:
-        """Remove the files whose records have all left the log, never the last; how many went."""
+        """Remove the files whose records have all left the log, but never the last file.
+
+        Return how many were removed.
+        """
         count = 0
         while len(self.files) > 1 and self.files[0].end_phy < phy_min:
             file = self.files.pop(0)
@@ -247,17 +277,20 @@ class IndexFiles:
         return count
 
     def drop_last(self) -> None:
-        """Remove the last file: what it held is indexed again."""
+        """Remove the last file. The caller indexes its records again."""
         file = self.files.pop()
         self._unsynced = [other for other in self._unsynced if other is not file]
         self.disk.remove(file.path, _ignore)
 
     def shorten(self, phy_offset: int) -> bool:
-        """Forget the entries of records at or after `phy_offset`; whether that, or a batch given up half-way, leaves the
-        last file with slots that need a `Repair`. Raises OSError."""
+        """Drop the entries of records at or after `phy_offset`. Raises OSError.
+
+        Return whether the last file now needs a `Repair` of its slots: entries were dropped, or a
+        batch was abandoned halfway.
+        """
         changed = bool(self._previous)
         self.drop_batch()
-        # An empty file has the end of the one before it.
+        # An empty file repeats the end of the previous file.
         while self.files and self.files[-1].end_phy >= phy_offset and (self.files[-1].count > 1 or len(self.files) > 1):
             changed = True
             file = self.files[-1]
@@ -277,7 +310,8 @@ class IndexFiles:
             file.end_ms = file.begin_ms + (seconds * 1000 if low > 2 else 0)
             if file not in self._unsynced:
                 self._unsynced.append(file)
-            # A header that knows less than this waits for the sync of what it would speak of.
+            # If the saved header covers no more than this, it may only be written after the next
+            # sync.
             if file.count_saved > low:
                 self.disk.write(file.path, 0, [file.header])
                 file.count_saved = low
@@ -285,7 +319,7 @@ class IndexFiles:
 
 
 class Repair:
-    """Makes the slot table of a file again from its entries, step by step; finds out whether the entries are whole."""
+    """Rebuilds the slot table of a file from its entries, step by step, and checks the entries."""
 
     def __init__(self, file: IndexFile) -> None:
         self._file = file
@@ -295,7 +329,11 @@ class Repair:
         self._newest = array("i", bytes(4 * file.slot_count))
 
     def step(self) -> bool | None:
-        """True when done, False when the entries are damaged, None when there is more to do. Raises OSError."""
+        """Do one step. Return True if done, False if the entries are damaged, None if steps are
+        left.
+
+        Raises OSError.
+        """
         file = self._file
         if self._number < file.count:
             return self._read_entries()
@@ -331,4 +369,4 @@ class Repair:
 
 
 def _ignore(error: OSError | None) -> None:
-    """An index file that could not be removed is found and removed at the next start."""
+    """Ignore the error: the next start finds and removes a file that stays."""

@@ -1,15 +1,18 @@
-"""The index: finds records by topic and key. Fed behind the puts, in small steps, and complete when it is asked.
+"""The index: finds records by topic and key. It is updated after the puts, in small steps.
 
-Records of a turn only go onto a list (`extend`). The duty takes them in batches: `KEYS_PER_STEP` records are hashed, or
-`BLOCKS_PER_STEP` blocks of the slot table changed, in one step; a step is about a millisecond. A query first works off
-what is on the list, so it finds every record that was readable before it.
+During a turn, records are only appended to a list (`extend`). A duty processes the list in batches.
+One step hashes `RECORDS_PER_STEP` records or changes `BLOCKS_PER_STEP` blocks of the slot table,
+and takes about a millisecond. A query first processes the whole list, so it finds every record that
+was readable before it.
 
-When the index is behind the log (after a crash, with damaged or missing files, when its disk was full) it catches up by
-reading the log (`_walk`), from the last record it has, or from the log's start when there are no files. Meanwhile
-`progress` says where it is, and queries know what is indexed so far. A last file that an unclean stop may have left
-half-written is checked and repaired first.
+The index can fall behind the log: after a crash, if its files are damaged or missing, or if its
+disk was full. It then catches up by reading the log (`_walk`), from its last indexed record or,
+without index files, from the log's start. Meanwhile `progress` reports its position, and queries
+find what is indexed already. If an unclean stop may have left the last file half-written, that file
+is checked and repaired first.
 
-Source: `store/.../index/IndexService.java`; rebuilding everything is ours (upstream begins at the newest file).
+Source: `store/.../index/IndexService.java`. Rebuilding from the log's start is ours: Apache starts
+at the newest file.
 """
 
 from collections import deque
@@ -31,16 +34,16 @@ from rmqkit.wire.codes import MessageSysFlag
 from rmqkit.wire.javahash import ascii_key_hash, index_key_hash
 from rmqkit.wire.properties import KEY_SEPARATOR, PROPERTY_KEYS, PROPERTY_TAGS, PROPERTY_UNIQ_KEY, find
 
-#: records that wait before a batch begins early
+#: number of waiting records that starts a batch early
 BATCH_RECORDS = 16_384
-#: records that wait at most; above, a turn works them off itself
+#: maximum number of waiting records; above it, the turn itself processes them
 WAITING_MAX = 65_536
 RECORDS_PER_STEP = 512
 BLOCKS_PER_STEP = 64
-#: steps a query does at most while the index catches up with an old log
+#: maximum steps of one query while the index catches up with an old log
 _STEPS_PER_QUERY = 400
 _INTERVAL_MS = 1000
-#: how long records are collected before they are brought to the file
+#: how long records are collected before they are written to the file
 _COLLECT_MS = 100
 _SYNC_INTERVAL_MS = 10_000
 _RETRY_MS = 10_000
@@ -51,16 +54,20 @@ _UNIQ_KEY_PAIR_SIZE = len(_UNIQ_KEY_PAIR)
 _KEYS = PROPERTY_KEYS.encode()
 _KEYS_PAIR = _KEYS + b"\x01"
 _TAGS = PROPERTY_TAGS.encode()
-#: what stands before tags to make a key of them (upstream's INDEX_TAG_TYPE, since 5.4)
+#: prefix that turns tags into a key (Apache's INDEX_TAG_TYPE, since 5.4)
 TAG_KEY = "T#"
 
-#: topic, properties, offset and time of a record
+#: topic, properties, physical offset and store time (ms) of a record
 Row = tuple[str, bytes, int, int]
 
 
 class Index:
-    """`filled(end_ms)` is called when a full file is durable, `broken(reason)` when a sync failed, `wake()` when the duty
-    should run soon. `waiting_max` bounds the records that wait, below our own bound (`putMsgIndexHightWater`)."""
+    """The index of one engine.
+
+    `filled(end_ms)` is called once a full file is durable, `broken(reason)` after a failed sync,
+    and `wake()` if the duty should run soon. `waiting_max` limits the waiting records
+    (`putMsgIndexHightWater`, at most WAITING_MAX).
+    """
 
     def __init__(
         self,
@@ -86,11 +93,11 @@ class Index:
         self._wake = wake
         self.waiting_max = WAITING_MAX
         self._waiting: deque[QueuePut | Row] = deque()
-        #: the last record whose keys were lined up
+        #: physical offset of the last record whose keys are in a batch or in the files
         self._last_phy = -1
         self._walk: LogWalk | None = None
         self._repair: Repair | None = None
-        #: keys of a record that did not fit into the file before
+        #: keys of a record that did not fit into the previous file, its offset and its store time
         self._rest: tuple[list[int], int, int] | None = None
         self._is_applying = False
         self._is_held = False
@@ -99,17 +106,17 @@ class Index:
 
     @property
     def progress(self) -> str:
-        """How far it is while it catches up; "" when it is complete."""
+        """The position while catching up; "" if the index is complete."""
         if self._repair is not None:
             return "index: checking the last file"
         if self._walk is not None:
             return f"index: {self._walk.position} of {self._log.offset_written} bytes of the log"
         return ""
 
-    # --- what it is fed ---------------------------------------------------------------------------------------------
+    # --- input ------------------------------------------------------------------------------------
 
     def extend(self, puts: Sequence[QueuePut]) -> None:
-        """Records of this turn, in log order."""
+        """Add the records of this turn, in log order."""
         if self._is_live:
             waiting = self._waiting
             waiting.extend(puts)
@@ -118,24 +125,27 @@ class Index:
             self._bound()
 
     def add(self, record: ScanResult) -> None:
-        """One record read from the log."""
+        """Add one record that was read from the log."""
         if self._is_live:
             self._waiting.append(_row(record))
             self._bound()
 
     @property
     def _is_live(self) -> bool:
-        """Whether records come by `extend` and `add`; else they are read from the log later."""
+        """Whether `extend` and `add` take records; otherwise they are read from the log later."""
         return self._walk is None and self._repair is None and self.enabled and not self._is_held
 
     def _bound(self) -> None:
         while len(self._waiting) > self.waiting_max:
             self._step()
 
-    # --- life -------------------------------------------------------------------------------------------------------
+    # --- life -------------------------------------------------------------------------------------
 
     def load(self, *, is_clean: bool, index_ms: int) -> None:
-        """Look at the files. Removes what cannot be trusted. Recovery calls `cut` with the log's end then."""
+        """Load the files and remove those that cannot be trusted.
+
+        Recovery then calls `cut` with the end of the log.
+        """
         if not self.enabled:
             return
         whole = self.files.load()
@@ -143,18 +153,19 @@ class Index:
             count = self.files.remove_strangers(lambda: _ignore)
             self._notes.warning("index-damaged", files_removed=count, files_kept=len(self.files.files))
         last = self.files.files[-1] if self.files.files else None
-        # A header says "full" only when all of the file is on the platter; Apache's checkpoint says so of its own.
+        # We write a header that says "full" only once the whole file is durable. In a store that
+        # Apache wrote, the checkpoint's index time tells which full files are durable.
         if last is not None and not is_clean and (not last.is_full or last.end_ms > index_ms):
             self._repair = Repair(last)
 
     def go_on(self) -> None:
-        """The log has been cut."""
+        """Resume after a cut of the log."""
         self._is_held = False
         if self.enabled:
             self._catch_up()
 
     def _catch_up(self) -> None:
-        """Go on behind the last record that is indexed, reading the log."""
+        """Start reading the log behind the last indexed record."""
         self._waiting.clear()
         self._rest = None
         self._last_phy = -1
@@ -167,14 +178,16 @@ class Index:
             position = last.end_phy
         self._walk = LogWalk(self._log, position)
         if last is not None and not last.is_full and position == last.end_phy:
-            # All keys of that record are there: it was not cut off by the end of a file.
+            # The file is not full, so all keys of that record are in it: skip the record.
             self._walk.next()
 
     def cut(self, phy_offset: int, then: Callable[[], None]) -> None:
-        """Forget what is about records at or after `phy_offset`; `then` is called when that is durable. Nothing is added
-        until `go_on`. Raises OSError.
+        """Drop the entries of records at or after `phy_offset`; call `then` once that is durable.
 
-        Has to come before the log goes on from there: an index that knows more than the log would leave keys out.
+        Nothing is added until `go_on`. Raises OSError.
+
+        Must come before new records are written there: an index that is ahead of the log would skip
+        their keys.
         """
         if not self.enabled:
             then()
@@ -192,22 +205,25 @@ class Index:
         return self.files.drop_expired(phy_min) if self.enabled and self._repair is None else 0
 
     def finish(self, then: Callable[[], None]) -> None:
-        """Work off what waits and make it durable; what has to be read from the log stays for the next start."""
+        """Process the waiting records and make them durable, then call `then`.
+
+        Records that must be read from the log are left for the next start.
+        """
         if not self.enabled:
             then()
             return
-        # A batch that has begun to change the file goes in whole.
+        # A batch that has begun to change the file must be completed.
         while (self._is_applying or (self._walk is None and self._has_work)) and not self._retry_ms:
             self._step()
         self.files.sync_all(self._file_filled, self._broken, then)
 
     @property
     def needs_repair(self) -> bool:
-        """Whether the next start has to check the last file."""
+        """Whether the next start must check the last file."""
         return self._repair is not None or self.files.is_behind
 
     def repair_some(self) -> bool:
-        """Whether a file was under repair: a clean stop has to end that first, step by step."""
+        """Do a step of a repair, which a clean stop must finish first. Return whether one runs."""
         if self._repair is None or self._retry_ms:
             return False
         self._step()
@@ -216,10 +232,10 @@ class Index:
     def _file_filled(self, file: IndexFile) -> None:
         self._filled(file.end_ms)
 
-    # --- the duty -----------------------------------------------------------------------------------------------------
+    # --- the duty ---------------------------------------------------------------------------------
 
     def run(self, now_ms: int) -> int:
-        """One step; when to come back, in mono ms."""
+        """Do one step. Return when to run next, in mono ms."""
         if not self.enabled:
             return now_ms + _RETRY_MS
         if now_ms < self._retry_ms:
@@ -228,12 +244,13 @@ class Index:
         if now_ms - self._sync_ms >= _SYNC_INTERVAL_MS:
             self._sync_ms = now_ms
             self.files.sync_due(self._file_filled, self._broken)
-        # A walk that has nothing left ends with one more step.
+        # A walk that has reached the end of the log needs one more step to finish.
         if self._has_work or (self._walk is not None and not self._is_held):
             self._step()
         if self._is_applying or self._repair is not None or self._walk_left or len(self._waiting) >= RECORDS_PER_STEP:
             return now_ms
-        # A trickle is collected: a batch of few records costs a block of slots each. Queries do not wait for it.
+        # Collect a trickle of records for a while: in a small batch each record costs one block of
+        # slots. Queries do not wait for the batch.
         return now_ms + (_COLLECT_MS if self._has_work else _INTERVAL_MS)
 
     @property
@@ -245,7 +262,7 @@ class Index:
         return self._walk is not None and self._walk.position < self._log.offset_written
 
     def _step(self) -> None:
-        """About a millisecond of work."""
+        """Do about a millisecond of work."""
         try:
             if self._repair is not None:
                 self._repair_some(self._repair)
@@ -271,7 +288,10 @@ class Index:
             self._catch_up()
 
     def _line_up_some(self) -> None:
-        """Hash the keys of some records into the batch; when it is big enough, or nothing more waits, apply it."""
+        """Add the keys of some records to the batch.
+
+        Start applying the batch once it is large enough or nothing more waits.
+        """
         files = self.files
         if self._rest is not None:
             self._add(*self._rest)
@@ -284,7 +304,7 @@ class Index:
             self._is_applying = True
 
     def _add_waiting(self, room: int) -> None:
-        """Put the keys of the next records into the batch, which can take `room` of them."""
+        """Add the keys of the next waiting records to the batch, which has room for `room` keys."""
         take, last_phy = self._waiting.popleft, self._last_phy
         entries: list[tuple[int, int, int]] = []
         for _ in range(min(len(self._waiting), RECORDS_PER_STEP)):
@@ -312,7 +332,10 @@ class Index:
             self._add(*self._rest)
 
     def _add(self, hashes: list[int], phy_offset: int, store_ms: int) -> None:
-        """Put a record's keys into the batch; what does not fit into the file waits until the batch is applied."""
+        """Add a record's keys to the batch.
+
+        Keys that do not fit wait until the batch is applied.
+        """
         room = max(self.files.room(self._clock.wall_ms), 0)
         self.files.add([(key_hash, phy_offset, store_ms) for key_hash in hashes[:room]])
         self._rest = (hashes[room:], phy_offset, store_ms) if hashes[room:] else None
@@ -322,7 +345,7 @@ class Index:
         for _ in range(RECORDS_PER_STEP):
             record = walk.next()
             if record is None:
-                # Caught up: from here on records come by `extend` and `add`.
+                # Caught up: from now on records arrive by `extend` and `add`.
                 self._walk = None
                 return
             self._waiting.append(_row(record))
@@ -331,11 +354,14 @@ class Index:
     def _walk_left(self) -> bool:
         return self._walk is not None and self._walk.position < self._log.offset_written
 
-    # --- looking up -----------------------------------------------------------------------------------------------------
+    # --- queries ----------------------------------------------------------------------------------
 
     def query(self, topic: str, key: str, *, count_max: int, begin_ms: int, end_ms: int) -> IndexHits:
-        """Records of the topic with that key (UNIQ_KEY, one of KEYS, or TAGS after "T#") stored in the time range, in log
-        order; the newest `count_max` of them. Upstream's `DefaultMessageStore.queryMessage` leaves false hits to clients.
+        """Return the newest `count_max` records of the topic with this key, in log order.
+
+        Only records stored in the time range. `key` is a UNIQ_KEY, one of KEYS, or TAGS after "T#".
+        Hash collisions are filtered out; Apache's `DefaultMessageStore.queryMessage` leaves that to
+        the client.
         """
         for _ in range(_STEPS_PER_QUERY if self._walk is not None or self._repair is not None else WAITING_MAX):
             if not self._has_work or self._retry_ms:
@@ -361,7 +387,7 @@ class Index:
         return IndexHits([found[phy_offset] for phy_offset in sorted(found)], last.end_ms, last.end_phy)
 
     def _match(self, phy_offset: int, topic: str, key: str, begin_ms: int, end_ms: int) -> Buffer | None:
-        """The record when it is one of the topic with that key, stored in time."""
+        """Return the record if its topic, key and store time match, else None."""
         record = self._log.record(phy_offset)
         scanned = None if record is None else scan(record, 0, phy_offset, check_crc=False)
         if scanned is None or scanned.topic != topic or not begin_ms <= scanned.store_ms <= end_ms:
@@ -374,15 +400,15 @@ class Index:
         return record if tags is not None and key == TAG_KEY + tags.decode("utf-8", "replace") else None
 
 
-#: longer properties are not kept: the cache stays small
+#: bytes; longer properties are not cached, so that the cache stays small
 BEHIND_SIZE_MAX = 256
 
 
 def key_hashes(topic: str, properties: bytes) -> list[int]:
-    """Hashes of what a record can be found by: its unique id, each of its keys, its tags.
+    """Return the hashes of a record's unique id, each of its keys, and its tags.
 
-    Java's clients put the unique id first, and from one record to the next it is mostly that alone that differs: what comes
-    behind it is looked up whole.
+    Java clients write the unique id first, and often only the unique id differs from one record to
+    the next. So the hashes of everything behind it are cached as a whole.
     """
     unique, _, behind = properties.partition(b"\x02")
     if unique[:_UNIQ_KEY_PAIR_SIZE] == _UNIQ_KEY_PAIR and len(behind) <= BEHIND_SIZE_MAX and unique.isascii():
@@ -394,7 +420,7 @@ def key_hashes(topic: str, properties: bytes) -> list[int]:
 
 @lru_cache(maxsize=1024)
 def _other_hashes(topic: str, properties: bytes) -> tuple[int, ...] | None:
-    """The hashes of properties that come behind a unique id; None when there is another."""
+    """Return the hashes of properties behind a unique id; None if they contain another one."""
     return None if _UNIQ_KEY_PAIR in properties else tuple(_all_hashes(topic, properties))
 
 
@@ -430,4 +456,4 @@ def _row(record: ScanResult) -> Row:
 
 
 def _ignore(error: OSError | None) -> None:
-    """An index file that could not be removed is found and removed at the next start."""
+    """Ignore the error: the next start finds and removes a file that stays."""

@@ -1,7 +1,7 @@
-"""The commit log: every record of a broker in files of one size.
+"""The commit log: all records of a broker in files of equal size.
 
-commit_log  appends and reads
+commit_log  appends and reads records
 files       a chain of files, each named by the offset of its first byte
-flush       when the log reaches the disk
+flush       decides when to sync the log; group commit
 scan, walk  read the log record by record
 """

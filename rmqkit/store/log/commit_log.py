@@ -1,19 +1,26 @@
-"""The commit log: every record of a broker, one after the other, in files of one size.
+"""The commit log: all records of a broker, one after the other, in files of equal size.
 
-A put is three steps. `append` assigns the offsets and lines up the record's buffers; nothing is on disk yet. `write`
-(once a turn) writes all that is lined up, one vectored write per file. `take_puts` hands the written records over to the
-queues. Between `append` and `write` only `offset_max` moves; a failed write takes it back and the numbers given to the
-queues with it.
+A put takes three steps:
 
-    offset_min <= ... offset_written (in the file, readable) <= offset_max (with the records of this turn)
+1. `append` assigns the offsets and buffers the record. Nothing is on disk yet.
+2. `write`, once per turn, writes everything buffered, with one vectored write per file.
+3. `take_puts` hands the written records to the queues.
 
-A record never lies across two files: when it does not fit with 8 bytes to spare, a blank record (i32 rest of the file,
-i32 magic) ends the file and the record starts the next one. So does a whole batch.
+Between `append` and `write` only `offset_max` moves. A failed write resets it, together with the
+queue offsets assigned in this turn.
 
-The bytes after the end of the log are zeroes, always: what a failed write may have left is overwritten, at once or before
-the next write, so that no recovery takes a refused record for a stored one.
+    offset_min <= offset_written (in the file, readable) <= offset_max (with this turn's records)
 
-Replicated bytes (`append_raw`) are lined up the same way; their records are found by reading them back.
+A record never crosses a file boundary. If it does not fit with 8 bytes to spare, a blank record
+(i32 rest of the file, i32 magic) ends the file and the record starts the next one. The same holds
+for a whole batch.
+
+The bytes behind the end of the log are always zeroes. Bytes that a failed write may have left are
+overwritten, at once or before the next write. Otherwise a recovery could take a refused record for
+a stored one.
+
+Replicated bytes (`append_raw`) are buffered the same way. Their records are found later by reading
+them back.
 
 Source: `store/.../CommitLog.java`, `store/.../MessageExtEncoder.java`.
 """
@@ -35,7 +42,7 @@ from rmqkit.wire.codes import MessageSysFlag
 from rmqkit.wire.properties import PROPERTIES_SIZE_MAX
 
 _V4, _V6 = 8, 20
-#: by sizes of born and store host: everything of a record before its body
+#: (size of born host, size of store host) -> the record's fields before its body
 _HEADS = {(born, store): Struct(f">IIIiiqqiq{born}sq{store}siqi") for born in (_V4, _V6) for store in (_V4, _V6)}
 _HEAD_V4 = _HEADS[_V4, _V4].pack
 _HEAD_V4_SIZE = _HEADS[_V4, _V4].size
@@ -53,7 +60,11 @@ QueueOf = Callable[[str, int], ConsumeQueue | None]
 
 
 class CommitLog:
-    """`body_size_max` bounds one body and a whole batch. `prop_crc` puts the CRC property on every record."""
+    """The log of one engine.
+
+    `body_size_max` bounds each body in bytes. `long_topics` allows topics above 127 bytes (V2
+    records). `prop_crc` adds the CRC property to every record.
+    """
 
     def __init__(
         self,
@@ -77,21 +88,23 @@ class CommitLog:
         self._make_queue = make_queue
         self._long_topics = long_topics
         self._prop_crc = prop_crc
-        #: where the file of the next record ends
+        #: end offset of the file that the next record goes to
         self._file_end = files.file_size
-        #: lined up: the buffers of the current run, and the runs before it, as (offset of the first byte, buffers)
+        #: buffered: the buffers of the current run (one run per file) and the runs before it, as
+        #: (offset of the first byte, buffers)
         self._run: list[Buffer] = []
         self._run_start = 0
         self._runs: list[tuple[int, list[Buffer]]] = []
         self._puts: list[QueuePut] = []
-        #: whether bytes were lined up whose records are not in `_puts`
+        #: whether bytes were buffered whose records are not in `_puts`
         self._is_raw = False
-        #: (offset, size) of what failed writes may have left behind the end of the log
+        #: (offset, size) of bytes that failed writes may have left behind the end of the log
         self._stale: list[tuple[int, int]] = []
 
-    # --- putting --------------------------------------------------------------------------------------------------------
+    # --- putting ----------------------------------------------------------------------------------
 
     def append(self, put: Put) -> PutResult:
+        """Assign offsets to one message and buffer its record."""
         (
             topic, queue_id, flag, sys_flag, born_ms, born_host, store_host,
             reconsume_times, prepared_offset, body, properties, tags_code,
@@ -151,11 +164,11 @@ class CommitLog:
             tail = _with_crc(head, body, tail)
         self._run += (head, body, tail)
         self.offset_max = phy_next
-        # A third cheaper than calling the class.
+        # A third cheaper than PutResult(...).
         return _new(PutResult, (_PUT_OK, phy_offset, queue_offset, phy_next, ()))
 
     def append_batch(self, put: Put, messages: Sequence[tuple[int, bytes, bytes, int]]) -> PutResult:
-        """All or nothing, with consecutive numbers, in one file."""
+        """Buffer the records of a batch in one file, all or none, with consecutive offsets."""
         queue = self._queues.get((put.topic, put.queue_id)) or self._make_queue(put.topic, put.queue_id)
         if queue is None or not messages or put.sys_flag & MessageSysFlag.TRANSACTION_MASK:
             return _TOO_BIG
@@ -185,7 +198,7 @@ class CommitLog:
                 properties = _with_crc_room(properties)
             properties_size, body_size = len(properties), len(body)
             size = fixed + body_size + properties_size
-            # As in `append`, without its checks and without a call for each.
+            # Like `append`, inlined and without its checks: one call per record costs too much.
             head = head_pack(
                 size, magic, crc32(body) & 0x7FFFFFFF, queue_id, flag, queue_offset, phy_offset, sys_flag, born_ms,
                 born_host, store_ms, store_host, reconsume_times, 0, body_size,
@@ -196,15 +209,16 @@ class CommitLog:
             phy_offsets.append(phy_offset)
             queue_offset += 1
             phy_offset += size
-        # One buffer: a write of hundreds of small ones costs more than this copy.
+        # Join into one buffer: writing hundreds of small ones costs more than this copy.
         self._run.append(b"".join(parts))
         queue.offset_next, self.offset_max = queue_offset, phy_offset
         return PutResult(_PUT_OK, phy_offsets[0], first, phy_offset, phy_offsets)
 
     def append_raw(self, phy_offset: int, data: Buffer) -> bool:
-        """Line up bytes of another log; they may hold parts of records. False when `phy_offset` is not the end.
+        """Buffer replicated bytes, which may contain parts of records.
 
-        A log that never held anything may begin at the start of any file, as a replica's does.
+        Return False if `phy_offset` is not the end of the log. An empty log may start at the start
+        of any file: a new replica starts where its master's log does.
         """
         if phy_offset != self.offset_max:
             files = self.files
@@ -225,23 +239,26 @@ class CommitLog:
         return True
 
     def _roll(self) -> int:
-        """End the file with a blank record; the offset where the next file starts."""
+        """End the file with a blank record. Return the offset where the next file starts."""
         self._run.append(_BLANK.pack(self._file_end - self.offset_max, MAGIC_BLANK))
         self.offset_max = self._file_end
         self._end_run()
         return self.offset_max
 
     def _end_run(self) -> None:
-        """The next byte belongs to the next file."""
+        """End the current run: the next byte belongs to the next file."""
         self._runs.append((self._run_start, self._run))
         self._run = []
         self._run_start = self._file_end
         self._file_end += self.files.file_size
 
-    # --- writing --------------------------------------------------------------------------------------------------------
+    # --- writing ----------------------------------------------------------------------------------
 
     def write(self) -> None:
-        """Write everything lined up. Raises StoreWriteError; the log and the queues are then as before the turn."""
+        """Write everything buffered.
+
+        Raises StoreWriteError; the log's end and the assigned queue offsets are then reset.
+        """
         self._line_up()
         runs = list(self._runs)
         try:
@@ -257,12 +274,12 @@ class CommitLog:
             try:
                 self.clean_stale()
             except OSError:
-                pass  # tried again before the next write
+                pass  # retried before the next write
             raise StoreWriteError(error) from error
         self.offset_written = self.offset_max
 
     def commit(self) -> None:
-        """As `write`, but what could not be written stays lined up, for another try. Raises OSError."""
+        """Like `write`, but keep what could not be written for another attempt. Raises OSError."""
         self._line_up()
         try:
             self._write_runs()
@@ -278,7 +295,7 @@ class CommitLog:
         self._run_start = self.offset_max
 
     def _write_runs(self) -> None:
-        """Write the runs; those written leave the list."""
+        """Write the runs; remove each from the list once it is written."""
         files = self.files
         runs = self._runs
         if self._stale:
@@ -293,7 +310,7 @@ class CommitLog:
             del runs[0]
 
     def clean_stale(self) -> None:
-        """Overwrite with zeroes what failed writes may have left. Raises OSError."""
+        """Overwrite bytes that failed writes may have left with zeroes. Raises OSError."""
         files = self.files
         while self._stale:
             offset, size = self._stale[-1]
@@ -302,30 +319,37 @@ class CommitLog:
             self._stale.pop()
 
     def take_puts(self) -> tuple[list[QueuePut], bool]:
-        """The records written since the last call, and whether they are all that was written."""
+        """Return the records written since the last call, and whether nothing else was written.
+
+        If replicated bytes were written too, the caller must read their records back.
+        """
         puts, self._puts = self._puts, []
         is_whole, self._is_raw = not self._is_raw, False
         return puts, is_whole
 
     def forget_queues(self, topics: set[str]) -> None:
-        """The queues of these topics are gone: records that are lined up will not be told to them."""
+        """Detach buffered records from the deleted queues of these topics: they get no unit."""
         self._puts = [(put[0], PREPARED, *put[2:]) if put[0].topic in topics else put for put in self._puts]
 
     def move_to(self, offset: int) -> None:
-        """Let the log end at `offset`; nothing may be lined up."""
+        """Make `offset` the end of the log. Nothing may be buffered."""
         waiting = len(self._run) + len(self._runs)
         assert not waiting, "records wait to be written"
         self.offset_written = self.offset_max = self._run_start = offset
         self._file_end = self.files.floor(offset) + self.files.file_size
 
-    # --- reading --------------------------------------------------------------------------------------------------------
+    # --- reading ----------------------------------------------------------------------------------
 
     @property
     def offset_min(self) -> int:
         return self.files.start
 
     def view(self, offset: int, size: int) -> Buffer:
-        """Written bytes of one file: fewer than `size` where the file or the log ends, none outside of the log."""
+        """Return written bytes from one file.
+
+        Fewer than `size` if the file or the log ends before; none outside the log, or if the file
+        cannot be read.
+        """
         files = self.files
         in_file = offset % files.file_size
         size = min(size, self.offset_written - offset, files.file_size - in_file)
@@ -337,7 +361,10 @@ class CommitLog:
             return b""
 
     def record(self, phy_offset: int) -> Buffer | None:
-        """The whole record that starts there, or None. Looks at sizes and offsets, not at the CRC."""
+        """Return the whole record that starts at `phy_offset`, or None.
+
+        Checks size, magic and offset, not the CRC.
+        """
         head = self.view(phy_offset, _CHECK.size)
         if len(head) < _CHECK.size:
             return None
@@ -349,7 +376,7 @@ class CommitLog:
 
 
 def _head_of(born_host: bytes, store_host: bytes, sys_flag: int) -> tuple[Callable[..., bytes], int, int]:
-    """How to pack the head for these hosts, its size, and the sysFlag with the bits that say so."""
+    """Return the head's packer and size for these hosts, and `sys_flag` with the right V6 bits."""
     head = _HEADS[len(born_host), len(store_host)]
     sys_flag &= ~_V6_FLAGS
     if len(born_host) == _V6:
@@ -360,19 +387,22 @@ def _head_of(born_host: bytes, store_host: bytes, sys_flag: int) -> tuple[Callab
 
 
 def _ignore(error: OSError | None) -> None:
-    """An empty file that stays in front of the log is removed by retention."""
+    """Ignore the error: an empty file that stays before the log does no harm."""
 
 
 _CRC_NAME = props.PROPERTY_CRC32.encode()
 
 
 def _with_crc_room(properties: bytes) -> bytes:
-    """Properties that end with the room for their CRC property (`enabledAppendPropCRC`)."""
+    """Return the properties with a placeholder CRC property at the end (`enabledAppendPropCRC`)."""
     return props.put(properties, _CRC_NAME, b"0000000000")
 
 
 def _with_crc(head: bytes, body: bytes, tail: bytes) -> bytes:
-    """The tail of a record with the CRC of all before the CRC property; digits stand least significant first."""
+    """Return the record's tail with its CRC property filled in.
+
+    The CRC covers everything before that property. Its digits are least significant first.
+    """
     checked = tail[:-CRC_PROPERTY_SIZE]
     number = crc32(checked, crc32(body, crc32(head))) & 0x7FFFFFFF
     return checked + _CRC_NAME + b"\x01" + f"{number:010d}"[::-1].encode() + b"\x02"

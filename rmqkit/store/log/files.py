@@ -1,11 +1,15 @@
-"""A chain of files of one size, each named by the offset of its first byte (20 digits), as RocketMQ stores its logs.
+"""A chain of equal-sized files, as RocketMQ stores its logs.
 
-`LogFiles` knows names and arithmetic; it never holds content. `start` is the offset of the first file, `end` one past the
-last byte of the last file; both are equal when there are no files. Files are sparse: the content of a new file is zeroes
-and takes no room until it is written. Offsets in a chain never come back: removed files leave from the front (retention)
-or from the back (a cut).
+The name of a file is the offset of its first byte, in 20 digits.
 
-Two folders use it: `commitlog` (1 GiB a file) and each queue's `consumequeue/<topic>/<queue id>` (6,000,000 bytes a file).
+`LogFiles` handles names and offsets and never holds content. `start` is the offset of the first
+file, `end` is one past the last byte of the last file. Without files both are equal. Files are
+sparse: a new file reads as zeroes and uses no space until it is written. Files are removed only
+from the front (retention) or from the back (truncation).
+
+Used for `commitlog` (1 GiB per file) and for each queue's `consumequeue/<topic>/<queue id>`
+(6,000,000 bytes per file).
+
 Source: `store/.../MappedFileQueue.java`.
 """
 
@@ -18,8 +22,12 @@ NAME_DIGITS = 20
 
 
 class FileChain(NamedTuple):
-    """What `LogFiles.load` found besides a good chain: `problem` names the first file that breaks it ("" for none), and
-    `strangers` are the paths that are no part of it, that file first. `short` is that file when it only lacks bytes."""
+    """What `LogFiles.load` found besides the valid chain.
+
+    `problem` describes the first file that breaks the chain, "" if none does. `strangers` are the
+    paths that do not belong to the chain, that file first. `short` is that file's path if its only
+    defect is that it is too short.
+    """
 
     problem: str = ""
     strangers: Sequence[str] = ()
@@ -27,6 +35,8 @@ class FileChain(NamedTuple):
 
 
 class LogFiles:
+    """The names and the extent of one chain: existing files cover `start` up to `end`."""
+
     def __init__(self, disk: Disk, folder: str, file_size: int) -> None:
         self.disk = disk
         self.folder = folder
@@ -39,11 +49,11 @@ class LogFiles:
         return (self.end - self.start) // self.file_size
 
     def floor(self, offset: int) -> int:
-        """Offset of the first byte of the file that holds `offset`."""
+        """Return the offset of the first byte of the file that holds `offset`."""
         return offset - offset % self.file_size
 
     def path(self, offset: int) -> str:
-        """Path of the file that holds `offset`, whether it exists or not."""
+        """Return the path of the file that holds `offset`, which need not exist."""
         start = offset - offset % self.file_size
         path = self._paths.get(start)
         if path is None:
@@ -51,8 +61,10 @@ class LogFiles:
         return path
 
     def load(self) -> FileChain:
-        """Find the files: `start` and `end` become those of the longest good chain. An empty last file is a stranger
-        without being a problem, as it is upstream."""
+        """Find the files. `start` and `end` become those of the longest valid chain.
+
+        As in Apache, an empty last file is not a problem, but it is listed in `strangers`.
+        """
         infos = [info for info in self.disk.list(self.folder) if not info.name.startswith(".")]
         self.start = self.end = 0
         for number, info in enumerate(infos):
@@ -60,7 +72,7 @@ class LogFiles:
             offset = int(info.name) if info.name.isascii() and info.name.isdigit() else -1
             problem = short = ""
             if offset < 0 or len(info.name) != NAME_DIGITS or offset % self.file_size:
-                problem = f"{path} does not belong there: the files' names are multiples of their size {self.file_size}"
+                problem = f"{path} does not belong there: file names must be multiples of the file size {self.file_size}"
             elif number and offset != self.end:
                 problem = f"{self.path(self.end)} is missing (found {info.name} after it)"
             elif info.size != self.file_size:
@@ -77,25 +89,26 @@ class LogFiles:
         return FileChain()
 
     def begin(self, offset: int) -> None:
-        """Set where the first file of an empty chain will start."""
+        """Make an empty chain start at the file that holds `offset`."""
         assert self.start == self.end, "only an empty chain can begin elsewhere"
         self.start = self.end = self.floor(offset)
 
     def extend(self) -> None:
-        """Make the next file. Raises OSError, with nothing moved."""
+        """Create the next file. Raises OSError; the chain is then unchanged."""
         self.disk.create(self.path(self.end), self.file_size)
         self.end += self.file_size
 
     def remove_first(self, then: Completion) -> None:
+        """Remove the first file; `then` is its completion."""
         path = self.path(self.start)
         self._paths.pop(self.start, None)
         self.start += self.file_size
         self.disk.remove(path, then)
 
     def remove_from(self, offset: int, then: Callable[[], Completion]) -> int:
-        """Remove every file that starts at or after `offset`, the last first; how many went.
+        """Remove every file that starts at or after `offset`, the last first. Return how many.
 
-        `then` makes the completion of each removal.
+        `then()` creates the completion of each removal.
         """
         removed = 0
         while self.end > self.start and self.end - self.file_size >= offset:

@@ -1,15 +1,19 @@
-"""When the commit log reaches the platter: periodic flush, group commit, and the pool of `transientStorePoolEnable`.
+"""Decides when to sync the commit log: periodic flush, group commit, `transientStorePoolEnable`.
 
-One sync runs at a time. It covers what was written when it was asked for; whoever asks meanwhile joins the next one
-(group commit). When the unsynced part lies in two files the older is synced first. A failed sync is final: the kernel may
-have dropped the pages, so `failed` stays, everyone who waits is told False and nothing is acknowledged any more.
+One sync runs at a time. It covers everything written when it was requested. Requests made meanwhile
+join the next sync (group commit). If the unsynced part spans two files, the older one is synced
+first. A failed sync is final, because the kernel may have dropped the dirty pages: `failed` stays
+set, every waiting request gets False, and nothing is acknowledged any more.
 
-Periodically (`flushIntervalCommitLog`) the log is synced when `flushCommitLogLeastPages` pages are dirty, or when the last
-full sync is `flushCommitLogThoroughInterval` ago. With the pool, records stay in memory until `commitIntervalCommitLog`
-has passed and `commitCommitLogLeastPages` pages wait: puts are answered, readers and replicas do not see them yet, and a
-kill of the process loses them.
+Every `flushIntervalCommitLog` the log is synced if `flushCommitLogLeastPages` pages are dirty, or
+if the last thorough flush was `flushCommitLogThoroughInterval` ago.
 
-Source: `store/.../CommitLog.java` (`FlushRealTimeService`, `GroupCommitService`, `CommitRealTimeService`).
+With the pool, records stay in memory until `commitIntervalCommitLog` has passed and
+`commitCommitLogLeastPages` pages wait. Their puts are answered, but readers and replicas do not see
+them yet, and killing the process loses them.
+
+Source: `store/.../CommitLog.java` (`FlushRealTimeService`, `GroupCommitService`,
+`CommitRealTimeService`).
 """
 
 from collections.abc import Callable
@@ -25,11 +29,15 @@ Told = Callable[[bool], None]
 
 
 class LogFlush:
-    """`synced(offset)` is called when `offset_synced` has risen, `broken(reason)` when a sync has failed."""
+    """The sync state of the commit log.
+
+    `synced()` is called after `offset_synced` has risen, `broken(reason)` after a sync has failed.
+    Invariant: everything below `offset_synced` is durable.
+    """
 
     def __init__(self, disk: Disk, clock: Clock, log: CommitLog, synced: Callable[[], None], broken: Callable[[str], None]):
         self.offset_synced = 0
-        #: store time of the last record below `offset_synced`
+        #: store time (ms) of the last record below `offset_synced`
         self.synced_ms = 0
         self.failed = ""
         self._disk = disk
@@ -39,17 +47,22 @@ class LogFlush:
         self._broken = broken
         self._waiting: list[tuple[int, int, Told]] = []
         self._sequence = 0
-        #: how far the sync under way reaches; -1 when there is none
+        #: end offset of the running sync; -1 if none runs
         self._target = -1
         self._target_ms = 0
         self._round = 0
+        #: during a cut: no sync may start
         self.is_held = False
         self._full_ms = clock.mono_ms
         self._committed_ms = clock.mono_ms
-        #: store time of the last record written
+        #: store time (ms) of the last record written
         self.written_ms = 0
 
     def sync(self, offset: int, then: Told) -> None:
+        """Call `then(True)` once everything below `offset` is durable.
+
+        Call `then(False)` if it never will be.
+        """
         if self.failed:
             then(False)
         elif offset <= self.offset_synced:
@@ -60,13 +73,13 @@ class LogFlush:
             self.begin()
 
     def begin(self) -> None:
-        """Start a sync of everything written unless one runs."""
+        """Start a sync of everything written, unless one is running."""
         log = self._log
         if self._target >= 0 or self.is_held or self.failed or log.offset_written <= self.offset_synced:
             return
         files = log.files
         self.offset_synced = max(self.offset_synced, files.start)
-        # Up to the end of the first unsynced file; the next round takes the rest.
+        # Up to the end of the first unsynced file; the next round covers the rest.
         self._target = min(log.offset_written, files.floor(self.offset_synced) + files.file_size)
         self._target_ms = self.written_ms if self._target == log.offset_written else 0
         self._round += 1
@@ -89,6 +102,7 @@ class LogFlush:
             self.begin()
 
     def fail(self, reason: str) -> None:
+        """Stop syncing for good and answer every waiting request with False."""
         if self.failed:
             return
         self.failed = reason
@@ -98,13 +112,16 @@ class LogFlush:
             then(False)
 
     def recovered(self, offset: int, store_ms: int) -> None:
-        """The log ends at `offset`, all of it on the platter."""
+        """Start from a recovered log that ends at `offset` and is durable up to there."""
         self.offset_synced = offset
         self.synced_ms = self.written_ms = store_ms
 
     def hold(self, offset: int) -> None:
-        """The log will be cut to `offset`: a sync under way says nothing, none begins until `release`, and who waits for
-        what is behind hears that it never will be durable."""
+        """Prepare for a cut of the log to `offset`.
+
+        Ignore the result of a running sync and start none until `release`. Answer the requests for
+        offsets behind `offset` with False.
+        """
         self._target = -1
         self.is_held = True
         self.offset_synced = min(self.offset_synced, offset)
@@ -114,15 +131,15 @@ class LogFlush:
             then(False)
 
     def release(self, store_ms: int) -> None:
-        """The log was cut; its last record was stored at `store_ms`."""
+        """Resume after a cut; the last record was stored at `store_ms`."""
         self.is_held = False
         self.synced_ms = self.written_ms = store_ms
         self.begin()
 
-    # --- by interval --------------------------------------------------------------------------------------------------
+    # --- by interval ------------------------------------------------------------------------------
 
     def flush_due(self, settings: FlushSettings) -> int:
-        """One look whether to sync; when to look again, in mono ms."""
+        """Start a sync if one is due. Return when to call again, in mono ms."""
         now_ms = self._clock.mono_ms
         dirty = self._log.offset_written - self.offset_synced
         least_pages = settings.flush_commit_log_least_pages
@@ -135,7 +152,7 @@ class LogFlush:
         return now_ms + max(settings.flush_interval_commit_log_ms, 1)
 
     def commit_wanted(self, settings: FlushSettings) -> bool:
-        """Whether the pool's records should go to the file now."""
+        """Return whether the pool should be written to the file now."""
         now_ms = self._clock.mono_ms
         log = self._log
         least_pages = settings.commit_commit_log_least_pages

@@ -1,16 +1,18 @@
-"""Reading the log record by record: what recovery, dispatch of replicated bytes and the index need of a record.
+"""Parses one log record: the fields that recovery, dispatch of replicated bytes and the index need.
 
-`scan` looks at the bytes where a record should start and answers with
+`scan` parses the bytes where a record should start and returns one of
 
-- a `ScanResult` record: sizes add up, the record says that it stands where it was found, its CRC fits (when asked for);
-- `BLANK`: the filler at the end of a file; the log goes on in the next file;
-- None: no whole valid record there.
+- a `ScanResult`: the sizes add up, the record's own physical offset is the one where it was found,
+  and its CRC matches (if checked);
+- `BLANK`: the filler at the end of a file; the log continues in the next file;
+- None: no complete valid record starts there.
 
-Unlike upstream it wants the record's own physical offset to be right: bytes of an older life of the file are no record.
-The tags code is what the queue entry must hold: Java's hash of TAGS, or for the schedule topic the delivery time.
+Unlike Apache, `scan` requires the right physical offset, so leftover bytes from an earlier use of
+the file are no record. The tags code is the one that the queue entry must hold: Java's hash of
+TAGS, or for the schedule topic the delivery time.
 
-Source: `store/.../CommitLog.java` (`checkMessageAndReturnSize`), `store/.../DefaultMessageStore.java`
-(`computeDeliverTimestamp`).
+Source: `store/.../CommitLog.java` (`checkMessageAndReturnSize`),
+`store/.../DefaultMessageStore.java` (`computeDeliverTimestamp`).
 """
 
 from collections.abc import Mapping
@@ -27,7 +29,7 @@ from rmqkit.wire.topic_names import SCHEDULE_TOPIC
 MAGIC_V1 = 0xDAA320A7
 MAGIC_V2 = 0xDAA320AB
 MAGIC_BLANK = 0xCBD43194
-#: i32 size and i32 magic of a blank record; so many bytes stay free in every file
+#: bytes of a blank record (i32 size, i32 magic); every file reserves this many for one
 BLANK_SIZE = 8
 #: the smallest record: V1, IPv4, empty body, topic and properties
 RECORD_SIZE_MIN = 91
@@ -41,7 +43,7 @@ _BODY_SIZE = Struct(">i")
 _SHORT = Struct(">h")
 _BLANK = Struct(">II")
 _START_SIZE = 48
-#: no text has so many in a row
+#: 16 zero bytes in a row never occur in text: they mark a lost page
 _HOLE = bytes(16)
 _DELAYS_S = (1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
 #: delay level -> ms (`messageDelayLevel`)
@@ -49,6 +51,8 @@ DELAY_LEVELS: Mapping[int, int] = {level: seconds * 1000 for level, seconds in e
 
 
 class ScanResult(NamedTuple):
+    """The fields of one record. `size` is its length in the log in bytes."""
+
     size: int
     topic: str
     queue_id: int
@@ -60,12 +64,15 @@ class ScanResult(NamedTuple):
     properties: bytes
 
 
-#: what `scan` answers for the filler at a file's end
+#: result of `scan` for the filler at the end of a file
 BLANK = ScanResult(0, "", 0, 0, 0, 0, 0, 0, b"")
 
 
 def is_queued(sys_flag: int) -> bool:
-    """Whether a record gets a queue entry: prepared and rolled back transactions do not."""
+    """Return whether a record gets a queue entry.
+
+    Prepared and rolled-back transactional messages do not.
+    """
     return not sys_flag & MessageSysFlag.TRANSACTION_PREPARED
 
 
@@ -77,7 +84,7 @@ def scan(
     check_crc: bool = True,
     delay_levels: Mapping[int, int] = DELAY_LEVELS,
 ) -> ScanResult | None:
-    """The record at `buffer[at:]`, which is at `phy_offset` in the log."""
+    """Parse the record at `buffer[at:]`, which is at `phy_offset` in the log."""
     limit = len(buffer) - at
     if limit < BLANK_SIZE:
         return None
@@ -94,7 +101,7 @@ def scan(
     if position + 8 > end:
         return None
     store_ms = _STORE_MS.unpack_from(buffer, position)[0]
-    # past the store time, the store host, reconsume times and the prepared offset
+    # skip store time, store host, reconsume times and prepared offset
     position += 8 + (20 if sys_flag & MessageSysFlag.STORE_HOST_V6 else 8) + 12
     if position + 4 > end:
         return None
@@ -112,7 +119,7 @@ def scan(
     if _SHORT.unpack_from(buffer, topic_end)[0] != end - properties_at:
         return None
     properties = bytes(buffer[properties_at:end])
-    # As upstream does, the CRC of an empty body is left alone.
+    # Like Apache, do not check the CRC of an empty body.
     if check_crc and body_size and crc32(buffer[position:body_end]) & 0x7FFFFFFF != body_crc:
         return None
     try:
@@ -126,13 +133,16 @@ def scan(
 
 
 def may_be_torn(record: ScanResult) -> bool:
-    """Whether zeroes stand in the properties as a lost page would leave them: no checksum covers them. A record like that
-    is whole when another one follows it."""
+    """Return whether the properties contain zeroes as a lost page would leave them.
+
+    No checksum covers the properties. Such a record still counts as complete if another record
+    follows.
+    """
     return record.properties.endswith(b"\0") or _HOLE in record.properties
 
 
 def queue_tags_code(topic: str, properties: bytes, store_ms: int, delay_levels: Mapping[int, int]) -> int:
-    """What the queue entry of a record holds as its tags code."""
+    """Return the tags code for the queue entry of a record."""
     if topic == SCHEDULE_TOPIC:
         level_text = find(properties, PROPERTY_DELAY_TIME_LEVEL.encode())
         if level_text is not None:
@@ -147,7 +157,7 @@ def queue_tags_code(topic: str, properties: bytes, store_ms: int, delay_levels: 
 
 
 def store_ms_of(record: Buffer) -> int:
-    """Store timestamp of a whole record."""
+    """Return the store timestamp of a complete record in ms."""
     sys_flag = int.from_bytes(record[36:40], "big")
     at = _START_SIZE + (20 if sys_flag & MessageSysFlag.BORN_HOST_V6 else 8)
     return int(_STORE_MS.unpack_from(record, at)[0])

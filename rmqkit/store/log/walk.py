@@ -1,7 +1,8 @@
-"""Walking the log record by record, in windows.
+"""Reads the log record by record, in windows of 1 MiB.
 
-`LogWalk.next` gives the record at `position` and steps over it, following blank records into the next file. It gives None
-where no whole valid record stands: the end of the log, a record not yet complete (a replica), or damage.
+`LogWalk.next` returns the record at `position` and advances past it. Blank records lead it to the
+next file. It returns None if no complete valid record starts there: at the end of the log, at a
+record that a replica has received only in part, or at damage.
 """
 
 from collections.abc import Mapping
@@ -14,7 +15,7 @@ _WINDOW = 1_048_576
 
 
 class LogWalk:
-    """`check_crc` as in `scan`. The walk reads what `log.view` gives: written bytes."""
+    """A cursor over the log's written bytes. `check_crc` and `delay_levels` as in `scan`."""
 
     def __init__(
         self,
@@ -32,7 +33,8 @@ class LogWalk:
         self._window_at = -1
 
     def next(self) -> ScanResult | None:
-        # What retention has taken away is passed over.
+        """Return the record at `position` and advance, or return None and stay."""
+        # Skip what retention has removed.
         self.position = max(self.position, self._log.files.start)
         while True:
             at = self.position - self._window_at
@@ -40,7 +42,7 @@ class LogWalk:
             if 0 <= at < len(self._window):
                 found = self._scan(at)
             if found is None and at != 0:
-                # The record may go on behind the window.
+                # The record may extend beyond the window.
                 found = self._refill()
             if found is None:
                 self._window_at = -1
@@ -52,7 +54,7 @@ class LogWalk:
             self.position += file_size - self.position % file_size
 
     def forget(self) -> None:
-        """The log was cut: what was read of it may be gone, or be something else by now."""
+        """Drop the window: after a cut its bytes are stale."""
         self._window, self._window_at = b"", -1
 
     def _refill(self) -> ScanResult | None:

@@ -1,8 +1,9 @@
-"""Consume queues: 20 bytes for each message of a queue, and their extensions.
+"""Consume queues: a 20-byte unit for each message of a queue, and their extensions.
 
 table            all queues of an engine, by (topic, queue id)
 consume_queue    one queue
-load, flush      from the files at the start; back to the files
+load             reads the queues from their files at a start
+flush            writes and syncs them, and updates the checkpoint
 extension_table  queues with an extension (`enableConsumeQueueExt`)
 extension        the extension file of one queue
 """

@@ -1,16 +1,19 @@
-"""One consume queue: 20-byte units in order, unit n for the message with queue offset n.
+"""One consume queue: 20-byte units in order; unit n belongs to the message with queue offset n.
 
     i64 physical offset, i32 record size, i64 tags code
 
-Units of new messages first stand in `tail`, in the very bytes of the file; readers look there too. The table writes the
-tails to the files later, one write per queue (`write_tail`), because a write per message and queue is what a topic of a
-thousand queues cannot afford. After a kill they are made again from the log.
+Units of new messages are first collected in `tail`, in the byte format of the file, and readers
+read them from there. The table writes the tails to the files later, with one write per queue
+(`write_tail`): one write per message would be too expensive for a topic with a thousand queues.
+After a kill, lost units are rebuilt from the log.
 
-    offset_min <= files ... offset_written <= tail ... offset_max (readable) <= offset_next (given to puts of this turn)
+    files: offset_min up to offset_written; tail: offset_written up to offset_max (all readable)
+    offset_next: next offset for a put of this turn, at least offset_max
 
-The first file of a queue that starts at a later number is filled up to it with pre-blank units (0, 0x7FFFFFFF, 0). A gap
-in the numbers is filled with units of that size, too, which have the offset of the unit before. A unit never lies across
-two files.
+If a queue does not start at the beginning of its first file, pre-blank units (0, 0x7FFFFFFF, 0)
+fill the file up to its first unit. A gap in the queue offsets is also filled with units of that
+size; they repeat the physical offset of the unit before the gap. A unit never crosses a file
+boundary.
 
 Source: `store/.../ConsumeQueue.java`.
 """
@@ -30,13 +33,15 @@ UNIT_SIZE = 20
 PRE_BLANK_SIZE = 0x7FFFFFFF
 PRE_BLANK = UNIT.pack(0, PRE_BLANK_SIZE, 0)
 
-#: the longest topic a V1 record can name, and the longest at all, in bytes of UTF-8
+#: the longest topic in a V1 record, and in any record, in bytes of UTF-8
 _TOPIC_SIZE_V1 = 127
 TOPIC_SIZE_MAX = 255
 
 
 class ConsumeQueue:
-    #: of queues with extensions (`ExtQueue`)
+    """One queue. All `offset_*` attributes are queue offsets, `phy_*` are offsets in the log."""
+
+    #: the queue's extension; only an `ExtQueue` has one
     ext: "QueueExt | None" = None
 
     __slots__ = (
@@ -73,19 +78,22 @@ class ConsumeQueue:
         self.offset_synced = 0
         self.offset_max = 0
         self.offset_next = 0
-        #: one past the last record that has a unit; -1 when there is none
+        #: end offset of the last record that has a unit; -1 without units
         self.phy_end = -1
         self.tail = bytearray()
-        #: whether the table has it in its list of queues with a tail
+        #: whether the queue is in the table's list of queues with a tail
         self.listed = False
         #: files written since their last sync, as offsets of their first bytes
         self.unsynced: dict[int, None] = {}
         self.syncing = False
 
-    # --- reading ------------------------------------------------------------------------------------------------------
+    # --- reading ----------------------------------------------------------------------------------
 
     def units(self, offset: int, count: int) -> Buffer:
-        """Units from `offset` on, at most `count`; fewer where a file or the tail begins, none when they are unreadable."""
+        """Return at most `count` units from `offset` on.
+
+        Fewer if a file ends or the tail begins before; none if the file cannot be read.
+        """
         behind = offset - self.offset_written
         if behind >= 0:
             return self.tail[behind * UNIT_SIZE : (behind + count) * UNIT_SIZE]
@@ -102,14 +110,17 @@ class ConsumeQueue:
         return found[: len(found) - len(found) % UNIT_SIZE]
 
     def unit(self, offset: int) -> tuple[int, int, int] | None:
-        """Physical offset, record size and tags code; None outside of the queue."""
+        """Return physical offset, record size and tags code; None outside the queue."""
         if not self.offset_min <= offset < self.offset_max:
             return None
         found = self.units(offset, 1)
         return UNIT.unpack(found) if len(found) == UNIT_SIZE else None
 
     def first_at(self, phy_offset: int, low: int) -> int:
-        """The first offset, from `low` on, whose record starts at or after `phy_offset`; `offset_max` without any."""
+        """Return the first queue offset >= `low` whose record starts at or after `phy_offset`.
+
+        `offset_max` if there is none.
+        """
         high = self.offset_max
         while low < high:
             middle = (low + high) // 2
@@ -123,16 +134,18 @@ class ConsumeQueue:
 
     @property
     def phy_last(self) -> int:
-        """Where the record of the last unit starts; -1 without units."""
+        """Physical offset of the last unit's record; -1 without units."""
         found = self.units(self.offset_max - 1, 1) if self.offset_max > self.offset_min else b""
         return int(UNIT.unpack(found)[0]) if len(found) == UNIT_SIZE else -1
 
-    # --- growing --------------------------------------------------------------------------------------------------------
+    # --- growing ----------------------------------------------------------------------------------
 
     def put(self, queue_offset: int, phy_offset: int, size: int, tags_code: int) -> bool:
-        """Add the unit of a record read from the log; False when the queue has it already.
+        """Add the unit of a record read from the log. Return False if it adds nothing.
 
-        A record numbered 0 behind units of older records is the first of a topic that was deleted and made again.
+        That is the case if the queue already has the unit, or if the record's queue offset is
+        impossible. A record with queue offset 0 behind units of older records is the first one of a
+        topic that was deleted and recreated.
         """
         if phy_offset < self.phy_end:
             return False
@@ -146,10 +159,10 @@ class ConsumeQueue:
         return True
 
     def _jump(self, queue_offset: int) -> bool:
-        """Go on at another number; False when the record cannot be one of this queue.
+        """Continue at another queue offset. Return False if it is impossible for this queue.
 
-        An empty queue begins at any number, and at 0 a queue begins anew. A small gap is filled. A number that is a file
-        or more away is a damaged one.
+        An empty queue may start at any offset, and offset 0 restarts a queue. A gap of less than
+        one file is filled. A larger jump means that the record is damaged.
         """
         gap = queue_offset - self.offset_max
         if self.offset_max == self.offset_min or queue_offset == 0:
@@ -164,9 +177,10 @@ class ConsumeQueue:
         return True
 
     def restart(self, queue_offset: int) -> None:
-        """Forget all units; the next one will be number `queue_offset`. Raises OSError.
+        """Drop all units; the next one will have the offset `queue_offset`. Raises OSError.
 
-        A file whose name will be used again is emptied, not removed: removing completes later.
+        A file whose name will be reused is overwritten with zeroes, not removed, because a removal
+        completes later.
         """
         files = self.files
         position = queue_offset * UNIT_SIZE
@@ -184,7 +198,7 @@ class ConsumeQueue:
         self.tail = bytearray()
 
     def _empty(self, position: int) -> None:
-        """Overwrite what was written at and after `position` with zeroes."""
+        """Overwrite everything written at or after `position` with zeroes."""
         files = self.files
         end = min(self.offset_written * UNIT_SIZE, files.end)
         while position < end:
@@ -195,11 +209,14 @@ class ConsumeQueue:
 
     @property
     def needs_file(self) -> bool:
-        """Whether writing the tail makes a file."""
+        """Whether writing the tail needs a new file."""
         return self.offset_written * UNIT_SIZE + len(self.tail) > self.files.end
 
     def write_tail(self) -> None:
-        """Write the tail to the files, each file once. Raises OSError; what was written before it stays known."""
+        """Write the tail to the files, with one write per file.
+
+        Raises OSError; units written before the error leave the tail.
+        """
         files = self.files
         file_size = files.file_size
         while self.tail:
@@ -217,16 +234,16 @@ class ConsumeQueue:
                 buffers.insert(0, PRE_BLANK * (blank // UNIT_SIZE))
             files.disk.write(files.path(position), in_file - blank, buffers)
             self.unsynced[file_start] = None
-            # A new tail, not an emptied one: readers may hold slices.
+            # Replace the tail instead of clearing it: readers may hold slices of it.
             self.tail = self.tail[size:]
             self.offset_written += size // UNIT_SIZE
 
-    # --- shrinking ------------------------------------------------------------------------------------------------------
+    # --- shrinking --------------------------------------------------------------------------------
 
     def correct_min(self, phy_min: int) -> None:
-        """Let `offset_min` be the first unit whose record the log still has; `offset_max` when there is none.
+        """Set `offset_min` to the first unit whose record is still in the log.
 
-        Upstream: `ConsumeQueue.correctMinOffset`.
+        If there is none, set it to `offset_max`. Apache: `ConsumeQueue.correctMinOffset`.
         """
         first = max(self.offset_min, self.files.start // UNIT_SIZE) if len(self.files) else self.offset_min
         if first >= self.offset_max:
@@ -245,7 +262,10 @@ class ConsumeQueue:
         self.offset_min = self.first_at(phy_min, first)
 
     def drop_expired(self, phy_min: int) -> int:
-        """Remove the files whose last record has left the log, never the last file; how many went."""
+        """Remove the files whose last record has left the log, but never the last file.
+
+        Return how many files were removed.
+        """
         files = self.files
         dropped = 0
         while len(files) > 1:
@@ -259,13 +279,16 @@ class ConsumeQueue:
         return dropped
 
     def cut(self, phy_offset: int) -> None:
-        """Forget the units of records that start at or after `phy_offset`; on disk they become zeroes. Raises OSError."""
+        """Drop the units of records that start at or after `phy_offset`; zero them on disk.
+
+        Raises OSError.
+        """
         offset = self.first_at(phy_offset, max(self.offset_min, self.files.start // UNIT_SIZE))
         if offset < self.offset_max:
             self.cut_to(offset)
 
     def cut_to(self, offset: int) -> None:
-        """Forget the units from number `offset` on."""
+        """Drop the units from queue offset `offset` on; zero them on disk. Raises OSError."""
         if offset >= self.offset_written:
             self.tail = self.tail[: (offset - self.offset_written) * UNIT_SIZE]
         else:
@@ -283,4 +306,4 @@ class ConsumeQueue:
 
 
 def _ignore(error: OSError | None) -> None:
-    """Derived data: a file that could not be removed is overwritten, or removed with its topic."""
+    """Ignore the error: a file that stays is overwritten later, or removed with its topic."""

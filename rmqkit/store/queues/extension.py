@@ -1,15 +1,19 @@
-"""The extension of one consume queue: what 8 bytes of a queue entry have no room for (`enableConsumeQueueExt`).
+"""The extension of one consume queue (`enableConsumeQueueExt`): data too large for a queue entry.
 
     i16 size · i64 tags code · i64 store time · i16 size of the bit map · bit map
 
-A message's queue entry then holds the *address* of its unit in place of the tags code: the unit's offset in the chain of
-files, less 2^63. Every number up to -2^31 - 1 is an address; tags codes (Java's int hash codes, and times) are greater. A
-unit never lies across two files: the rest of a file is left behind a size of -1, and 4 bytes stay free for that.
+The queue entry of a message then holds the *address* of its unit instead of the tags code: the
+unit's offset in the chain of files, minus 2^63. Every number up to -2^31 - 1 is an address; tags
+codes (Java int hash codes, or times in ms) are greater. A unit never crosses a file boundary. A
+size of -1 marks the unused rest of a file, and 4 bytes are always reserved for this mark.
 
-As upstream says, this is weakly reliable: a unit that cannot be read means that the message may be wanted, and the record
-decides. But a wrong unit would hide a message. So units are written before the entries that point to them and are synced in
-the same rounds (`flush.py`), and after a start or a cut units go on behind the last one that an entry points to, in
-a new file when that one is gone.
+Apache calls the extension weakly reliable. If a unit cannot be read, the message may match, and the
+record itself decides. A wrong unit, however, would hide a message. Therefore:
+
+- Units are written before the entries that point to them, and synced in the same rounds
+  (`flush.py`).
+- After a start or a cut, new units follow the last unit that an entry points to, in a new file if
+  that unit is gone.
 
 Source: `store/.../ConsumeQueueExt.java`.
 """
@@ -24,7 +28,7 @@ from rmqkit.store.contract import TagMatch
 from rmqkit.store.log.files import LogFiles
 from rmqkit.store.queues.consume_queue import UNIT, UNIT_SIZE, ConsumeQueue
 
-#: the greatest address
+#: the greatest address; greater numbers are tags codes
 ADDRESS_MAX = -(1 << 31) - 1
 _BASE = -(1 << 63)
 _OFFSET_MAX = ADDRESS_MAX - _BASE
@@ -33,22 +37,27 @@ _SIZE_MIN = 20
 _SIZE_MAX = 32767
 _END_BLANK_SIZE = 4
 _END = b"\xff\xff"
-#: how much is read at once: units of neighbours are wanted together
+#: bytes per read: units of adjacent entries are usually needed together
 _WINDOW = 8192
 _UNITS_PER_READ = 4096
 _CHUNK = 65_536
 
 
 class ExtUnit(NamedTuple):
+    """The extension data of one message."""
+
     tags_code: int
     store_ms: int
-    #: which groups want the message; empty when nobody worked it out
+    #: bit map of the groups whose filters match the message; empty if it was not computed
     bits: bytes
 
 
 @dataclass(slots=True, eq=False)
 class QueueExt:
-    """`offset_written` is -1 until it is known where units go on."""
+    """The extension of one queue. Offsets count bytes in its chain of files.
+
+    `offset_written` and `offset_max` are -1 until the end of the last valid unit is known.
+    """
 
     topic: str
     queue_id: int
@@ -63,10 +72,10 @@ class QueueExt:
     _window: Buffer = b""
     _window_at: int = 0
 
-    # --- reading ------------------------------------------------------------------------------------------------------
+    # --- reading ----------------------------------------------------------------------------------
 
     def get(self, address: int) -> ExtUnit | None:
-        """The unit at an address; None when there is none, or none that can be read."""
+        """Return the unit at an address; None if it is missing or cannot be read."""
         offset = address - _BASE
         if 0 <= self.offset_written <= offset:
             return _parse(self.tail, offset - self.offset_written)
@@ -81,7 +90,7 @@ class QueueExt:
         return found
 
     def _read(self, offset: int, size: int) -> Buffer:
-        """Written bytes of one file."""
+        """Return written bytes from one file; none if they cannot be read."""
         self._load()
         files = self.files
         in_file = offset % files.file_size
@@ -96,7 +105,7 @@ class QueueExt:
             return b""
 
     def _load(self) -> None:
-        """Find the files. What is no part of their chain stays, and new files begin behind it."""
+        """Find the files. Files outside the chain stay, and new files are named after them."""
         if self._is_loaded:
             return
         self._is_loaded = True
@@ -110,13 +119,13 @@ class QueueExt:
             files.start = files.end = 0
             files.begin(files.floor(end + files.file_size - 1))
 
-    # --- growing --------------------------------------------------------------------------------------------------------
+    # --- growing ----------------------------------------------------------------------------------
 
     def put(self, queue: ConsumeQueue, tags_code: int, store_ms: int, bits: bytes) -> int:
-        """Add a unit; its address, or the tags code when there can be no unit."""
+        """Add a unit. Return its address, or the tags code if the unit cannot be stored."""
         if self.offset_written < 0:
             try:
-                self._go_on(queue)
+                self._find_end(queue)
             except OSError:
                 return tags_code
         file_size = self.files.file_size
@@ -135,8 +144,11 @@ class QueueExt:
         self.offset_max += size
         return address
 
-    def _go_on(self, queue: ConsumeQueue) -> None:
-        """Find where units go on: behind the last one that an entry of the queue points to. Raises OSError."""
+    def _find_end(self, queue: ConsumeQueue) -> None:
+        """Set the end to just behind the last unit that an entry of the queue points to.
+
+        Raises OSError.
+        """
         self._load()
         files = self.files
         address = last_address(queue)
@@ -145,7 +157,8 @@ class QueueExt:
             offset = address - _BASE
             unit = self.get(address)
             if offset >= files.end:
-                # The files are gone; an address must never mean two things.
+                # The files are gone. Start behind the old addresses, so that none gets a second
+                # meaning.
                 files.start = files.end = 0
                 end = files.floor(offset) + files.file_size
                 files.begin(end)
@@ -156,7 +169,7 @@ class QueueExt:
         self.offset_synced = min(self.offset_synced, end)
 
     def _clear(self, position: int) -> None:
-        """Overwrite with zeroes what stands behind the last unit, up to a stretch of zeroes."""
+        """Zero the bytes behind the last unit, until a whole chunk of zeroes follows."""
         files = self.files
         while position < files.end:
             size = min(_CHUNK, files.end - position)
@@ -168,7 +181,10 @@ class QueueExt:
             position += size
 
     def write_tail(self) -> None:
-        """Write the tail to the files. Raises OSError; what was written before it stays known."""
+        """Write the tail to the files.
+
+        Raises OSError; units written before the error leave the tail.
+        """
         files = self.files
         while self.tail:
             position = self.offset_written
@@ -183,16 +199,16 @@ class QueueExt:
             self.tail = self.tail[size:]
             self.offset_written += size
 
-    # --- shrinking ------------------------------------------------------------------------------------------------------
+    # --- shrinking --------------------------------------------------------------------------------
 
     def forget_end(self) -> None:
-        """Entries have gone: look anew where units go on. Raises OSError."""
+        """After entries were dropped: find the end again at the next put. Raises OSError."""
         self.write_tail()
         self.offset_written = self.offset_max = -1
         self._window = b""
 
     def drop_before(self, address: int) -> None:
-        """Remove files whose units are all before the one at `address`, never the last."""
+        """Remove files whose units all precede the one at `address`, but never the last file."""
         self._load()
         files = self.files
         while len(files) > 1 and files.start + files.file_size <= address - _BASE:
@@ -201,7 +217,7 @@ class QueueExt:
 
 
 def last_address(queue: ConsumeQueue) -> int | None:
-    """The last address in the entries of a queue; they only grow."""
+    """Return the last address in the entries of a queue, or None. Addresses only grow."""
     end = queue.offset_max
     first = queue.files.start // UNIT_SIZE if len(queue.files) else queue.offset_min
     while end > first:
@@ -229,8 +245,11 @@ def _parse(buffer: Buffer, at: int) -> ExtUnit | None:
 
 
 def may_match(queue: ConsumeQueue, match: TagMatch, address: int) -> bool:
-    """Whether the message of an entry with an address may be wanted: by its tags code, or, by a match that knows of units
-    (`match_unit`), by its bits. One whose unit cannot be read may be."""
+    """Return whether the message of an entry with an address may match.
+
+    Decides by the unit's tags code, or by its bits if `match` has a `match_unit`. Returns True if
+    the unit cannot be read.
+    """
     unit = None if queue.ext is None else queue.ext.get(address)
     if unit is None:
         return True
@@ -239,10 +258,10 @@ def may_match(queue: ConsumeQueue, match: TagMatch, address: int) -> bool:
 
 
 def tags_code_at(queue: ConsumeQueue, address: int) -> int:
-    """The tags code of an entry with an address; 0 when its unit cannot be read."""
+    """Return the tags code of an entry with an address; 0 if its unit cannot be read."""
     unit = None if queue.ext is None else queue.ext.get(address)
     return 0 if unit is None else unit.tags_code
 
 
 def _ignore(error: OSError | None) -> None:
-    """Derived data: a file that could not be removed is never looked at again."""
+    """Ignore the error: a file that stays is never read again."""

@@ -1,8 +1,10 @@
-"""Queues with extensions: what `QueueTable` and `ConsumeQueue` do, and a unit for each entry (`extension.py`).
+"""Queues with extensions: `QueueTable` and `ConsumeQueue` plus one extension unit per entry.
 
-Entries of the schedule topic keep their tags code, which is a due time and has to be found whatever happens.
+Entries of the schedule topic hold no address. Their tags code is a due time, which must be readable
+even if the extension (`extension.py`) is lost.
 
-Source: `store/.../ConsumeQueue.java` (`putMessagePositionInfoWrapper`, `truncateDirtyLogicFiles`, `deleteExpiredFile`).
+Source: `store/.../ConsumeQueue.java` (`putMessagePositionInfoWrapper`, `truncateDirtyLogicFiles`,
+`deleteExpiredFile`).
 """
 
 from collections.abc import Iterable, Sequence
@@ -18,13 +20,15 @@ from rmqkit.wire.topic_names import SCHEDULE_TOPIC
 
 
 class ExtQueue(ConsumeQueue):
+    """A queue whose entries point to units in `ext`."""
+
     ext: QueueExt
     __slots__ = ("ext", "next_unit")
 
     def __init__(self, topic: str, queue_id: int, files: LogFiles, ext: QueueExt) -> None:
         super().__init__(topic, queue_id, files)
         self.ext = ext
-        #: store time and bits of the record that `put` is about to add
+        #: store time (ms) and bits for the unit of the record that `put` adds next
         self.next_unit: tuple[int, bytes] | None = None
 
     def put(self, queue_offset: int, phy_offset: int, size: int, tags_code: int) -> bool:
@@ -32,7 +36,7 @@ class ExtQueue(ConsumeQueue):
         if not super().put(queue_offset, phy_offset, size, tags_code):
             return False
         if unit is not None:
-            # The entry is the last of the tail; until now it holds the tags code.
+            # The entry is the last one in the tail. Replace its tags code with the address.
             address = self.ext.put(self, tags_code, *unit)
             self.tail[-8:] = address.to_bytes(8, "big", signed=True)
         return True
@@ -59,7 +63,7 @@ class ExtQueue(ConsumeQueue):
 
 
 class ExtQueueTable(QueueTable):
-    """`bit_map` may be None: units then have no bits."""
+    """The queues of an engine, each with an extension. Without a `bit_map`, units have no bits."""
 
     def __init__(
         self, disk: Disk, folder: str, file_size: int, *, ext_folder: str, ext_file_size: int, bit_map: BitMap | None
@@ -91,7 +95,7 @@ class ExtQueueTable(QueueTable):
         first = len(arrivals)
         super().extend(changed, arrivals)
         codes = iter([put[4] for put in puts if put[1] >= 0])
-        # Who waits for an arrival is told the tags code, not the address.
+        # Arrivals carry the tags code, not the address: waiting pulls filter by it.
         arrivals[first:] = [arrival._replace(tags_code=next(codes)) for arrival in arrivals[first:]]
 
     def put(self, record: ScanResult) -> Arrival | None:
@@ -105,11 +109,11 @@ class ExtQueueTable(QueueTable):
     def remove(self, topics: Iterable[str]) -> None:
         topics = list(topics)
         for topic in topics:
-            # In front of the queue's own folder, whose end allows new files.
+            # Before the queue's own folder: once that is removed, new files may be written.
             if topic in self.removing:
                 self.disk.remove(f"{self.ext_folder}/{topic}", _ignore)
         super().remove(topics)
 
 
 def _ignore(error: OSError | None) -> None:
-    """What is left there is not looked at: no entry points to it."""
+    """Ignore the error: no entry points to the files that stay."""

@@ -1,16 +1,27 @@
-"""When queue units reach their files, and when the checkpoint may say so.
+"""Writes queue units to their files, syncs them, and then updates the checkpoint.
 
-Every `flushIntervalConsumeQueue` the tails that wait are written, one write per queue, about `WRITES_PER_RUN` writes a
-turn (sooner when many units wait). A queue with `flushConsumeQueueLeastPages` unsynced pages is synced then. Every
-`flushConsumeQueueThoroughInterval` a **round** syncs everything: all tails are written, the log's last dispatched record
-is noted, all written files are synced, a few at a time so that commit-log syncs do not queue behind them; then the ends
-of all queues are saved, and at last the checkpoint's logics fields move to the noted record. So whatever is lost with the
-power, the units of records up to the checkpoint are there, and recovery makes the later ones again.
+Every `flushIntervalConsumeQueue` the waiting tails are written: one write per queue, about
+`WRITES_PER_RUN` writes per turn; sooner if many units wait. A queue with
+`flushConsumeQueueLeastPages` unsynced pages is then synced.
 
-The ends of all queues (`config/consumeQueueEnds.json`, ours alone) let a recovery see that a queue's folder is missing
-or short: `{"phyOffset": noted record, "table": {topic: {queue id: [first, end]}}, "deleted": {topic: end of log then}}`;
-`first` is the first number that its first file has room for. `deleted` keeps a deleted topic's old records from coming
-back when queues are made again from the log.
+Every `flushConsumeQueueThoroughInterval` a **round** makes everything durable:
+
+1. Write all tails and note the log's last dispatched record.
+2. Sync all written files, two at a time, so that syncs of the commit log do not queue behind them.
+3. Sync the log up to the noted record and save the ends of all queues.
+4. Move the checkpoint's logics fields to the noted record.
+
+So after a power loss the units of all records up to the checkpoint exist, and recovery rebuilds the
+later ones.
+
+The saved ends (`config/consumeQueueEnds.json`, our own file) show recovery that a queue's folder is
+missing or too short:
+
+    {"phyOffset": noted record, "table": {topic: {queue id: [first, end]}},
+     "deleted": {topic: end of the log when it was deleted}}
+
+`first` is the first queue offset that fits into the queue's first file. `deleted` prevents old
+records of a deleted topic from reappearing when queues are rebuilt from the log.
 
 Source: `store/.../queue/ConsumeQueueStore.java` (`FlushConsumeQueueService`).
 """
@@ -32,16 +43,20 @@ from rmqkit.store.queues.extension import QueueExt
 from rmqkit.store.queues.table import QueueTable
 
 WRITES_PER_RUN = 256
-#: units waiting in tails that bring the next write forward, and that stop puts until it succeeds
+#: units in tails that trigger the next write early; units in tails above which puts are refused if
+#: that write fails
 UNITS_SOON = 65_536
 UNITS_MAX = 262_144
 _SYNCS_AT_ONCE = 2
-#: whose file is to be synced, where the file starts, and how far it will be synced then
+#: one sync: the owner of the file, the file's first byte, and the owner's synced offset afterwards
 Job = tuple[ConsumeQueue | QueueExt, int, int]
 
 
 class QueueEnds(msgspec.Struct, rename="camel"):
-    """`phy_offset` is where the noted record starts, -1 for no knowledge."""
+    """The content of `consumeQueueEnds.json`.
+
+    `phy_offset` is the start of the noted record; -1 if the file vouches for nothing.
+    """
 
     phy_offset: int = -1
     table: dict[str, dict[str, tuple[int, int]]] = {}
@@ -49,7 +64,7 @@ class QueueEnds(msgspec.Struct, rename="camel"):
 
     @property
     def ranges(self) -> dict[tuple[str, int], tuple[int, int]]:
-        """First number and end by (topic, queue id)."""
+        """First queue offset and end by (topic, queue id)."""
         return {
             (topic, int(queue_id)): known
             for topic, queues in self.table.items()
@@ -59,13 +74,16 @@ class QueueEnds(msgspec.Struct, rename="camel"):
 
 
 def load_ends(kept: AtomicFile) -> QueueEnds:
-    """Raises AtomicFileDamaged."""
+    """Return the saved ends, or empty ones if there is no file. Raises AtomicFileDamaged."""
     return kept.load(msgspec.json.Decoder(QueueEnds).decode) or QueueEnds()
 
 
 class QueueFlush:
-    """`dispatched` gives the last dispatched record as (start, end, store time); `sync_log` makes the log durable up to an
-    offset; `broken(reason)` is told of a failed sync."""
+    """Writes and syncs the queues of one table.
+
+    `dispatched()` returns the last dispatched record as (start, end, store time). `sync_log` makes
+    the log durable up to an offset. `broken(reason)` is called after a failed sync.
+    """
 
     def __init__(
         self,
@@ -78,7 +96,7 @@ class QueueFlush:
         sync_log: Callable[[int, Callable[[bool], None]], None],
         broken: Callable[[str], None],
     ) -> None:
-        #: what is saved, and what a recovery may count on
+        #: the saved ends, which a recovery relies on
         self.vouched = QueueEnds()
         self._disk = disk
         self._table = table
@@ -90,18 +108,19 @@ class QueueFlush:
         self._round_ms = -1
         self._jobs: deque[Job] = deque()
         self._running = 0
-        #: whether a round runs, and the record it will vouch for; None when the log was cut meanwhile
+        #: whether a round runs, and the record that it will vouch for; None if the log was cut
+        #: meanwhile
         self._in_round = False
         self._noted: tuple[int, int, int] | None = None
         self._noted_ends = QueueEnds()
         self._then: list[Callable[[], None]] = []
-        #: counts cuts: a round begun before one says nothing
+        #: number of cuts: the result of a round that began before a cut is void
         self._generation = 0
 
-    # --- by interval ----------------------------------------------------------------------------------------------------
+    # --- by interval ------------------------------------------------------------------------------
 
     def run(self, now_ms: int, settings: FlushSettings) -> int:
-        """Write what waits, sync what is due; when to come back, in mono ms."""
+        """Write waiting tails and sync what is due. Return when to run next, in mono ms."""
         table = self._table
         if self._round_ms < 0:
             self._round_ms = now_ms
@@ -119,7 +138,10 @@ class QueueFlush:
         return now_ms if more else now_ms + max(settings.flush_interval_consume_queue_ms, 1)
 
     def begin_round(self, then: Callable[[], None] | None = None) -> bool:
-        """Make every unit of now durable and say so in the checkpoint; False when a tail cannot be written now."""
+        """Make all current units durable, then update the checkpoint and call `then`.
+
+        Return False, without starting, if a tail cannot be written now.
+        """
         table = self._table
         table.write_some(maxsize)
         if table.dirty:
@@ -143,7 +165,7 @@ class QueueFlush:
         return QueueEnds(self._noted[0] if self._noted else -1, ends, dict(self.vouched.deleted))
 
     def delete(self, topics: Sequence[str], log_end: int) -> None:
-        """Remember that records of these topics before `log_end` are gone for good, then remove the folders."""
+        """Record that the topics' records before `log_end` are deleted, then remove the folders."""
         vouched = self.vouched
         table = {topic: queues for topic, queues in vouched.table.items() if topic not in topics}
         self.vouched = QueueEnds(vouched.phy_offset, table, {**vouched.deleted, **dict.fromkeys(topics, log_end)})
@@ -151,19 +173,25 @@ class QueueFlush:
         self._save(lambda: self._table.remove(topics))
 
     def disclaim(self, log_end: int, then: Callable[[], None]) -> None:
-        """The log will end at `log_end`: vouch for nothing until the next round. `then` is called when that is durable."""
+        """Vouch for nothing until the next round, because the log will be cut to `log_end`.
+
+        `then` is called once this is durable.
+        """
         self.vouched = QueueEnds(deleted=self.vouched.deleted)
         self.forget_round()
         self.clamp(log_end, then)
 
     def clamp(self, log_end: int, then: Callable[[], None]) -> None:
-        """What comes behind `log_end` was not deleted. `then` is called when that is durable."""
+        """Lower the ends of deleted topics to `log_end`: records written behind it are new.
+
+        `then` is called once this is durable.
+        """
         deleted = self.vouched.deleted
         self.vouched.deleted = {topic: min(end, log_end) for topic, end in deleted.items()}
         self._save(then)
 
     def expire(self, phy_min: int) -> None:
-        """Records of deleted topics that have left the log need not be remembered."""
+        """Forget deleted topics whose records have all left the log."""
         deleted = self.vouched.deleted
         if any(log_end <= phy_min for log_end in deleted.values()):
             self.vouched.deleted = {topic: log_end for topic, log_end in deleted.items() if log_end > phy_min}
@@ -172,11 +200,11 @@ class QueueFlush:
         self._ends.save(lambda: msgspec.json.encode(self.vouched), then)
 
     def forget_round(self) -> None:
-        """The log was cut: a round under way vouches for nothing."""
+        """Void the running round, because the log or the queues have changed."""
         self._noted = None
         self._generation += 1
 
-    # --- syncing ------------------------------------------------------------------------------------------------------
+    # --- syncing ----------------------------------------------------------------------------------
 
     def _add(self, queue: ConsumeQueue) -> None:
         ext = queue.ext
@@ -207,31 +235,34 @@ class QueueFlush:
         self._start_some()
 
     def _end_round(self) -> None:
-        """All noted units are durable. The log up to there, then the ends, then let the checkpoint say so."""
+        """Finish a round, all of whose units are durable.
+
+        Sync the log up to the noted record, save the ends, then update the checkpoint.
+        """
         noted, self._noted = self._noted, None
         self._in_round = False
         ends, generation = self._noted_ends, self._generation
         then, self._then = self._then, []
 
-        def tell() -> None:
-            for told in then:
-                told()
+        def finish() -> None:
+            for callback in then:
+                callback()
 
         def saved() -> None:
             if noted is not None and generation == self._generation and self._ends.error is None:
                 phy_offset, _, store_ms = noted
                 self._checkpoint.logics_phy_offset = phy_offset
                 self._checkpoint.logics_ms = store_ms
-            tell()
+            finish()
 
         def log_synced(durable: bool) -> None:
             if durable and generation == self._generation:
                 self.vouched = ends
                 self._save(saved)
             else:
-                tell()
+                finish()
 
         if noted is None:
-            tell()
+            finish()
         else:
             self._sync_log(noted[1], log_synced)

@@ -1,11 +1,13 @@
-"""Loading consume queues from their folders: how far each can be believed.
+"""Loads consume queues from their folders and finds the end of each one's valid units.
 
-A queue's units are whole, in order, and end where the first impossible one stands (upstream scans from the third-last
-file as well). Files that cannot continue the chain are named in `strangers`: a power loss may leave such files of units
-that were never synced. A queue with nothing to believe is left out, its folder is a stranger too. Whether too little is
-left is for recovery to say.
+A queue's units are complete and in order. The queue ends at the first impossible unit; as in
+Apache, the scan starts at the third-last file. Files that do not continue the chain are listed in
+`strangers`: a power loss can leave such files if their units were never synced. A queue without
+valid units is left out, and its folder is a stranger too. Recovery decides whether units are
+missing.
 
-Source: `store/.../ConsumeQueue.java` (`recover`), `store/.../queue/ConsumeQueueStore.java` (`loadConsumeQueues`).
+Source: `store/.../ConsumeQueue.java` (`recover`), `store/.../queue/ConsumeQueueStore.java`
+(`loadConsumeQueues`).
 """
 
 from collections.abc import Iterator
@@ -18,16 +20,20 @@ _FILES_SCANNED = 3
 
 
 class QueueLoad:
-    """`run` is a generator: each step is bounded, `text` says where it is. No record lies at or behind `phy_limit`."""
+    """Loads all queues of a table.
+
+    `run` is a generator with bounded steps; `text` is its progress. A unit is impossible if its
+    record would end behind `phy_limit`.
+    """
 
     def __init__(self, table: QueueTable, phy_limit: int) -> None:
         self.text = ""
         self.phy_limit = phy_limit
-        #: queues that end at something that is neither a unit nor nothing
+        #: queues whose first impossible unit is not just zeroes
         self.doubtful: set[tuple[str, int]] = set()
-        #: files and folders that have to go before anything is written
+        #: files and folders to remove before anything is written
         self.strangers: list[str] = []
-        #: the highest physical offset any unit has
+        #: the highest physical offset of any unit; -1 without units
         self.phy_max = -1
         self._table = table
 
@@ -75,7 +81,10 @@ class QueueLoad:
         self.phy_max = max(self.phy_max, phy_last)
 
     def _scan_start(self, queue: ConsumeQueue) -> int:
-        """The first unit of the third-last file, or of the last one before it that holds anything."""
+        """Return the unit to scan from: the first one of the third-last file.
+
+        If that file is empty, the first one of the last file before it that is not.
+        """
         files = queue.files
         queue.offset_written = queue.offset_max = files.end // UNIT_SIZE
         start = max(files.start, files.end - _FILES_SCANNED * files.file_size)

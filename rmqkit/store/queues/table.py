@@ -1,11 +1,16 @@
 """All consume queues of an engine, by (topic, queue id).
 
-A queue comes into being with its first message and goes when its topic is deleted. `extend` is the hot way in: records
-of this turn whose queue, number and tags code are known. `put` is the other one: records read from the log (recovery,
-replication). Tails wait in memory for `write_some`; how many units wait is counted, so that the engine can bound them.
+A queue is created by its first message and removed when its topic is deleted. Units arrive in two
+ways:
 
-While a deleted topic's folder is being removed nothing of a new topic of the same name is written: the units stay in the
-tail until the removal is done.
+- `extend` is the hot path: records of this turn whose queue, offset and tags code are known.
+- `put` takes records read from the log (recovery, replication).
+
+Tails wait in memory for `write_some`. The table counts the waiting units, so that the engine can
+limit them.
+
+While the folder of a deleted topic is being removed, nothing is written for a recreated topic of
+the same name. Its units stay in the tail until the removal has ended.
 
 Source: `store/.../queue/ConsumeQueueStore.java`.
 """
@@ -20,11 +25,12 @@ from rmqkit.store.log.files import LogFiles
 from rmqkit.store.log.scan import ScanResult, is_queued
 from rmqkit.store.queues.consume_queue import TOPIC_SIZE_MAX, UNIT_SIZE, ConsumeQueue
 
-#: how many plain writes the making of a file is worth
+#: cost of creating a file, in plain writes
 FILE_COST = 16
-#: what stands for the queue offset of records without a unit
+#: in place of the queue offset: a record without a unit
 PREPARED, ROLLED_BACK = -1, -2
-#: queue, queue offset, physical offset, size, tags code, properties, store time: one record of a turn
+#: queue, queue offset, physical offset, size, tags code, properties, store time: one record of a
+#: turn
 Put = tuple[ConsumeQueue, int, int, int, int, bytes, int]
 
 _UNIT = Struct(">qiq").pack
@@ -32,21 +38,23 @@ _new = tuple.__new__
 
 
 class QueueTable:
+    """All queues, and which of their tails must still be written."""
+
     def __init__(self, disk: Disk, folder: str, file_size: int) -> None:
         self.disk = disk
         self.folder = folder
         self.file_size = file_size
         self.by_key: dict[tuple[str, int], ConsumeQueue] = {}
-        #: units in tails
+        #: number of units in tails
         self.waiting = 0
-        #: queues with a tail, in the order they got it
+        #: queues with a tail, oldest tail first
         self.dirty: list[ConsumeQueue] = []
-        #: queues whose tails were written, for the flush to look at
+        #: queues whose tails were written since `QueueFlush` last checked them
         self.written: list[ConsumeQueue] = []
-        #: topics whose folders are being removed
+        #: topics whose folders are being removed -> number of removals
         self.removing: dict[str, int] = {}
         self.on_removed: Callable[[], None] = lambda: None
-        #: why tails could not be written the last time; "" when they could
+        #: why the last write of tails failed; "" if it succeeded
         self.error = ""
 
     def __len__(self) -> int:
@@ -56,24 +64,24 @@ class QueueTable:
         return iter(list(self.by_key.values()))
 
     def make(self, topic: str, queue_id: int) -> ConsumeQueue | None:
-        """The queue, made when absent; None for a name that cannot be one."""
+        """Return the queue, creating it if absent; None if the topic or the queue id is invalid."""
         queue = self.by_key.get((topic, queue_id))
         if queue is None and queue_id >= 0 and is_topic_name(topic):
             files = LogFiles(self.disk, f"{self.folder}/{topic}/{queue_id}", self.file_size)
             queue = self.by_key[topic, queue_id] = ConsumeQueue(topic, queue_id, files)
         return queue
 
-    # --- growing --------------------------------------------------------------------------------------------------------
+    # --- growing ----------------------------------------------------------------------------------
 
     def extend(self, puts: Sequence[Put], arrivals: list[Arrival]) -> None:
-        """Let the queues know the records of this turn, which the log has written."""
+        """Add units for the records of this turn, which the log has written."""
         arrive, unit = arrivals.append, _UNIT
         last: ConsumeQueue | None = None
         for queue, queue_offset, phy_offset, size, tags_code, _, _ in puts:
             if queue_offset < 0:
                 continue
             if queue is not last:
-                # Of a batch's messages all but the first find the queue at hand.
+                # Looked up only if the queue changes: all messages of a batch share one.
                 last, topic, queue_id, tail = queue, queue.topic, queue.queue_id, queue.tail
                 if not queue.listed:
                     queue.listed = True
@@ -81,12 +89,12 @@ class QueueTable:
             tail += unit(phy_offset, size, tags_code)
             queue.offset_max = queue_offset + 1
             queue.phy_end = phy_offset + size
-            # Half the cost of calling the class.
+            # Half the cost of Arrival(...).
             arrive(_new(Arrival, (topic, queue_id, queue_offset, tags_code)))
         self.waiting += len(puts)
 
     def put(self, record: ScanResult) -> Arrival | None:
-        """Let a queue know a record read from the log; None when that changes nothing."""
+        """Add the unit of a record read from the log. Return None if that changes nothing."""
         if not is_queued(record.sys_flag):
             return None
         queue = self.by_key.get((record.topic, record.queue_id)) or self.make(record.topic, record.queue_id)
@@ -102,8 +110,10 @@ class QueueTable:
         return Arrival(record.topic, record.queue_id, record.queue_offset, record.tags_code)
 
     def write_some(self, cost_max: int) -> bool:
-        """Write the tails of some queues; whether more wait. A write costs 1, a new file `FILE_COST`. After an error all
-        stay where they are."""
+        """Write tails up to a total cost of `cost_max`. Return whether more can be written.
+
+        A write costs 1, a new file `FILE_COST`. After an error the remaining tails stay.
+        """
         dirty = self.dirty
         if not dirty:
             return False
@@ -132,11 +142,13 @@ class QueueTable:
             self.waiting = sum([len(queue.tail) for queue in self.dirty]) // UNIT_SIZE
         return len(self.dirty) > len(kept)
 
-    # --- shrinking ------------------------------------------------------------------------------------------------------
+    # --- shrinking --------------------------------------------------------------------------------
 
     def detach(self, topics: Iterable[str]) -> int:
-        """Forget the queues of these topics; how many went. Their folders stay until `remove`, and nothing is written
-        there in between."""
+        """Drop the queues of these topics. Return how many.
+
+        Their folders stay until `remove`, and nothing is written there in between.
+        """
         gone = set(topics)
         keys = [key for key in self.by_key if key[0] in gone]
         for key in keys:
@@ -165,7 +177,7 @@ class QueueTable:
             queue.correct_min(phy_min)
 
     def cut(self, phy_offset: int) -> None:
-        """Forget the units of records that start at or after `phy_offset`. Raises OSError."""
+        """Drop the units of records that start at or after `phy_offset`. Raises OSError."""
         for queue in self.by_key.values():
             if queue.phy_end > phy_offset:
                 queue.cut(phy_offset)
@@ -173,12 +185,12 @@ class QueueTable:
 
     @property
     def phy_last(self) -> int:
-        """Where the last record starts that has a unit in any queue; -1 when there is none."""
+        """Start of the last record that has a unit in any queue; -1 if there is none."""
         return max([queue.phy_last for queue in self.by_key.values()], default=-1)
 
 
 def is_topic_name(topic: str) -> bool:
-    """Whether the name can be a folder of its own and stand in a record."""
+    """Return whether the name is valid as a folder name and short enough for a record."""
     if not topic or topic in (".", "..") or "/" in topic or "\0" in topic or "\\" in topic:
         return False
     try:
