@@ -1,4 +1,10 @@
-"""Clusters on this machine: what they should be, the processes that run them, and what those do."""
+"""Clusters on this machine.
+
+- `layout`: what a cluster should be: its description, folders, names, ports and saved state.
+- `launch`, `processes`, `restart`: start, find, signal and restart the node processes.
+- `health`: queries running nodes: readiness, replication, roles, takeovers.
+- `cluster`: the `Cluster` object that the commands of `rmqkit cluster` use.
+"""
 
 from rmqkit.cluster.cluster import Cluster, clusters, meant_cluster, running_clusters
 from rmqkit.cluster.errors import ClusterError

@@ -1,7 +1,8 @@
-"""One cluster on this machine, as an object: what was asked for, its folder, and the processes that run it.
+"""`Cluster`: one cluster on this machine, with its description, its folder and its processes.
 
-Commands that change it take the folder's lock and re-read the state under it; reading takes no lock. `up` puts
-`cluster.toml` back when the start fails, and removes a folder it has made when it is interrupted.
+Methods that change a cluster take the lock of its folder and re-read the state under it. Reading
+takes no lock. If the start fails, `up` restores the previous `cluster.toml`. If it is interrupted,
+it removes a folder that it has created.
 """
 
 import shutil
@@ -34,15 +35,15 @@ GRACE_S = 10.0
 
 
 def quiet(text: str) -> None:
-    """A note nobody reads."""
+    """Discard a note."""
 
 
 class Cluster:
-    """The cluster `name` under `home` (`$RMQKIT_HOME` unless given), whether it exists or not.
+    """The cluster `name` under `home` (by default `$RMQKIT_HOME`). It need not exist.
 
-    `note` is given a line whenever there is something to say while a command runs, `waiting` one again and again while
-    nodes start: for whom, and why. `lifeline` is a descriptor to hand down to nodes (see `processes`), by default the one
-    this process was given.
+    `note` is called with each remark of a running command. `waiting` is called repeatedly while
+    nodes start, with the nodes that are not ready and the reason. `lifeline` is a descriptor that
+    nodes inherit (see `processes`), by default the one that this process was given.
     """
 
     def __init__(
@@ -69,7 +70,7 @@ class Cluster:
 
     @property
     def description(self) -> Description:
-        """Raises NoSuchCluster."""
+        """The content of `cluster.toml`. Raises NoSuchCluster if it does not exist."""
         if not self.exists:
             others = homes.cluster_names(self.home)
             hint = suggest(self.name, others, "there are {known}") if others else ""
@@ -79,7 +80,7 @@ class Cluster:
 
     @property
     def is_running(self) -> bool:
-        """Whether any node of it runs."""
+        """Whether any of its nodes runs."""
         return self.exists and bool(self.running())
 
     @property
@@ -91,11 +92,11 @@ class Cluster:
         return node_folder(self.folder, node)
 
     def select(self, selector: str) -> list[NodePlan]:
-        """The nodes a selector means. Raises UsageProblem."""
+        """Return the nodes that a selector matches. Raises UsageProblem if there are none."""
         return selectors.select(self.description.nodes(), selector)
 
     def running(self, plans: Iterable[NodePlan] | None = None) -> dict[str, psutil.Process]:
-        """The processes of the nodes that run, paused ones included."""
+        """Return the process of each running node, by node. Paused processes are included."""
         known = processes.known(self.folder).nodes
         found = {}
         for plan in self.description.nodes() if plans is None else plans:
@@ -106,7 +107,10 @@ class Cluster:
         return found
 
     def together(self, plans: list[NodePlan]) -> list[NodePlan]:
-        """The nodes with all that live in a process of theirs; says who comes along. A process is one for all of them."""
+        """Return the nodes, plus all other nodes that share a process with them.
+
+        A command affects a process as a whole, so `note` names the nodes that were added.
+        """
         own = {plan.container for plan in plans if plan.container}
         nodes = self.description.nodes()
         whole = [plan for plan in nodes if plan in plans or plan.container in own]
@@ -114,21 +118,22 @@ class Cluster:
             others = [plan.node for plan in members if plan not in plans]
             if others:
                 asked = ", ".join(plan.node for plan in members if plan in plans)
-                self.note(f"{asked} lives in {process}, which is one process with {', '.join(others)}: it is all of them")
+                self.note(f"{asked} shares process {process} with {', '.join(others)}, so the command affects all of them")
         return whole
 
     def targets(self) -> list[Target]:
-        """Where the nodes answer; those that never started are left out."""
+        """Return the address of each node, without the nodes that never started."""
         description = self.description
         return targets(self.folder, description, description.nodes())
 
     # --- the whole
 
     def up(self, *, file: Path | None = None, timeout_s: float = UP_TIMEOUT_S, **given: Any) -> bool:
-        """Start what does not run; True when there was something to start. Returns when the protocol answers.
+        """Start the nodes that do not run, and wait until they are ready.
 
-        `file` is a description to begin with, `given` are fields of `Description` that were asked for (None: not asked).
-        Raises UsageProblem, or ClusterError when a node does not come up.
+        Return True if there were any. `file` is the description to begin with. `given` are fields
+        of `Description` that replace those of the file; None leaves a field unchanged. Raises
+        UsageProblem, or ClusterError if a node does not become ready.
         """
         is_new = not self.folder.exists()
         with homes.locked(self.folder, self.note):
@@ -149,12 +154,12 @@ class Cluster:
         wanted = descriptions.read(file).changed(name=self.name) if file else before or Description(name=self.name)
         wanted = wanted.changed(**given)
         nodefile.check_settings(wanted.settings, wanted.replicas)
-        _ = wanted.bound, wanted.advertised  # names that cannot be found are said before anything happens
+        _ = wanted.bound, wanted.advertised  # fail on unknown hosts before anything changes
         there = self.running(before.nodes()) if before else {}
         if before is not None and there and replace(wanted, any_port=before.any_port) != before:
             raise ClusterError(
-                f"cluster {self.name} runs already, with {_difference(before, wanted)};"
-                f" `rmqkit cluster down{self._name_word}` first"
+                f"cluster {self.name} already runs with {_difference(before, wanted)};"
+                f" stop it first with `rmqkit cluster down{self._name_word}`"
             )
         missing = [plan for plan in wanted.nodes() if plan.node not in there]
         if not missing:
@@ -195,7 +200,10 @@ class Cluster:
         launch.run(timeout_s)
 
     def down(self, *, purge: bool = False, grace_s: float = GRACE_S) -> list[str]:
-        """Stop all nodes; the names of those that ran. The data stays unless `purge`. Raises NoSuchCluster."""
+        """Stop all nodes. Return the names of those that ran.
+
+        Their data stays, unless `purge` is set. Raises NoSuchCluster.
+        """
         if not (self.exists or (purge and (self.folder / homes.NODES).is_dir())):
             _ = self.description
         with homes.locked(self.folder, self.note):
@@ -205,7 +213,10 @@ class Cluster:
         return ended
 
     def _remove_folder(self) -> None:
-        """What this package made, and the folder itself when nothing else is in it. The lock is held, and goes last."""
+        """Remove the files that this package has created, and the folder if nothing else is in it.
+
+        The caller holds the lock, so the lock file is removed last.
+        """
         with suppress(OSError):
             for folder in sorted((self.folder / homes.NODES).iterdir()):
                 isolated_nodes.remove_left(folder)
@@ -218,7 +229,10 @@ class Cluster:
     # --- single nodes
 
     def start(self, selector: str = "all", *, timeout_s: float = UP_TIMEOUT_S) -> list[str]:
-        """Start those of the nodes that do not run; their names. Raises ClusterError when one does not come up."""
+        """Start the selected nodes that do not run. Return their names.
+
+        Raises ClusterError if one does not become ready.
+        """
         plans = self.together(self.select(selector))
         with homes.locked(self.folder, self.note):
             there = self.running()
@@ -228,7 +242,7 @@ class Cluster:
         return [plan.node for plan in missing]
 
     def stop(self, selector: str = "all", *, grace_s: float = GRACE_S) -> list[str]:
-        """Stop cleanly (SIGTERM); the names of those that ran."""
+        """Stop the selected nodes cleanly (SIGTERM). Return the names of those that ran."""
         plans = self.together(self.select(selector))
         with homes.locked(self.folder, self.note):
             return self._end(plans, grace_s)
@@ -243,9 +257,9 @@ class Cluster:
     ) -> list[str]:
         """Stop the nodes that run, start all of them, and return their names.
 
-        Nothing is stopped if a node would not start again. With `rolling` the processes are restarted
-        one after the other, each once the slaves of all groups are in sync; `timeout_s` is for each
-        step. Raises ClusterError; the nodes that were not reached still run then.
+        Nothing is stopped if a node would not start again. With `rolling` the processes are
+        restarted one after the other, each after the slaves of all groups are in sync. `timeout_s`
+        applies to each step. Raises ClusterError; nodes that were not restarted yet still run then.
         """
         plans = self.together(self.select(selector))
         with homes.locked(self.folder, self.note):
@@ -261,13 +275,13 @@ class Cluster:
         return [plan.node for plan in plans]
 
     def _unserved(self, batch: list[NodePlan]) -> str:
-        """Which groups have no broker while these nodes are down."""
+        """Return a remark on the groups that have no broker while these nodes are down, or ""."""
         others = {plan.broker_name for plan in self.description.nodes() if plan not in batch}
         groups = [name for name in dict.fromkeys(plan.broker_name for plan in batch) if name and name not in others]
-        return f"; nobody serves {', '.join(groups)} meanwhile" if groups else ""
+        return f"; no broker serves {', '.join(groups)} meanwhile" if groups else ""
 
     def kill(self, selector: str = "all") -> list[str]:
-        """SIGKILL, all at once; the names of those that ran."""
+        """Send SIGKILL to all selected nodes at once. Return the names of those that ran."""
         plans = self.together(self.select(selector))
         with homes.locked(self.folder, self.note):
             running = self.running(plans)
@@ -276,21 +290,28 @@ class Cluster:
         return list(running)
 
     def pause(self, selector: str = "all") -> list[str]:
-        """SIGSTOP: the processes stay, with their sockets, and do nothing; the names of those that ran."""
+        """Suspend the selected nodes (SIGSTOP). Return the names of those that ran.
+
+        Their processes and sockets stay, but do nothing.
+        """
         return self._signal(selector, signal.SIGSTOP, paused=True)
 
     def resume(self, selector: str = "all") -> list[str]:
-        """SIGCONT, and an end of what a drill has cut off; the names of those that were paused or cut off."""
+        """Continue paused nodes (SIGCONT) and heal those that a drill has isolated.
+
+        Return the names of the nodes that were paused or isolated.
+        """
         plans = self.select(selector)
         resumed = self._signal(selector, signal.SIGCONT, paused=False)
         healed = [node for node in self.running(plans) if isolated_nodes.heal(self.node_folder(node))]
         return [plan.node for plan in plans if plan.node in resumed or plan.node in healed]
 
     def wait(self, until: str = "ready", timeout_s: float = UP_TIMEOUT_S) -> None:
-        """Until every node answers ("ready"), or until every master counts all of its slaves in sync as well ("in-sync").
+        """Wait until a condition holds.
 
-        "acting" and "master-back" are told in `takeover`. Raises ClusterError naming a node that does not run, or what is
-        lacking when time is over.
+        "ready": every node is ready. "in-sync": in addition, every master counts all of its slaves
+        in sync. "acting" and "master-back": see `takeover`. Raises ClusterError if a node does not
+        run, or on timeout; the text then says which condition is not met.
         """
         deadline_s = time.monotonic() + timeout_s
         if until == "acting":
@@ -301,7 +322,10 @@ class Cluster:
             self._wait_ready(deadline_s, in_sync=until == "in-sync")
 
     def _look(self) -> tuple[list[Target], dict[str, readiness.NodeStatus]]:
-        """The nodes that have an address, and what those say that answer: that run, and are neither paused nor cut off."""
+        """Return the nodes that have an address, and the status of those that answer.
+
+        Only nodes that run and are neither paused nor isolated are asked.
+        """
         targets = self.targets()
         running = self.running([target.plan for target in targets])
         asked = [
@@ -347,7 +371,7 @@ class Cluster:
         return [node for node, _process in chosen]
 
     def _end(self, plans: list[NodePlan], grace_s: float) -> list[str]:
-        """Stop nodes cleanly, brokers first: they say goodbye to their name servers."""
+        """Stop nodes cleanly, brokers first, so that they can unregister from the name servers."""
         running = self.running(plans)
         self._asked(plans, "stopped")
         for is_broker in (True, False):
@@ -363,7 +387,7 @@ class Cluster:
                 known.nodes[plan.node] = ProcessRecord(started.pid, started.start_s, asked)
         try:
             state.save(self.folder, known)
-        except ClusterError as error:  # stopping must work on a full disk; the nodes will merely count as died
+        except ClusterError as error:  # stopping must work on a full disk; the nodes then count as died
             self.note(f"warning: {error}")
 
     @property
@@ -372,12 +396,12 @@ class Cluster:
 
 
 def _processes(plans: Iterable[NodePlan], running: dict[str, psutil.Process]) -> list[tuple[str, psutil.Process]]:
-    """The processes of those nodes that run, by name, each once."""
+    """Return the process of each running node as (process name, process), each process once."""
     return list({plan.process: running[plan.node] for plan in plans if plan.node in running}.items())
 
 
 def _difference(before: Description, wanted: Description) -> str:
-    """What the running one has, where the two differ."""
+    """Return the values of `before` that `wanted` changes, as text."""
     names = ("groups", "replicas", "nameservers", "bind", "advertise", "base_port", "log_format", "layout")
     words = [f"{name} = {getattr(before, name)!r}" for name in names if getattr(before, name) != getattr(wanted, name)]
     for key in sorted({*before.settings, *wanted.settings}):
@@ -387,7 +411,7 @@ def _difference(before: Description, wanted: Description) -> str:
 
 
 def clusters(home: Path | None = None) -> list[Cluster]:
-    """All clusters of this user, by name."""
+    """Return all clusters under `home`, sorted by name."""
     home = home or homes.home_folder()
     found = []
     for name in homes.cluster_names(home):
@@ -397,10 +421,11 @@ def clusters(home: Path | None = None) -> list[Cluster]:
 
 
 def meant_cluster(*, changes: bool = False) -> str:
-    """The name of the cluster that a command without a name means.
+    """Return the name of the cluster that a command without a name refers to.
 
-    It is `default` if that runs, else the only cluster that runs, else the only one there is. A command
-    that changes what runs means `default` if that exists: done twice, it must not reach another one.
+    It is `default` if that runs, else the only running cluster, else the only existing one. With
+    `changes`, for a command that changes what runs, it is `default` if that exists: run twice, the
+    command must not affect another cluster. If there are several candidates, it is `default`.
     """
     default = Cluster()
     if default.is_running or (changes and default.exists):
@@ -412,7 +437,10 @@ def meant_cluster(*, changes: bool = False) -> str:
 
 
 def running_clusters() -> list[str]:
-    """Names of the clusters of which a node runs. One with a broken description is left out."""
+    """Return the names of the clusters with a running node.
+
+    A cluster with an invalid description is left out.
+    """
     found = []
     for cluster in clusters():
         with suppress(ClusterError):

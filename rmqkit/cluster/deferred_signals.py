@@ -18,6 +18,7 @@ SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if 
 
 @contextlib.contextmanager
 def signals_held() -> Iterator[None]:
+    """Delay signals during the block. If several arrive, only the first is delivered at its end."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -1,10 +1,13 @@
-"""What can go wrong with a cluster, by exit code of the command that met it (`exit_code`; see "The command line")."""
+"""Errors of cluster commands.
+
+`exit_code` is the exit code of the command that raises the error (see docs/cli.md).
+"""
 
 from rmqkit.errors import RmqkitError
 
 
 class ClusterError(RmqkitError):
-    """The thing that was asked for failed. The text is one line, what to do included; `details` are lines below it."""
+    """A command failed. The text is one line and says what to do; `details` are lines below it."""
 
     exit_code = 1
 
@@ -16,12 +19,12 @@ class ClusterError(RmqkitError):
 
 
 class UsageProblem(ClusterError):
-    """What was asked for makes no sense: a name, a number or a selector that cannot be."""
+    """A request is invalid, for instance because of a wrong name, number or selector."""
 
     exit_code = 2
 
 
 class NoSuchCluster(ClusterError):
-    """There is no such cluster, or nothing of it answers."""
+    """The cluster does not exist, or none of its nodes answers."""
 
     exit_code = 3

@@ -1,10 +1,13 @@
-"""Starting nodes: ports, `node.toml`, processes, readiness.
+"""Starts nodes: chooses ports, writes `node.toml` files, spawns processes, waits for readiness.
 
-All processes are spawned at once, each is in `state.json` as soon as it exists, then the real protocol is asked until it
-answers. Whatever goes wrong on the way, Ctrl-C included, ends the processes made here and puts the state back. With
-`any_port` a node whose port was taken between the look and its start moves on and all of it is tried again.
+All processes are spawned at once. Each is recorded in `state.json` as soon as it exists. Then the
+nodes are queried with the real protocol until they are ready. On any error, Ctrl-C included, the
+processes started here are killed and the state is restored.
 
-The cluster's lock is held by the caller.
+Another process may take a port after it was found free and before the node binds it. With
+`any_port` all ports are then chosen again and the start is repeated.
+
+The caller holds the cluster's lock.
 """
 
 import time
@@ -25,21 +28,23 @@ from rmqkit.cluster.layout.description import METRICS_PORT_KEY, Description, Nod
 from rmqkit.cluster.layout.home import LOG, NODES
 from rmqkit.shell.listen_errors import TAKEN_ADVICE
 
+#: most attempts to start, if ports turn out to be taken
 PORT_TRIES = 5
+#: lines of the log of a node that failed to start which the error shows
 LAST_LINES = 12
-#: where the ports of processes of several brokers are
+#: where broker containers (processes of several brokers) open their admin port
 LOOPBACK = "127.0.0.1"
 
 Note = Callable[[str], None]
 
 
 def node_folder(folder: Path, node: str) -> Path:
-    """Where a node of the cluster in `folder` lives."""
+    """Return the folder of a node of the cluster in `folder`."""
     return folder / NODES / node
 
 
 def targets(folder: Path, description: Description, plans: Sequence[NodePlan]) -> list[Target]:
-    """Where the nodes answer, from their `node.toml`; those that never started are left out."""
+    """Return the address of each node from its `node.toml`. Skip nodes that never started."""
     found = []
     for plan in plans:
         port = nodefile.port_of(nodefile.load(node_folder(folder, plan.node)))
@@ -50,7 +55,10 @@ def targets(folder: Path, description: Description, plans: Sequence[NodePlan]) -
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class Launch:
-    """The start of `plans`, none of which runs. `keep_ports`: a node that had a port takes it again."""
+    """One start of the nodes in `plans`, none of which runs.
+
+    With `keep_ports` a node takes the port again that its `node.toml` contains.
+    """
 
     folder: Path
     description: Description
@@ -61,9 +69,9 @@ class Launch:
     waiting: Note
 
     def run(self, timeout_s: float) -> None:
-        """Return when the nodes answer and the name servers that run know them.
+        """Start the nodes. Return once they are ready and the running name servers know them.
 
-        Raises ClusterError; nothing that was started here is left then.
+        Raises ClusterError; the processes that were started here are killed then.
         """
         deadline_s = time.monotonic() + timeout_s
         for attempt in range(PORT_TRIES):
@@ -77,7 +85,7 @@ class Launch:
                 again = self.description.any_port and _found_taken(own, died.log_from)
                 if not again or attempt == PORT_TRIES - 1:
                     raise _death(own, died.log_from) from None
-                self.note(f"a port of {died.node} was taken meanwhile; all ports are looked for again")
+                self.note(f"a port of {died.node} was taken meanwhile; all ports are chosen again")
 
     def _write_node_files(self) -> None:
         description, plans = self.description, self.plans
@@ -116,7 +124,10 @@ class Launch:
         self._write_container_files({*metrics.values(), *_taken_by(nodes, chosen)})
 
     def _write_container_files(self, reserved: set[int]) -> None:
-        """The ports of the processes of several brokers, which none of the cluster's other ports may be."""
+        """Choose the ports of the broker containers and write their `container.toml`.
+
+        The ports must differ from `reserved`, the other ports of the cluster.
+        """
         starting, containers = processes_of(self.plans), self.description.containers()
         known = {each.node: nodefile.container_port(node_folder(self.folder, each.node)) for each in containers}
         own = [each for each in containers if each.node in starting]
@@ -132,7 +143,10 @@ class Launch:
             nodefile.save_container(node_folder(self.folder, name), port, [plan.node for plan in starting[name]])
 
     def _metrics_ports(self, there: Mapping[str, Mapping[str, Setting]], chosen: Mapping[str, int]) -> dict[str, int]:
-        """The port of each node's metrics, which none of the cluster's other ports may be; {} when they are off."""
+        """Choose the metrics port of each node; return {} if metrics are off.
+
+        The ports must differ from all other ports of the cluster.
+        """
         description, plans = self.description, self.plans
         if not description.has_metrics:
             return {}
@@ -200,7 +214,7 @@ def _taken_by(nodes: Sequence[NodePlan], chosen: Mapping[str, int]) -> set[int]:
 
 
 def processes_of(plans: Sequence[NodePlan]) -> dict[str, list[NodePlan]]:
-    """The nodes by the process that they are to be in."""
+    """Group the nodes by the process that runs them."""
     found: dict[str, list[NodePlan]] = {}
     for plan in plans:
         found.setdefault(plan.process, []).append(plan)
@@ -208,14 +222,14 @@ def processes_of(plans: Sequence[NodePlan]) -> dict[str, list[NodePlan]]:
 
 
 def answers(folder: Path, known: state.ClusterState, node: str) -> bool:
-    """Whether the process of a node is there and not paused."""
+    """Whether the process of a node runs and is not paused."""
     started = known.nodes.get(node)
     process = processes.find(started, node_folder(folder, node)) if started else None
     return process is not None and not processes.is_paused(process)
 
 
 def alive_of(folder: Path, known: state.ClusterState) -> Callable[[str], bool]:
-    """A function that says whether the process of a node, by name, is there."""
+    """Return a function that says whether the process of a node, by name, exists."""
 
     def alive(node: str) -> bool:
         started = known.nodes.get(node)
@@ -225,10 +239,13 @@ def alive_of(folder: Path, known: state.ClusterState) -> Callable[[str], bool]:
 
 
 def _found_taken(folder: Path, log_from: int) -> bool:
-    """Whether a node ended because it found a port taken. That port may be free by now, so only the node can tell."""
+    """Whether a node ended because a port was taken.
+
+    The port may be free again by now, so this looks in the node's log.
+    """
     return any(TAKEN_ADVICE in line for line in processes.last_lines(folder, LAST_LINES, log_from))
 
 
 def _death(folder: Path, log_from: int) -> ClusterError:
     lines = processes.last_lines(folder, LAST_LINES, log_from)
-    return ClusterError(f"{folder.name} ended while it started; its log is {folder / LOG}", *lines)
+    return ClusterError(f"{folder.name} ended during its start; see its log {folder / LOG}", *lines)

@@ -1,11 +1,14 @@
-"""Node processes: start them, know them again later, and signal them.
+"""Node processes: starts them, recognizes them later, and signals them.
 
-A process is known by pid and start time. Start times may be shifted by a step of the wall clock, so a process with the
-right pid and another start time still counts when its command line names this very node's `node.toml`.
+A process is identified by its pid and start time. A step of the wall clock may shift start times.
+So a process with the right pid and another start time still counts if its command line contains the
+`node.toml` of this node.
 
-A node is started in a session of its own: Ctrl-C in the terminal of `cluster up` does not reach it, and it lives on
-when that terminal closes. Its output goes to the node's `log`. A *lifeline* is the reading end of a pipe that is handed
-down to every node; nodes end when its other end is gone (tests use it, see `LIFELINE_VARIABLE`).
+A node is started in a new session: Ctrl-C in the terminal of `cluster up` does not reach it, and it
+survives when that terminal closes. Its output goes to the node's `log`.
+
+A *lifeline* is the reading end of a pipe that every node inherits. Nodes end when the other end is
+closed. Tests use it (see `LIFELINE_VARIABLE`).
 """
 
 import os
@@ -23,15 +26,15 @@ from rmqkit.cluster.layout import state
 from rmqkit.cluster.layout.home import LOG, NODE_FILE, NODES
 from rmqkit.cluster.layout.state import ClusterState, ProcessRecord
 
-#: name of the environment variable with the number of an inherited file descriptor
+#: name of the environment variable with the descriptor number of the inherited lifeline
 LIFELINE_VARIABLE = "RMQKIT_LIFELINE_FD"
-#: psutil computes start times from a boot time that is known to a second
+#: psutil computes start times from the boot time, which has a resolution of 1 s
 START_TOLERANCE_S = 1.5
 POLL_S = 0.01
 
 
 def lifeline_fd() -> int | None:
-    """The lifeline this process was given, if it is open."""
+    """Return the lifeline that this process inherited, or None if there is none or it is closed."""
     text = os.environ.get(LIFELINE_VARIABLE, "")
     if not text.isdigit():
         return None
@@ -43,7 +46,7 @@ def lifeline_fd() -> int | None:
 
 
 def spawn(folder: Path, kind: str, lifeline: int | None, *, log_format: str = "text") -> ProcessRecord:
-    """Start the node of that folder. Raises OSError."""
+    """Start the node in `folder`. Raises OSError."""
     words = ["--kind", kind, "-c", str(folder / NODE_FILE), "--name", folder.name]
     return _spawn(folder, words, lifeline, log_format)
 
@@ -51,9 +54,9 @@ def spawn(folder: Path, kind: str, lifeline: int | None, *, log_format: str = "t
 def spawn_container(
     folder: Path, brokers: Sequence[Path], port: int, lifeline: int | None, *, log_format: str = "text"
 ) -> ProcessRecord:
-    """Start one process for the brokers of those folders. `folder` is its own: its log, and files that may be added.
+    """Start a broker container: one process for the brokers in the folders `brokers`.
 
-    Raises OSError.
+    `folder` is the folder of the container itself, with its log. Raises OSError.
     """
     words = ["--own-logs", "--container-port", str(port), "--container-folder", str(folder)]
     for broker in brokers:
@@ -76,12 +79,13 @@ def _spawn(folder: Path, words: Sequence[str], lifeline: int | None, log_format:
             pass_fds=() if lifeline is None else (lifeline,),
             start_new_session=True,
         )
-    process.returncode = 0  # it outlives this object, which must not warn of that; `ended` reaps it
+    # The process outlives this Popen object, which would warn about it. `_reap` collects it.
+    process.returncode = 0
     return ProcessRecord(process.pid, _start_s(process.pid))
 
 
 def node_environment() -> dict[str, str]:
-    """This process's, with rmqkit importable from wherever it was imported here."""
+    """Return this process's environment, with PYTHONPATH set to import the same rmqkit."""
     import rmqkit
 
     root = str(Path(rmqkit.__file__).parent.parent)
@@ -97,7 +101,7 @@ def _start_s(pid: int) -> float:
 
 
 def find(started: ProcessRecord, folder: Path) -> psutil.Process | None:
-    """The running process, or None when it has ended or its pid is another's by now."""
+    """Return the running process, or None if it has ended or its pid was reused."""
     _reap(started.pid)
     try:
         process = psutil.Process(started.pid)
@@ -119,13 +123,13 @@ def is_paused(process: psutil.Process) -> bool:
 
 
 def _reap(pid: int) -> None:
-    """Collect the process if it is an ended child of ours; else it would look alive as a zombie."""
+    """Collect an ended child process. As a zombie it would look alive."""
     with suppress(OSError):
         os.waitpid(pid, os.WNOHANG)
 
 
 def strays(home: Path) -> list[tuple[int, Path]]:
-    """Processes of this user that run a node of a folder under `home`: (pid, node folder)."""
+    """Find the processes that run a node with its folder under `home`: (pid, node folder)."""
     found = []
     for process in psutil.process_iter():
         try:
@@ -139,7 +143,10 @@ def strays(home: Path) -> list[tuple[int, Path]]:
 
 
 def known(folder: Path) -> ClusterState:
-    """The state of the cluster in `folder`. When its file is gone or broken, the nodes that run are taken up again."""
+    """Return the state of the cluster in `folder`.
+
+    If its file is missing or broken, the state is rebuilt from the running processes.
+    """
     loaded = state.load(folder)
     if loaded is not None:
         return loaded
@@ -155,13 +162,13 @@ def send_signal(process: psutil.Process, number: signal.Signals) -> None:
 def end(
     running: Sequence[tuple[str, psutil.Process]], grace_s: float, note: Callable[[str], None] = lambda text: None
 ) -> None:
-    """Stop processes: SIGTERM, then SIGKILL for those that are there after the grace, with a note.
+    """Stop processes with SIGTERM. After the grace period, send SIGKILL to the rest, with a note.
 
-    Returns when all are gone.
+    Return when all have ended.
     """
     for _node, process in running:
         send_signal(process, signal.SIGTERM)
-        send_signal(process, signal.SIGCONT)  # a paused one could not act on it
+        send_signal(process, signal.SIGCONT)  # a paused process does not handle SIGTERM
     left = wait_gone(running, grace_s)
     for node, process in left:
         note(f"{node} (pid {process.pid}) did not stop within {grace_s:g} s: killed")
@@ -169,7 +176,7 @@ def end(
 
 
 def kill(running: Iterable[tuple[str, psutil.Process]]) -> None:
-    """SIGKILL; returns when all are gone."""
+    """Send SIGKILL. Return when all have ended, or after 30 s."""
     running = list(running)
     for _node, process in running:
         send_signal(process, signal.SIGKILL)
@@ -177,7 +184,7 @@ def kill(running: Iterable[tuple[str, psutil.Process]]) -> None:
 
 
 def wait_gone(running: Sequence[tuple[str, psutil.Process]], most_s: float) -> list[tuple[str, psutil.Process]]:
-    """Wait until they have ended; those that have not after `most_s` seconds."""
+    """Wait up to `most_s` seconds until the processes have ended. Return those that have not."""
     deadline_s = time.monotonic() + most_s
     left = list(running)
     while True:
@@ -188,7 +195,7 @@ def wait_gone(running: Sequence[tuple[str, psutil.Process]], most_s: float) -> l
 
 
 def wait_paused(running: Iterable[psutil.Process], paused: bool) -> None:
-    """Until all have stopped (or go on): the signal acts a moment after it was sent."""
+    """Wait up to 5 s until all processes are paused, or run again; signals act asynchronously."""
     deadline_s = time.monotonic() + 5.0
     for process in running:
         while _is_there(process) and is_paused(process) is not paused and time.monotonic() < deadline_s:
@@ -204,12 +211,18 @@ def _is_there(process: psutil.Process) -> bool:
 
 
 def _has_ended(process: psutil.Process) -> bool:
-    """Whether it is a zombie without threads. The main thread may end first: sockets stay open until the last one does."""
+    """Whether a process is a zombie without other threads.
+
+    The main thread may end first, but the sockets stay open until the last thread has ended.
+    """
     return bool(process.status() == psutil.STATUS_ZOMBIE and process.num_threads() <= 1)
 
 
 def last_lines(folder: Path, count: int, since_byte: int = 0) -> list[str]:
-    """The end of a node's log, at most 64 KiB of it, not looking before `since_byte`."""
+    """Return the last `count` lines of a node's log.
+
+    Read at most the last 64 KiB, and nothing before `since_byte`.
+    """
     try:
         with open(folder / LOG, "rb") as log:
             size = log.seek(0, os.SEEK_END)

@@ -1,18 +1,19 @@
-"""What a restart does before it stops a node, and the order of a rolling one.
+"""The checks before a restart, and the order of a rolling restart.
 
-A node that would not start again must not be stopped. `check_start` looks at what can be known
+A node that would not start again must not be stopped. `check_start` checks what can be checked
 while the old nodes run:
 
-    settings    `node.toml` and `cluster.toml` as they are now, put together as the start will do it
+    settings    the current `node.toml` and `cluster.toml`, combined as the start will combine them
     plug-ins    a process of `rmqkit.process --check` loads those of all brokers, and ends
     ports       free, or taken by nodes that the restart stops
     disk        the state of the cluster can be written
 
-Not known before the start: whether the store can be read, and who takes a port in the meantime.
+It cannot check whether the store is readable, or whether another process takes a port in the
+meantime.
 
 A rolling restart takes one process at a time (`batches`): name servers first, then group after
-group, the slaves before the master. The caller waits between them until all slaves are in sync, so
-that the next process always leaves a complete copy of its group behind.
+group, the slaves before the master. Between processes the caller waits until all slaves are in
+sync, so that a complete copy of each group remains while a process is down.
 """
 
 import subprocess
@@ -34,7 +35,7 @@ CHECK_TIMEOUT_S = 30.0
 
 
 def batches(plans: Sequence[NodePlan]) -> list[list[NodePlan]]:
-    """The nodes by process, in the order of a rolling restart."""
+    """Return the nodes of each process, in the order of a rolling restart."""
     ordered = sorted(plans, key=lambda plan: (plan.is_broker, plan.broker_name, -plan.broker_id, plan.node))
     return list(processes_of(ordered).values())
 
@@ -71,7 +72,10 @@ def _check_ports(folder: Path, description: Description, plans: Sequence[NodePla
 
 
 def _check_settings(folder: Path, description: Description, plans: Sequence[NodePlan]) -> dict[str, str]:
-    """Why nodes would refuse the files that the start will write; they are written elsewhere here."""
+    """Return why nodes would reject the files that the start will write, by node.
+
+    The files are written to a temporary folder, to check them.
+    """
     nameservers = [each.address for each in targets(folder, description, description.nodes()) if not each.plan.is_broker]
     lacks = {}
     with tempfile.TemporaryDirectory(prefix="rmqkit-check-") as checked:
@@ -101,7 +105,7 @@ def _check_settings(folder: Path, description: Description, plans: Sequence[Node
 
 
 def _check_plugins(files: Mapping[str, str]) -> dict[str, str]:
-    """Why brokers would not start with these files, by node: what a node's process says of them."""
+    """Return why brokers would not start with these files, by node, using `rmqkit.process`."""
     if not files:
         return {}
     words = [sys.executable, "-m", "rmqkit.process", "--check", *(word for file in files.values() for word in ("-c", file))]
@@ -122,6 +126,6 @@ def _check_plugins(files: Mapping[str, str]) -> dict[str, str]:
         for node, file in files.items():
             if line.startswith(f"error: {file}: "):
                 lacks[node] = line.removeprefix(f"error: {file}: ")
-    if done.returncode and not lacks:  # an interpreter that does not find rmqkit, for one
+    if done.returncode and not lacks:  # for instance, the interpreter does not find rmqkit
         lacks[", ".join(files)] = (done.stderr.splitlines() or [f"exit code {done.returncode}"])[-1]
     return lacks

@@ -1,20 +1,27 @@
 """`OsDisk`: the disk port on real files.
 
-Synchronous calls run on the driver's thread and mean the page cache: `pwritev` in full, `pread`, slices of a read-only
-mapping. Open files are kept (at most `fds_max`, least recently used closed first); a file with a job under way is kept
-whatever the bound says. Mappings are kept the same way. A mapping is never closed: views of it may be on their way to a
-socket, so it is let go and the last view frees it. A mapped file must not shrink under its views: `truncate` is only for
-tails that nobody reads any more.
+Synchronous calls run on the driver's thread and reach the page cache only: complete `pwritev`
+writes, `pread`, and slices of a read-only mapping.
 
-Later calls are `Job`s for the disk thread. The driver collects what has ended with `take_completed` in the first phase of
-its turn; bookkeeping about files happens there, on the driver's thread, so no table is shared between threads.
+Open files are cached, at most `fds_max` of them; the least recently used is closed first. A file
+with a job in flight stays open even above that limit. Mappings are cached in the same way, but
+never closed explicitly: a socket may still be sending views of one. An evicted mapping is freed
+with its last view. A mapped file must not shrink under its views, so call `truncate` only for a
+tail that is not read any more.
 
-- A sync covers the file and, when this disk made the file or folders above it, those folders' entries.
-- After a failed sync every later sync of that path fails too: the kernel has dropped the pages and would say "done".
-- `replace` writes `path.tmp`, syncs it, keeps the old content as `path.bak` by a hard link and renames: at every instant
-  `path` is whole, old or new. An empty old file is not worth a backup.
-- A POSIX lock belongs to the process and ends when any descriptor of its file is closed. So a locked file's descriptor
-  stays in the table until `close`, and a table of the process (`_LOCKED`) refuses a second lock without opening it.
+Asynchronous calls are `Job`s for the disk thread. The driver collects finished jobs with
+`take_completed` in the first phase of its turn. Open files are tracked there, on the driver's
+thread, so no table of files is shared between threads.
+
+- A sync covers the file. If this disk created the file or folders above it, the sync also covers
+  the entries of those folders.
+- After a failed sync every later sync of that path fails too. The kernel has dropped the dirty
+  pages by then and would report success.
+- `replace` writes `path.tmp`, syncs it, hard-links the old content to `path.bak` and renames. At
+  every instant `path` holds either the old or the new content. An empty old file gets no backup.
+- A POSIX lock belongs to the process and ends when any descriptor of its file is closed. So the
+  descriptor of a locked file stays in the table until `close`. The process-wide table `_LOCKED`
+  refuses a second lock without opening the file.
 """
 
 import errno
@@ -32,9 +39,9 @@ from rmqkit.runtime.ports import Completion, DiskUsage, FileInfo
 from rmqkit.shell import osfile
 from rmqkit.shell.disk_thread import DiskThread, Job
 
-#: below this a copy is cheaper than a page fault and a mapping's bookkeeping
+#: bytes; copying a smaller file is cheaper than a page fault and the bookkeeping of a mapping
 MAPPED_SIZE_MIN = 65_536
-#: (device, inode) of the files this process has locked
+#: path by (device, inode) of each file that this process has locked
 _LOCKED: dict[tuple[int, int], str] = {}
 _LOCKED_GUARD = threading.Lock()
 
@@ -43,15 +50,18 @@ _LOCKED_GUARD = threading.Lock()
 class _File:
     fd: int
     writable: bool
-    #: jobs under way, or the lock: while above 0 the descriptor stays open
+    #: jobs in flight, plus 1 if the file is locked; the descriptor stays open while this is above 0
     users: int = 0
 
 
 class OsDisk:
-    """The files of one node under `root` (made when absent). `wake` is called from its disk thread after each job.
+    """The files of one node under `root`, which is created if missing.
 
-    `fds_max` and `mappings_max` (each mapping holds a descriptor too) are by default a quarter and a sixteenth of what the
-    process may open, at most 4096 and 256; `share` nodes divide that.
+    The disk thread calls `wake` after each job.
+
+    `share` is the number of nodes that divide the process's descriptor limit. By default a node
+    keeps a quarter of its share as open files (`fds_max`, 8 to 4096) and a sixteenth as mappings
+    (`mappings_max`, 4 to 256). Each mapping holds a descriptor too.
     """
 
     def __init__(
@@ -65,25 +75,25 @@ class OsDisk:
     ) -> None:
         descriptors = osfile.descriptors_max() // share
         self.root = os.path.abspath(root)
-        #: jobs that have ended and were not collected yet; filled by the disk thread
+        #: finished jobs that the driver has not collected yet; filled by the disk thread
         self.completed: deque[Job] = deque()
         self._thread = DiskThread(wake)
         self._fds_max = fds_max or max(8, min(4096, descriptors // 4))
         self._mappings_max = mappings_max or max(4, min(256, descriptors // 16))
         self._files: OrderedDict[str, _File] = OrderedDict()
         self._mappings: OrderedDict[str, memoryview] = OrderedDict()
-        #: per path: folders whose entries must be synced with it
+        #: by path: folders whose entries the next sync of that path must cover
         self._new_names: dict[str, list[str]] = {}
         self._syncing: dict[str, Job] = {}
         self._synced_files: dict[Job, _File] = {}
-        #: paths whose sync has failed; the disk thread's own
+        #: error by path whose sync has failed; used by the disk thread only
         self._failed: dict[str, OSError] = {}
         self._locks: list[tuple[int, int]] = []
         self._asked = 0
         self._collected = 0
         os.makedirs(self.root, exist_ok=True)
 
-    # --- synchronous ------------------------------------------------------------------------------------------------
+    # --- synchronous ------------------------------------------------------------------------------
 
     def create(self, path: str, size: int) -> None:
         file = self._writable(path)
@@ -163,7 +173,7 @@ class OsDisk:
         file.users += 1
         osfile.write_at(file.fd, [content], 0)
 
-    # --- later --------------------------------------------------------------------------------------------------------
+    # --- asynchronous -----------------------------------------------------------------------------
 
     def sync(self, path: str, then: Completion) -> None:
         with self._thread.lock:
@@ -206,7 +216,7 @@ class OsDisk:
 
         def work() -> None:
             _remove(full)
-            # The name may be made again: that is another file.
+            # A file created later under this name is another file and may be synced.
             for known in _of_path(path, failed):
                 del failed[known]
 
@@ -217,14 +227,17 @@ class OsDisk:
         self._change(path, lambda: _truncate(full, size), then)
 
     def take_completed(self) -> Iterator[tuple[Completion, OSError | None]]:
-        """What has ended since the last call, in the order it was asked for. For the driver."""
+        """Yield the completions of the jobs that ended since the last call, with the error or None.
+
+        They come in the order in which the jobs were queued. Only the driver may call this.
+        """
         completed = self.completed
         while completed:
             job = completed.popleft()
             self._collected += 1
             file = self._synced_files.pop(job, None)
             if file is None:
-                # The name may mean another file now, or a shorter one.
+                # The job may have replaced or shortened the file, so drop what was cached.
                 self._forget(job.path)
             else:
                 file.users -= 1
@@ -234,10 +247,14 @@ class OsDisk:
                 yield then, job.error
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Block until something can be taken, or nothing is under way. False when the time is over."""
+        """Block until `take_completed` has something to yield, or no job is in flight.
+
+        Return False on timeout.
+        """
         return self._thread.wait_until(lambda: bool(self.completed) or self._asked == self._collected, timeout_s)
 
     def close(self) -> None:
+        """Wait for the jobs in flight, then close every file and release the locks."""
         self._thread.wait_until(lambda: self._asked == self._collected + len(self.completed))
         self._thread.close()
         self._mappings.clear()
@@ -249,7 +266,7 @@ class OsDisk:
         self._files.clear()
         self._locks.clear()
 
-    # --- open files ---------------------------------------------------------------------------------------------------
+    # --- open files -------------------------------------------------------------------------------
 
     def _full(self, path: str) -> str:
         if os.path.isabs(path):
@@ -306,7 +323,7 @@ class OsDisk:
         return file
 
     def _map(self, path: str) -> memoryview | None:
-        """A mapping of the file as long as it is now, or None when reading it is better."""
+        """Return a mapping of the file at its current size, or None below `MAPPED_SIZE_MIN`."""
         file = self._readable(path)
         size = os.fstat(file.fd).st_size
         if size < MAPPED_SIZE_MIN:
@@ -322,7 +339,7 @@ class OsDisk:
         return mapping
 
     def _forget(self, path: str) -> None:
-        """Let go of descriptors and mappings of a path and of all below it."""
+        """Drop the cached mappings and unused descriptors of a path and of everything below it."""
         for known in _of_path(path, self._mappings):
             del self._mappings[known]
         for known in _of_path(path, self._files):
@@ -330,7 +347,10 @@ class OsDisk:
                 os.close(self._files.pop(known).fd)
 
     def _change(self, path: str, work: Callable[[], None], then: Completion) -> None:
-        """A job that changes a name or a size: syncs asked for later must not join one from before it."""
+        """Queue a job that changes a name or a size.
+
+        Later syncs must not join one that was queued before this job.
+        """
         self._syncing.clear()
         self._forget(path)
         self._give(Job(path, work, [then], self.completed))
@@ -341,7 +361,7 @@ class OsDisk:
 
 
 def _of_path(path: str, known: Iterable[str]) -> Sequence[str]:
-    """The path itself and what is below it."""
+    """Return those of the known paths that are `path` itself or lie below it."""
     below = f"{path}/"
     return [each for each in known if each == path or each.startswith(below)]
 
@@ -354,7 +374,10 @@ def _raising(error: OSError) -> Callable[[], None]:
 
 
 def _make_folders(full: str) -> list[str]:
-    """Make the folders above a file; the folders whose entries change, innermost first."""
+    """Create the missing folders above a file.
+
+    Return every folder whose entries change when the file is created, innermost first.
+    """
     folder = os.path.dirname(full)
     changed = [folder]
     while not os.path.isdir(folder) and folder != os.path.dirname(folder):
@@ -386,7 +409,7 @@ def _replace(full: str, content: bytes) -> None:
             if os.path.exists(backup_next):
                 os.remove(backup_next)
             os.link(full, backup_next)
-        except OSError:  # a file system without hard links: for an instant only the backup is there
+        except OSError:  # no hard links on this file system: for an instant only the backup exists
             os.replace(full, backup)
             has_old = False
     os.replace(temporary, full)

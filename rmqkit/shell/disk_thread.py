@@ -1,13 +1,15 @@
-"""The helper thread of one node's disk: everything about it that may take long (syncs, renames, removals) runs here.
+"""The thread of one node's disk. It runs the slow operations: syncs, renames and removals.
 
-Nodes of one driver have a thread each, so that a disk that hangs holds up its own node only.
+Each node of a driver has its own thread, so a disk that hangs delays only its own node.
 
-A `Job` is a function and the completions that wait for it. Jobs run one at a time in the order they were given; when one
-has ended it is put on its owner's `completed` queue and the driver is woken. A sync that has not begun yet may be joined by
-later syncs of the same path (`OsDisk.sync`), which is what group commit is: whoever asks while one sync runs shares the
-next. `lock` guards that hand-over, nothing else is shared.
+A `Job` is a function and the completions that wait for it. Jobs run one at a time, in the order
+they were queued. A finished job is put on its owner's `completed` queue, and the driver is woken.
 
-The thread starts with the first job and is a daemon: a driver that dies does not hang on a slow disk.
+Later syncs of a path may join one that has not started yet (`OsDisk.sync`). This is group commit:
+all requests made while one sync runs share the next. `lock` guards joining and queueing.
+
+The thread starts with the first job. It is a daemon, so a driver that dies does not hang on a slow
+disk.
 """
 
 import threading
@@ -20,7 +22,10 @@ from rmqkit.runtime.ports import Completion
 
 @dataclass(slots=True, eq=False)
 class Job:
-    """One piece of work."""
+    """One disk operation on `path`, and the completions to call when it has ended.
+
+    `error` is the OSError it failed with. Nothing may join a job once it is `started`.
+    """
 
     path: str
     work: Callable[[], None]
@@ -31,7 +36,7 @@ class Job:
 
 
 class DiskThread:
-    """`wake` is called from the thread after each job."""
+    """Runs the jobs of one disk in order. Calls `wake` from its own thread after each job."""
 
     def __init__(self, wake: Callable[[], None] = lambda: None) -> None:
         self.wake = wake
@@ -50,12 +55,15 @@ class DiskThread:
             self._changed.notify_all()
 
     def wait_until(self, reached: Callable[[], bool], timeout_s: float | None = None) -> bool:
-        """Block until `reached()`, which is looked at after each job. False when the time is over."""
+        """Block until `reached()` is true, which is checked after each job.
+
+        Return False on timeout.
+        """
         with self._changed:
             return self._changed.wait_for(reached, timeout_s)
 
     def close(self) -> None:
-        """End the thread after the jobs that were given."""
+        """Run the jobs that are queued, then end the thread."""
         with self._changed:
             self._ending = True
             self._changed.notify_all()

@@ -1,4 +1,7 @@
-"""Why a port cannot be listened on, as one line for the user, with the process that holds it when /proc tells."""
+"""Explains in one line why a port cannot be listened on, and which process holds it if known.
+
+The owner of a port comes from /proc, so it is known on Linux only.
+"""
 
 import errno
 import os
@@ -6,17 +9,20 @@ import os
 from rmqkit.errors import RmqkitError
 from rmqkit.runtime.connection import Address
 
-#: how the text of PortTaken ends: whoever starts nodes and wants other ports then looks for it in their logs
+#: end of the text of PortTaken; `rmqkit.cluster.launch` finds a taken port by it in a node's log
 TAKEN_ADVICE = "stop it or choose another port"
 _STATE_LISTEN = "0A"
 
 
 class CannotListen(RmqkitError):
-    """A listening socket could not be made: no permission, no such address."""
+    """A listening socket could not be opened, for instance for lack of permission."""
 
 
 class PortTaken(RmqkitError):
-    """Another socket listens there. `address` is ours, `owner` is "pid 12 (java -server …)" or ""."""
+    """Another socket uses `address`.
+
+    `owner` names its process as "pid 12 (java -server …)"; "" if unknown.
+    """
 
     def __init__(self, address: Address, owner: str) -> None:
         held = f" by {owner}" if owner else ""
@@ -26,7 +32,7 @@ class PortTaken(RmqkitError):
 
 
 def listen_error(address: Address, error: OSError) -> RmqkitError:
-    """The error to raise when binding or listening has failed."""
+    """Return the error to raise after `bind` or `listen` has failed with `error`."""
     if error.errno == errno.EADDRINUSE:
         return PortTaken(address, port_owner(address.port))
     if error.errno in (errno.EACCES, errno.EPERM):
@@ -37,7 +43,10 @@ def listen_error(address: Address, error: OSError) -> RmqkitError:
 
 
 def port_owner(port: int) -> str:
-    """Who listens on a TCP port, as far as this process may see; "" when it may not or there is no /proc."""
+    """Return the process that listens on a TCP port, as "pid 12 (java -server …)".
+
+    Return "" if there is no /proc, or if this process may not see the owner.
+    """
     inodes = _listening_inodes(port)
     if not inodes:
         return ""
@@ -51,13 +60,13 @@ def port_owner(port: int) -> str:
             for name in os.listdir(folder):
                 if os.readlink(f"{folder}/{name}") in inodes:
                     return f"pid {pid} ({_command(pid)})"
-        except OSError:  # another user's process, or one that has just ended
+        except OSError:  # a process of another user, or one that has just ended
             continue
     return ""
 
 
 def _listening_inodes(port: int) -> dict[str, None]:
-    """Link targets ("socket:[123]") of the sockets that listen on the port."""
+    """Return the link targets in /proc ("socket:[123]") of the sockets that listen on the port."""
     found: dict[str, None] = {}
     suffix = f":{port:04X}"
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):

@@ -1,8 +1,10 @@
-"""Listening sockets: binding, accepting in bounded batches, and what happens at the limits.
+"""Listening sockets: binds them, and accepts connections in bounded batches and within limits.
 
-Out of descriptors (EMFILE, ENFILE) accepting rests for `REST_MS`: the waiting connection stays in the backlog and would
-otherwise wake the loop at once again. At `connections_max`, or with `connections_per_ip_max` from one address, a connection
-is accepted and closed, so that the peer knows. Of IPv6 a network of 64 bits is one address: whoever has one has all of it.
+- Without free descriptors (EMFILE, ENFILE) the listener pauses for `REST_MS`. The pending
+  connection stays in the backlog and would otherwise wake the loop again at once.
+- At `connections_max` in total, or `connections_per_ip_max` from one source, a new connection is
+  accepted and closed at once, so that the peer notices.
+- A source is an IPv4 address or a /64 network of IPv6: a host usually has a whole /64.
 """
 
 import errno
@@ -20,8 +22,11 @@ if TYPE_CHECKING:
     from rmqkit.runtime.node import Node
     from rmqkit.shell.loop import Loop
 
+#: most connections that one turn accepts from one listener
 ACCEPT_BATCH = 64
+#: pause of accepting without free descriptors
 REST_MS = 100
+#: least interval of the log lines of one listener about refused connections
 SAY_AGAIN_MS = 1000
 _IPV4_MAPPED = bytes(10) + b"\xff\xff"
 _OUT_OF_DESCRIPTORS = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
@@ -87,6 +92,8 @@ def bind(host: str, port: int, backlog: int) -> socket.socket:
 
 
 class Listener:
+    """A listening socket of one node. An item of the loop."""
+
     __slots__ = ("_said_full_ms", "_starved", "fd", "loop", "node", "port", "sock", "tag")
 
     def __init__(self, loop: "Loop", node: "Node", tag: str, sock: socket.socket) -> None:
@@ -112,13 +119,13 @@ class Listener:
                 if error.errno in _OUT_OF_DESCRIPTORS:
                     self._rest(error)
                     return
-                continue  # the peer has gone while it waited
+                continue  # the peer has closed the connection while it was in the backlog
             isolation = self.loop.isolation
             if isolation is None or not isolation.sets_aside(self, sock, name):
                 self.admit(sock, name)
 
     def admit(self, sock: socket.socket, name: tuple[Any, ...]) -> None:
-        """Take an accepted connection, or close it at a limit."""
+        """Give an accepted connection to the node, or close it if a limit is reached."""
         limits = self.loop.limits
         source = source_of(name[0])
         if self.loop.stream_count >= limits.connections_max:
@@ -131,14 +138,14 @@ class Listener:
             self._open(sock, name, source)
 
     def scan(self, now_ms: int) -> None:
-        """Nothing: a listener is never idle."""
+        """Do nothing: a listener is never idle."""
 
     def _open(self, sock: socket.socket, name: tuple[Any, ...], source: str) -> None:
         try:
             sock.setblocking(False)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             local = address_of(sock.getsockname())
-        except OSError:  # reset before we looked at it
+        except OSError:  # the peer has reset the connection meanwhile
             sock.close()
             return
         conn = Connection(self.loop.next_id(), self.tag, address_of(name), local=local)
@@ -169,7 +176,7 @@ class Listener:
 
 
 def source_of(host: str) -> str:
-    """What connections from an address are counted as."""
+    """Return the source that a peer's address counts towards: IPv4, or a /64 network of IPv6."""
     if ":" not in host:
         return host
     packed = socket.inet_pton(socket.AF_INET6, host.partition("%")[0])

@@ -1,19 +1,24 @@
-"""Structured log lines: an event name and fields, as text or JSON, to stderr or to a file that is rotated by size.
+"""Structured log lines: an event name and fields, as text or JSON, to stderr or to a rotated file.
+
+The same event as text, and as JSON (one line, wrapped here):
 
     2026-07-18 12:34:56.789 INFO broker-a-0 recovered files=3 took_ms=120
-    {"ts":"2026-07-18T10:34:56.789Z","level":"INFO","node":"broker-a-0","event":"recovered","fields":{"files":3,"took_ms":120}}
+    {"ts":"2026-07-18T10:34:56.789Z","level":"INFO","node":"broker-a-0","event":"recovered",
+     "fields":{"files":3,"took_ms":120}}
 
-A line of either kind is one line: control characters that a peer may have put into a name are escaped.
+An event is always a single line: control characters, which a peer may put into a name, are escaped.
 
-**Rotation.** A line that would pass `size_max` first moves the file to `path.1`, `path.1` to `path.2` and so on up to
-`path.<kept>`. The new file is opened before the old one is let go, so when anything of this fails the lines go on into the
-file that is there, and rotation is tried again `RETRY_SIZE` bytes later. When the process's own stdout or stderr is the
-log file (nodes of `cluster up`), it follows to the new one.
+**Rotation.** Before a line that would exceed `size_max`, the file is renamed to `path.1`, `path.1`
+to `path.2`, and so on up to `path.<kept>`. The new file is opened before the old one is closed. If
+any step fails, lines continue to go to the current file, and rotation is retried `RETRY_SIZE` bytes
+later. If the process's stdout or stderr is the log file (nodes of `cluster up`), it is redirected
+to the new file.
 
-**Failure.** Writing never raises: what cannot be written (full disk, closed pipe) is dropped and counted in `dropped`. The
-first line that goes out again is led by one that says how many were lost; a line the disk took half of is ended first, so
-that its neighbours stay whole. The last lines of each node are kept in memory, for the story that is told when a node
-fails.
+**Failure.** Writing never raises. A line that cannot be written (full disk, closed pipe) is dropped
+and counted in `dropped`. The next line that can be written is preceded by a line that says how many
+were lost. If the disk took part of a line, a newline ends it first, so the next line stays intact.
+
+The last `STORY_LINES` lines of each node are kept in memory for the report of a failed node.
 """
 
 import json
@@ -27,21 +32,26 @@ from typing import Any, Literal
 from rmqkit.shell import osfile
 
 LEVELS = {"DEBUG": 10, "INFO": 20, "WARNING": 30, "ERROR": 40}
+#: lines of a node that its failure report ("story") repeats
 STORY_LINES = 50
 FILE_SIZE_MAX = 67_108_864
 FILES_KEPT = 5
-#: after a rotation that failed, this much more is written before it is tried again
+#: bytes to write after a failed rotation before it is retried
 RETRY_SIZE = 1_048_576
 STDERR = 2
 LogFormat = Literal["text", "json"]
 
-#: characters that would end a line or play with a terminal
+#: escapes of characters that would end a line or control a terminal
 _CONTROLS = {code: f"\\u{code:04x}" for code in (*range(32), *range(127, 160), 0x2028, 0x2029)}
 _CONTROLS |= {ord("\n"): "\\n", ord("\r"): "\\r", ord("\t"): "\\t"}
 
 
 class LogSink:
-    """Where lines go. `path` None is stderr; a file is rotated to `path.1` … `path.<kept>` at `size_max` bytes."""
+    """A destination of log lines: stderr if `path` is None, else a file.
+
+    The file is rotated to `path.1` … `path.<kept>` at `size_max` bytes. Lines below `level` are not
+    written.
+    """
 
     def __init__(
         self,
@@ -62,21 +72,21 @@ class LogSink:
         self._fd = STDERR if path is None else -1
         self._size = 0
         self._size_max = size_max
-        #: size at which the file is rotated next
+        #: file size in bytes at which the next rotation is due
         self._rotate_at = size_max
         #: lines lost since the last one that was written
         self._lost = 0
-        #: the last line was cut by the disk
+        #: whether the last line was written in part only
         self._torn = False
         self.reopen()
 
     @property
     def is_stderr(self) -> bool:
-        """Whether what the process prints goes where the lines go."""
+        """Whether the process's stderr and this sink are the same file."""
         return self._fd == STDERR or (self._fd >= 0 and _is_same(self._fd, STDERR))
 
     def reopen(self) -> None:
-        """Open the file again, after somebody has moved it away. When that fails the old one stays in use."""
+        """Reopen the file by name, after it was renamed. Keep the old one in use if that fails."""
         if self.path is None:
             return
         try:
@@ -93,11 +103,11 @@ class LogSink:
             os.close(self._fd)
         self._fd = fd
         self._size = size
-        # A file that is over its size here could not be moved.
+        # Still too large: the rotation has failed to rename it.
         self._rotate_at = self._size_max if size <= self._size_max else size + RETRY_SIZE
 
     def write(self, level: str, node: str, event: str, fields: dict[str, Any]) -> str:
-        """Write one line; returns it without its end."""
+        """Write one line if its level suffices. Return it either way, without the newline."""
         line = self._line(level, node, event, fields)
         if LEVELS[level] >= self.level:
             if self._lost:
@@ -106,7 +116,7 @@ class LogSink:
         return line
 
     def write_story(self, node: str, text: str) -> None:
-        """Many lines that belong together, a traceback: as they are, or as one JSON line."""
+        """Write a failure report of many lines: unchanged as text, or as one JSON line."""
         if self.is_json:
             self._put(self._line("ERROR", node, "story", {"text": text}))
         else:
@@ -131,7 +141,7 @@ class LogSink:
         self._put(self._line("WARNING", node, "log lines lost", {"count": lost}))
         if self._lost == lost:
             self._lost = 0
-        else:  # still nothing goes out: this notice is not one of them
+        else:  # the notice could not be written either; do not count it as a lost line
             self._lost = lost
             self.dropped -= 1
 
@@ -171,7 +181,7 @@ class LogSink:
 
 
 class NodeLog:
-    """The log port of one node."""
+    """The log port of one node. Keeps its last `STORY_LINES` lines in `last`."""
 
     def __init__(self, sink: LogSink, node: str) -> None:
         self.sink = sink
@@ -193,7 +203,7 @@ def stderr_log(node: str) -> NodeLog:
 
 
 def _is_same(one: int, other: int) -> bool:
-    """Whether two descriptors are the same file. Two that go to a terminal or a pipe count as well."""
+    """Whether two descriptors are the same file, terminal or pipe. False if one is closed."""
     try:
         return os.path.sameopenfile(one, other)
     except OSError:
@@ -220,7 +230,7 @@ def _json_line(wall_ms: int, level: str, node: str, event: str, fields: dict[str
 
 
 def say(line: str) -> None:
-    """One line for the person who started the process."""
+    """Print one line to stderr, for the user who started the process. Ignore a closed stderr."""
     try:
         sys.stderr.write(f"{line}\n")
         sys.stderr.flush()

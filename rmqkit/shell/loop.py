@@ -1,26 +1,33 @@
 """The shell's driver: one thread, one poller, any number of nodes.
 
-A turn (the order is the node contract's):
+A turn runs these steps, in the order of the node contract:
 
     wait for events or the next due time
-    clock set
-    functions posted by other threads, completions of the disks
-    closed/drained told by the last flush, socket events (one read of at most 64 KiB each), driver timers
-    per node: dues, settle, flush of the outbox
+    set the clock
+    run functions posted by other threads, deliver completions of the disks
+    deliver `closed` and `drained` calls of the last flush, then socket events (one read of at most
+        64 KiB each), then driver timers
+    for each node: run what is due, settle, flush the outbox
 
-The clock stands still within a turn, unless a step of it took `STALL_NS` or more: the process may have been stopped in the
-middle of it, as a busy one nearly always is, and what it reads next may have come since. It is set anew then, so that
-a node that has to know sees it before it is told the next thing.
+The clock is constant within a turn, unless a step takes `STALL_NS` or more. The process may have
+been stopped in the middle of that step (a busy process nearly always is), and the next data may
+have arrived since. The clock is then read again, so that the node sees the pause before it gets
+the next event.
 
-The loop sleeps in the poller and nowhere else. Other threads reach it by `call_soon_threadsafe`: a deque and, when the loop
-may be asleep, one byte through a socket pair; the disk thread and signal handlers wake it the same way.
+The loop sleeps in the poller and nowhere else. Other threads reach it by `call_soon_threadsafe`: a
+deque and, when the loop may be asleep, one byte through a socket pair. The disk thread and signal
+handlers wake it in the same way.
 
-`items` maps a descriptor to its `Stream`, `Dial`, `Listener` …; a descriptor is closed at the end of the turn in which it
-was given up, so an event that was fetched for it can never reach a new socket with the same number.
+`items` maps a descriptor to its `Stream`, `Dial`, `Listener` and so on. A dropped socket is closed
+only at the end of the turn, so an event already fetched for it can never reach a new socket with
+the same descriptor.
 
-`run` returns when every node has stopped; `stop` asks them to. An exception out of a node leaves `run` as it is, and
-`failed` names the node: whoever runs the loop tells the story and ends the process. Nodes come and go while it runs
-(`add`, `remove`), between turns or in a function that was posted; a node in `spared` that cannot start ends nobody else.
+`run` returns when every node has stopped; `stop` asks them to stop. An exception from a node
+propagates out of `run`, and `failed` names the node. The caller of `run` then reports it and ends
+the process.
+
+Nodes may be added and removed while the loop runs (`add`, `remove`), between turns or in a posted
+function. If a node in `spared` cannot start, the loop drops it and the other nodes continue.
 """
 
 import os
@@ -50,24 +57,27 @@ if TYPE_CHECKING:
     from rmqkit.shell.faults.isolated_socket import HeldSocket
 
 IDLE_SCAN_MS = 5000
-#: how long bytes that wait when the nodes have stopped may still go out
+#: how long pending bytes may still be sent after all nodes have stopped
 LAST_WORDS_MS = 1000
-#: how often a node that is to be removed is asked whether it has stopped
+#: interval of the checks whether a node being removed has stopped
 STOPPED_POLL_MS = 5
 REMOVED = "the node was removed"
-#: a step of a turn that took so long may have been a stop of the process
+#: a step of a turn that takes this long may mean that the process was stopped meanwhile
 STALL_NS = 200_000_000
 
 
 class Item(Protocol):
-    """What a descriptor belongs to."""
+    """The owner of a descriptor. `ready` handles its events, `scan` its idle check."""
 
     def ready(self, mask: int) -> None: ...
     def scan(self, now_ms: int) -> None: ...
 
 
 class IsolationRules(Protocol):
-    """What the loop and its sockets ask of a drill's isolation (`faults/isolation.py`, which needs the loop itself)."""
+    """The part of a drill's isolation that the loop and its sockets use.
+
+    `faults/isolation.py` implements it. It imports this module, so it cannot be imported here.
+    """
 
     def ids(self, node: Node) -> list[str]: ...
     def heal(self, id: str) -> None: ...
@@ -78,42 +88,45 @@ class IsolationRules(Protocol):
 
 @dataclass(slots=True, eq=False)
 class NodeSlot:
-    """A node and what the loop holds for it."""
+    """A node in the loop, and the disk whose completions the loop delivers to it."""
 
     node: Node
     disk: OsDisk | None
 
 
 def memory_size() -> int:
-    """Bytes of memory of the machine."""
+    """Return the size of the machine's memory in bytes."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 class Loop:
-    """Drives nodes. Make their ports with `ports`, `add` them, `listen`, then `run`."""
+    """Drives nodes. Create their ports with `ports`, `add` them, `listen`, `start`, then `run`."""
 
     def __init__(self, *, limits: NetworkLimits | None = None, log: Log | None = None) -> None:
         self.limits = limits or NetworkLimits()
         self.log: Log = log or stderr_log("driver")
         self.clock = Clock()
         self.poller: Poller = make_poller(self.limits.spin_polls)
-        #: rules of a drill that isolate nodes; None while there are none (`faults/isolation.py`)
+        #: isolations of drills (`faults/isolation.py`); None while there are none
         self.isolation: IsolationRules | None = None
+        #: by descriptor: what handles its events
         self.items: dict[int, Item] = {}
+        #: the node whose exception left `run` or `start`; None if the driver raised it
         self.failed: Node | None = None
-        #: accepted connections by where they come from
+        #: count of accepted connections by source (see `listener.source_of`)
         self.by_source: dict[str, int] = {}
-        #: bytes that wait in connections whose peers do not read as fast as they ask
+        #: bytes pending in all connections, because their peers read more slowly than they request
         self.unsent_bytes = 0
-        #: items that are no connections
+        #: items that are not connections
         self._fixed_count = 1
-        #: nodes whose finding that they cannot start is told to a function instead of ending `run`
+        #: nodes that may fail to start: the function is called with the error, and `run` continues
         self.spared: dict[Node, Callable[[CannotStart], None]] = {}
         self.resolver = Resolver(self.call_soon_threadsafe)
         self._hosted: list[NodeSlot] = []
         self._disks: list[OsDisk] = []
         self._posted: deque[Callable[[], None]] = deque()
-        self._told: deque[tuple[Node, Callable[..., None], tuple[Any, ...]]] = deque()
+        #: calls of nodes for the next reading phase: node, method, arguments
+        self._node_calls: deque[tuple[Node, Callable[..., None], tuple[Any, ...]]] = deque()
         self._timers: list[tuple[int, int, Callable[[], None]]] = []
         self._sequence = 0
         self._last_id = 0
@@ -129,39 +142,48 @@ class Loop:
         self._read_clock()
         self.after(self._scan_every_ms(), self._scan)
 
-    # --- setting up -------------------------------------------------------------------------------------------------
+    # --- setting up -------------------------------------------------------------------------------
 
     def ports(self, folder: str, log: Log | None = None, *, share: int = 1) -> Ports:
-        """Ports for one node whose files live under `folder` (made when absent); `share` nodes divide the descriptors."""
+        """Create the ports of one node, with its files under `folder` (created if missing).
+
+        `share` is the number of nodes that divide the process's descriptors.
+        """
         disk = OsDisk(folder, wake=self.wake, share=share)
         self._disks.append(disk)
         entropy = random.Random(os.urandom(32))
         return Ports(self.clock, disk, entropy, log or self.log, memory_size())
 
     def add(self, node: Node, disk: Disk | None = None) -> None:
-        """Take a node; `disk` is that of its ports (found by itself when the node keeps them as `ports`)."""
+        """Add a node. `disk` is the disk of its ports, by default `node.ports.disk` if present."""
         if disk is None:
             disk = getattr(getattr(node, "ports", None), "disk", None)
         self._hosted.append(NodeSlot(node, disk if isinstance(disk, OsDisk) else None))
         self._slow.watch(node)
 
     def listen(self, node: Node, tag: str, host: str, port: int) -> int:
-        """Accept connections for a node; the port (chosen by the system when 0). Raises PortTaken, CannotListen."""
+        """Accept connections for a node. Return the port; the system chooses one if `port` is 0.
+
+        Raises PortTaken, CannotListen.
+        """
         sock = self.bind(host, port)
         self.accept(node, tag, sock)
         return int(sock.getsockname()[1])
 
     def bind(self, host: str, port: int) -> socket.socket:
-        """The first half of `listen`, for a node that must know its port before it is made."""
+        """Bind a listening socket, for a node that must know its port before it is created.
+
+        This is the first half of `listen`. Raises PortTaken, CannotListen.
+        """
         return bind(host, port, self.limits.socket_backlog)
 
     def accept(self, node: Node, tag: str, sock: socket.socket) -> None:
-        """The second half of `listen`."""
+        """Accept a node's connections from a bound socket. This is the second half of `listen`."""
         self._fixed_count += 1
         Listener(self, node, tag, sock)
 
     def start(self) -> None:
-        """Start every node, in a turn of its own. Raises what a node raises that cannot start."""
+        """Start every node, in a separate turn. Raises what a node that cannot start raises."""
         self._read_clock()
         self._slow.began_ns = time.monotonic_ns()
         for hosted in list(self._hosted):
@@ -170,24 +192,27 @@ class Loop:
         self._end_turn()
 
     def hosts(self, node: Node) -> bool:
-        """Whether the node was added and not let go since."""
+        """Whether the node was added and not released since."""
         return any(hosted.node is node for hosted in self._hosted)
 
     def remove(self, node: Node, then: Callable[[], None]) -> None:
-        """Stop one node, let go of all it holds, and call `then`; the others go on."""
+        """Stop one node, release its resources, and call `then`. The other nodes continue."""
         node.stop()
 
-        def look() -> None:
+        def poll_stopped() -> None:
             if node.stopped:
                 self.let_go(node)
                 then()
             else:
-                self.after(STOPPED_POLL_MS, look)
+                self.after(STOPPED_POLL_MS, poll_stopped)
 
-        self.after(0, look)
+        self.after(0, poll_stopped)
 
     def let_go(self, node: Node) -> None:
-        """Close what a node holds, without asking it: it has stopped, or could not start. Bytes that wait still go out."""
+        """Release the resources of a node that has stopped or could not start.
+
+        Pending bytes are still sent.
+        """
         if self.isolation is not None:
             for id in self.isolation.ids(node):
                 self.isolation.heal(id)
@@ -210,31 +235,37 @@ class Loop:
                 self.release(hosted.disk)
 
     def release(self, disk: Disk) -> None:
-        """Close the disk of ports that are not needed any more."""
+        """Close the disk of ports that are no longer needed."""
         disk.close()
         self._disks = [each for each in self._disks if each is not disk]
 
-    # --- from anywhere ------------------------------------------------------------------------------------------------
+    # --- from anywhere ----------------------------------------------------------------------------
 
     def call_soon_threadsafe(self, function: Callable[[], None]) -> None:
-        """Run a function at the start of the next turn. From any thread and from signal handlers."""
+        """Run a function at the start of the next turn.
+
+        May be called from any thread and from signal handlers.
+        """
         self._posted.append(function)
         self.wake()
 
     def wake(self) -> None:
-        """Make the loop take a turn. From any thread."""
+        """Make the loop take a turn. May be called from any thread."""
         if self._woken:
             return
         self._woken = True
         try:
             self._wake_out.send(b"\0")
         except (BlockingIOError, OSError):
-            pass  # full: it is awake; closed: it is over
+            pass  # full: the loop is awake anyway; closed: the loop has ended
 
-    # --- running --------------------------------------------------------------------------------------------------------
+    # --- running ----------------------------------------------------------------------------------
 
     def run(self) -> bool:
-        """Take turns until every node has stopped. False when some had not within the grace of `stop`."""
+        """Take turns until every node has stopped.
+
+        Return False if some nodes are still running after the grace period of `stop`.
+        """
         hosted_nodes = self._hosted
         while True:
             try:
@@ -251,9 +282,10 @@ class Loop:
                 return False
 
     def stop(self, grace_ms: int = 30_000) -> None:
-        """Ask every node to stop; `run` returns when they have, or after `grace_ms`. In the loop's thread.
+        """Ask every node to stop. `run` returns when all have stopped, or after `grace_ms`.
 
-        The last that was added is asked first: slaves say goodbye before their masters.
+        Nodes are asked in reverse order of `add`, so that slaves unregister before their masters.
+        Call this on the loop's thread.
         """
         if self._stop_until_ms is None:
             self._stop_until_ms = self.clock.mono_ms + grace_ms
@@ -262,8 +294,9 @@ class Loop:
                 hosted.node.stop()
 
     def turn(self, timeout_ms: int | None = 0) -> None:
-        """One turn; waits up to `timeout_ms` for something to happen (None: for ever)."""
-        # The flag is looked at here: a byte that was read in the last turn may have belonged to what is posted now.
+        """Take one turn. Wait up to `timeout_ms` for an event (None: without a timeout)."""
+        # Do not rely on the wake byte alone: the last turn may have read the byte of a function
+        # that was posted after it ran the posted ones.
         events = self.poller.poll(0 if self._woken else timeout_ms)
         started_ns = time.monotonic_ns()
         clock = self.clock
@@ -280,8 +313,8 @@ class Loop:
                 before_ns, step_ns = step_ns, slow.step(hosted.node, "done", step_ns)
                 if step_ns - before_ns >= STALL_NS:
                     self._read_clock()
-        if self._told:
-            self._tell_all()
+        if self._node_calls:
+            self._run_node_calls()
         items = self.items
         item: Item | None = None
         try:
@@ -300,12 +333,12 @@ class Loop:
             raise
         if self._timers and self._timers[0][0] <= clock.mono_ms:
             self._run_timers()
-        if self._told:
-            self._tell_all()
+        if self._node_calls:
+            self._run_node_calls()
         self._end_turn()
 
     def close(self) -> None:
-        """Close every socket and disk; waits for the disks' outstanding work."""
+        """Close every socket and disk, after waiting for the jobs of the disks."""
         for item in list(self.items.values()):
             if isinstance(item, (Stream, Dial)):
                 item.conn.is_open = False
@@ -324,11 +357,11 @@ class Loop:
         self._wake_in.close()
         self._wake_out.close()
 
-    # --- for the items ------------------------------------------------------------------------------------------------
+    # --- for the items ----------------------------------------------------------------------------
 
     @property
     def stream_count(self) -> int:
-        """Descriptors in use for connections, those that linger or are being dialled included."""
+        """The number of descriptors of connections, including lingering ones and dials."""
         return len(self.items) - self._fixed_count
 
     def next_id(self) -> int:
@@ -336,7 +369,7 @@ class Loop:
         return self._last_id
 
     def left(self, source: str) -> None:
-        """An accepted connection from there is over."""
+        """Uncount an accepted connection from `source` that has ended."""
         count = self.by_source[source] - 1
         if count:
             self.by_source[source] = count
@@ -344,7 +377,7 @@ class Loop:
             del self.by_source[source]
 
     def unsent_changed(self, growth: int) -> None:
-        """Bytes that wait have become more or fewer; beyond the limit those of one connection are given up."""
+        """Count `growth` more pending bytes. Above the limit, end the connection with the most."""
         self.unsent_bytes += growth
         if growth > 0 and self.unsent_bytes > self.limits.unsent_bytes_max:
             streams = [item for item in self.items.values() if isinstance(item, Stream)]
@@ -353,55 +386,58 @@ class Loop:
 
     def tell(self, node: Node, method: Callable[..., None], *args: Any) -> None:
         """Call a method of a node in the next reading phase."""
-        self._told.append((node, method, args))
+        self._node_calls.append((node, method, args))
 
     def after(self, delay_ms: int, function: Callable[[], None]) -> None:
-        """Call a function of the driver once, in the reading phase."""
+        """Call a function of the driver once, in the first reading phase after `delay_ms`."""
         self._sequence += 1
         heappush(self._timers, (self.clock.mono_ms + delay_ms, self._sequence, function))
 
     def drop(self, fd: int, sock: "socket.socket | HeldSocket") -> None:
-        """Give up a socket."""
+        """Stop watching a socket now. Close it at the end of the turn."""
         del self.items[fd]
         self.poller.remove(fd)
         self._given_up.append(sock)
 
     def watch_lifeline(self, fd: int) -> None:
-        """End the process at once when `fd` comes to its end: the process that held the other side is gone."""
+        """End the process at once when `fd` reaches its end.
+
+        That happens when the process with the other end of the pipe is gone.
+        """
         os.set_blocking(fd, False)
         self.watch_fixed(fd, _Lifeline(fd))
 
     def watch_fixed(self, fd: int, item: Item) -> None:
-        """Tell an item that is no connection of a node when its descriptor can be read."""
+        """Watch a descriptor for reading, for an item that is not a connection of a node."""
         self._fixed_count += 1
         self.items[fd] = item
         self.poller.add(fd, READ)
 
     def drop_fixed(self, fd: int, sock: socket.socket) -> None:
-        """Give up the descriptor of such an item."""
+        """Stop watching a descriptor of `watch_fixed`, and close its socket."""
         self._fixed_count -= 1
         self.drop(fd, sock)
 
     def _spare(self, error: CannotStart) -> None:
-        """Go on without a node that has found that it cannot start. Raises the error when it may not be spared."""
+        """Release a node that cannot start. Raises the error if the node is not in `spared`."""
         node = self.failed
-        told = None if node is None else self.spared.get(node)
-        if node is None or told is None:
+        cannot_start = None if node is None else self.spared.get(node)
+        if node is None or cannot_start is None:
             raise error
         self.failed = None
         self.let_go(node)
-        told(error)
-        # The turn was left half-way: the others have not settled what they got in it.
+        cannot_start(error)
+        # The exception cut the turn short. The other nodes must still settle its events.
         self.wake()
 
-    # --- parts of a turn ----------------------------------------------------------------------------------------------
+    # --- parts of a turn --------------------------------------------------------------------------
 
     def _read_clock(self) -> None:
         self.clock.mono_ms = time.monotonic_ns() // 1_000_000
         self.clock.wall_ms = time.time_ns() // 1_000_000
 
     def _timeout_ms(self) -> int | None:
-        if self._told:
+        if self._node_calls:
             return 0
         due_ms = self._timers[0][0] if self._timers else None
         for hosted in self._hosted:
@@ -410,7 +446,7 @@ class Loop:
                 due_ms = node_due_ms
         if due_ms is None:
             return None
-        # Against the real clock: the turn that has just ended took time.
+        # Use the real clock, because the turn that has just ended took time.
         return max(0, due_ms - time.monotonic_ns() // 1_000_000)
 
     def _run_posted(self) -> None:
@@ -425,10 +461,10 @@ class Loop:
             hosted.node.done(completion, error)
         self.failed = None
 
-    def _tell_all(self) -> None:
-        told = self._told
-        while told:
-            self.failed, method, args = told.popleft()
+    def _run_node_calls(self) -> None:
+        calls = self._node_calls
+        while calls:
+            self.failed, method, args = calls.popleft()
             method(*args)
         self.failed = None
 
@@ -502,7 +538,7 @@ class Loop:
         self.after(self._scan_every_ms(), self._scan)
 
     def _last_words(self) -> None:
-        """The nodes have stopped: let bytes that wait go out."""
+        """Send the pending bytes of the stopped nodes, for at most `LAST_WORDS_MS`."""
         until_ms = self.clock.mono_ms + LAST_WORDS_MS
         while self.clock.mono_ms < until_ms and any(
             isinstance(item, Stream) and item.pending for item in self.items.values()

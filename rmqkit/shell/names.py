@@ -1,6 +1,7 @@
-"""Addresses of peers: numeric ones at once, names on a small thread of their own, because a resolver may take seconds.
+"""Resolves the addresses of peers.
 
-The answer of the thread is posted back into the driver. A name that cannot be resolved gives an OSError.
+Numeric addresses are converted at once. Names are looked up on a separate thread, because a
+resolver may take seconds. The thread posts its result, or an OSError, back to the driver.
 """
 
 import queue
@@ -16,7 +17,7 @@ Resolved = Callable[[Targets, OSError | None], None]
 
 
 def numeric_targets(host: str, port: int) -> Targets | None:
-    """None when `host` is a name. Never blocks."""
+    """Return the addresses of a numeric host, or None if `host` is a name. Never block."""
     try:
         found = socket.getaddrinfo(host, port, 0, socket.SOCK_STREAM, 0, socket.AI_NUMERICHOST)
     except (OSError, UnicodeError):
@@ -25,7 +26,7 @@ def numeric_targets(host: str, port: int) -> Targets | None:
 
 
 class Resolver:
-    """`post` brings a function into the driver's thread."""
+    """Looks up host names on one daemon thread. `post` runs a function on the driver's thread."""
 
     def __init__(self, post: Callable[[Callable[[], None]], None]) -> None:
         self._post = post
@@ -33,13 +34,14 @@ class Resolver:
         self._thread: threading.Thread | None = None
 
     def resolve(self, host: str, port: int, then: Resolved) -> None:
+        """Look up a name. Call `then` on the driver's thread with the addresses or an error."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="rmqkit-names", daemon=True)
             self._thread.start()
         self._asked.put((host, port, then))
 
     def close(self) -> None:
-        """Let the thread end; it is not waited for, a resolver may hang."""
+        """End the thread after its pending lookups. Do not wait for it, as a resolver may hang."""
         if self._thread is not None:
             self._asked.put(None)
 

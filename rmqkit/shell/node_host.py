@@ -1,12 +1,16 @@
-"""The nodes of one process: what each is made of, and how one is added or removed while the others run.
+"""The nodes of one process: creates them from `NodeSpec`s, and adds or removes them at runtime.
 
-A node has listeners, a folder with a disk of its own, a log and, when drills may cut it off, a drill socket; `NodeSpec`
-says which. Nodes that are there from the start are made first and started together; what keeps one of them from starting
-ends the process. `add` is for later ones: whatever goes wrong, now or later in its recovery, nothing of that node is left
-and nobody else notices. `remove` stops a node cleanly and lets go of all it had.
+A node has listeners, a folder with its own disk, and a log. If drills may isolate it, it also has a
+drill socket.
 
-What lives when the process has started is frozen for the garbage collector; it is thawed for a moment after a removal, so
-that the node's memory comes back.
+- `make` creates the nodes that the process starts with; `Loop.start` starts them together. If one
+  of them cannot start, the process ends.
+- `add` is for later nodes. If such a node fails, at once or later in its recovery, all of its
+  resources are released, and the other nodes are not affected.
+- `remove` stops a node cleanly and releases its resources.
+
+Objects that live when the process has started are frozen (`gc.freeze`), so that collections do not
+scan them. They are unfrozen for one collection after a node is removed, to free its memory.
 """
 
 import gc
@@ -26,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class Listen(NamedTuple):
-    """A listener a node wants. `port` 0 lets the system choose."""
+    """A listener that a node needs. With `port` 0 the system chooses one."""
 
     tag: str
     host: str
@@ -34,20 +38,23 @@ class Listen(NamedTuple):
 
 
 class NodeSpec(NamedTuple):
-    """A node to run. `make` gets its ports and, by tag, the port numbers of its listeners; its files are under `folder`."""
+    """A node to run, with its files under `folder`.
+
+    `make` creates it from its ports (clock, disk, …) and the port number of each listener, by tag.
+    """
 
     name: str
     folder: str
     make: Callable[[Ports, Mapping[str, int]], Node]
     listens: Sequence[Listen] = ()
-    #: where the drill socket stands; None: drills cannot cut this node off
+    #: the folder of its drill socket; None: drills cannot isolate this node
     drill_folder: str | None = None
-    #: where its log lines go; None: to the process's log, under its name
+    #: the sink of its log lines; None: the process's log, under the node's name
     sink: LogSink | None = None
 
 
 class ReadyNode(NamedTuple):
-    """What `ready` is told of each node."""
+    """A node that has started, with the port number of each listener by tag."""
 
     name: str
     ports: Mapping[str, int]
@@ -55,7 +62,7 @@ class ReadyNode(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Resident:
-    """A node of the process and what it has."""
+    """A node of this process, with its log and its drill socket."""
 
     spec: NodeSpec
     log: NodeLog
@@ -65,7 +72,10 @@ class Resident:
 
 
 class NodeHost:
-    """See the head of this module. `expected` nodes divide the descriptors for files."""
+    """The nodes of one process; see the head of this module.
+
+    `expected` is the number of nodes that divide the process's descriptors.
+    """
 
     def __init__(self, loop: Loop, sink: LogSink, expected: int = 1) -> None:
         self.loop = loop
@@ -77,7 +87,10 @@ class NodeHost:
     # --- from the start
 
     def make(self, spec: NodeSpec) -> Resident:
-        """Bind, make and take in a node that `Loop.start` will start. Raises RmqkitError, OSError."""
+        """Bind the ports of a node, create it, and add it to the loop. `Loop.start` starts it.
+
+        Raises RmqkitError, OSError.
+        """
         loop = self.loop
         sockets = self._bind(spec)
         numbers = {tag: int(sock.getsockname()[1]) for tag, sock in sockets}
@@ -90,16 +103,23 @@ class NodeHost:
         return self._settled(spec, log, node, numbers)
 
     def open_drill_sockets(self) -> None:
-        """After the start: whoever holds a node's store is named before whoever holds its drill socket."""
+        """Open the drill socket of every node. Call this after the start.
+
+        If another process uses the node's folder, the start then fails first: its error names the
+        process that holds the store, which says more than a busy drill socket.
+        """
         for resident in self.residents.values():
             self._open_drill_socket(resident)
 
     # --- while it runs
 
     def add(self, spec: NodeSpec, cannot_start: Callable[[CannotStart], None]) -> Resident:
-        """Make and start a node; between turns. `cannot_start` is called when it finds out later, and is gone then.
+        """Create and start a node. Call this between turns.
 
-        Raises RmqkitError, OSError; nothing of the node is left.
+        A node may find out later, in its recovery, that it cannot start. It is then removed, and
+        `cannot_start` is called.
+
+        Raises RmqkitError, OSError; the node's resources are released then.
         """
         if spec.name in self.residents:
             raise RmqkitError(f"{spec.name} is in this process already")
@@ -137,7 +157,7 @@ class NodeHost:
         return resident
 
     def remove(self, name: str, then: Callable[[], None]) -> None:
-        """Stop a node cleanly; `then` is called when nothing of it is left."""
+        """Stop a node cleanly. `then` is called once its resources are released."""
         resident = self.residents[name]
 
         def gone() -> None:
@@ -147,7 +167,7 @@ class NodeHost:
         self.loop.remove(resident.node, gone)
 
     def freeze(self) -> None:
-        """What is alive now stays: later collections need not look at it again."""
+        """Collect garbage, then exempt every object that is still alive from later collections."""
         gc.unfreeze()
         gc.collect()
         gc.freeze()
@@ -190,7 +210,7 @@ class NodeHost:
             drill.remove()
 
     def _forget(self, resident: Resident) -> None:
-        """The loop has let go of the node."""
+        """Drop a node that the loop has released, with its drill socket and its log."""
         drill, resident.drill = resident.drill, None
         if drill is not None:
             self.loop.drop_fixed(drill.sock.fileno(), drill.sock)
@@ -198,5 +218,5 @@ class NodeHost:
         del self.residents[resident.spec.name]
         if resident.spec.sink is not None:
             resident.spec.sink.close()
-        # Not at once: whoever called still holds the node.
+        # In a later turn: the caller still holds a reference to the node.
         self.loop.after(0, self.freeze)

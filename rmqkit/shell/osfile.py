@@ -1,7 +1,9 @@
-"""What differs between operating systems in file calls: positioned I/O, full syncs, folder syncs, the byte lock.
+"""File calls that differ between operating systems: positioned I/O, syncs, and the byte lock.
 
-Linux has everything. macOS needs F_FULLFSYNC for a sync that means the platter. Windows (clients only) has neither
-positioned I/O nor folder syncs: it seeks first, which is safe because one thread uses a file at a time there.
+- Linux has all of them.
+- macOS needs F_FULLFSYNC: its fsync does not flush the drive's own cache.
+- Windows (clients only) has neither positioned I/O nor folder syncs. It seeks first, which is safe
+  because only one thread at a time uses a file there.
 """
 
 import errno
@@ -11,7 +13,7 @@ from collections.abc import Sequence
 
 from rmqkit.runtime.connection import Buffer
 
-#: most buffers of one vectored call; Linux and macOS both take 1024
+#: most buffers in one vectored call; the limit of both Linux and macOS
 IOV_MAX = 1024
 OPEN_FLAGS = getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0)
 IS_WINDOWS = sys.platform == "win32"
@@ -21,7 +23,7 @@ _F_FULLFSYNC = 51
 if IS_WINDOWS:
 
     def read_at(fd: int, size: int, position: int) -> bytes:
-        """Up to `size` bytes at `position`; fewer at the end of the file."""
+        """Read up to `size` bytes at `position`; fewer at the end of the file."""
         os.lseek(fd, position, os.SEEK_SET)
         return os.read(fd, size)
 
@@ -32,7 +34,7 @@ if IS_WINDOWS:
 else:
 
     def read_at(fd: int, size: int, position: int) -> bytes:
-        """Up to `size` bytes at `position`; fewer at the end of the file."""
+        """Read up to `size` bytes at `position`; fewer at the end of the file."""
         return os.pread(fd, size, position)
 
     def _write_some(fd: int, buffers: Sequence[Buffer], position: int) -> int:
@@ -40,7 +42,10 @@ else:
 
 
 def write_at(fd: int, buffers: Sequence[Buffer], position: int) -> None:
-    """Write all buffers one after the other at `position`, however often the system writes less. Raises OSError."""
+    """Write all buffers one after the other, starting at `position`. Repeat after a short write.
+
+    Raises OSError.
+    """
     size_left = sum(map(len, buffers))
     if size_left == 0:
         return
@@ -63,7 +68,7 @@ def write_at(fd: int, buffers: Sequence[Buffer], position: int) -> None:
 
 
 def sync_file(fd: int) -> None:
-    """Content and size of the file are on the platter when this returns."""
+    """Flush the content and the size of the file to stable storage."""
     if sys.platform == "darwin":
         import fcntl
 
@@ -75,7 +80,10 @@ def sync_file(fd: int) -> None:
 
 
 def sync_folder(path: str) -> None:
-    """Names made, changed or removed in the folder are on the platter when this returns. An absent folder is no error."""
+    """Flush the entries of a folder (files created, renamed or removed in it) to stable storage.
+
+    A missing folder is not an error.
+    """
     if IS_WINDOWS:
         return
     try:
@@ -89,7 +97,7 @@ def sync_folder(path: str) -> None:
 
 
 def descriptors_max() -> int:
-    """How many descriptors this process may have open; a large number where that is not known."""
+    """Return the soft limit of open descriptors: 1 << 20 if unlimited, 2048 on Windows."""
     if IS_WINDOWS:
         return 2048
     import resource
@@ -99,19 +107,25 @@ def descriptors_max() -> int:
 
 
 def lock_byte(fd: int) -> None:
-    """Take the exclusive lock on byte 0 as Java's FileChannel.tryLock(0, 1, false) does. BlockingIOError if taken."""
+    """Take the exclusive lock on byte 0, as Java's FileChannel.tryLock(0, 1, false) does.
+
+    Raises BlockingIOError if another process holds it.
+    """
     if IS_WINDOWS:
         raise OSError(errno.ENOSYS, "a node folder cannot be locked on this platform")
     import fcntl
 
     try:
         fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
-    except PermissionError as error:  # POSIX lets a system say EACCES for a taken lock
+    except PermissionError as error:  # POSIX allows EACCES, too, for a lock that is taken
         raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN)) from error
 
 
 def data_end(fd: int) -> int:
-    """Where the last hole of a file begins; its size when the file system knows of no holes."""
+    """Return the offset where the data of a file ends, which may be followed by a hole.
+
+    Return the file's size if the file system does not support holes.
+    """
     size = os.fstat(fd).st_size
     if not hasattr(os, "SEEK_DATA"):
         return size

@@ -1,8 +1,10 @@
-"""Readiness of file descriptors: epoll where there is one, `selectors` elsewhere, behind the same four calls.
+"""Readiness of file descriptors behind one interface: epoll if available, else `selectors`.
 
-A mask is READ | WRITE. `poll` gives `(fd, mask)` pairs; anything that is not WRITE (hang-up, error, urgent) counts as
-readable, and a descriptor with interest 0 is still told of hang-ups by epoll. `selectors.EpollSelector` would do the same
-with an object and two dict look-ups more per event.
+A mask is READ | WRITE. `poll` returns `(fd, mask)` pairs. Everything other than WRITE (hang-up,
+error, urgent data) counts as readable. Even for a descriptor with interest 0, epoll reports a
+hang-up.
+
+`selectors.EpollSelector` would cost one more object and two more dict lookups per event.
 """
 
 import os
@@ -13,15 +15,17 @@ from typing import Protocol
 
 READ = 1
 WRITE = 4
-#: events that one look takes; the others are told by the next
+#: most events that one poll returns; the next poll returns the rest
 EVENTS_MAX = 512
-#: looks in vain after which a node sleeps at once: that many more failed than helped
+#: initial and largest credit; a node stops spinning once its spins failed this much more often
 CREDIT_MAX = 16
-#: a node without credit tries again after as many turns
+#: a node without credit spins again in every 16th turn
 TRY_AGAIN = 16
 
 
 class Poller(Protocol):
+    """Waits for events on descriptors. `poll(None)` waits without a timeout."""
+
     def add(self, fd: int, mask: int) -> None: ...
     def change(self, fd: int, mask: int) -> None: ...
     def remove(self, fd: int) -> None: ...
@@ -30,16 +34,19 @@ class Poller(Protocol):
 
 
 class EpollPoller:
-    """After a turn that had events, looks again up to `spin_polls` times before it sleeps.
+    """Polls with epoll. After a turn with events it spins: it polls again before it sleeps.
 
-    Waking a thread that sleeps costs more than many looks, and a peer that waits for its answer asks again at once: one
-    sender gets 1.5 times as many messages through. A node that has nothing to do sleeps, and so does one that would take
-    the only processor from its peers.
+    A spin makes up to `spin_polls` polls that do not wait, and ends with the first that has events.
 
-    It must pay: looks that mostly end in sleep take a processor from those it waits for. A slave is such a node; what it
-    reports goes to its master, from there to a client and comes back as the next message, later than it looks. So each
-    time something comes while a node looks it gains credit, each time nothing does it loses some, and a node without
-    credit sleeps at once, but for every `TRY_AGAIN`th turn.
+    Waking a sleeping thread costs more than many polls, and a peer that has received its reply
+    sends its next request at once. Spinning gives a single sender 1.5 times the throughput. An idle
+    node sleeps, and so does every node of a machine with one processor, where spinning would starve
+    its peers.
+
+    Spinning must pay off, because spins that end in sleep take a processor from the peers. A slave
+    is such a node: its report goes to the master, the reply to a client, and the next message comes
+    back only after the spin has ended. So a spin that finds an event earns one credit, and one that
+    finds none costs one. A node without credit sleeps at once, except in every `TRY_AGAIN`th turn.
     """
 
     def __init__(self, spin_polls: int = 0) -> None:
@@ -76,6 +83,8 @@ class EpollPoller:
 
 
 class SelectorPoller:
+    """Polls with `selectors`, which cannot register a descriptor with interest 0."""
+
     def __init__(self) -> None:
         self._selector = selectors.DefaultSelector()
         self._masks: dict[int, int] = {}
@@ -101,7 +110,7 @@ class SelectorPoller:
             self._selector.unregister(fd)
 
     def poll(self, timeout_ms: int | None) -> list[tuple[int, int]]:
-        # Rounded up: waking just before a due time would turn into a busy loop.
+        # Round up: waking just before the due time would cause a busy loop.
         timeout_s = None if timeout_ms is None else ceil(timeout_ms) / 1000
         return [
             (key.fd, (READ if events & selectors.EVENT_READ else 0) | (WRITE if events & selectors.EVENT_WRITE else 0))

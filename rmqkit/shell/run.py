@@ -1,17 +1,19 @@
-"""Running nodes as a process: loop, disks, logs and signals put together.
+"""Runs nodes as a process: combines the loop, disks, logs and signals.
 
-`run_nodes` is what `python -m rmqkit.process` calls. Its exit codes:
+`python -m rmqkit.process` calls `run_nodes`. Its exit codes:
 
-    0    every node has stopped cleanly (SIGTERM or SIGINT asked for it)
-    1    a node could not start (one line says why), even when it found out later, in its recovery, or had not stopped
-         within the grace
-    70   a node broke an invariant: the story is in the log
-    128+n  a second signal n: ended at once
+    0    every node has stopped cleanly, after SIGTERM or SIGINT
+    1    a node could not start (one line says why), even if it found out later, in its recovery;
+         or a node did not stop within the grace period
+    70   a node broke an invariant; the log has the details
+    128+n  a second signal n ended the process at once
 
-Listening sockets are bound first, so that a node is made with the ports it really has; connections wait in the backlog
-until it has started. SIGHUP opens the log files again. This is the only place with a broad `except`: an exception out of a
-node is told with what the node was doing, its last log lines and the traceback, and the process ends; disks are left as
-they are.
+Listening sockets are bound first, so that each node is created with its actual ports. Connections
+wait in the backlog until the node has started. SIGHUP reopens the log files.
+
+This is the only place with a broad `except`. An exception from a node is reported with what the
+node was doing, its last log lines and the traceback. Then the process ends without touching the
+disks again.
 """
 
 import os
@@ -45,9 +47,11 @@ def run_nodes(
     ready: Callable[[Sequence[ReadyNode]], None] | None = None,
     hosting: Callable[[NodeHost], None] | None = None,
 ) -> int:
-    """Run nodes in one loop until they have stopped; the exit code.
+    """Run nodes in one loop until they have stopped. Return the exit code.
 
-    `ready` is called once all have started. `hosting` is given, before the start, what adds and removes nodes later.
+    `ready` is called once all have started. `hosting` is called before the start, with the
+    `NodeHost` that can add and remove nodes later. The process ends at once when `lifeline_fd`, the
+    reading end of a pipe, reaches its end.
     """
     driver_log = NodeLog(sink, "driver")
     try:
@@ -82,7 +86,7 @@ def run_nodes(
     except CannotStart as error:
         return _cannot_start(driver_log, error, specs, loop.failed.name if loop.failed is not None else "")
     except Exception:
-        _tell_story(hosts, driver_log)
+        _report_failure(hosts, driver_log)
         return EXIT_BROKEN
     if not clean:
         driver_log.error("not stopped in time", grace_ms=grace_ms)
@@ -101,7 +105,10 @@ def _check_platform() -> None:
 
 
 def _fitting(limits: NetworkLimits, log: NodeLog) -> NetworkLimits:
-    """Raise the process's limit of descriptors; when it stays low, fewer connections, so that files can still be opened."""
+    """Raise the descriptor limit of the process. Return the limits that fit it.
+
+    If the limit stays low, connections get at most half of it, so that files can still be opened.
+    """
     import resource
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -112,7 +119,7 @@ def _fitting(limits: NetworkLimits, log: NodeLog) -> NetworkLimits:
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
             soft = wanted
         except (ValueError, OSError):
-            pass  # what we have must do
+            pass  # keep the current limit
     if soft == unlimited or limits.connections_max <= soft // 2:
         return limits
     log.warning("few descriptors", descriptors=soft, connections_max=soft // 2)
@@ -120,14 +127,18 @@ def _fitting(limits: NetworkLimits, log: NodeLog) -> NetworkLimits:
 
 
 def reason_of(error: RmqkitError | OSError) -> str:
-    """Why a node cannot start, as one line."""
+    """Return the reason why a node cannot start, as one line."""
     if isinstance(error, OSError) and error.filename is not None:
         return f"{error.filename}: {error.strerror}"
     return str(error)
 
 
 def _cannot_start(log: NodeLog, error: RmqkitError | OSError, specs: Sequence[NodeSpec] = (), node: str = "") -> int:
-    """`node` is named where there are several, and its own log says why, too."""
+    """Report that a node cannot start, to the log and the user. Return the exit code.
+
+    The message names `node` if there are several. A node with its own log gets the reason there,
+    too.
+    """
     line = f"{node}: {reason_of(error)}" if node and len(specs) > 1 else reason_of(error)
     for spec in specs:
         if spec.name == node and spec.sink is not None:
@@ -170,7 +181,7 @@ def _on_signals(hosts: NodeHost, sink: LogSink, log: NodeLog, grace_ms: int) -> 
     signal.signal(signal.SIGHUP, reopen)
 
 
-def _tell_story(hosts: NodeHost, driver_log: NodeLog) -> None:
+def _report_failure(hosts: NodeHost, driver_log: NodeLog) -> None:
     node = hosts.loop.failed
     resident = None if node is None else hosts.residents.get(node.name)
     log = driver_log if resident is None else resident.log
@@ -184,4 +195,4 @@ def _tell_story(hosts: NodeHost, driver_log: NodeLog) -> None:
     if sink is not driver_log.sink:
         driver_log.error("node failed", name=name, doing=doing, story=sink.path)
     if sink.path is not None and not (sink.is_json and sink.is_stderr):
-        say(f"error: {name} has failed while {doing or 'idle'}; the story is in {sink.path}")
+        say(f"error: {name} has failed while {doing or 'idle'}; see the traceback in {sink.path}")

@@ -1,17 +1,22 @@
-"""One TCP connection in the shell: `Dial` connects, `Stream` is open, `LingeringSocket` has ended on our side.
+"""One TCP connection in the shell.
 
-Each is an item of the loop, found by its descriptor, with `ready(mask)` for events and `scan(now_ms)` for the idle check.
+It has three stages: a `Dial` connects, a `Stream` is open, and a `LingeringSocket` is closed on our
+side. Each is an item of the loop, found by its descriptor. `ready(mask)` handles its events, and
+`scan(now_ms)` is the idle check.
 
-- A stream tries to write at the end of the turn and asks for write events only while bytes wait (`pending`). The
-  connection's own list is always empty between turns, so whatever a node sends later marks it dirty again and is counted.
-- What waits is counted, for this connection and for all together (`unsentBytesMax`).
-- Above `outbox_high_water` waiting bytes a peer that dialled us is not read; at `outbox_low_water` it is again, and
-  `drained` is told.
-- A clean close writes what waits, ends our direction and reads the peer's last bytes into nothing for `LINGER_MS`: closing
-  with unread bytes would reset the connection and could destroy our answer on its way.
-- The end of the peer's stream closes the connection, as upstream's does; bytes that still wait are dropped.
+- A stream writes at the end of the turn. It asks for write events only while bytes are `pending`.
+  The connection's own list is always empty between turns, so data that a node sends later marks
+  the connection dirty again and is counted.
+- Pending bytes are counted per connection, and over all connections (`unsentBytesMax`).
+- Above `outbox_high_water` pending bytes, a stream stops reading from a peer that dialled us. At
+  `outbox_low_water` it resumes and the node gets `drained`.
+- A clean close writes the pending bytes and ends our direction. It then discards the peer's data
+  for up to `LINGER_MS`: closing with unread bytes would reset the connection and could destroy a
+  reply in transit.
+- When the peer ends its stream, the connection is closed, as in Apache. Pending bytes are dropped.
 
-Nothing here calls `closed` or `drained` directly: they are told in the first part of the reading phase.
+Nothing here calls `closed` or `drained` directly. The loop makes these calls in the first part of
+the next reading phase.
 """
 
 from __future__ import annotations
@@ -32,15 +37,19 @@ if TYPE_CHECKING:
     from rmqkit.shell.loop import Loop
 
 READ_SIZE_MAX = 65_536
-#: up to here one copy is cheaper than a vectored call
+#: bytes up to which joining buffers is cheaper than a vectored call
 JOIN_SIZE_MAX = 16_384
+#: bytes; smaller buffers of a vectored call are joined with their neighbours
 SMALL_BUFFER = 512
 LINGER_MS = 1000
 HAS_SENDMSG = hasattr(socket.socket, "sendmsg")
 
 
 class Stream:
-    """An open connection. Takes over the socket, which is non-blocking."""
+    """An open connection. Takes over the socket, which must be non-blocking.
+
+    `known` means that the poller already has the descriptor, from a dial.
+    """
 
     __slots__ = (
         "_recv",
@@ -64,13 +73,13 @@ class Stream:
         self.fd = sock.fileno()
         self.conn = conn
         self.pending: list[Buffer] = []
-        #: above the high-water mark
+        #: True from the high-water mark of pending bytes until the low-water mark is reached
         self.paused = False
         self.interest = READ
         self.active_ms = loop.clock.mono_ms
-        #: bytes of `pending`, as the loop has counted them
+        #: bytes of `pending` that `Loop.unsent_bytes` includes
         self.unsent = 0
-        #: where an accepted connection comes from, as the listener counts it
+        #: source of an accepted connection (`listener.source_of`); "" for a dialled one
         self.source = ""
         self.use(sock)
         conn.driver = self
@@ -81,7 +90,7 @@ class Stream:
         else:
             loop.poller.add(self.fd, READ)
 
-    # --- events -----------------------------------------------------------------------------------------------------
+    # --- events -----------------------------------------------------------------------------------
 
     def ready(self, mask: int) -> None:
         if mask != WRITE:
@@ -110,10 +119,10 @@ class Stream:
         if now_ms - self.active_ms >= self.loop.limits.idle_close_ms:
             self.lost("idle")
 
-    # --- effects ----------------------------------------------------------------------------------------------------
+    # --- effects ----------------------------------------------------------------------------------
 
     def flush(self) -> None:
-        """Send what the node has sent in this turn."""
+        """Write the data that the node has sent in this turn."""
         conn = self.conn
         out = conn.out
         if not out:
@@ -126,7 +135,10 @@ class Stream:
             self._write(out)
 
     def finish(self) -> None:
-        """The node has closed: end after what waits has gone out. `flush` was called before."""
+        """Close the connection once the pending bytes are sent. The node has closed it.
+
+        Call `flush` before.
+        """
         if self.pending:
             self.watch()
         else:
@@ -136,7 +148,7 @@ class Stream:
         self.lost(self.conn.closing)
 
     def watch(self) -> None:
-        """Ask the poller for what is wanted now."""
+        """Tell the poller which events are wanted now."""
         conn = self.conn
         wanted = WRITE if self.pending else 0
         if conn.reading and not conn.closing and (conn.dialled or not self.paused):
@@ -146,35 +158,38 @@ class Stream:
             self.loop.poller.change(self.fd, wanted)
 
     def lost(self, reason: str) -> None:
-        """The connection is over, whoever ended it."""
+        """End the connection at once: the socket is dropped with the pending bytes."""
         self.loop.drop(self.fd, self.sock)
         self._over(reason)
 
     def give_up(self, reason: str) -> None:
-        """A limit ends it."""
+        """Log that the connection exceeds a limit, and end it."""
         self.loop.log.warning("connection-limit", peer=str(self.conn.peer), reason=reason)
         self.lost(reason)
 
-    # --- for a drill that cuts the connection off (`isolation.py`) -----------------------------------------------------
+    # --- for a drill that isolates the node (`faults/isolation.py`) -------------------------------
 
     def use(self, sock: socket.socket | HeldSocket) -> None:
-        """Read and write by this from now on."""
+        """Use `sock` for all reads and writes from now on."""
         self.sock = sock
         self._recv = sock.recv
         self._send = sock.send
 
     def put_first(self, data: bytes) -> None:
-        """Send bytes that the stream took for sent, before those that wait."""
+        """Send bytes that the stream counted as sent, before the pending ones."""
         if data:
             self.pending.insert(0, data)
             self.conn.out_size += len(data)
         if self.pending:
             self._write(self.pending)
 
-    # --- inside -----------------------------------------------------------------------------------------------------
+    # --- inside -----------------------------------------------------------------------------------
 
     def _write(self, out: list[Buffer]) -> None:
-        """One send. `out` is the connection's list or `pending`; what does not go is left in `pending`."""
+        """Make one send call. `out` is the connection's list or `pending`.
+
+        Data that the kernel does not take is left in `pending`.
+        """
         conn = self.conn
         size = conn.out_size
         try:
@@ -228,7 +243,7 @@ class Stream:
             self.give_up(f"the peer does not read: {size} bytes wait")
             return
         self._count(size)
-        if self.conn.driver is not self:  # it was the largest of all
+        if self.conn.driver is not self:  # it was the largest of all, and `_count` has closed it
             return
         if size > limits.outbox_high_water:
             self.paused = True
@@ -247,7 +262,7 @@ class Stream:
         except OSError:
             self.lost(self.conn.closing)
             return
-        # It counts for where it came from as long as it takes a descriptor.
+        # It counts towards the limit of its source as long as it uses a descriptor.
         LingeringSocket(self.loop, self.sock, self.fd, self.source)
         self.source = ""
         self._over(self.conn.closing)
@@ -267,7 +282,10 @@ class Stream:
 
 
 class LingeringSocket:
-    """A socket whose connection is closed for the node; the peer has a moment to end its side."""
+    """A socket whose connection is closed for the node.
+
+    The peer has `LINGER_MS` to end its side.
+    """
 
     __slots__ = ("fd", "loop", "sock", "source", "until_ms")
 
@@ -306,7 +324,7 @@ class LingeringSocket:
 
 
 class Dial:
-    """A connection that is being made: its name is looked up, then its addresses are tried in order."""
+    """A connection attempt: resolves the peer's name, then tries its addresses in order."""
 
     __slots__ = ("conn", "error", "fd", "is_over", "loop", "node", "sock", "targets")
 
@@ -351,16 +369,19 @@ class Dial:
             self.node.opened(conn)
 
     def scan(self, now_ms: int) -> None:
-        """Nothing: the timeout is set by `after`."""
+        """Do nothing: the timeout is a timer of the loop."""
 
     def flush(self) -> None:
-        """Nothing: bytes wait until the connection is open."""
+        """Do nothing: bytes wait until the connection is open."""
 
     def watch(self) -> None:
-        """Nothing: reading begins when the connection is open."""
+        """Do nothing: reading begins when the connection is open."""
 
     def finish(self) -> None:
-        """Closed by the node while connecting: bytes that were sent before still go out."""
+        """Close for the node while connecting.
+
+        If the node has already sent data, continue: the data goes out once the connection is open.
+        """
         if not self.conn.out:
             self._failed(self.conn.closing)
 
@@ -375,6 +396,7 @@ class Dial:
         self.try_next()
 
     def try_next(self) -> None:
+        """Connect to the next address. Fail the dial if none is left or the node was removed."""
         if not self.loop.hosts(self.node):
             self._failed("the node was removed")
             return
@@ -432,7 +454,7 @@ class Dial:
 
 
 def address_of(name: tuple[Any, ...]) -> Address:
-    """A socket name as an address; IPv4 in IPv6 clothes is written as IPv4."""
+    """Convert a socket name to an address. An IPv4-mapped IPv6 address becomes IPv4."""
     host = name[0]
     if host.startswith("::ffff:") and "." in host:
         host = host[7:]
@@ -440,7 +462,10 @@ def address_of(name: tuple[Any, ...]) -> Address:
 
 
 def _is_to_itself(sock: socket.socket) -> bool:
-    """Dialling a free ephemeral port of this machine can connect a socket to itself."""
+    """Whether a socket is connected to itself.
+
+    That can happen when it dials a free ephemeral port of this machine.
+    """
     try:
         return bool(sock.getsockname() == sock.getpeername())
     except OSError:
@@ -453,7 +478,7 @@ def _error_text(sock: socket.socket | HeldSocket) -> str:
 
 
 def _drop(out: list[Buffer], size: int) -> None:
-    """Take `size` sent bytes from the front."""
+    """Remove the first `size` bytes, which were sent."""
     done = 0
     for buffer in out:
         if len(buffer) > size:
@@ -466,7 +491,7 @@ def _drop(out: list[Buffer], size: int) -> None:
 
 
 def _join_small(out: list[Buffer]) -> None:
-    """Join runs of small buffers, in place."""
+    """Join runs of buffers smaller than `SMALL_BUFFER`, in place."""
     joined: list[Buffer] = []
     run: list[Buffer] = []
     for buffer in out:

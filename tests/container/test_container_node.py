@@ -76,7 +76,7 @@ def test_one_that_takes_long_is_answered_before_the_asker_gives_up(script, broke
     assert client.received == []
     script.advance(1)
     (answer,) = client.received
-    assert (answer.code, answer.remark) == (0, "it has been started and is not serving yet: it recovers")
+    assert (answer.code, answer.remark) == (0, "the broker was started and is not serving yet: it recovers")
     end(script, brokers, ChangeResult("damaged"))
     assert len(client.received) == 1
 

@@ -52,7 +52,7 @@ def test_a_process_dies_and_the_others_take_over_what_it_had(crosswise):
 
     done = crosswise.run("cluster", "kill", "broker-c:0")
     assert done.stdout == "killed: broker-a-2, broker-b-1, broker-c-0\n"
-    assert "broker-c-0 lives in container-2, which is one process with broker-a-2, broker-b-1" in done.stderr
+    assert "broker-c-0 shares process container-2 with broker-a-2, broker-b-1" in done.stderr
 
     def escaped():
         facts = crosswise.json("broker", "status", "broker-c:1").get("broker-c:1", {})

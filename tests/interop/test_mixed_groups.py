@@ -333,7 +333,7 @@ def test_our_slave_that_has_more_than_its_apache_master_stops(our_slave: Story) 
     story.group.bring_back(story.master, "killed")
     story.master.start()
     until("the slave stops", lambda: story.slave.facts()["replicationState"] == "ahead")
-    assert "nothing was cut" in story.slave.facts()["replicationWhy"]
+    assert "nothing was truncated" in story.slave.facts()["replicationWhy"]
     assert set(story.send(NEW, 60)) == {SendStatus.SEND_OK}
     assert story.master.log_end() > len(kept[1]) + kept[0]
     story.slave.kill()

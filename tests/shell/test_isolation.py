@@ -387,17 +387,17 @@ def test_only_its_user_can_open_it(pair: Pair):
         (b"[1]", "object"),
         (b"\xff\xfe", ""),
         (b"[" * 10_000, ""),
-        (b'{"do":"explode"}', "isolate, heal, status"),
+        (b'{"do":"explode"}', "isolate, heal or status"),
         (b'{"do":"isolate"}', "1 to 64 rules"),
         (b'{"do":"isolate","rules":[{"who":"x"}]}', "who"),
         (b'{"do":"isolate","rules":[{"direction":"up"}]}', "in, out or both"),
-        (b'{"do":"isolate","rules":[{"port":70000}]}', "no port"),
-        (b'{"do":"isolate","rules":[{"peer":":70000"}]}', "no port"),
+        (b'{"do":"isolate","rules":[{"port":70000}]}', "from 0 to 65535"),
+        (b'{"do":"isolate","rules":[{"peer":":70000"}]}', "from 0 to 65535"),
         (b'{"do":"isolate","rules":[{"peer":"a:70000"}]}', "host:port"),
         (b'{"do":"isolate","rules":' + b"[" + b"{}," * 64 + b"{}]}", "1 to 64 rules"),
         (b'{"do":"isolate","id":"%b","rules":[{}]}' % (b"x" * 65), "64 characters"),
         (b'{"do":"heal","id":"nobody"}', "no isolation 'nobody'"),
-        (b'{"do":"status","rules":[{}]}', "belong to"),
+        (b'{"do":"status","rules":[{}]}', "`isolate` only"),
         (b'{"do":"heal","extra":1}', "extra"),
     ],
 )
@@ -413,7 +413,7 @@ def test_an_id_is_given_once_and_isolations_have_a_limit(pair: Pair):
     assert "already" in pair.ask(do="isolate", id="cut", rules=[{}])["error"]
     ids = [each["id"] for _ in range(7) for each in pair.ask(do="isolate", rules=[{"tag": "no"}])["isolations"]]
     assert len(set(ids)) == 8
-    assert "the most" in pair.ask(do="isolate", rules=[{}])["error"]
+    assert "at most 8 isolations" in pair.ask(do="isolate", rules=[{}])["error"]
     assert len(pair.ask(do="heal")["isolations"]) == 8
     assert pair.ask(do="status") == {"ok": True, "isolations": []}
 

@@ -73,7 +73,7 @@ def test_an_exception_out_of_a_node_is_told_with_its_story(start: Start):
     assert "before: " in log
     assert "got size=5" in log.split("node failed")[1]
     assert "Traceback" in log
-    assert child.errors() == f"error: toy has failed while breaking; the story is in {child.folder}/log\n"
+    assert child.errors() == f"error: toy has failed while breaking; see the traceback in {child.folder}/log\n"
 
 
 def test_what_keeps_a_node_from_starting_is_one_line(start: Start):

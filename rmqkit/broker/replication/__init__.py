@@ -1,17 +1,19 @@
-"""Replication: one log, several brokers.
+"""Replication: the brokers of a group hold copies of one commit log.
 
-The first half is a slave's, the second a master's. The tables that are not in the log are in `broker/metadata`.
+The first block is shared code and the slave's side, the second block is the master's side. The
+tables that are not in the log (topics, groups, offsets) are copied by `broker/metadata`.
 
-    replication    what the broker and its handlers use; the rest is reached through it
-    ha_client      the slave's side: finds the master and follows it; its states are in `ha_state`
-    divergence     whether the slave's log belongs to the master's
-    truncation     cuts off what the master never had
-    log_tail       what tells logs apart: their last bytes, and the start of their broker
+    replication    the facade: what the broker and its handlers use
+    ha_client      connects a slave to its master and appends what the master sends
+    ha_state       the states of `ha_client`
+    divergence     decides whether the slave's log is the beginning of the master's
+    truncation     removes the end of a slave's log that its master never had
+    log_tail       the checksum of a log's last bytes, and the id of a broker's start
     tail_probe     compares the log's last record with an Apache master's record at the same offset
-    member_calls   what the members of a group ask each other, and the answers
+    member_calls   the requests between members of a group, and their answers
 
     ha_server      accepts slaves, sends them the log, closes dead connections
     ha_connection  one slave's connection
-    members        which connections count as copies
-    acks           how many copies a put waits for, and the puts that wait
+    members        decides which connections count as copies
+    acks           decides how many copies a put needs, and parks the puts that wait
 """

@@ -1,17 +1,24 @@
-"""How many copies a put waits for, who has them, and what waits.
+"""How many copies a put needs, which slaves have them, and the puts that wait for them.
 
-The copies a put of a SYNC_MASTER needs, its own included:
+The copies a put of a SYNC_MASTER needs, the master's own included:
 
-    plain (totalReplicas 1)      inSyncReplicas; with no slave in sync the put is stored and answered SLAVE_NOT_AVAILABLE
-    quorum (totalReplicas > 1)   inSyncReplicas; with enableAutoInSyncReplicas as many as are in sync, from inSyncReplicas
-                                 down to minInSyncReplicas; fewer in sync than needed: puts are refused, nothing is stored
+    plain (totalReplicas 1)
+        inSyncReplicas. If no slave is in sync, the put is stored and answered SLAVE_NOT_AVAILABLE.
+    quorum (totalReplicas > 1)
+        inSyncReplicas. With enableAutoInSyncReplicas: as many as are in sync, at most
+        inSyncReplicas and at least minInSyncReplicas. If fewer are in sync than needed, puts are
+        refused and nothing is stored.
 
-An ASYNC_MASTER waits for no slave. Neither does a message with WAIT=false, and a missing quorum does
-not refuse it. Waiting is by offset, in one table for each number of copies: the offset that the
-(n-1)th of the counted slaves has reached ends all waits up to it. A slow slave thus delays only those
-puts that need it. A wait ends at `slaveTimeout` with FLUSH_SLAVE_TIMEOUT: stored, copies unknown.
+A put of an ASYNC_MASTER waits for no slave. A message with WAIT=false does not wait either, and a
+missing quorum does not refuse it.
 
-Source: `store/.../CommitLog.{needHandleHA,calcNeedAckNums,handleHA}`, `store/.../ha/GroupTransferService.java`.
+Puts wait by log offset, in one table for each number of copies. The offset that the (n-1)th of the
+counted slaves has reached ends all waits for n copies up to it. So a slow slave delays only the
+puts that need it. A wait ends at `slaveTimeout` with FLUSH_SLAVE_TIMEOUT: the message is stored,
+the number of copies is unknown.
+
+Source: `store/.../CommitLog.{needHandleHA,calcNeedAckNums,handleHA}`,
+`store/.../ha/GroupTransferService.java`.
 """
 
 from collections.abc import Callable
@@ -21,26 +28,29 @@ from rmqkit.broker.replication.members import ReplicaMembers
 from rmqkit.config import BrokerRole
 from rmqkit.runtime.waiters import OffsetWaiters
 
-#: copies that a put waits for: its own alone
+#: copies that a put needs if it waits for no slave: the master's own
 OWN = 1
 
 
 class Acks:
+    """Decides how many copies puts need, and parks puts until they exist or time is over."""
+
     def __init__(self, context: BrokerContext, members: ReplicaMembers) -> None:
         self._context = context
         self._members = members
-        #: called when puts begin to be refused, or are refused no more
+        #: called when puts start to be refused, and when they are accepted again
         self.on_blocked: Callable[[], None] = lambda: None
         self._waiting: dict[int, OffsetWaiters] = {}
-        #: copies that puts of this turn need, and whether they are answered SLAVE_NOT_AVAILABLE instead of waiting
+        #: copies that puts of this turn need, the master's own included
         self.needed = OWN
+        #: puts are answered SLAVE_NOT_AVAILABLE at once and do not wait
         self.no_slave = False
-        #: why puts are refused, "" while they are not
+        #: why puts are refused; "" while they are accepted
         self.too_few = ""
         context.duties.add("ha-waits", self._expire, None)
 
     def configure(self) -> None:
-        """Settings, connections or gaps have changed: what puts need from now on."""
+        """Recompute what puts need, after a change of settings, connections or gaps."""
         config = self._context.config
         settings = config.replication
         self.needed, self.no_slave, too_few = OWN, False, ""
@@ -64,7 +74,7 @@ class Acks:
             self.on_blocked()
 
     def changed(self) -> None:
-        """A slave has reported, come or gone."""
+        """Recompute what puts need and end waits, after a slave has reported, come or gone."""
         self.configure()
         if not self._waiting:
             return
@@ -74,7 +84,11 @@ class Acks:
                 waiting.reached(acked[needed - 2])
 
     def park(self, offset: int, finish: Callable[[bool], None]) -> None:
-        """`finish(True)` when `needed` copies are there, `finish(False)` at the deadline. One that needs none ends now."""
+        """Call `finish(True)` once `needed` copies have the log up to `offset`.
+
+        Call `finish(False)` if that takes longer than `slaveTimeout`. A put that needs only the
+        master's own copy finishes at once.
+        """
         if self.needed == OWN:
             finish(True)
             return
@@ -87,6 +101,7 @@ class Acks:
         context.duties.wake("ha-waits", deadline_ms)
 
     def fail_all(self) -> None:
+        """End all waits as failed: the broker is stopping."""
         for waiting in self._waiting.values():
             waiting.fail_all()
 

@@ -1,16 +1,21 @@
-"""Whether a slave's log belongs to its master's, and what is done when it does not.
+"""Decides whether a slave's log is the beginning of its master's, and if not, what is wrong.
 
-The HA stream itself never tells: a slave reports its end, and a master that has lost its last messages (power, a disk)
-would simply go on from there once it is longer, with other messages at the same places. So before it reports, a slave
-asks (906). Our masters compare the slave's last bytes with their own at the same place (`tail`): equal means that the
-slave's log is the beginning of the master's. Apache's masters tell where their log ended when they started, and show what
-they have at the place of the slave's last record (`shown`).
+The HA stream itself does not show this. A slave reports only its end. If a master has lost its last
+messages (power, disk) and grows past that end again, it would continue from there, although the
+bytes before it differ. So before a slave reports, it compares the logs (906):
+
+- Our masters compare the slave's last bytes with their own at the same offset (`tail`). If they are
+  equal, the slave's log is the beginning of the master's.
+- Apache's masters report where their log ended when they started, and return their record at the
+  offset of the slave's last record (`shown`).
+
+There are two ways to differ:
 
     ahead     the slave has bytes that its master never had
-    foreign   the slave's log has other content than the master's at the same place
+    foreign   the slave's log has other bytes than the master's at the same offset
 
-Either way the slave stops following and nothing is touched. With `haTruncateAhead` a slave that is ahead has its log cut
-(`truncation`); a foreign log is never cut.
+In both cases the slave stops following, and nothing is changed. With `haTruncateAhead` a slave that
+is ahead truncates its log (`truncation`). A foreign log is never truncated.
 """
 
 from collections.abc import Callable
@@ -28,21 +33,26 @@ from rmqkit.wire.schemas.admin import ExchangeHAInfoResponse
 
 
 class _LastMaster(msgspec.Struct, rename="camel"):
-    """What is kept of the master last followed (`config/replication.json`)."""
+    """The master that this slave followed last, as saved in `config/replication.json`."""
 
     master_address: str = ""
     master_start_id: str = ""
     master_start_end: int = -1
-    #: where this log begins because the master sent nothing older; 0 when nothing is missing
+    #: where this log begins because the master sent nothing older; 0 if nothing is missing
     history_begin: int = 0
-    #: the log is being cut, or was, and offsets may lie beyond the ends of queues
+    #: a truncation was begun, and consumer offsets may still lie beyond the ends of queues
     is_cut: bool = False
-    #: the master's progress in special duties, as texts by name; None: cut by a version that did not ask
+    #: the master's progress in special duties, as texts by name; None: a version that did not ask
+    #: for it has truncated the log
     progress: dict[str, str] | None = None
 
 
 class DivergenceVerdict(NamedTuple):
-    """`state` is None if the slave may follow; `cut_to` is where a cut would help, -1 where none does."""
+    """Whether a slave may follow its master.
+
+    `state` is None if it may. `cut_to` is the offset at which truncating the log would help, -1 if
+    truncating does not help.
+    """
 
     state: HaState | None = None
     why: str = ""
@@ -52,20 +62,22 @@ class DivergenceVerdict(NamedTuple):
 def _foreign(end: int, said: ExchangeHAInfoResponse) -> DivergenceVerdict:
     return DivergenceVerdict(
         FOREIGN,
-        f"the last bytes of this log, which ends at {end}, are not what {said.master_address} has there: it is the log of "
-        "another group, or has gone its own way; nothing was cut. Move this store folder away to copy the master anew",
+        f"this log ends at {end}, and before that offset the master {said.master_address} has other bytes: the log is "
+        "another group's or has diverged; nothing was truncated. To copy the master again, move this store folder away",
     )
 
 
 def _too_old(end: int, said: ExchangeHAInfoResponse) -> DivergenceVerdict:
     return DivergenceVerdict(
         REFUSED,
-        f"the log of the master {said.master_address} begins at {said.master_log_begin}, this log ends at {end}: what is "
-        "between them was removed there. Move this store folder away to copy the master anew",
+        f"the log of the master {said.master_address} begins at {said.master_log_begin}, this log ends at {end}: the "
+        "master has removed the bytes between. To copy the master again, move this store folder away",
     )
 
 
 class Divergence:
+    """Judges whether this log belongs to a master's, and remembers the master followed last."""
+
     def __init__(self, context: BrokerContext, store: StorageEngine, folder: str) -> None:
         self._context = context
         self._store = store
@@ -73,15 +85,18 @@ class Divergence:
         self._known = _LastMaster()
 
     def load(self) -> None:
-        """Raises AtomicFileDamaged."""
+        """Load what is saved of the last master. Raises AtomicFileDamaged."""
         self._known = self._file.load(lambda data: msgspec.json.decode(data, type=_LastMaster)) or _LastMaster()
 
     def tail(self, end: int | None = None) -> LogTail:
-        """The last bytes of this log, or of those in front of `end`."""
+        """Return the tail of this log, or of the part in front of `end`."""
         return tail_of(self._context, self._store, self._store.offset_written if end is None else end)
 
     def judge(self, said: ExchangeHAInfoResponse, shown: TailComparison | None = None) -> DivergenceVerdict:
-        """`shown` is of an Apache master."""
+        """Judge a master's answer to 906.
+
+        `shown` has the tail probe of an Apache master, None for ours.
+        """
         end = self._store.offset_written
         if end == 0 or said.tail_matches == "true":
             return DivergenceVerdict()
@@ -105,7 +120,7 @@ class Divergence:
         self, said: ExchangeHAInfoResponse, shown: TailComparison, end: int, start_end: int
     ) -> DivergenceVerdict:
         if shown.is_same:
-            # What lies behind the record, the beginning of the next one, nobody has compared.
+            # Bytes after the record (the start of an incomplete next one) were not compared.
             if self._is_new(said) and shown.end <= start_end < end:
                 return self._ahead(end, start_end, start_end)
             return DivergenceVerdict()
@@ -119,6 +134,7 @@ class Divergence:
         return _foreign(end, said)
 
     def has_followed(self, said: ExchangeHAInfoResponse) -> bool:
+        """Whether this master is the one that was followed last."""
         return bool(said.master_address) and self._known.master_address == said.master_address
 
     def _follows_same(self, said: ExchangeHAInfoResponse) -> bool:
@@ -133,12 +149,12 @@ class Divergence:
         return DivergenceVerdict(
             AHEAD,
             f"this log ends at {end}, and the master's ended at {cut_to} when it started: {end - cut_to} bytes here that "
-            "it never had; nothing was cut. haTruncateAhead=true keeps a copy of them and cuts them off",
+            "it never had; nothing was truncated. haTruncateAhead=true copies them to diverged/ and truncates the log",
             cut_to,
         )
 
     def follow(self, said: ExchangeHAInfoResponse) -> None:
-        """This master is followed from now on."""
+        """Save that the slave follows this master from now on."""
         self._keep(
             msgspec.structs.replace(
                 self._known,
@@ -150,42 +166,50 @@ class Divergence:
 
     @property
     def start_id(self) -> str:
-        """The start of the master that was followed last, "" before there was one."""
+        """The start id of the master that was followed last; "" before the first one."""
         return self._known.master_start_id
 
     def begin(self, history_begin: int) -> None:
-        """The first bytes of this log have come; what is older than `history_begin` the master has and does not send."""
+        """Save where this log begins; called when its first bytes arrive.
+
+        The master has bytes before `history_begin`, but does not send them.
+        """
         self._keep(msgspec.structs.replace(self._known, history_begin=history_begin))
 
     @property
     def history_missing(self) -> str:
-        """Said while older messages of the master are not here and will not come, also after a restart."""
+        """A sentence for status if older messages of the master are missing here, else "".
+
+        They will not come later. The sentence stays after a restart, until retention has removed
+        the offset where this log began.
+        """
         begin, store = self._known.history_begin, self._store
         if not begin or not store.offset_max or store.offset_min > begin:
             return ""
-        return f"the master sent its log from {begin} on, its last file only: what is older is missing here"
+        return f"the master sent only its last log file, from {begin} on: older messages are missing here"
 
     def _keep(self, known: _LastMaster, then: Callable[[], None] | None = None) -> None:
-        """`then` is called in any case, once it is kept."""
+        """Save `known` if it has changed. Call `then` in either case, once the file is current."""
         if known != self._known or then is not None:
             self._known = known
             self._file.save(lambda: msgspec.json.encode(self._known), then)
 
-    # --- a truncation -------------------------------------------------------------------------------------------------
+    # --- a truncation -----------------------------------------------------------------------------
 
     @property
     def is_cut(self) -> bool:
-        """Whether the log was cut off, or is about to be, and offsets may lie beyond the ends of queues."""
+        """Whether a truncation was begun and offsets may still lie beyond the ends of queues."""
         return self._known.is_cut
 
     @property
     def cut_progress(self) -> dict[str, str] | None:
-        """What `note_cut` has kept."""
+        """The `progress` that `note_cut` has saved."""
         return self._known.progress
 
     def note_cut(self, progress: dict[str, str], then: Callable[[], None]) -> None:
-        """The log is about to be cut off; `progress` is the master's in special duties, as texts."""
+        """Save that the log is about to be truncated, and the master's `progress` as texts."""
         self._keep(msgspec.structs.replace(self._known, is_cut=True, progress=progress), then)
 
     def note_cut_over(self) -> None:
+        """Save that offsets and progress fit the truncated log."""
         self._keep(msgspec.structs.replace(self._known, is_cut=False, progress=None))

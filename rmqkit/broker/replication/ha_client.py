@@ -1,14 +1,16 @@
-"""The slave's side: finds its master, says who it is, checks that its own log belongs to the master's, and follows.
+"""The slave's side of HA: finds its master, identifies itself, compares the logs, and follows.
 
-The states are in `ha_state.py`. On each HA connection it asks the master's main port (906) whether the
-two logs fit, and follows if they do. A connection that is lost or refused is made again after
-`RETRY_MS`.
+The states are in `ha_state.py`. On each HA connection the slave asks the master's main port (906)
+whether the two logs fit together, and follows the master if they do. It reconnects `RETRY_MS` after
+a connection was lost or refused.
 
-Following: what arrives must continue the own log byte for byte; it is appended, and once it is written (end of the turn)
-the end of the own log is reported. A report therefore means: in the page cache here, not on the disk.
+Following: what arrives must continue this log byte for byte. The slave appends it, and once it is
+written (end of the turn) reports the end of its log. So a report means "in this broker's page
+cache", not "on its disk".
 
-A master that does not know the fields of ours (Apache's) is followed all the same, from what its answer says; it then
-knows this slave by its connection alone, and a slave that had nothing gets the master's last log file only.
+A master that does not know our fields (Apache's) is followed, too; its answer decides from where.
+Such a master knows this slave by its connection alone, and sends an empty slave its last log file
+only.
 
 Source: `store/.../ha/DefaultHAClient.java`, `broker/.../BrokerController.syncMasterHaAddress`.
 """
@@ -41,19 +43,22 @@ from rmqkit.wire.codes import ResponseCode
 from rmqkit.wire.ha import Transfers, encode_report
 from rmqkit.wire.schemas.admin import ExchangeHAInfoResponse
 
+#: pause before reconnecting
 RETRY_MS = 1000
 SCAN_MS = 500
-#: after writes that fail on and on
+#: the pause doubles with each failed write, up to this
 PAUSE_MS_MAX = 16_000
-#: with haMasterAddress: how long the name servers may take to tell the master's main port
+#: with haMasterAddress: how long to wait for a name server to report the master's main port
 TOLD_MS = 3000
 TAG = "ha-master"
 
-#: part of the reason in the state `ahead` while the log is being cut back
+#: part of the reason in the state `ahead` during a truncation; `cluster status` looks for it
 CUTTING = "they are copied and cut off now"
 
 
 class HaClient(StateMachine[HaState]):
+    """A slave's HA client: at most one connection to one master at a time."""
+
     def __init__(
         self,
         context: BrokerContext,
@@ -71,36 +76,40 @@ class HaClient(StateMachine[HaState]):
         self.divergence = divergence
         self._truncation = truncation
         truncation.on_refused, truncation.on_begun, truncation.on_ended = self._not_cut, self._cut_begun, self._cut_ended
-        #: why the log is being cut, for people
+        #: why the log is being truncated, for status
         self._cut_why = ""
         self._has_nameservers = has_nameservers
         self.why = "not started"
-        #: the master's main port, and its port for replication
+        #: the master's main port; None while unknown
         self.master: Address | None = None
+        #: the master's HA port; None while unknown
         self.master_ha: Address | None = None
-        #: end of the master's log as far as known: -1 before anything came
+        #: the end of the master's log as far as this slave knows; -1 before the first answer
         self.master_end = -1
-        #: whether the master sends a slave that has nothing its whole log, as ours do when they are asked to
+        #: whether the master sends its whole log to an empty slave; ours do if asked to
         self._is_whole = False
-        #: when the name servers were asked first
+        #: when this slave began to ask the name servers
         self._asked_ms = 0
-        #: how long it waits after a write that has failed
+        #: pause before the next connection; longer after failed writes
         self._pause_ms = RETRY_MS
         self._conn: Connection | None = None
         self._transfers = Transfers()
         self._running = False
         self._report_due = False
-        #: a connection is closed because the master comes back: the next one is made at once
+        #: the connection is being closed because the master is back: reconnect without a pause
         self._is_summoned = False
         self.read_ms = self.written_ms = 0
-        #: told when the slave has begun to follow another master than before, or the same one anew
+        #: called each time the slave begins to follow, also if it is the same master again
         self.on_following: Callable[[], None] = lambda: None
         context.duties.add("ha-follow", self._run, None)
 
-    # --- life ---------------------------------------------------------------------------------------------------------
+    # --- life -------------------------------------------------------------------------------------
 
     def load(self) -> None:
-        """Raises RmqkitError: what it keeps of its master cannot be read, or haMasterAddress."""
+        """Load the saved state and `haMasterAddress`.
+
+        Raises RmqkitError if either cannot be read.
+        """
         self.divergence.load()
         explicit = self._context.config.ha.master_address
         if explicit:
@@ -113,7 +122,7 @@ class HaClient(StateMachine[HaState]):
         self._running = True
         self._truncation.resume()
         self._asked_ms = self._context.clock.mono_ms
-        self._set(NO_MASTER, "no name server has told the master's address yet")
+        self._set(NO_MASTER, "no name server has reported the master's address yet")
         self._context.duties.wake("ha-follow", self._context.clock.mono_ms)
 
     def stop(self) -> None:
@@ -123,7 +132,7 @@ class HaClient(StateMachine[HaState]):
             self._context.outbox.close(self._conn, "the broker is stopping")
 
     def validate(self) -> None:
-        assert not self._report_due, "what was written in the last turn was not reported"
+        assert not self._report_due, "bytes written in the last turn were not reported"
         if self.state is FOLLOWING:
             assert self._conn is not None
         elif self.state is NO_MASTER:
@@ -133,11 +142,14 @@ class HaClient(StateMachine[HaState]):
         assert self._conn is None or not self._truncation.is_busy or self._conn.closing
 
     def learned(self, master: Address | None, master_ha: Address | None) -> None:
-        """What a registration's answer says. An explicit haMasterAddress wins over the learned one."""
+        """Take the master's addresses from a registration's answer.
+
+        A configured haMasterAddress takes precedence over the learned HA address.
+        """
         if master is not None and master != self.master:
             self._context.log.info("master-known", address=str(master), ha_address=str(master_ha))
             if self.master is None and self._conn is not None and self.state == FOLLOWING:
-                self._context.outbox.abort(self._conn, "the master's main port is known now, which is asked first")
+                self._context.outbox.abort(self._conn, "the master's main port is known now: the logs are compared first")
             self.master = master
         if master_ha is None or self._context.config.ha.master_address or master_ha == self.master_ha:
             return
@@ -148,9 +160,10 @@ class HaClient(StateMachine[HaState]):
             self._context.duties.wake("ha-follow", self._context.clock.mono_ms)
 
     def master_returns(self, master: Address, master_ha: Address, start_id: str | None) -> None:
-        """A master that comes back asks to be followed (906); `start_id` names its start, where it is one of ours.
+        """Follow a returning master (906).
 
-        A connection that it had before it went away is of no use: only this side may believe in it.
+        `start_id` is the id of its start, None for an Apache master.
+        An older connection is closed: the master may have lost it already.
         """
         conn, now_ms = self._conn, self._context.clock.mono_ms
         self.learned(master, master_ha)
@@ -159,9 +172,9 @@ class HaClient(StateMachine[HaState]):
         if conn is None or conn.closing:
             pass
         elif self.state == FOLLOWING and start_id is not None and self.divergence.start_id == start_id:
-            self._report()  # it was not away, or only stood still, and waits for a word
+            self._report()  # the master was not restarted, or only stalled, and waits for a report
         else:
-            self._context.outbox.abort(conn, "the master comes back, and is followed anew")
+            self._context.outbox.abort(conn, "the master is back: reconnecting to it")
         self._is_summoned = self._conn is not None and bool(self._conn.closing)
         self._context.duties.wake("ha-follow", now_ms)
 
@@ -171,21 +184,24 @@ class HaClient(StateMachine[HaState]):
 
     @property
     def may_belong(self) -> bool:
-        """Whether this log may turn out to be the master's."""
+        """Whether nothing contradicts that this log is the master's."""
         return self.state not in (AHEAD, FOREIGN, REFUSED)
 
     @property
     def log_of(self) -> str:
-        """The start of the master whose log this is, "" while that is not known."""
+        """The id of the master's start whose log this is; "" while unknown."""
         return self.divergence.start_id if self.may_belong else ""
 
     def belongs_to(self, start_id: str | None) -> bool:
-        """Whether this log is known to belong to the log of that start of the master (None: one that names no starts)."""
+        """Whether this log is known to be the log of that start of the master.
+
+        None stands for an Apache master, which has no start ids: then no contradiction is enough.
+        """
         if start_id is None:
             return self.may_belong
         return bool(start_id) and self.log_of == start_id
 
-    # --- the connection -----------------------------------------------------------------------------------------------
+    # --- the connection ---------------------------------------------------------------------------
 
     def _run(self, now_ms: int) -> int | None:
         if not self._running:
@@ -197,7 +213,7 @@ class HaClient(StateMachine[HaState]):
             if self._store.is_broken:
                 self._context.outbox.abort(conn, self._store.failed)
             elif now_ms - self.read_ms > ha.housekeeping_ms:
-                self._context.outbox.abort(conn, f"nothing came from the master for {now_ms - self.read_ms} ms")
+                self._context.outbox.abort(conn, f"received nothing from the master for {now_ms - self.read_ms} ms")
             elif self.state == FOLLOWING and now_ms - self.written_ms >= ha.heartbeat_ms:
                 self._report()
         return now_ms + min(SCAN_MS, ha.heartbeat_ms)
@@ -207,7 +223,7 @@ class HaClient(StateMachine[HaState]):
         if self._truncation.is_busy or self.master_ha is None:
             return now_ms + RETRY_MS
         if store.is_broken:
-            # Its bytes may be gone: what it reported would be no copy.
+            # Bytes that were written may be lost, so a report would promise a copy that is none.
             self._set(STOPPED, f"the store takes nothing more until a restart: {store.failed}")
             return None
         if self.master is None and self._has_nameservers and now_ms < self._asked_ms + TOLD_MS:
@@ -225,7 +241,7 @@ class HaClient(StateMachine[HaState]):
             return
         self.read_ms = self._context.clock.mono_ms
         if self.master is None:
-            self._follow(conn, "the master was not asked whether this log is its own: no name server tells its main port")
+            self._follow(conn, "the logs were not compared: no name server reports the master's main port")
         else:
             self._bind(conn)
 
@@ -241,7 +257,7 @@ class HaClient(StateMachine[HaState]):
             self._is_summoned = False
             self._context.duties.wake("ha-follow", self._context.clock.mono_ms + pause_ms)
 
-    # --- binding ------------------------------------------------------------------------------------------------------
+    # --- binding ----------------------------------------------------------------------------------
 
     def _bind(self, conn: Connection) -> None:
         assert self.master is not None
@@ -257,13 +273,13 @@ class HaClient(StateMachine[HaState]):
             self._context.outbox.abort(conn, f"the master's main port {self.master} does not answer: {outcome.text}")
             return
         if outcome.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
-            self._follow(conn)  # older than 5.0: it knows its slaves by their connections alone
+            self._follow(conn)  # older than 5.0: 906 is unknown, slaves are known by their connections alone
             return
         if not outcome.is_ok:
             why = f"the master {self.master} refuses: {outcome.remark or outcome.code}"
             if outcome.code == ResponseCode.INVALID_PARAMETER:
                 self._set(REFUSED, why)
-            self._context.outbox.abort(conn, why)  # else it is starting or stopping
+            self._context.outbox.abort(conn, why)  # with another code the master is starting or stopping
             return
         try:
             said = outcome.read(ExchangeHAInfoResponse)
@@ -274,7 +290,7 @@ class HaClient(StateMachine[HaState]):
             self._judge(conn, said, None)
             return
 
-        def came(found: TailComparison | None, why: str) -> None:
+        def probed(found: TailComparison | None, why: str) -> None:
             if conn is not self._conn or conn.closing:
                 return
             if why:
@@ -283,7 +299,7 @@ class HaClient(StateMachine[HaState]):
                 self._judge(conn, said, found)
 
         assert self.master is not None
-        tail_probe.ask(self._context.remoting, self._store, self.master, came)
+        tail_probe.ask(self._context.remoting, self._store, self.master, probed)
 
     def _judge(self, conn: Connection, said: ExchangeHAInfoResponse, found: TailComparison | None) -> None:
         verdict = self.divergence.judge(said, found)
@@ -309,7 +325,7 @@ class HaClient(StateMachine[HaState]):
 
     def _not_cut(self, why: str) -> None:
         if self._running:
-            self._set(FOREIGN, f"{self._cut_why}; not cut: {why}")
+            self._set(FOREIGN, f"{self._cut_why}; not truncated: {why}")
 
     def _cut_begun(self) -> None:
         if self._running:
@@ -321,7 +337,7 @@ class HaClient(StateMachine[HaState]):
         if error is not None:
             self._set(AHEAD, f"{self.why}; {self._truncation.failure}")
         else:
-            self._set(CONNECTING, "cut back to the master's log")
+            self._set(CONNECTING, "truncated to the master's log")
         self._context.duties.wake("ha-follow", self._context.clock.mono_ms)
 
     def _follow(self, conn: Connection, why: str = "") -> None:
@@ -329,7 +345,7 @@ class HaClient(StateMachine[HaState]):
         self._report()
         self.on_following()
 
-    # --- the stream ---------------------------------------------------------------------------------------------------
+    # --- the stream -------------------------------------------------------------------------------
 
     def received(self, conn: Connection, data: bytes) -> None:
         if conn is not self._conn or conn.closing or self.state != FOLLOWING:
@@ -349,7 +365,7 @@ class HaClient(StateMachine[HaState]):
         if not body:
             self.master_end = max(self.master_end, offset)
         if store.offset_max != 0 and offset != store.offset_max:
-            self._context.outbox.abort(conn, f"the master goes on at {offset}, this log ends at {store.offset_max}")
+            self._context.outbox.abort(conn, f"the master continues at {offset}, this log ends at {store.offset_max}")
             return False
         if not body:
             return True
@@ -364,15 +380,16 @@ class HaClient(StateMachine[HaState]):
         return True
 
     def settle(self) -> None:
-        """What came in this turn is written: say so."""
+        """Report the end of the log: the bytes that arrived in this turn are written."""
         if self._report_due:
             self._pause_ms = RETRY_MS
             self._report()
 
     def write_failed(self, error: Exception) -> None:
-        """What came in this turn is not here: begin again at the end of what is."""
+        """Reconnect from the end of the written log: this turn's bytes could not be written."""
         if self._report_due:
-            # While it is here its master waits for it: not each second for nothing.
+            # A connected slave counts for its master, which waits for it. So it stays away for
+            # longer each time.
             self._pause_ms = min(2 * self._pause_ms, PAUSE_MS_MAX)
         self._report_due = False
         if self._conn is not None and self.state == FOLLOWING:
@@ -385,11 +402,11 @@ class HaClient(StateMachine[HaState]):
             self.written_ms = self._context.clock.mono_ms
             self._context.outbox.send(conn, encode_report(self._store.offset_written))
 
-    # --- status -------------------------------------------------------------------------------------------------------
+    # --- status -----------------------------------------------------------------------------------
 
     @property
     def gap(self) -> int:
-        """Bytes behind the master as far as known; -1 before anything is."""
+        """Bytes behind the master, as far as known; -1 while unknown."""
         return max(0, self.master_end - self._store.offset_written) if self.master_end >= 0 else -1
 
     def _set(self, state: HaState, why: str) -> None:

@@ -1,11 +1,17 @@
-"""One slave's connection as its master has it: what the slave has reported, what was sent to it, and whether it counts.
+"""One slave's connection, on the master: what the slave has reported, and what was sent to it.
 
-Reading: only the newest complete report of what came counts. The first one says where to begin: at that offset, or, when
-the slave has nothing, at the first byte of the log for a slave that asked for all of it, else at the start of the last
-file as Apache's masters do. A report never goes back, and never beyond what this master has written.
+Reading: of the bytes that arrived, only the newest complete report counts. The first report decides
+where the master begins to send:
 
-Writing: pieces of at most `haTransferBatchSize`, none across the end of a file, as many as `WINDOW` bytes ahead of the
-slave's last report. Between reports and within the window the master does not wait for the slave.
+- at the reported offset;
+- if the slave has nothing and asked for the whole log: at the first byte of the log;
+- if the slave has nothing otherwise: at the start of the last file, as Apache's masters do.
+
+A report never goes back, and never beyond what this master has written.
+
+Writing: pieces of at most `haTransferBatchSize`, none across the end of a file. At most `WINDOW`
+bytes are sent beyond the slave's last report. Within that window the master does not wait for
+reports.
 
 Source: `store/.../ha/DefaultHAConnection.java`.
 """
@@ -16,32 +22,38 @@ from rmqkit.runtime.connection import Address, Buffer, Connection
 from rmqkit.store.contract import StorageEngine
 from rmqkit.wire.ha import Reports, transfer_head
 
-#: bytes sent and not reported yet, beyond which a slave is waited for
+#: bytes in flight per slave, sent and not reported yet; above it the master waits for a report
 WINDOW = 8 * 1024 * 1024
-#: bytes handed to one connection in one turn
+#: bytes sent on one connection per turn
 TURN_MAX = 2 * 1024 * 1024
 
 
 class Binding(NamedTuple):
-    """Which member of the group a connection belongs to, as the slave said (906)."""
+    """The member of the group that a connection belongs to, as the slave claimed (906)."""
 
     broker_id: int
     address: str
-    #: wants the log from its first byte on
+    #: whether an empty slave wants the log from its first byte on
     from_start: bool
 
 
 class HaConnections:
-    """The connections of slaves; `HaServer` opens and closes them, `Members` decides which of them count."""
+    """The slave connections.
+
+    `HaServer` adds and removes them, `ReplicaMembers` decides which count.
+    """
 
     def __init__(self) -> None:
-        #: by connection id
+        #: open slave connections by connection id
         self.links: dict[int, ReplicaLink] = {}
-        #: hosts (port 0) whose last connection was refused, with the reason; the newest last
+        #: hosts (as addresses with port 0) whose last connection was refused, with the reason;
+        #: newest last
         self.refused: dict[Address, str] = {}
 
 
 class ReplicaLink:
+    """One slave connection. Once the slave has reported, `acked` never goes back."""
+
     __slots__ = (
         "acked",
         "binding",
@@ -59,11 +71,11 @@ class ReplicaLink:
         self.conn = conn
         self.binding: Binding | None = None
         self.reports = Reports()
-        #: the slave's end of log as it reported it; -1 before its first report
+        #: the end of the slave's log as it last reported it; -1 before its first report
         self.acked = -1
-        #: where the next piece begins; -1 before the first report
+        #: the offset of the next byte to send; -1 before the first report
         self.sent = -1
-        #: where it began
+        #: the offset at which sending began; -1 before the first report
         self.started_at = -1
         self.bytes_sent = 0
         self.read_ms = self.written_ms = now_ms
@@ -74,7 +86,7 @@ class ReplicaLink:
         return self.conn.peer
 
     def begin(self, reported: int, store: StorageEngine, file_size: int) -> None:
-        """The first report has come."""
+        """Take the first report, and decide where to begin sending."""
         self.acked = reported
         self.sent = reported
         if reported == 0:
@@ -85,7 +97,11 @@ class ReplicaLink:
         self.started_at = self.sent
 
     def pieces(self, store: StorageEngine, batch_size: int, size_max: int) -> list[Buffer]:
-        """What to send now, heads and bodies in turn; empty when the slave has everything or is to be waited for."""
+        """Return what to send now: heads and bodies in turn.
+
+        At most `size_max` and `TURN_MAX` bytes. Empty if the slave has everything, or if `WINDOW`
+        bytes are in flight.
+        """
         found: list[Buffer] = []
         limit = min(max(self.acked, self.started_at) + WINDOW, self.sent + min(TURN_MAX, size_max))
         end = min(store.offset_written, limit)

@@ -1,8 +1,12 @@
-"""The master's side: takes slaves' connections, sends each the log as it grows, and gives up those that are dead.
+"""The master's side of HA: accepts slaves, sends each of them the log, and closes dead connections.
 
-Every broker listens for slaves, slaves included. Nothing is sent before a slave's first report. A report beyond the end
-of this log is no acknowledgement: it is a stranger's, or that of a slave that has what its master never had; the
-connection is closed with a line in the log. So is one that asks for bytes that are here no more.
+Every broker listens for slaves, slaves included. The master sends nothing before a slave's first
+report. It closes a connection, and logs the reason, in these cases:
+
+- The slave reports an offset beyond the end of this log. That is no acknowledgement: the peer is no
+  slave of this master, or it has bytes that this master never had.
+- The slave's reports go backwards.
+- The slave needs bytes that retention has already removed here.
 
 Source: `store/.../ha/DefaultHAService.java`, `store/.../ha/DefaultHAConnection.java`.
 """
@@ -16,11 +20,13 @@ from rmqkit.store.contract import StorageEngine
 from rmqkit.wire.ha import transfer_head
 
 SCAN_MS = 1000
-#: connections that may wait for their first report or be served
+#: slave connections that may be open at a time, those without a first report included
 LINKS_MAX = 64
 
 
 class HaServer:
+    """The HA port: one `ReplicaLink` for each open slave connection."""
+
     def __init__(
         self, context: BrokerContext, store: StorageEngine, connections: HaConnections, members: ReplicaMembers, acks: Acks
     ) -> None:
@@ -30,9 +36,10 @@ class HaServer:
         self._acks = acks
         self.links = connections.links
         self._refused = connections.refused
-        #: reports count from here on: the store is ready
+        #: reports are ignored until the store is ready
         self._is_started = False
-        #: bytes that may still go out in the second that began at `_second_ms` (haFlowControlEnable)
+        #: bytes that may still be sent in the second that began at `_second_ms`
+        #: (haFlowControlEnable)
         self._budget = 0
         self._second_ms = 0
         context.duties.add("ha-links", self._scan, None)
@@ -41,12 +48,12 @@ class HaServer:
     def start(self) -> None:
         self._is_started = True
 
-    # --- connections ------------------------------------------------------------------------------------------------
+    # --- connections ------------------------------------------------------------------------------
 
     def opened(self, conn: Connection) -> None:
         now_ms = self._context.clock.mono_ms
         if len(self.links) >= LINKS_MAX:
-            self._close(conn, f"{LINKS_MAX} connections of slaves are open already")
+            self._close(conn, f"{LINKS_MAX} slave connections are open already, which is the limit")
             return
         link = self.links[conn.id] = conn.state = ReplicaLink(conn, now_ms)
         self._members.adopt(link)
@@ -65,7 +72,7 @@ class HaServer:
     def closed(self, conn: Connection, reason: str) -> None:
         link = self.links.pop(conn.id, None)
         if link is not None:
-            self._context.log.info("replica-gone", **_who(link), acked=link.acked, reason=conn.closing or reason)
+            self._context.log.info("replica-gone", **_log_fields(link), acked=link.acked, reason=conn.closing or reason)
             self._members.forget(link)
 
     def close_all(self, reason: str) -> None:
@@ -81,7 +88,7 @@ class HaServer:
             del self._refused[next(iter(self._refused))]
         self._context.outbox.abort(conn, reason)
 
-    # --- reports and pieces -------------------------------------------------------------------------------------------
+    # --- reports and transfers --------------------------------------------------------------------
 
     def _reported(self, link: ReplicaLink, reported: int) -> None:
         context, store = self._context, self._store
@@ -96,7 +103,7 @@ class HaServer:
                 self._close(link.conn, f"it wants {reported}, and this log begins at {store.offset_min}")
                 return
             self._refused.pop(Address(link.peer.host, 0), None)
-            context.log.info("replica-begins", **_who(link), offset=link.sent)
+            context.log.info("replica-begins", **_log_fields(link), offset=link.sent)
         elif reported < link.acked:
             self._close(link.conn, f"its reports went back from {link.acked} to {reported}")
             return
@@ -105,13 +112,14 @@ class HaServer:
         self.pump(link)
 
     def settle(self) -> None:
-        """The log may have grown."""
+        """Send to each slave what the log has gained in this turn."""
         end = self._store.offset_written
         for link in self.links.values():
             if 0 <= link.sent < end:
                 self.pump(link)
 
     def pump(self, link: ReplicaLink) -> None:
+        """Send the slave missing bytes: at most `TURN_MAX`, and within the flow control budget."""
         context, store = self._context, self._store
         ha = context.config.ha
         if link.sent < store.offset_min:
@@ -141,13 +149,13 @@ class HaServer:
     def _next_second(self, now_ms: int) -> None:
         self.settle()
 
-    # --- signs of life ------------------------------------------------------------------------------------------------
+    # --- heartbeats -------------------------------------------------------------------------------
 
     def _scan(self, now_ms: int) -> int | None:
         ha = self._context.config.ha
         for link in list(self.links.values()):
             if now_ms - link.read_ms > ha.housekeeping_ms:
-                self._context.outbox.abort(link.conn, f"nothing came for {now_ms - link.read_ms} ms")
+                self._context.outbox.abort(link.conn, f"received nothing for {now_ms - link.read_ms} ms")
             elif link.sent >= 0 and now_ms - link.written_ms >= ha.heartbeat_ms:
                 link.written_ms = now_ms
                 self._context.outbox.send(link.conn, transfer_head(link.sent, 0))
@@ -156,6 +164,6 @@ class HaServer:
         return now_ms + min(SCAN_MS, ha.heartbeat_ms) if self.links else None
 
 
-def _who(link: ReplicaLink) -> dict[str, object]:
+def _log_fields(link: ReplicaLink) -> dict[str, object]:
     bound = link.binding
     return {"peer": str(link.peer), "broker_id": "anonymous" if bound is None else bound.broker_id}

@@ -8,8 +8,10 @@
     foreign     ->  following, ahead, refused, stopped
     refused     ->  following, ahead, foreign, stopped
 
-`following` means that an HA connection is open and the log of its master belongs to this one. A client that is `ahead`,
-`foreign` or `refused` asks again at each new connection, but shows what it knows until the answer says otherwise.
+`following` means that an HA connection is open and that this log is the beginning of the master's.
+
+A client in `ahead`, `foreign` or `refused` compares the logs again at each new connection. It keeps
+showing its state until the master's answer changes it.
 """
 
 from enum import StrEnum
@@ -18,7 +20,7 @@ from rmqkit.runtime.states import Moves
 
 
 class HaState(StrEnum):
-    """What code 28 shows as `replicationState`."""
+    """The state of a slave's HA client; code 28 reports it as `replicationState`."""
 
     STOPPED = "stopped"
     NO_MASTER = "no-master"
@@ -26,9 +28,9 @@ class HaState(StrEnum):
     FOLLOWING = "following"
     #: this log has bytes that the master never had
     AHEAD = "ahead"
-    #: this log has other content than the master's
+    #: this log has other bytes than the master's at the same offsets
     FOREIGN = "foreign"
-    #: the master refuses this slave, or has removed what this log lacks
+    #: the master refuses this slave, or has removed the bytes that this log needs next
     REFUSED = "refused"
 
 

@@ -1,6 +1,7 @@
-"""What tells logs apart: the last bytes, as one broker sends them for another to compare, and the start of the broker.
+"""Log tails, by which two brokers compare their logs, and `LogStart`, the id of a broker's start.
 
-Two logs with the same bytes at the same place are the same log up to there.
+A broker sends the CRC32 of the last bytes of its log. If another log has the same bytes at the same
+offset, the two logs are the same up to there.
 """
 
 from typing import NamedTuple
@@ -9,14 +10,17 @@ from zlib import crc32
 from rmqkit.broker.context import BrokerContext
 from rmqkit.store.contract import StorageEngine
 
-#: bytes that are sent for comparison
+#: bytes that a broker sends the checksum of
 SIZE = 65_536
-#: bytes that are compared at a peer's request at most
+#: bytes that a broker compares at most when a peer asks
 SIZE_MAX = 1_048_576
 
 
 class LogTail(NamedTuple):
-    """`size` is 0 for a log without bytes; None where a peer says nothing."""
+    """`size` bytes at `offset` and their CRC32.
+
+    `size` is 0 for an empty log; None if the peer sends no tail.
+    """
 
     offset: int | None
     size: int | None
@@ -24,7 +28,7 @@ class LogTail(NamedTuple):
 
 
 class LogStart:
-    """One start of a broker: a name for it, and where its log ended when the store was ready."""
+    """One start of a broker: its unique id, and where the log ended when the store was ready."""
 
     def __init__(self, context: BrokerContext) -> None:
         self.id = f"{context.clock.wall_ms:x}-{context.entropy.getrandbits(32):08x}"
@@ -32,7 +36,7 @@ class LogStart:
 
 
 def tail_of(context: BrokerContext, store: StorageEngine, end: int) -> LogTail:
-    """The last bytes of the log in front of `end`; all of one file."""
+    """Return the tail of the log in front of `end`: at most `SIZE` bytes, all from one file."""
     file_size = context.config.commit_log.mapped_file_size_commit_log
     begin = max(store.offset_min, end - SIZE, (end - 1) // file_size * file_size if end else 0)
     data = store.read_log(begin, end - begin) if end > begin else b""
@@ -40,7 +44,10 @@ def tail_of(context: BrokerContext, store: StorageEngine, end: int) -> LogTail:
 
 
 def is_same(store: StorageEngine, tail: LogTail) -> bool | None:
-    """Whether this log has the same bytes there; None if it does not have those bytes, or there are none to compare."""
+    """Return whether this log has the same bytes as `tail` at the same offset.
+
+    None if this log does not have that range, or if the tail is empty, missing or above `SIZE_MAX`.
+    """
     offset, size, crc = tail
     if offset is None or size is None or crc is None or not 0 < size <= SIZE_MAX:
         return None

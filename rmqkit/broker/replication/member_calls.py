@@ -1,19 +1,22 @@
-"""What the members of a group ask each other, and the answers: 906, 43, and the progress of special duties (45).
+"""Requests between the members of a group, and their answers: 906, 43, and 45 (special duties).
 
-906 EXCHANGE_BROKER_HA_INFO has no meaning of its own. Which fields it has decides what is asked:
+906 EXCHANGE_BROKER_HA_INFO has several meanings here. Which fields the request has decides which:
 
-    no field           where is your log to be had?                        any broker answers; so does Apache's
-    broker_name        this HA connection is mine; is my log yours?        a slave to its master
-    tail_*             do you have these bytes there?                      a slave to its master, before it truncates
-    master_address     I am your master and come back: follow me           a master to every other member
+    no field         where is your HA port, where does your log end?  to any broker, Apache's too
+    broker_name      this HA connection is mine; is my log yours?     slave to master
+    tail_*           do you have these bytes at this offset?          slave to master, to truncate
+    master_address   I am your master and I am back: follow me        master to every other member
 
-A master that comes back holds a conversation with every other member (`roles/reverse_sync.py` drives it):
+A returning master sends every other member these requests, in this order (`roles/reverse_sync.py`
+drives it):
 
-    906 with master_address   the member follows it from now on; if it acts as master, it stops its special duties
-    45                        how far its special duties are, answered once nothing of theirs is in flight
-    43 with `resets`          how far consumers are, with the times of resets
+    906 with master_address   the member follows this master from now on; an acting master stops
+                              its special duties
+    45                        the progress of the member's special duties; answered once none of
+                              their puts is in flight
+    43 with `resets`          the consumer offsets, with the times of resets
 
-A slave that copies metadata asks 43 with `known_changes` again and again (`broker/metadata`).
+A slave that copies metadata polls 43 with `known_changes` (`broker/metadata`).
 
 Source: `broker/.../BrokerPreOnlineService.java`, `AdminBrokerProcessor.exchangeBrokerHAInfo`.
 """
@@ -35,15 +38,16 @@ from rmqkit.wire.schema import Ext
 from rmqkit.wire.schemas.admin import ExchangeHAInfoRequest, ExchangeHAInfoResponse
 from rmqkit.wire.schemas.offsets import GetAllConsumerOffsetRequest
 
-#: how long a slave waits for an answer, and how long a master that comes back does, which tries again
+#: how long a slave waits for an answer
 SLAVE_TIMEOUT_MS = 3000
+#: how long a returning master waits for an answer; it retries
 RETURN_TIMEOUT_MS = 2000
 
 Then = Callable[[Outcome], None]
 
 
 class Follower(Protocol):
-    """The slave's side of replication, as the answers need it."""
+    """What the answers need of the slave's side of replication."""
 
     @property
     def is_truncating(self) -> bool: ...
@@ -51,7 +55,7 @@ class Follower(Protocol):
 
 
 class MemberCalls:
-    """Asks another member; `then` gets its answer, or why there is none."""
+    """Sends requests to another member; `then` gets the answer, or the reason why there is none."""
 
     def __init__(self, context: BrokerContext, store: StorageEngine, start: LogStart) -> None:
         self._context = context
@@ -59,11 +63,11 @@ class MemberCalls:
         self._start = start
 
     def locate(self, member: Address, then: Then) -> None:
-        """Where a member's log is to be had, and where it ends."""
+        """Ask a member for its HA address and for the end of its log."""
         self._exchange(member, ExchangeHAInfoRequest(), SLAVE_TIMEOUT_MS, then)
 
     def bind(self, master: Address, local: Address | None, tail: LogTail, then: Then) -> None:
-        """Say whose the HA connection from `local` is, and ask whether this log is the beginning of the master's."""
+        """Claim the HA connection from `local`, and ask if this log begins the master's."""
         config = self._context.config
         request = ExchangeHAInfoRequest(
             broker_name=config.identity.broker_name,
@@ -80,12 +84,12 @@ class MemberCalls:
         self._exchange(master, request, SLAVE_TIMEOUT_MS, then)
 
     def compare(self, master: Address, tail: LogTail, then: Then) -> None:
-        """Ask whether the master has these bytes; `tail_matches` of the answer says it."""
+        """Ask whether the master has the same bytes; the answer has it as `tail_matches`."""
         request = ExchangeHAInfoRequest(tail_offset=tail.offset, tail_size=tail.size, tail_crc=tail.crc)
         self._exchange(master, request, SLAVE_TIMEOUT_MS, then)
 
     def announce_return(self, member: Address, then: Then) -> None:
-        """This master comes back: the member shall follow it."""
+        """Tell a member that this master is back, and that it should follow this master."""
         request = ExchangeHAInfoRequest(
             master_ha_address=self._context.ha_address_text,
             master_flush_offset=self._start.end,
@@ -97,11 +101,11 @@ class MemberCalls:
         self._exchange(member, request, RETURN_TIMEOUT_MS, then)
 
     def progress(self, member: Address, code: int, then: Then) -> None:
-        """How far the special duty is whose row has this request code."""
+        """Ask for the progress of the special duty with this request code."""
         self._context.remoting.call(member, code, timeout_ms=RETURN_TIMEOUT_MS, then=then)
 
     def offsets(self, member: Address, then: Then) -> None:
-        """How far consumers are, with the times of resets."""
+        """Ask for the consumer offsets, with the times of resets."""
         code, request = RequestCode.GET_ALL_CONSUMER_OFFSET, GetAllConsumerOffsetRequest(resets=True)
         self._context.remoting.call(member, code, request, timeout_ms=RETURN_TIMEOUT_MS, then=then)
 
@@ -121,7 +125,7 @@ class MemberAnswers:
         self._start = start
         self._members = members
         self._follower = follower
-        #: called when the master of this slave has said that it comes back, and the slave follows it
+        #: called when a returning master has announced itself and this slave follows it
         self.on_return: list[Callable[[], None]] = []
 
     @property
@@ -129,7 +133,10 @@ class MemberAnswers:
         return self._context.config.identity.broker_role is BrokerRole.SLAVE
 
     def exchange(self, args: ExchangeHAInfoRequest, peer: Address) -> ExchangeHAInfoResponse:
-        """Raises Refused."""
+        """Answer 906; which fields it has decides what is asked (see the module).
+
+        Raises Refused.
+        """
         if args.master_address is not None or args.master_ha_address is not None:
             return self._follow(args)
         if args.broker_name is not None:
@@ -151,7 +158,7 @@ class MemberAnswers:
         )
 
     def _bind(self, args: ExchangeHAInfoRequest) -> str:
-        """A slave says which HA connection is its own; why it is refused, or ""."""
+        """Bind a slave to the HA connection that it claims. Return why that is refused, or ""."""
         config = self._context.config
         name = config.identity.broker_name
         if args.broker_name != name:
@@ -163,7 +170,7 @@ class MemberAnswers:
         file_size = config.commit_log.mapped_file_size_commit_log
         if args.file_size not in (None, file_size):
             sizes = f"{file_size} bytes, this slave's of {args.file_size}"
-            return f"its log has files of {sizes}: mappedFileSizeCommitLog must agree"
+            return f"the master's log has files of {sizes}: mappedFileSizeCommitLog must be the same"
         if args.ha_local_address is None:
             return ""
         try:
@@ -174,7 +181,10 @@ class MemberAnswers:
         return self._members.bind(peer, binding)
 
     def _follow(self, args: ExchangeHAInfoRequest) -> ExchangeHAInfoResponse:
-        """This slave's master comes back: it is followed and asked from now on, before the name servers know it."""
+        """Follow the returning master at once, before the name servers know it.
+
+        Raises Refused if this broker is a master, if the request is wrong, or during a truncation.
+        """
         name = self._context.config.identity.broker_name
         if args.broker_name not in (None, name):
             raise Refused(ResponseCode.INVALID_PARAMETER, f"this is {name}, not {args.broker_name}")
@@ -183,9 +193,9 @@ class MemberAnswers:
         try:
             master, master_ha = Address.parse(args.master_address or ""), Address.parse(args.master_ha_address or "")
         except ValueError as error:
-            raise Refused(ResponseCode.INVALID_PARAMETER, f"the master's addresses: {error}") from None
+            raise Refused(ResponseCode.INVALID_PARAMETER, f"cannot read the master's addresses: {error}") from None
         if self._follower.is_truncating:
-            raise Refused(ResponseCode.SYSTEM_BUSY, "this log is being cut back: ask again when its end is known")
+            raise Refused(ResponseCode.SYSTEM_BUSY, "this log is being truncated: ask again when its end is known")
         self._context.log.info("summoned", master=str(master), ha_address=str(master_ha))
         self._follower.master_returns(master, master_ha, args.master_start_id)
         for then in self.on_return:

@@ -1,12 +1,15 @@
-"""Who counts as a copy.
+"""Decides which slave connections count as copies.
 
-A connection on the HA port carries no name. Our slaves tell the master's main port which one is theirs before they report
-(906 with fields of ours): such a connection is *bound* to a member of the group. The newest connection of a member
-wins; another broker that claims an id whose holder is connected is refused. Connections that nobody bound (Apache's
-slaves, or strangers) count only with `haAcceptAnonymous`, and of each host at most as many as the name servers know
-slaves there that are not bound, the oldest first; where no name server is asked, one of each host.
+A connection on the HA port carries no name. Before a slave of ours reports, it tells the master's
+main port which connection is its own (906 with our fields): that connection is *bound* to a member
+of the group. The newest connection of a member wins. If the holder of an id is connected, another
+broker that claims the same id is refused.
 
-In sync is who lacks fewer than `haMaxGapNotInSync` bytes and has reported.
+A connection without a binding (an Apache slave, or an unknown peer) counts only with
+`haAcceptAnonymous`. Of each host, at most as many count as the name servers list unbound slaves on
+that host, the oldest first. If no name server has answered, one of each host counts.
+
+A slave is in sync if it has reported and lacks fewer than `haMaxGapNotInSync` bytes.
 """
 
 from collections.abc import Callable, Mapping
@@ -25,12 +28,16 @@ from rmqkit.wire.codes import RequestCode
 from rmqkit.wire.schemas.nameserver import GetBrokerMemberGroupRequest
 
 ASK_MS = 1000
-#: bindings that came before their connections were seen
+#: bindings that arrived before their HA connection, kept at most
 EARLY_MAX = 64
 
 
 class ReplicaStatus(NamedTuple):
-    """A slave of this master as status tells it; `gap` is in bytes, -1 while unknown."""
+    """A slave of this master, for status.
+
+    `acked` is the end of its log as it reported it; `gap` is how many bytes it is behind. Both are
+    -1 while unknown. `why` says why it is not in sync, "" if it is.
+    """
 
     broker_id: int
     address: str
@@ -42,13 +49,19 @@ class ReplicaStatus(NamedTuple):
 
 
 class RegistrationFacts(Protocol):
-    """What registration knows: all name servers, and those that have registered this broker, with the time since when."""
+    """What registration knows.
+
+    `nameservers` are all of them. `registered` are those that have registered this broker, with the
+    monotonic time in ms since when.
+    """
 
     nameservers: list[Address]
     registered: dict[Address, int]
 
 
 class ReplicaMembers:
+    """The slaves of this master: which connection is bound to which broker id, and which count."""
+
     def __init__(
         self,
         context: BrokerContext,
@@ -64,32 +77,38 @@ class ReplicaMembers:
         self._registration = registration
         self._links = connections.links
         self._refused = connections.refused
-        #: which members of the group are alive, by id, as roles know it
+        #: returns the live members of the group by id, as `Roles` knows them
         self._alive = alive
-        #: called when other links may count than before
+        #: called when the set of links that count may have changed
         self.on_change: Callable[[], None] = lambda: None
-        #: links by the id they are bound to
+        #: links by the broker id that they are bound to
         self.bound: dict[int, ReplicaLink] = {}
-        #: slaves that the name servers know, by id; None while nobody was asked
+        #: addresses of the slaves that the name servers list, by id; None until the first answer
         self.registered: dict[int, str] | None = None
         self._early: dict[Address, Binding] = {}
-        context.duties.add("ha-members", self._ask, None)
+        context.duties.add("ha-members", self._ask_nameserver, None)
 
     def start(self) -> None:
-        """Begin to ask the name servers who belongs to the group: by the setting, or since a slave has come."""
+        """Start asking the name servers for the members of the group.
+
+        Called at the broker's start if the settings want slaves, and when a slave connects.
+        """
         if self._registration.nameservers:
             self._context.duties.wake("ha-members", self._context.clock.mono_ms + ASK_MS)
 
     @property
     def are_wanted(self) -> bool:
-        """Whether the settings say that there should be slaves."""
+        """Whether the settings ask for slaves."""
         settings = self._context.config.replication
         return max(settings.total_replicas, settings.in_sync_replicas) > 1
 
-    # --- bindings -----------------------------------------------------------------------------------------------------
+    # --- bindings ---------------------------------------------------------------------------------
 
     def bind(self, peer: Address, binding: Binding) -> str:
-        """Bind the HA connection that comes from `peer`, which may not have been seen yet; why not, or ""."""
+        """Bind the HA connection from `peer` to a member. Return why that is refused, or "".
+
+        The connection may not have arrived yet; the binding then waits for it.
+        """
         holder = self.bound.get(binding.broker_id)
         if holder is not None and holder.binding is not None and holder.binding.address != binding.address:
             silent_ms = self._context.clock.mono_ms - holder.read_ms
@@ -99,7 +118,7 @@ class ReplicaMembers:
             if link.peer == peer and not link.conn.closing:
                 self._bind(link, binding)
                 return ""
-        # The newest word of a member counts: an older connection of it will not be seen any more.
+        # Only the newest binding of a member is kept: its older connections will never arrive.
         self._early = {early: other for early, other in self._early.items() if other.broker_id != binding.broker_id}
         while len(self._early) >= EARLY_MAX:
             del self._early[next(iter(self._early))]
@@ -107,7 +126,7 @@ class ReplicaMembers:
         return ""
 
     def adopt(self, link: ReplicaLink) -> None:
-        """A connection was opened: its binding may have come before it."""
+        """Take a new connection, and bind it if its binding arrived first."""
         self.start()
         binding = self._early.pop(link.peer, None)
         if binding is not None:
@@ -121,9 +140,10 @@ class ReplicaMembers:
         self.bound[binding.broker_id] = link
         self._context.log.info("replica-bound", peer=str(link.peer), broker_id=binding.broker_id, address=binding.address)
         if before is not None and before is not link:
-            self._context.outbox.abort(before.conn, f"a newer connection of slave {binding.broker_id} came")
+            self._context.outbox.abort(before.conn, f"replaced by a newer connection of slave {binding.broker_id}")
 
     def forget(self, link: ReplicaLink) -> None:
+        """Drop a connection that was closed."""
         self._unbind(link)
         self.on_change()
 
@@ -132,16 +152,17 @@ class ReplicaMembers:
         if bound is not None and self.bound.get(bound.broker_id) is link:
             del self.bound[bound.broker_id]
 
-    # --- who counts ---------------------------------------------------------------------------------------------------
+    # --- which links count ------------------------------------------------------------------------
 
     def counted(self) -> list[ReplicaLink]:
-        """The links whose reports are acknowledgements, one for each copy."""
+        """Return the links whose reports are acknowledgements, one for each copy."""
         found = [link for link in self.bound.values() if not link.conn.closing]
         if self._context.config.replication.accept_anonymous:
             found += self._anonymous()
         return found
 
     def _anonymous(self) -> list[ReplicaLink]:
+        """Return the unbound links that count: of each host as many as it has unbound slaves."""
         room: dict[str, int] = {}
         if self.registered is not None:
             for broker_id, address in self.registered.items():
@@ -158,13 +179,14 @@ class ReplicaMembers:
         return found
 
     def in_sync(self) -> list[ReplicaLink]:
+        """Return the counted links that lack fewer than `haMaxGapNotInSync` bytes."""
         gap_max = self._context.config.replication.ha_max_gap
         end = self._store.offset_written
         return [link for link in self.counted() if link.acked >= 0 and end - link.acked < gap_max]
 
     def seen(self) -> list[ReplicaStatus]:
-        """For status: every link, and every registered slave that has none."""
-        # It is asked for before the store is ready, too.
+        """Return every link, and every registered slave without a link, for status."""
+        # Status may ask before the store is ready.
         end = self._store.offset_written if self._store.ready else 0
         counted = {link.conn.id for link in self.counted()}
         in_sync = {link.conn.id for link in self.in_sync()}
@@ -185,7 +207,7 @@ class ReplicaMembers:
 
     @staticmethod
     def _is_anonymous(address: str, found: list[ReplicaStatus]) -> bool:
-        """Whether a registered slave without a name may be one of the links."""
+        """Whether the registered slave at `address` may be one of the unbound links."""
         host = address.rpartition(":")[0]
         return any(member.broker_id < 0 and member.address.rpartition(":")[0] == host for member in found)
 
@@ -196,7 +218,7 @@ class ReplicaMembers:
         if link.conn.id not in counted:
             if not self._context.config.replication.accept_anonymous:
                 return "did not say who it is, and haAcceptAnonymous is false"
-            return "did not say who it is, and the name servers know no slave there that it could be"
+            return "did not say who it is, and the name servers list no unbound slave on that host"
         if link.conn.id not in in_sync:
             return f"is {_mib(gap)} behind, the limit (haMaxGapNotInSync) is {_mib(gap_max)}"
         return ""
@@ -205,18 +227,18 @@ class ReplicaMembers:
         for peer, binding in self._early.items():
             if binding.broker_id == broker_id:
                 return (
-                    f"no HA connection: it says that it comes from {peer}, and none from there is seen (does something "
-                    "between translate addresses?)"
+                    f"no HA connection: it says that it comes from {peer}, but no connection from there has arrived "
+                    "(does a NAT or a proxy translate addresses?)"
                 )
         host = address.rpartition(":")[0].strip("[]")
         reason = self._refused.get(Address(host, 0))
         return f"no HA connection; the last one was closed: {reason}" if reason else "no HA connection"
 
-    # --- asking the name servers --------------------------------------------------------------------------------------
+    # --- the name servers -------------------------------------------------------------------------
 
-    def _ask(self, now_ms: int) -> int | None:
+    def _ask_nameserver(self, now_ms: int) -> int | None:
         if self._role.is_enabled:
-            self._know({broker_id: str(address) for broker_id, address in self._alive().items()})
+            self._set_registered({broker_id: str(address) for broker_id, address in self._alive().items()})
             return now_ms + ASK_MS
         identity = self._context.config.identity
         address = next(iter(self._registration.registered), None)
@@ -225,20 +247,20 @@ class ReplicaMembers:
                 cluster_name=identity.broker_cluster_name, broker_name=identity.broker_name
             )
             self._context.remoting.call(
-                address, RequestCode.GET_BROKER_MEMBER_GROUP, request, timeout_ms=ASK_MS, then=self._told
+                address, RequestCode.GET_BROKER_MEMBER_GROUP, request, timeout_ms=ASK_MS, then=self._group_answered
             )
         return now_ms + ASK_MS if self.are_wanted or self._links else None
 
-    def _told(self, outcome: Outcome) -> None:
+    def _group_answered(self, outcome: Outcome) -> None:
         if isinstance(outcome, CallFailed) or not outcome.is_ok:
             return
         try:
             group = MemberGroupBody.decode(outcome.body).broker_member_group
         except RemoteProtocolError:
             return
-        self._know({} if group is None else group.broker_addrs)
+        self._set_registered({} if group is None else group.broker_addrs)
 
-    def _know(self, addresses: Mapping[int, str]) -> None:
+    def _set_registered(self, addresses: Mapping[int, str]) -> None:
         known = {broker_id: address for broker_id, address in addresses.items() if broker_id != 0}
         if known != self.registered:
             self.registered = known

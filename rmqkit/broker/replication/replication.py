@@ -1,4 +1,4 @@
-"""What a broker is in its group's replication, what it knows of its peers, and what it reports about both."""
+"""`Replication` owns the parts of replication: it starts and stops them and reports their state."""
 
 from collections.abc import Callable
 
@@ -27,6 +27,8 @@ from rmqkit.wire.bodies.ha import HAClientRuntimeInfo, HAConnectionRuntimeInfo, 
 
 
 class Replication:
+    """The parts of replication, and what the rest of the broker asks of them."""
+
     def __init__(
         self,
         context: BrokerContext,
@@ -37,7 +39,7 @@ class Replication:
         folder: str,
         group: Callable[[], GroupMembers],
     ) -> None:
-        """`group` is asked for the members of the group that are alive, as roles know them."""
+        """`group` returns the live members of the group, as `Roles` knows them."""
         self._context = context
         self._store = store
         self._start = LogStart(context)
@@ -57,11 +59,11 @@ class Replication:
         self.answers = MemberAnswers(context, store, self._start, self.members, self.follow)
         self.answers.on_return.append(self.metadata.master_returns)
 
-    # --- who it is ------------------------------------------------------------------------------------------------------
+    # --- identity and state -----------------------------------------------------------------------
 
     @property
     def start_id(self) -> str:
-        """A name for this start of the broker."""
+        """The unique id of this start of the broker."""
         return self._start.id
 
     @property
@@ -75,7 +77,7 @@ class Replication:
 
     @property
     def is_seeking(self) -> bool:
-        """Whether this is a slave whose master is unknown, or not where it was."""
+        """Whether this is a slave whose master is unknown or cannot be reached."""
         return self.is_slave and self.follow.state in (NO_MASTER, CONNECTING)
 
     @property
@@ -84,7 +86,7 @@ class Replication:
 
     @property
     def why(self) -> str:
-        """What people should know: "" when all is well."""
+        """The problem that an operator should know; "" when all is well."""
         if self.is_slave:
             return self.follow.why or self.follow.divergence.history_missing
         if self.acks.too_few:
@@ -95,18 +97,21 @@ class Replication:
         return "; ".join(f"slave {_name(member.broker_id, member.address)}: {member.why}" for member in missing)
 
     def in_sync_count(self) -> int:
-        """Copies in sync, this master's own included."""
+        """Return the number of copies in sync, this master's own included; 0 on a slave."""
         return 0 if self.is_slave else 1 + len(self.members.in_sync())
 
-    # --- life and turns -------------------------------------------------------------------------------------------------
+    # --- life and turns ---------------------------------------------------------------------------
 
     def load(self) -> None:
-        """Raises RmqkitError: a kept file is damaged, haMasterAddress is none."""
+        """Load the saved state.
+
+        Raises RmqkitError if a file is damaged or haMasterAddress is no address.
+        """
         self.follow.load()
         self.metadata.load()
 
     def start(self) -> None:
-        """The store is ready."""
+        """Begin to serve and to follow: the store is ready."""
         self._start.end = self._store.offset_written
         self.acks.configure()
         self.accept.start()
@@ -126,7 +131,7 @@ class Replication:
         self.accept.close_all("the broker is stopping")
 
     def settle(self) -> None:
-        """The turn's write is done."""
+        """Send or report what this turn has written; called once the write is done."""
         is_slave = self.is_slave
         if self.accept.links:
             self.accept.settle()
@@ -137,13 +142,16 @@ class Replication:
 
     @property
     def log_of(self) -> str:
-        """The start of the master whose log this is, "" while that is not known."""
+        """The id of the master's start whose log this is; "" while unknown."""
         return self.follow.log_of if self.is_slave else self.start_id
 
-    # --- status ---------------------------------------------------------------------------------------------------------
+    # --- status -----------------------------------------------------------------------------------
 
     def facts(self) -> dict[str, str]:
-        """What code 28 tells of it."""
+        """Return what code 28 reports about replication.
+
+        `replicationGap` is in bytes, -1 while unknown.
+        """
         members = [] if self.is_slave else self.members.seen()
         gap = self.follow.gap if self.is_slave else max((member.gap for member in members), default=0)
         return {
@@ -158,7 +166,10 @@ class Replication:
         }
 
     def runtime_info(self) -> HARuntimeInfo:
-        """What code 907 tells. Source: `DefaultHAService.getRuntimeInfo`, `DefaultHAClient`."""
+        """Return what code 907 reports.
+
+        Source: `DefaultHAService.getRuntimeInfo`, `DefaultHAClient`.
+        """
         end = self._store.offset_written
         if self.is_slave:
             follow = self.follow

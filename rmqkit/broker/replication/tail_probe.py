@@ -1,12 +1,16 @@
-"""What an Apache master has at the place of this log's last record.
+"""Compares this log's last record with the record that an Apache master has at the same offset.
 
-Such a master compares nothing itself, and of its log it tells only where it ended at its start (906): that alone calls a
-slave ahead that took over the folder of another broker, and misses a master that lost its end twice at the same place. So
-the slave asks for the record at the place of its own last one (VIEW_MESSAGE_BY_ID). The same bytes there: this log is the
-beginning of the master's. None there: where its log begins and ends (GET_BROKER_RUNTIME_INFO) says whether the master has
-removed them, or never had them.
+An Apache master compares no logs itself. It only reports where its log ended when it started (906).
+That alone is not enough: a slave that took over another broker's store folder would look ahead, and
+a master that lost its end twice at the same offset would go unnoticed. So the slave requests the
+master's record at the offset of its own last record (VIEW_MESSAGE_BY_ID):
 
-Source: `broker/.../processor/QueryMessageProcessor.viewMessageById`, `AdminBrokerProcessor.prepareRuntimeInfo`.
+- the same bytes: this log is the beginning of the master's;
+- no record: the slave asks where the master's log begins and ends (GET_BROKER_RUNTIME_INFO). Then
+  the master has either removed the record, or never had it.
+
+Source: `broker/.../processor/QueryMessageProcessor.viewMessageById`,
+`AdminBrokerProcessor.prepareRuntimeInfo`.
 """
 
 from collections.abc import Callable
@@ -25,8 +29,11 @@ TIMEOUT_MS = 3000
 
 
 class TailComparison(NamedTuple):
-    """This log's last record, as far as the queues know, lies from `begin` to `end`. `is_same` is None when the master
-    shows nothing there; its log then goes from `log_begin` to `log_end`."""
+    """This log's last record (by the queues) from `begin` to `end`, compared with the master's.
+
+    `is_same` is None if the master has no record at `begin`; its log then goes from `log_begin` to
+    `log_end`, which are -1 otherwise.
+    """
 
     begin: int
     end: int
@@ -35,12 +42,15 @@ class TailComparison(NamedTuple):
     log_end: int = -1
 
 
-#: what was shown, None for a log without records; or why it is not known, else ""
+#: called with the comparison, None for a log without records; and with why it failed, else ""
 Then = Callable[[TailComparison | None, str], None]
 
 
 def ask(remoting: Remoting, store: StorageEngine, master: Address, then: Then) -> None:
-    """`then` is called once, perhaps at once."""
+    """Compare this log's last record with the master's.
+
+    Call `then` once, possibly before returning.
+    """
     begin, record = _last_record(store)
     if not record:
         then(None, "")
@@ -62,14 +72,14 @@ def ask(remoting: Remoting, store: StorageEngine, master: Address, then: Then) -
 def _ask_range(remoting: Remoting, master: Address, shown: TailComparison, then: Then) -> None:
     def came(outcome: Outcome) -> None:
         if isinstance(outcome, CallFailed) or not outcome.is_ok:
-            # Just after its start it answers with an error.
-            then(None, f"the master {master} does not tell where its log ends yet")
+            # Just after its start an Apache master answers with an error.
+            then(None, f"the master {master} does not report yet where its log ends")
             return
         try:
             table = KVTable.decode(outcome.body).table
             log_begin, log_end = int(table["commitLogMinOffset"]), int(table["commitLogMaxOffset"])
         except (RemoteProtocolError, KeyError, ValueError) as error:
-            then(None, f"the master {master} does not tell where its log ends: {error!r}")
+            then(None, f"the master {master} does not report where its log ends: {error!r}")
             return
         then(shown._replace(log_begin=log_begin, log_end=log_end), "")
 
@@ -77,7 +87,7 @@ def _ask_range(remoting: Remoting, master: Address, shown: TailComparison, then:
 
 
 def _last_record(store: StorageEngine) -> tuple[int, Buffer]:
-    """(offset, bytes) of the record that is last in the log among those in queues; without bytes when there is none."""
+    """Return (offset, bytes) of the last record that a queue has; no bytes if there is none."""
     last = -1
     for queue in store.queues():
         for entry in store.entries(queue.topic, queue.queue_id, queue.offset_max - 1, 1):

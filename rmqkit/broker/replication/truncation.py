@@ -1,4 +1,4 @@
-"""Truncation: cuts off what a slave's log has and its master never had (`haTruncateAhead`).
+"""Truncation: removes the end of a slave's log that its master never had (`haTruncateAhead`).
 
     idle       ->  comparing, fetching
     comparing  ->  idle, fetching
@@ -6,15 +6,18 @@
     cutting    ->  idle, failed
     failed     ->  (end)
 
-    comparing  the master is asked whether it has what would stay: a foreign log may be longer, too, and is never cut
-    fetching   the master is asked for its progress in special duties
-    cutting    the end of the log is copied to `diverged/<offset>` (`-1` behind it, `-2` … for a later one), synced, and
-               then cut off on the disk
-    failed     until the next start: each try would leave one more copy, on a disk that may be full
+    comparing  asks the master whether it has the bytes that would remain: a foreign log may be
+               longer, too, and is never truncated
+    fetching   asks the master for its progress in special duties
+    cutting    copies the end of the log to `diverged/<offset>` (with `-1`, `-2` … appended if that
+               file exists), syncs the copy, and then truncates the log on disk
+    failed     tries again only after a restart: each try would leave one more copy, on a disk that
+               may be full
 
-Offsets of consumers and progress of special duties that lie in what was cut off go back to the ends of the queues, or they
-would leave out the messages that the master puts there. Special duties go back to the master's progress, too: what they
-delivered may have stood in the cut part alone. A start after a kill in between does that as well (`resume`).
+Consumer offsets and progress of special duties that lie in the truncated part go back to the ends
+of the queues. Otherwise they would skip the messages that the master puts there. Special duties
+also go back to the master's progress, because the messages they delivered may have been in the
+truncated part alone. If the broker is killed in between, its next start does this (`resume`).
 """
 
 import errno
@@ -60,6 +63,8 @@ MOVES = Moves(
 
 
 class Truncation(StateMachine[TruncationState]):
+    """Truncates this slave's log: one truncation at a time, and none after one has failed."""
+
     def __init__(
         self,
         context: BrokerContext,
@@ -76,13 +81,15 @@ class Truncation(StateMachine[TruncationState]):
         self._calls = calls
         self._offsets = offsets
         self._special = special
-        #: why the log could not be cut, "" before that
+        #: why a truncation has failed; "" while none has
         self.failure = ""
-        #: false once the broker stops: nothing new is begun
+        #: False once the broker stops: no further step is begun
         self.is_allowed = True
-        #: called when the log is not cut, with the reason; when it is about to be cut; when that has ended
+        #: called with the reason if the log is not truncated
         self.on_refused: Callable[[str], None] = lambda why: None
+        #: called once the check has passed, before the log changes
         self.on_begun: Callable[[], None] = lambda: None
+        #: called with the error, or None, once the truncation has ended
         self.on_ended: Callable[[OSError | None], None] = lambda error: None
 
     def validate(self) -> None:
@@ -90,13 +97,13 @@ class Truncation(StateMachine[TruncationState]):
 
     @property
     def is_busy(self) -> bool:
-        """Whether the end of the log is about to change: no master is followed meanwhile."""
+        """Whether the end of the log may be about to change; the slave then follows no master."""
         return self.state in (COMPARING, FETCHING, CUTTING)
 
     def begin(self, master: Address, said: ExchangeHAInfoResponse, offset: int) -> None:
-        """Cut the log off at `offset`, once it is known that what stays is the master's.
+        """Truncate the log at `offset`, after checking that the master has the bytes before it.
 
-        A question that fails ends it without a word: the next connection to the master begins it again.
+        If the master does not answer, this ends silently: the next connection to it starts again.
         """
         tail = self._divergence.tail(offset)
 
@@ -107,17 +114,17 @@ class Truncation(StateMachine[TruncationState]):
                 self._fetch(master, offset)
             else:
                 self.move(IDLE)
-                self.on_refused(f"what is here before {offset} is not what the master has there")
+                self.on_refused(f"before offset {offset} the master has other bytes than this log")
 
         if said.master_log_end is None:
-            self._fetch(master, offset)  # Apache's master: what it has shown has to do
+            self._fetch(master, offset)  # an Apache master compares no bytes: `tail_probe` was the check
         elif tail.size:
             self.move(COMPARING)
             self._calls.compare(master, tail, answered)
         elif self._divergence.has_followed(said):
             self._fetch(master, offset)
         else:
-            self.on_refused("nothing would stay, and this master was never followed")
+            self.on_refused("no bytes would remain, and this slave has never followed this master")
 
     def _fetch(self, master: Address, offset: int) -> None:
         def answered(progress: Progress | None) -> None:
@@ -131,7 +138,7 @@ class Truncation(StateMachine[TruncationState]):
         ask_progress(self._context, master, self._special.rows, SLAVE_TIMEOUT_MS, answered)
 
     def _cut(self, offset: int, progress: Progress) -> None:
-        """Copy what is behind `offset`, then cut it off. An older copy stays as it is."""
+        """Copy the log from `offset` on to a new file, then truncate it. Older copies are kept."""
         context = self._context
         path = self._free_path(offset)
         steps = Steps("ha-diverged", context.duties, context.clock)
@@ -142,13 +149,13 @@ class Truncation(StateMachine[TruncationState]):
                 context.log.warning("log-cut", offset=offset, copy=path)
                 self.resume()
             else:
-                self.failure = f"cutting has failed, and is tried again after a restart: {error.strerror or error}"
+                self.failure = f"the truncation has failed, and is tried again after a restart: {error.strerror or error}"
                 self.move(FAILED)
             self.on_ended(error)
 
         def copied(error: OSError | None) -> None:
             if error is not None:
-                # Half a copy is of no use, and may be what has filled the disk.
+                # An incomplete copy is useless, and may be what has filled the disk.
                 context.disk.remove(path, lambda _: ended(error))
             else:
                 self._divergence.note_cut(texts(progress), lambda: self._store.truncate(offset, ended))
@@ -157,7 +164,7 @@ class Truncation(StateMachine[TruncationState]):
         steps.begin(self._copy(offset, path, steps), copied)
 
     def resume(self) -> None:
-        """Bring offsets back to the ends of their queues, if the log was cut and that has not been done yet."""
+        """Move offsets back to the ends of their queues if a truncation has not done so yet."""
         if not self._divergence.is_cut:
             return
         store, offsets, special = self._store, self._offsets, self._special
@@ -167,7 +174,11 @@ class Truncation(StateMachine[TruncationState]):
         offsets.save(lambda: special.save(self._divergence.note_cut_over))
 
     def _free_path(self, offset: int) -> str:
-        """Two masters after one another may have ended at the same offset: at 0, when both had lost their disks."""
+        """Return a file name that is free.
+
+        The log may be truncated at the same offset twice: at 0, for example, if two successive
+        masters have lost their disks.
+        """
         first = path = f"diverged/{offset:020d}"
         count = 0
         while self._context.disk.size(path) is not None:

@@ -1,23 +1,23 @@
 """Roles: what this broker is in its group, whether it is online, and what follows from both.
 
-    role          Role, Online, and the table of duties
-    members       live members of the group, as the name servers list them
-    liveness      heartbeats, and noticing that there were none
-    acting        when a slave acts for its master
-    known_members members of former times, for name servers that list nobody
-    nameservers   what their routes show of this broker
-    pre_online    what a broker does before it is online
-    reverse_sync  how a master takes progress back from a member, and how an acting slave yields it
-    runtime_info  what code 28 shows of the role
+    role           `Role`, `Online`, and the table of duties
+    members        polls the name servers for the live members of the group
+    liveness       sends heartbeats, and detects that this broker was stalled
+    acting_master  decides when a slave acts for its master
+    known_members  members known from earlier, for name servers that list nobody
+    nameservers    checks what the name servers' routes show of an acting master
+    pre_online     what a broker does before it serves
+    reverse_sync   a returning master copies progress from a member; an acting slave hands it over
+    runtime_info   the role's fields in code 28
 
-`Roles` alone changes the role. Other parts read the `RoleState`, or add themselves to its `on_change`.
+Only `Roles` changes the role. Other parts read the `RoleState`, or register in its `on_change`.
 
     isolated ──the other members are known──► pre-online ──has their progress──► online
         ▲                                                                         │
         └─────────── stalled, or a name server has removed it (`isolate`) ◄───────┘
 
-Without `enableSlaveActingMaster`, or without a name server, a broker is online from its start and its role is that of its
-`brokerRole`.
+Without `enableSlaveActingMaster`, or without a name server, a broker is online from its start, and
+its role is its `brokerRole`.
 
 Source: `broker/.../BrokerController.java`, RIP-32.
 """
@@ -45,6 +45,8 @@ __all__ = ["CLIENT_CODES", "Duty", "Online", "Role", "RoleState", "Roles"]
 
 
 class Roles:
+    """This broker's role and online state, and everything that follows from a change of them."""
+
     def __init__(
         self,
         context: BrokerContext,
@@ -60,18 +62,18 @@ class Roles:
         self.state = state
         self._registration = registration
         self._special = tables.special
-        #: where special duties put what is due, in the roles that have them
+        #: where special duties put messages that are due, for each role that has special duties
         self.destinations = destinations
         self.is_enabled = state.is_enabled
         self.broker_id = context.config.identity.broker_id
         self.is_running = False
-        #: called when clients are to be refused, or no longer
+        #: called when the broker starts or stops refusing clients
         self.on_refusal: Callable[[], None] = lambda: None
-        #: called when what clients get here may have changed
+        #: called when the requests that clients may send here may have changed
         self.on_served: Callable[[], None] = lambda: None
-        #: members that answered themselves while no name server lists anybody
+        #: members that answered this broker directly while the name servers list no other member
         self.known_before: dict[int, Address] = {}
-        #: and those that did not
+        #: ids of the members that did not answer directly
         self._silent: list[int] = []
         self.known_members = KnownMembers(context, folder)
         self._members = MemberPolls(context, state, registration, self._members_changed, self.isolate)
@@ -79,13 +81,13 @@ class Roles:
         self.acting = ActingMaster(self, context, store, replication)
         self.nameservers = Nameservers(context, state, registration)
         self.pre_online = PreOnline(self, context, store, replication, tables)
-        #: an acting master whose master comes back delivers no more
+        #: suspends the special duties of an acting master while its master returns
         self.give_way = GiveWay(context, replication, tables.special, self._is_master_back, self._give_way_changed)
         self._known: tuple[Mapping[int, Address], tuple[int, Address] | None] = ({}, None)
-        #: counts the times that it was isolated: an answer of an earlier time does not count
+        #: number of times that this broker was isolated; results of earlier rounds are ignored
         self._round = 0
 
-    # --- state --------------------------------------------------------------------------------------------------------
+    # --- state ------------------------------------------------------------------------------------
 
     @property
     def role(self) -> Role:
@@ -101,53 +103,56 @@ class Roles:
 
     @property
     def members(self) -> Mapping[int, Address]:
-        """Alive members of the group by id, in the order of ids; this broker included once it is registered."""
+        """The live members of the group, ordered by id; includes this broker once registered."""
         return self._members.alive
 
     @property
     def others(self) -> Mapping[int, Address]:
-        """The members but this broker; while the name servers list nobody, those that answered themselves."""
+        """The live members without this broker.
+
+        While the name servers list no other member: the members that answered this broker directly.
+        """
         own = self._context.address
         alive = {each: address for each, address in self.members.items() if each != self.broker_id and address != own}
         return alive or self.known_before
 
     @property
     def head(self) -> tuple[int, Address] | None:
-        """The smallest id alive: the master, or the slave that acts for it."""
+        """The live member with the smallest id: the master, or the slave that acts for it."""
         return next(iter(self.members.items()), None)
 
     @property
     def is_cut_off(self) -> bool:
-        """Whether no name server has answered for so long that another member may have taken this broker's place."""
+        """Whether all name servers are silent for so long that a member may have taken over."""
         return self._members.is_cut_off
 
     @property
     def is_ripe(self) -> bool:
-        """Whether the name servers had the time to know all members."""
+        """Whether a name server has known this broker long enough to know all members."""
         return self._members.is_ripe
 
     @property
     def is_masterless(self) -> bool:
-        """Whether the name servers list live members, and the master is not among them: asking it is pointless."""
+        """Whether the name servers list live members without the master: asking it is pointless."""
         return self.is_enabled and self.acting.had_time and self.head is not None and MASTER_ID not in self.members
 
     @property
     def conflict(self) -> str:
-        """The address of another broker with this one's id, "" when there is none."""
+        """The address of another broker with the same id; "" if there is none."""
         return self._members.conflict
 
     @property
     def stage(self) -> str:
-        """What is done on the way to being online."""
-        return "asking who else is alive" if self.online is Online.ISOLATED else self.pre_online.stage
+        """The current step towards being online, for status; "" once online."""
+        return "asking which other members are alive" if self.online is Online.ISOLATED else self.pre_online.stage
 
     def facts(self) -> dict[str, str]:
         return runtime_info.facts(self)
 
-    # --- life and turns -----------------------------------------------------------------------------------------------
+    # --- life and turns ---------------------------------------------------------------------------
 
     def start(self) -> None:
-        """The broker serves: its store is ready, replication has begun."""
+        """Begin to find the members; called once the store is ready and replication has begun."""
         self.is_running = True
         if not self.is_enabled:
             self._apply()
@@ -157,7 +162,8 @@ class Roles:
         self.liveness.start()
         self.acting.start()
         if self.online is Online.ISOLATED:
-            # Members of its group are answered from now on: they may be looking for whom they knew, too.
+            # Members of the group get answers from now on: they may be asking their known members,
+            # too.
             self.on_refusal()
             self._seek()
         else:
@@ -172,19 +178,22 @@ class Roles:
         self.nameservers.stop()
 
     def stalled(self) -> None:
-        """A turn begins that comes too late: nothing that came meanwhile has been served yet."""
+        """Isolate this broker: a turn begins after a stall, and has not served anything yet."""
         limit_ms = self._context.config.acting.not_active_ms
-        self.isolate(f"it stood still for {self.liveness.silence_ms()} ms, and counts as dead after {limit_ms} ms")
+        self.isolate(f"it was stalled for {self.liveness.silence_ms()} ms, and counts as dead after {limit_ms} ms")
 
     def hint(self) -> None:
-        """Members may have changed: ask at once."""
+        """Ask the name servers at once: the members may have changed."""
         if self.is_running and self.is_enabled:
             self._members.hint()
 
-    # --- changes ------------------------------------------------------------------------------------------------------
+    # --- changes ----------------------------------------------------------------------------------
 
     def isolate(self, why: str) -> None:
-        """Leave the routes, refuse clients, stop special duties; then find the live members, and go pre-online."""
+        """Leave the routes, refuse clients, stop special duties, and search the live members.
+
+        Once the members are known, the broker goes pre-online.
+        """
         if not self.is_running or not self.is_enabled:
             return
         self.pre_online.stop()
@@ -192,6 +201,7 @@ class Roles:
         self._seek()
 
     def set_acting(self, acts: bool, why: str) -> None:
+        """Begin or stop to act for the master; `why` is shown in status."""
         self._change(Role.ACTING if acts else Role.SLAVE, self.online, why)
 
     def _seek(self) -> None:
@@ -201,7 +211,7 @@ class Roles:
         self._members.seek(self._sought)
 
     def _sought(self) -> None:
-        """The name servers have listed the live members, or are silent."""
+        """Go pre-online, or ask known members: the name servers have answered, or are silent."""
         if self.others or not self.known_members.by_id or self._context.config.acting.skip_pre_online:
             self._begin_pre_online()
         else:
@@ -214,8 +224,8 @@ class Roles:
 
     def _begin_pre_online(self) -> None:
         if not self.others:
-            silent = f"no name server has said who else is alive: {self._members.failures()}"
-            how = silent if self.is_cut_off else "nobody else of its group is alive"
+            silent = f"no name server has listed the live members: {self._members.failures()}"
+            how = silent if self.is_cut_off else "no other member of its group is alive"
             self._is_online("; ".join([how] + [f"member {each} gives no answer" for each in self._silent]))
         elif self._context.config.acting.skip_pre_online:
             self._is_online("skipPreOnline")
@@ -234,7 +244,7 @@ class Roles:
         self._change(self.state.role, Online.ONLINE, how)
 
     def _members_changed(self) -> None:
-        """Members, or what is known of this broker's own place among them."""
+        """React to a change of the members, of a conflict, or of contact with the name servers."""
         (members_before, head_before), self._known = self._known, (self.members, self.head)
         if self.members != members_before:
             self.known_members.note(self.members)
@@ -242,7 +252,7 @@ class Roles:
                 self.known_members.enough()
             self._context.log.info("members", alive={str(key): str(address) for key, address in self.members.items()})
             if MASTER_ID in self.members and MASTER_ID not in members_before and self.broker_id != MASTER_ID:
-                # The answer to a registration tells where its log is to be had.
+                # The answer to a registration has the master's HA address.
                 self._registration.hurry()
         self.acting.look()
         if self.head != head_before:
@@ -262,9 +272,9 @@ class Roles:
             self.acting.look()
 
     def _apply(self) -> None:
-        """Everything that depends on the role is brought into line with it."""
+        """Start and stop everything that depends on the role and the online state."""
         if not self.is_running:
-            return  # a broker that stops starts no duty again, and stays unregistered
+            return  # a stopping broker restarts no duty and stays unregistered
         state, special = self.state, self._special
         self.on_refusal()
         destination = self.destinations[state.role] if state.does(Duty.SPECIAL) else None

@@ -1,17 +1,19 @@
-"""Acting: when a slave acts for its master, and when it stops.
+"""Decides when a slave acts for its master, and when it stops.
 
-It begins when all of this holds, and `why_not` says which does not:
+A slave begins to act once all of this holds. `why_not` names the first condition that does not:
 
-- it is online, and no other broker is registered with its id
-- its id is the smallest that is alive, as told by a name server that has known it for long enough to know the others
-- the master was alive in this life of the slave and is gone, or the slave has been up for `brokerNotActiveTimeoutMillis`:
-  a group that has just been started as a whole waits for its master
-- its log is a copy of its master's: neither foreign nor refused
-- its queues have everything that its log has; half a record at the end of the log, which a master that died in the middle
-  of a transfer leaves, is not waited for
+- It is online, and no other broker is registered with its id.
+- Its id is the smallest alive. A name server that has known the slave for long enough to know all
+  other members must say so.
+- The master was alive since the slave's start and is gone, or the slave has been up for
+  `brokerNotActiveTimeoutMillis`: a group that was just started as a whole waits for its master.
+- Its log is a copy of its master's: neither foreign nor refused.
+- Its queues have everything that its log has. Half a record at the end of the log does not count: a
+  master that died during a transfer leaves one.
 
-It ends as soon as a smaller id is alive, when it is not online any more, and when it is cut off from all name servers for
-`brokerNotActiveTimeoutMillis`: another one may act by then. A name server that is restarted ends nothing.
+It stops as soon as a smaller id is alive, when it is not online any more, and when no name server
+has answered for about `brokerNotActiveTimeoutMillis`: another slave may act by then. The restart of
+a name server does not stop it.
 """
 
 from typing import TYPE_CHECKING
@@ -27,14 +29,16 @@ if TYPE_CHECKING:
     from rmqkit.broker.roles import Roles
 
 DUTY = "roles-acting"
-#: how often it is looked at what keeps a slave from acting, where only time or work of its own can change it
+#: how often a slave checks again if only time, or work of its own, keeps it from acting
 LOOK_MS = 50
 RIPE_LOOK_MS = 250
-#: queues that have not moved for so long have what can be had
+#: dispatch counts as finished after this long without progress
 STUCK_MS = 100
 
 
 class ActingMaster:
+    """Decides whether this slave acts; `why_not` says why it does not, "" while it acts or may."""
+
     def __init__(self, roles: "Roles", context: BrokerContext, store: StorageEngine, replication: Replication) -> None:
         self._roles = roles
         self._context = context
@@ -43,7 +47,7 @@ class ActingMaster:
         self.why_not = ""
         self._is_master_known = False
         self._started_ms = 0
-        #: how far the queues were, and since when
+        #: how far the log was dispatched, and the monotonic time in ms when it got there
         self._dispatched = (-1, 0)
         self._context.duties.add(DUTY, self._run, None)
 
@@ -52,11 +56,11 @@ class ActingMaster:
 
     @property
     def had_time(self) -> bool:
-        """Whether it is up for long enough to have seen a master that is alive."""
+        """Whether this broker has run long enough to have seen a live master."""
         return self._context.clock.mono_ms >= self._started_ms + self._context.config.acting.not_active_ms
 
     def look(self) -> None:
-        """Members, role or online have changed."""
+        """Decide again: members, role or online state have changed."""
         roles = self._roles
         if roles.role is Role.MASTER:
             return
@@ -85,10 +89,14 @@ class ActingMaster:
         smaller = next((broker_id for broker_id in roles.members if broker_id < roles.broker_id), None)
         if smaller is not None:
             return "the master is back" if smaller == MASTER_ID else f"id {smaller}, which is smaller, is alive"
-        return "no name server answers: another one may act by now" if roles.is_cut_off else ""
+        return "no name server answers: another slave may act by now" if roles.is_cut_off else ""
 
     def _why_not(self) -> tuple[str, int]:
-        """What keeps this slave from acting, "" if nothing; and when to look again, 0: when something changes."""
+        """Return what keeps this slave from acting, and after how many ms to check again.
+
+        The reason is "" if nothing does. 0 ms: only a change of members, role or online state can
+        change the answer.
+        """
         roles, now_ms = self._roles, self._context.clock.mono_ms
         if roles.online is not Online.ONLINE:
             return f"it is {roles.online}", 0
@@ -97,15 +105,15 @@ class ActingMaster:
         if roles.is_cut_off:
             return "no name server answers", 0
         if roles.broker_id not in roles.members:
-            return "no name server has it registered", 0
+            return "no name server lists it", 0
         smallest = next(iter(roles.members))
         if smallest != roles.broker_id:
             return f"id {smallest} is alive", 0
         if not roles.is_ripe:
-            return "no name server that tells who is alive has known it for long enough to know the others", RIPE_LOOK_MS
+            return "no name server that lists live members has known it long enough to know them all", RIPE_LOOK_MS
         up_ms = self._started_ms + self._context.config.acting.not_active_ms - now_ms
         if not self._is_master_known and up_ms > 0:
-            return "no master has been seen since it was started, and that was only just now", up_ms
+            return "no master has been seen since it was started, and it was started only recently", up_ms
         no_copy = why_no_copy(self._replication)
         if no_copy:
             return no_copy, LOOK_MS

@@ -1,19 +1,23 @@
-"""KnownMembers: the members of its group that a broker has known (`config/memberGroup.json`), and which are alive now.
+"""Known members: the group members that a broker has known before (`config/memberGroup.json`).
 
-A broker that starts while no name server answers, or while a new one lists nobody yet, would go online as if it were alone,
-with progress that others have moved on meanwhile. So the addresses that name servers have told are kept, and those
-members are asked themselves. What is kept is a hint and nothing more: an address may belong to another broker by now. So
-each is asked for its settings (26, which any broker of RocketMQ answers, also one that is not online), and counts only
-when cluster, broker name and id are those that were kept. Whoever answers so is alive, and pre-online goes on with it; a
-slave of ours looks at the name once more when a master calls it (906).
+A broker may start while no name server answers, or while a new one does not list any member yet. It
+would then go online as if it were alone, although other members may have newer progress. So the
+broker saves the addresses that name servers list, and asks those members directly.
 
-    nobody listens there     left out at once
-    still starting           asked again, `ASK_MS` at most
-    no answer                waited for, `ASK_MS` in all
+A saved address is only a hint: by now it may belong to another broker. So the broker asks each
+member for its settings (26), which every RocketMQ broker answers, also one that is not online. The
+member counts only if its cluster, broker name and id are the saved ones. Members that count are
+alive, and pre-online continues with them. A slave of ours checks the name once more when a master
+calls it (906).
 
-Kept are members that were listed, also those that are gone now: who is gone today may be all that is there tomorrow. An
-address has one id, an id one address, the newest; of more than `KEPT_MAX` the ones listed longest ago are forgotten. The
-file is written when its content changes. One that cannot be read, or is of another broker, counts as none.
+    nobody listens there     skipped at once
+    still starting           asked again, for at most `ASK_MS`
+    no answer                given up after `ASK_MS` in all
+
+Members that are gone are kept, too: a member that is gone today may be the only one alive tomorrow.
+An address has one id and an id one address, the newest. Above `KEPT_MAX` members, those listed
+longest ago are dropped. The file is written when its content changes. A file that cannot be read,
+or that is another broker's, is ignored.
 """
 
 from collections.abc import Callable, Mapping
@@ -30,33 +34,36 @@ from rmqkit.wire.codes import RequestCode, ResponseCode
 
 FILE = "memberGroup.json"
 DUTY = "roles-remembered"
-#: how long members are asked, in all
+#: how long all members together have to answer
 ASK_MS = 3000
-#: until the next try of one that is starting
+#: pause before a member that is still starting is asked again
 RETRY_MS = 50
 KEPT_MAX = 32
 BUSY = (ResponseCode.SERVICE_NOT_AVAILABLE, ResponseCode.SYSTEM_BUSY)
 
-#: those that are there, by id
+#: called with the members that answered, by id
 Then = Callable[[dict[int, Address]], None]
 
 
 class KnownMembers:
+    """The saved members of the group, and one round of requests to them at a time."""
+
     def __init__(self, context: BrokerContext, folder: str) -> None:
         self._context = context
-        #: in the order in which they were listed last
+        #: the saved members; the one listed last by a name server is the last
         self.by_id: dict[int, Address] = {}
         self._file = AtomicFile(context.disk, f"{folder}/{FILE}")
         self._then: Then | None = None
         self._found: dict[int, Address] = {}
-        #: those that have not answered, and when they are asked again; None: they are being asked
+        #: ids without an answer, with the monotonic time in ms of the next request; None: one is in
+        #: flight
         self._asked: dict[int, int | None] = {}
         self._deadline_ms = 0
-        #: counts the times that members are asked: what an earlier time is answered does not count
+        #: number of the current round of requests; answers to earlier rounds are ignored
         self._round = 0
         context.duties.add(DUTY, self._run, None)
 
-    # --- the file -----------------------------------------------------------------------------------------------------
+    # --- the file ---------------------------------------------------------------------------------
 
     def load(self) -> None:
         identity = self._context.config.identity
@@ -69,7 +76,7 @@ class KnownMembers:
             self.by_id = {each: address for each, address in kept[2].items() if not self._is_own(each, address)}
 
     def note(self, listed: Mapping[int, Address]) -> None:
-        """Name servers list these; this broker may be among them."""
+        """Save the members that name servers list; this broker is left out."""
         others = {each: address for each, address in listed.items() if not self._is_own(each, address)}
         before = self.by_id
         kept = {each: address for each, address in before.items() if each not in others}
@@ -87,10 +94,10 @@ class KnownMembers:
         table = {"clusterName": identity.broker_cluster_name, "brokerName": identity.broker_name, "members": members}
         return fastjson.dumps(table)
 
-    # --- asking -------------------------------------------------------------------------------------------------------
+    # --- requests ---------------------------------------------------------------------------------
 
     def ask(self, then: Then) -> None:
-        """Call `then` once with those that are there, within `ASK_MS`."""
+        """Ask all saved members. Call `then` once, within `ASK_MS`, with those that answered."""
         now_ms = self._context.clock.mono_ms
         self._round += 1
         self._then, self._found, self._deadline_ms = then, {}, now_ms + ASK_MS
@@ -98,7 +105,7 @@ class KnownMembers:
         self._context.duties.wake(DUTY, now_ms)
 
     def enough(self) -> None:
-        """Those that have answered by now are who is there, if anybody is being asked."""
+        """End the current round, if there is one, with the members that have answered by now."""
         self._deadline_ms = self._context.clock.mono_ms
         self._context.duties.wake(DUTY, self._deadline_ms)
 
@@ -156,7 +163,10 @@ class KnownMembers:
 
 
 def _read(content: bytes) -> tuple[str, str, dict[int, Address]]:
-    """Cluster, broker name and addresses by id. Raises RemoteProtocolError, ValueError."""
+    """Return cluster, broker name and addresses by id.
+
+    Raises RemoteProtocolError or ValueError if the content is no such table.
+    """
     table = fastjson.loads(content)
     try:
         members = {int(each): Address.parse(text) for each, text in table["members"].items()}

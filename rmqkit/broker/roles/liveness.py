@@ -1,13 +1,16 @@
-"""Liveness: signs of life to the name servers, and noticing that there were none.
+"""Heartbeats to the name servers, and the detection of a stall of this broker.
 
-Each `brokerHeartbeatInterval` every name server that has this broker registered gets one (904, one way; 322 where 904 is
-not known). A name server takes out a broker of which it heard nothing for `brokerNotActiveTimeoutMillis`.
+Each `brokerHeartbeatInterval`, every name server that has this broker registered gets a heartbeat
+(904, one way; 322 if it does not know 904). A name server removes a broker that it has not heard
+from for `brokerNotActiveTimeoutMillis`.
 
-So a turn that begins that long after the last sign of life was sent finds a broker that the others may have given up: its
-process or machine stood still (SIGSTOP, a machine that was moved, a disk that hung). That is looked at before anything is
-served that came meanwhile. Only the monotonic clock counts: a wall clock that is set changes nothing.
+So if a turn begins that long after the last heartbeat was sent, the name servers may have removed
+this broker. Its process or machine was stalled (SIGSTOP, a migrated virtual machine, a disk that
+hung). The broker checks this before it serves any request that arrived in the meantime. Only the
+monotonic clock counts: setting the wall clock changes nothing.
 
-Source: `broker/.../BrokerController.sendHeartbeat`, `BrokerOuterAPI.{sendHeartbeat,sendHeartbeatViaDataVersion}`.
+Source: `broker/.../BrokerController.sendHeartbeat`,
+`BrokerOuterAPI.{sendHeartbeat,sendHeartbeatViaDataVersion}`.
 """
 
 from collections.abc import Callable
@@ -25,6 +28,8 @@ NEVER_MS = 2**62
 
 
 class Liveness:
+    """Sends this broker's heartbeats, and knows when the last one was due."""
+
     def __init__(
         self,
         context: BrokerContext,
@@ -33,13 +38,13 @@ class Liveness:
         topics: TopicTable,
         knows_heartbeats: Callable[[Address], bool],
     ) -> None:
-        """`knows_heartbeats`: whether a name server knows 904."""
+        """`knows_heartbeats` returns whether a name server knows 904."""
         self._context = context
         self._role = role
         self._registration = registration
         self._topics = topics
         self._knows_heartbeats = knows_heartbeats
-        #: a turn that begins then or later comes after a stall
+        #: a turn that begins at this monotonic time in ms, or later, comes after a stall
         self.stalled_at_ms = NEVER_MS
         self._beaten_ms = 0
         self._context.duties.add(DUTY, self._run, None)
@@ -52,7 +57,7 @@ class Liveness:
         self.stalled_at_ms = NEVER_MS
 
     def silence_ms(self) -> int:
-        """Since the last sign of life."""
+        """Return the ms since the last heartbeat."""
         return self._context.clock.mono_ms - self._beaten_ms
 
     def _run(self, now_ms: int) -> int | None:

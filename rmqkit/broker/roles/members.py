@@ -1,23 +1,28 @@
-"""Members: the live members of the group, as the name servers list them.
+"""Polls the name servers for the live members of the group, and merges their answers.
 
-Every name server is asked (901) each `syncBrokerMemberGroupPeriod`, and at once when something hints at a change (905, a
-registration). A name server older than 5.0 does not know 901; with `compatibleWithOldNameSrv` it is asked for the route of
-the topic that each group has for this purpose.
+Every name server is polled (901) each `syncBrokerMemberGroupPeriod`, and at once when something
+hints at a change (905, a registration). A name server older than 5.0 does not know 901. With
+`compatibleWithOldNameSrv` it is asked for the route of the topic that each group has for this
+purpose.
 
-The answers are merged: an id is alive while any name server lists it. Name servers disagree while news travels, so
+An id is alive while any name server lists it. Name servers disagree for a while after a change, so:
 
-- one that has just come to know this broker may not know the others yet (it was restarted, or stood still and took
-  everybody out): for a while it may tell who is there, not who is gone
-- what it said is forgotten when it has not answered for `brokerNotActiveTimeoutMillis` and two periods
-- about this broker itself only one has a say that was asked after it took its registration. If it lists others and not
-  this broker, it has taken it out (`on_dropped`); if it lists another address under this broker's id, two brokers have the
-  same id (`conflict`)
+- A name server that has registered this broker only recently may not know all members yet: it was
+  restarted, or it stalled and removed all brokers. For a while it may add members, but not remove
+  any.
+- The answers of a name server are forgotten once it has not answered for
+  `brokerNotActiveTimeoutMillis` and two periods.
+- About this broker itself, only an answer counts that was requested after the name server
+  registered this broker. If it lists other members but not this broker, the name server has removed
+  it (`on_dropped`). If it lists another address under this broker's id, two brokers have the same
+  id (`conflict`).
 
-When no name server has answered for as long as they wait for a sign of life, this broker may be the one that is cut off
-(`is_cut_off`): it does not register again before it has heard who else is alive. If others are, and not this broker, it
-was taken out.
+If no name server has answered for as long as they wait for a heartbeat, this broker may be the one
+that is cut off (`is_cut_off`). Then it does not register again before it has learned which other
+members are alive. If others are listed and this broker is not, it was removed.
 
-Source: `broker/.../BrokerController.syncBrokerMemberGroup`, `BrokerOuterAPI.getBrokerMemberGroup*`.
+Source: `broker/.../BrokerController.syncBrokerMemberGroup`,
+`BrokerOuterAPI.getBrokerMemberGroup*`.
 """
 
 from collections.abc import Callable, Mapping
@@ -35,39 +40,41 @@ from rmqkit.wire.codes import RequestCode, ResponseCode
 from rmqkit.wire.schemas.nameserver import GetBrokerMemberGroupRequest, GetRouteInfoRequest
 
 DUTY = "roles-members"
-#: while the live members are not known, and after a hint that came while a question was under way
+#: poll interval while the live members are unknown, or if a hint arrived during a poll
 SEEK_MS = 50
-#: name servers that have not answered are waited for so long after the first one has
+#: how long to wait for the remaining name servers after the first one has answered
 OTHERS_MS = 300
-#: so long after it took this broker's registration, and one period, a name server may not know the others yet:
-#: registrations are tried again each second
+#: a name server is trusted to know all members this long, plus one period, after it has registered
+#: this broker: the other members retry their registration each second
 RIPE_MS = 1500
-#: brokers register again within a minute at the latest
+#: a conflict is over if it was not seen for this long: every broker registers again within a minute
 CONFLICT_MS = 120_000
-#: with the name of the group behind it (`TopicValidator.SYNC_BROKER_MEMBER_GROUP_PREFIX`)
+#: followed by the name of the group (`TopicValidator.SYNC_BROKER_MEMBER_GROUP_PREFIX`)
 MEMBER_TOPIC_PREFIX = "rmq_sys_SYNC_BROKER_MEMBER_"
 
 
 class MemberView:
-    """What one name server says; times are monotonic, -1 for never."""
+    """What one name server has answered; times are monotonic in ms, -1 for never."""
 
     __slots__ = ("answered_ms", "asked_ms", "failure", "is_asking", "is_old", "is_tried", "listed", "told_ms")
 
     def __init__(self) -> None:
-        #: address by id, and when it was listed last
+        #: by id: the address, and when the name server listed it last
         self.listed: dict[int, tuple[Address, int]] = {}
         self.asked_ms = self.answered_ms = -1
-        #: when it told last who is alive, be it nobody
+        #: when it last returned a list of live members, even an empty one
         self.told_ms = -1
         self.is_asking = False
-        #: whether it does not know 901
+        #: whether it is older than 5.0 and does not know 901
         self.is_old = False
-        #: whether it has answered or failed since it is sought who is there
+        #: whether it has answered or failed since the last `seek`
         self.is_tried = False
         self.failure = ""
 
 
 class MemberPolls:
+    """Polls all name servers for the live members of the group, and merges their answers."""
+
     def __init__(
         self,
         context: BrokerContext,
@@ -82,12 +89,13 @@ class MemberPolls:
         self._on_change = on_change
         self._on_dropped = on_dropped
         self.views = {address: MemberView() for address in registration.nameservers}
-        #: the merged view, in the order of ids
+        #: the live members by all name servers together, ordered by id
         self.alive: Mapping[int, Address] = {}
-        #: the address that name servers list under this broker's id, when it is another one's; "" else
+        #: the address that name servers list under this broker's id, if it is another broker's;
+        #: else ""
         self.conflict = ""
         self._conflict_until_ms = 0
-        #: when the last question was asked that a name server answered
+        #: when the newest poll was sent that a name server has answered
         self._heard_ms = 0
         self._was_cut_off = False
         self._running = False
@@ -97,7 +105,7 @@ class MemberPolls:
         self._hinted = False
         context.duties.add(DUTY, self._run, None)
 
-    # --- life ---------------------------------------------------------------------------------------------------------
+    # --- life -------------------------------------------------------------------------------------
 
     def start(self) -> None:
         self._running = True
@@ -109,13 +117,16 @@ class MemberPolls:
         self._sought = None
 
     def seek(self, then: Callable[[], None]) -> None:
-        """Forget what is known and ask anew; `then` is called once, when the name servers have answered, or when none
-        has for `brokerNotActiveTimeoutMillis`."""
+        """Forget the known members and poll again.
+
+        Call `then` once, when the name servers have answered, or when none has answered within
+        `brokerNotActiveTimeoutMillis`.
+        """
         now_ms = self._context.clock.mono_ms
         for view in self.views.values():
             view.listed.clear()
             view.answered_ms, view.told_ms, view.is_tried = -1, -1, False
-            # What was asked before may have been lost on the way, or says what is no longer so.
+            # Earlier polls may be lost, and their answers may be stale.
             view.asked_ms, view.is_asking = now_ms, False
         self._sought, self._first_ms = then, -1
         self._sought_until_ms = now_ms + self._context.config.acting.not_active_ms
@@ -123,16 +134,22 @@ class MemberPolls:
         self._context.duties.wake(DUTY, now_ms)
 
     def hint(self) -> None:
-        """Something may have changed: ask at once."""
+        """Poll at once: the members may have changed."""
         self._hinted = True
         self._context.duties.wake(DUTY, self._context.clock.mono_ms)
 
     def knows_heartbeats(self, nameserver: Address) -> bool:
+        """Return whether the name server knows heartbeats (904)."""
         return not (self.views[nameserver].is_old and self._context.config.acting.old_nameservers)
 
     @property
     def is_cut_off(self) -> bool:
-        """A name server that answered a question had a heartbeat not long before it."""
+        """Whether no name server has answered for so long that they may have removed this broker.
+
+        The limit is one heartbeat interval below `brokerNotActiveTimeoutMillis`, but at least half
+        of it: the last heartbeat that arrived may be one interval older than the last answered
+        poll.
+        """
         acting = self._context.config.acting
         limit_ms = max(acting.not_active_ms - acting.heartbeat_ms, acting.not_active_ms // 2)
         is_silent = self._context.clock.mono_ms - self._heard_ms >= limit_ms
@@ -140,19 +157,22 @@ class MemberPolls:
 
     @property
     def is_ripe(self) -> bool:
-        """Whether a name server lists live members, and has known this broker long enough to know the others, too."""
+        """Whether a name server that lists live members has known this broker long enough.
+
+        Long enough means that it must know the other members by now, too.
+        """
         registered = self._registration.registered
         since_ms = min(
             (registered.get(each, NEVER_MS) for each, view in self.views.items() if view.told_ms >= 0), default=NEVER_MS
         )
         return since_ms + self._ripe_ms() <= self._context.clock.mono_ms
 
-    # --- asking -------------------------------------------------------------------------------------------------------
+    # --- polls ------------------------------------------------------------------------------------
 
     def _run(self, now_ms: int) -> int | None:
         if not self._running:
             return None
-        self._look_for_silence()
+        self._check_silence()
         self._merge(now_ms)
         self._end_seeking(now_ms)
         is_late = now_ms + 1 - self._context.config.acting.member_sync_ms
@@ -161,7 +181,7 @@ class MemberPolls:
             is_asking = view.is_asking and now_ms - view.asked_ms < self._context.config.acting.heartbeat_timeout_ms
             if not is_asking and (self._hinted or is_sought or view.asked_ms < is_late):
                 self._ask(address, view, now_ms)
-        # The answer to a question that was under way already may be older than the hint.
+        # The answer to a poll that was in flight when the hint arrived may be older than the hint.
         self._hinted = self._hinted and any(view.is_asking and view.asked_ms < now_ms for view in self.views.values())
         quick = self._sought is not None or self._hinted
         return now_ms + min(SEEK_MS if quick else self._period_ms(), self._period_ms())
@@ -176,8 +196,9 @@ class MemberPolls:
         context = self._context
         identity, acting = context.config.identity, context.config.acting
         view.is_asking, view.asked_ms = True, now_ms
-        # A connection on which nothing comes is given up at the end of this time, and with it the registration: not before
-        # the name server may have given up this broker. A name server that stands still for a moment costs nothing.
+        # When a call times out, its connection is closed, and with it the registration. So the
+        # timeout ends no earlier than the name server may have removed this broker: a short stall
+        # of a name server then costs nothing.
         timeout_ms = max(acting.heartbeat_timeout_ms, view.answered_ms + acting.not_active_ms - now_ms)
         then = partial(self._answered, address, now_ms)
         if view.is_old:
@@ -199,19 +220,23 @@ class MemberPolls:
         if listed is None and view.is_old and not view.failure:
             self._ask(address, view, now_ms)
             return
-        # A connection that was lost says nothing about who is at its other end now.
+        # A lost connection does not count as a failure: the name server may answer on the next one.
         view.is_tried = not isinstance(outcome, CallFailed) or outcome.kind != "lost"
         if not isinstance(outcome, CallFailed):
-            # One that cannot tell who is alive is there all the same.
+            # A name server that cannot list members is reachable all the same.
             view.answered_ms = now_ms
             was_cut_off, self._heard_ms = self.is_cut_off, max(self._heard_ms, asked_ms)
             if listed is not None:
                 self._take(address, view, listed, was_cut_off)
-            self._look_for_silence()
+            self._check_silence()
         self._end_seeking(now_ms)
 
     def _read(self, view: MemberView, outcome: Outcome) -> dict[int, str] | None:
-        """Addresses by id. None where there are none to be had: `failure` says why, or it is to be asked as an old one."""
+        """Return the addresses by id.
+
+        None if the answer has none: then `failure` says why, or `is_old` was set and the name
+        server is to be polled again as an old one.
+        """
         if isinstance(outcome, CallFailed):
             view.failure, view.is_old = outcome.text, False
             return None
@@ -232,12 +257,12 @@ class MemberPolls:
         if outcome.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED or view.is_old:
             view.failure = f"code {outcome.code}: {outcome.remark}"
         elif not self._context.config.acting.old_nameservers:
-            view.failure = "it is older than 5.0 and does not tell who is alive, and compatibleWithOldNameSrv is false"
+            view.failure = "it is older than 5.0 and cannot list live members, and compatibleWithOldNameSrv is false"
         else:
             view.is_old = True
         return None
 
-    # --- what was said ------------------------------------------------------------------------------------------------
+    # --- answers ----------------------------------------------------------------------------------
 
     def _take(self, address: Address, view: MemberView, texts: Mapping[int, str], was_cut_off: bool) -> None:
         context, now_ms = self._context, self._context.clock.mono_ms
@@ -246,7 +271,7 @@ class MemberPolls:
         registered_ms = self._registration.registered.get(address)
         was_asked_after = registered_ms is not None and registered_ms < view.asked_ms
         if was_asked_after:
-            self._look_for_conflict(listed.get(own_id, own), now_ms)
+            self._check_conflict(listed.get(own_id, own), now_ms)
         listed.pop(own_id, None)
         is_ripe = registered_ms is not None and registered_ms + self._ripe_ms() <= view.asked_ms
         if is_ripe or not self._role.does(Duty.REGISTER):
@@ -256,7 +281,7 @@ class MemberPolls:
         self._merge(now_ms)
         if listed and own_id not in texts and (was_asked_after or was_cut_off):
             cut_off = "" if was_asked_after else "it was cut off from the name servers: "
-            self._on_dropped(f"{cut_off}{address} has taken it out, and lists {_ids(listed)} of its group")
+            self._on_dropped(f"{cut_off}{address} has removed it, and lists {_ids(listed)} of its group")
 
     def _parse(self, nameserver: Address, text: str) -> Address | None:
         try:
@@ -265,8 +290,12 @@ class MemberPolls:
             self._context.log.warning("member-address-unreadable", nameserver=str(nameserver), reason=str(error))
             return None
 
-    def _look_for_conflict(self, listed: Address, now_ms: int) -> None:
-        """Two brokers with one id take turns in the name servers' tables, so it is over only after a while."""
+    def _check_conflict(self, listed: Address, now_ms: int) -> None:
+        """Set or clear `conflict`.
+
+        Two brokers with one id replace each other in the name servers' tables, in turns. So a
+        conflict is over only once it was not seen for `CONFLICT_MS`.
+        """
         before = self.conflict
         if listed != self._context.address:
             self.conflict = str(listed)
@@ -283,6 +312,10 @@ class MemberPolls:
         self._on_change()
 
     def _merge(self, now_ms: int) -> None:
+        """Drop stale entries and recompute `alive`.
+
+        Of two addresses of an id the newer one counts.
+        """
         context = self._context
         acting = context.config.acting
         oldest_ms = now_ms - acting.not_active_ms - 2 * acting.member_sync_ms
@@ -300,8 +333,8 @@ class MemberPolls:
             self.alive = alive
             self._on_change()
 
-    def _look_for_silence(self) -> None:
-        """Tell when it begins to be cut off, and when that is over."""
+    def _check_silence(self) -> None:
+        """Log and announce when contact with the name servers is lost, and when it is back."""
         was_cut_off, self._was_cut_off = self._was_cut_off, self.is_cut_off
         if was_cut_off == self._was_cut_off:
             return
@@ -324,7 +357,8 @@ class MemberPolls:
         if is_known or now_ms >= self._sought_until_ms:
             self._sought = None
             if not has_answer:
-                # It is found out later whether others were there.
+                # `is_cut_off` becomes true at once: a later answer decides whether other members
+                # took over.
                 self._heard_ms = now_ms - self._context.config.acting.not_active_ms
             then()
 

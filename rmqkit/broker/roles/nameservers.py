@@ -1,12 +1,15 @@
-"""What is wrong with the name servers, as far as an acting master can see it from the routes that they show.
+"""Finds wrong settings of name servers and members, from the routes that show an acting master.
 
-A name server that has this broker registered is asked for the route of the broker's own topic, while it acts, every
-`PERIOD_MS`. With `supportActingMaster` this broker stands there as id 0. Without, clients find slaves alone: they read from
-them where `slaveReadEnable` lets them, and lock nothing; the broker acts all the same, as other name servers may show it.
-Where the route says that the group has no acting master, the member that registered last has `enableSlaveActingMaster`
-off: the settings of the group are mixed.
+While this broker acts, it asks each name server that has it registered for the route of the
+broker's own topic, every `PERIOD_MS`:
 
-`notes` has what was found, by name server; it is told in the log once, and in the status as long as it is so.
+- With `supportActingMaster`, the route shows this broker as id 0.
+- Without it, clients of that name server find only slaves. They read from them if `slaveReadEnable`
+  allows it, and lock no queues. The broker acts all the same, since other name servers may show it.
+- If the route says that the group has no acting master, the member that registered last has
+  `enableSlaveActingMaster` off, so the members' settings differ.
+
+`notes` has the findings by name server. Each is logged once, and shown in status while it lasts.
 
 Source: `namesrv/.../routeinfo/RouteInfoManager.pickupTopicRouteData`.
 """
@@ -24,22 +27,25 @@ from rmqkit.wire.codes import RequestCode
 from rmqkit.wire.schemas.nameserver import GetRouteInfoRequest
 
 DUTY = "roles-nameservers"
-#: until the first look: a name server may take a moment to see that the master is gone
+#: delay of the first check: a name server may need this long to notice that the master is gone
 FIRST_MS = 1000
 PERIOD_MS = 10_000
 
 
 class Nameservers:
+    """Checks the routes that name servers show while this broker acts for its master."""
+
     def __init__(self, context: BrokerContext, role: RoleState, registration: Registration) -> None:
         self._context = context
         self._role = role
         self._registration = registration
         self._is_stopped = False
+        #: what is wrong, by name server
         self.notes: dict[Address, str] = {}
         self._context.duties.add(DUTY, self._run, None)
 
     def changed(self) -> None:
-        """Role or online has changed."""
+        """Start checking if the broker acts now; else drop the findings."""
         if self._role.is_acting:
             self._context.duties.wake(DUTY, self._context.clock.mono_ms + FIRST_MS)
         else:
@@ -73,9 +79,9 @@ class Nameservers:
         group = next((each for each in groups if each.broker_name == name), None)
         note = ""
         if group is not None and not group.enable_acting_master:
-            note = "knows a member of the group with enableSlaveActingMaster=false: it must be the same in the group"
+            note = "knows a member of the group with enableSlaveActingMaster=false: all members must have the same value"
         elif group is not None and MASTER_ID not in group.broker_addrs:
-            note = "shows no acting master (supportActingMaster is off there): clients read from slaves where they may"
+            note = "shows no acting master (supportActingMaster is off): clients read from slaves only with slaveReadEnable"
         if note == self.notes.get(address, ""):
             return
         if note:

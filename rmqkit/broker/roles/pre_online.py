@@ -1,17 +1,21 @@
-"""Pre-online: what a broker does between knowing the live members of its group and serving.
+"""Pre-online: what a broker does after it knows its group's live members and before it serves.
 
-A master asks every other member at the same time (`reverse_sync`): the member shall follow this master from now on, and
-says how far special duties and consumers are. Then the members of ours may still tell what they know better, a bounded
-time. The states of a master:
+A master calls every other member at the same time (`reverse_sync`). The member follows this master
+from now on, and sends the progress of its special duties and consumers. Then our members have a
+bounded time to send the metadata that is newer than the master's. The states of a master:
 
     asking   ->  waiting
     waiting  ->  ended
     ended    ->  (end)
 
-A slave follows the master, if there is one, and copies the tables of the head of the group once. It stays away from
-clients while its log is no copy of its master's (foreign, refused), and while its log is empty, the master is away and
-other members have more: its id may be the smallest, and clients would be sent to a broker without the messages of the
-group. The states of a slave:
+A slave follows the master, if there is one, and copies the tables once from the live member with
+the smallest id. It does not serve clients in two cases:
+
+- Its log is no copy of its master's (foreign, refused).
+- Its log is empty, the master is away and other members have messages. The slave may have the
+  smallest id, and clients would then be sent to a broker without the group's messages.
+
+The states of a slave:
 
     locating   ->  kept-away, copying, ended
     kept-away  ->  locating, ended
@@ -19,14 +23,16 @@ group. The states of a slave:
     copied     ->  kept-away, ended
     ended      ->  (end)
 
-Every other wait is bounded; the result names what was not reached, and the broker is online without it. A member that the
-name servers list no more (or, if they list nobody, that answers no more) is waited for no longer; a member that appears
-meanwhile is asked as well. Progress only ever moves forward, and the member that told it keeps it, so a broker that dies at
-any step begins again.
+Every other wait is bounded. The result names what was not reached, and the broker goes online
+without it. The broker stops waiting for a member that the name servers no longer list (or, if they
+list nobody, that no longer answers). A member that appears meanwhile is called as well. Progress
+only moves forward, and the member that sent it keeps it. So a broker that dies at any step can
+begin again.
 
-`start` is called when `Online` has become PRE_ONLINE, with at least one of `roles.others`; `then` is called once, with a
-sentence about the result ("" if all is well), and the broker is online. `stop` ends it without a call: the broker stops, or
-isolates itself and will start it again.
+The caller calls `start` when `Online` has become PRE_ONLINE and `roles.others` is not empty. `then`
+is called once, with a sentence about the result ("" if all is well), and the broker goes online.
+`stop` ends it without calling `then`: the broker stops, or isolates itself and will call `start`
+again.
 
 Source: `broker/.../BrokerPreOnlineService.java`.
 """
@@ -49,21 +55,21 @@ from rmqkit.store.contract import StorageEngine
 from rmqkit.wire.schemas.admin import ExchangeHAInfoResponse
 
 DUTY = "pre-online"
-#: how long members of ours may take to tell what they know better
+#: how long our members may take to send their newer metadata, after all were asked
 IN_STEP_MS = 2000
-#: how long a slave tries to follow its master, and to copy tables
+#: how long a slave may take to follow its master and copy the tables
 SLAVE_MS = 10_000
 ASK_MS = 3000
-ASKING = "asking the others of the group what they have, as its own log is empty"
+ASKING = "asking the other members where their logs end, as its own log is empty"
 
-#: how it went, for people
+#: called with a sentence about the result, "" if all is well
 Then = Callable[[str], None]
 
 
 class MasterState(StrEnum):
-    #: members are asked
+    #: copying progress from the members
     ASKING = "asking"
-    #: members that were asked may still tell what they know better
+    #: waiting for newer metadata from our members
     WAITING = "waiting"
     ENDED = "ended"
 
@@ -78,9 +84,9 @@ MASTER_MOVES = Moves(
 
 
 class SlaveState(StrEnum):
-    #: the address of the master's log is asked for, and its log followed
+    #: asking for the master's HA address, and following its log
     LOCATING = "locating"
-    #: clients would be sent to a log that is no copy
+    #: not serving clients, because this log is no copy of the master's
     KEPT_AWAY = "kept-away"
     COPYING = "copying"
     COPIED = "copied"
@@ -110,6 +116,8 @@ class PeerFacts(Protocol):
 
 
 class PreOnline:
+    """Runs one pre-online at a time: a `MasterReturn` or a `SlaveJoin`."""
+
     def __init__(
         self,
         group: PeerFacts,
@@ -123,7 +131,7 @@ class PreOnline:
         self._store = store
         self._replication = replication
         self._tables = tables
-        #: what it is doing, "" when nothing
+        #: the current step, for status; "" while none runs
         self.stage = ""
         self._flow: MasterReturn | SlaveJoin | None = None
         self._then: Then = lambda how: None
@@ -157,7 +165,7 @@ class PreOnline:
 
 
 class MasterReturn(StateMachine[MasterState]):
-    """How a master comes back."""
+    """The pre-online of a master: copies newer progress from every other member."""
 
     def __init__(
         self,
@@ -175,7 +183,7 @@ class MasterReturn(StateMachine[MasterState]):
         self._tables = tables
         self.stage = ""
         self._members: dict[int, ReverseSync] = {}
-        #: until when members may tell what they know better, once all were asked
+        #: deadline in monotonic ms for our members' newer metadata; -1 until all members were asked
         self._until_ms = -1
         replication.metadata_server.wait_no_more(is_complete=False)
 
@@ -184,19 +192,19 @@ class MasterReturn(StateMachine[MasterState]):
         assert self.state is MasterState.ASKING or all(each.is_done for each in self._members.values())
 
     def look(self, now_ms: int) -> str | None:
-        """How it went, once it is over."""
+        """Take the next step. Return the result once it is over, None before."""
         if self.state is MasterState.ASKING:
             self._ask(now_ms)
             asked = [member for member in self._members.values() if not member.is_done]
             if asked:
-                self.stage = "taking progress back: " + ", ".join(f"member {each.broker_id} {each.stage}" for each in asked)
+                self.stage = "copying progress: " + ", ".join(f"member {each.broker_id} {each.stage}" for each in asked)
                 return None
             self.move(MasterState.WAITING)
             self._until_ms = now_ms + IN_STEP_MS
         alive = self._group.others
         untold = sorted(each for each in self._replication.metadata_server.waited_for if each in alive)
         if untold and now_ms < self._until_ms:
-            self.stage = "waiting until members have told what they know better: " + ", ".join(map(str, untold))
+            self.stage = "waiting for newer metadata from members: " + ", ".join(map(str, untold))
             return None
         self.move(MasterState.ENDED)
         return self._end(untold)
@@ -210,12 +218,12 @@ class MasterReturn(StateMachine[MasterState]):
                 self._members[broker_id] = member
         for broker_id, member in self._members.items():
             if broker_id not in alive:
-                member.leave_out("the name servers list it no more")
+                member.leave_out("the name servers no longer list it")
             member.look(now_ms)
 
     def _end(self, untold: list[int]) -> str:
         found = [f"member {each.broker_id} ({each.address}): {each.why}" for each in self._members.values() if each.why]
-        found += [f"member {broker_id} has not told all it knows within {IN_STEP_MS} ms" for broker_id in untold]
+        found += [f"member {broker_id} has not sent all its newer metadata within {IN_STEP_MS} ms" for broker_id in untold]
         self._replication.metadata_server.wait_no_more(is_complete=not found)
         self._tables.offsets.save()
         self._tables.special.save()
@@ -223,13 +231,13 @@ class MasterReturn(StateMachine[MasterState]):
 
 
 def why_no_copy(replication: Replication) -> str:
-    """Why a slave's log is no copy of its master's, "" when it may be one."""
+    """Return why a slave's log is no copy of its master's; "" if it may be one."""
     follow = replication.follow
     return follow.why if follow.state in (FOREIGN, REFUSED) else ""
 
 
 class SlaveJoin(StateMachine[SlaveState]):
-    """How a slave joins."""
+    """The pre-online of a slave: follows the master and copies the tables once."""
 
     def __init__(self, group: PeerFacts, context: BrokerContext, store: StorageEngine, replication: Replication) -> None:
         super().__init__(SLAVE_MOVES)
@@ -237,10 +245,10 @@ class SlaveJoin(StateMachine[SlaveState]):
         self._context = context
         self._store = store
         self._replication = replication
-        self.stage = "asking the master where its log is to be had"
+        self.stage = "asking the master for its HA address"
         self._until_ms = context.clock.mono_ms + SLAVE_MS
         self._ask_ms = context.clock.mono_ms
-        #: where the logs of the others end, as far as they have told it
+        #: the ends of the other members' logs, by id, for those that have answered
         self._ends: dict[int, int] = {}
         self._ends_asked_ms = -1
 
@@ -249,7 +257,7 @@ class SlaveJoin(StateMachine[SlaveState]):
         assert self.state in (LOCATING, KEPT_AWAY, ENDED) or self.stage.startswith("copying")
 
     def look(self, now_ms: int) -> str | None:
-        """How it went, once it is over."""
+        """Take the next step. Return the result once it is over, None before."""
         follow, members = self._replication.follow, self._group.others
         no_copy = why_no_copy(self._replication) or self._why_empty(members, now_ms)
         if no_copy:
@@ -262,11 +270,11 @@ class SlaveJoin(StateMachine[SlaveState]):
             return self._end(follow.why if follow.state == AHEAD else "")
         if now_ms >= self._until_ms:
             why = self._replication.metadata.failure or follow.why
-            return self._end(f"not within {SLAVE_MS} ms: {self.stage} ({why})")
+            return self._end(f"not finished within {SLAVE_MS} ms: {self.stage} ({why})")
         if self.state is KEPT_AWAY:
-            # A master may be there by now.
+            # A master may be alive by now.
             self.move(LOCATING)
-            self.stage = "asking the master where its log is to be had"
+            self.stage = "asking the master for its HA address"
         if self.state is LOCATING:
             self._follow_or_copy(members, now_ms)
         return None
@@ -288,7 +296,11 @@ class SlaveJoin(StateMachine[SlaveState]):
         return how
 
     def _why_empty(self, members: Mapping[int, Address], now_ms: int) -> str:
-        """Without a master one that lost its disk would be read from in the place of others that have the messages."""
+        """Return why an empty slave does not serve clients yet; "" if it may.
+
+        Without a master, clients would read from a slave that has lost its disk, and not from the
+        members that have the messages.
+        """
         if MASTER_ID in members or not members or self._store.offset_written > self._store.offset_min:
             return ""
         if self._ends_asked_ms < 0 or now_ms >= self._ends_asked_ms + ASK_MS:
@@ -299,7 +311,7 @@ class SlaveJoin(StateMachine[SlaveState]):
                 self._ask_end(broker_id, address)
         longer = [broker_id for broker_id in members if self._ends.get(broker_id)]
         if longer:
-            return f"its log is empty, that of member {longer[0]} ends at {self._ends[longer[0]]}, and the master is away"
+            return f"its log is empty, member {longer[0]}'s ends at {self._ends[longer[0]]}, and the master is away"
         is_known = all(broker_id in self._ends for broker_id in members)
         return "" if is_known else ASKING
 

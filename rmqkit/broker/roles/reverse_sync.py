@@ -1,11 +1,12 @@
-"""ReverseSync: a master that comes back takes from one member of its group what that one knows better.
+"""Reverse sync: a returning master copies newer progress from one member of its group.
 
-    asking     906: it comes back, and this member shall follow it; a member of ours tells where its log ends
-    handshake  the member's HA connection is waited for, a bounded time
-    progress   45: how far the delay levels were delivered; then the same for each other special duty
-    offsets    43: how far consumers are, from a member of ours with the times of resets
+    asking     906: announces that the master is back and that the member should follow it; one of
+               our members answers with the end of its log
+    handshake  waits for the member's HA connection, a bounded time
+    progress   45: the progress of the delay levels, then of each other special duty
+    offsets    43: the consumer offsets; one of our members adds the times of resets
 
-The states, and those that follow each:
+The states and their possible successors:
 
     asking     ->  handshake, progress, offsets, done
     handshake  ->  progress, offsets, done
@@ -13,18 +14,24 @@ The states, and those that follow each:
     offsets    ->  done
     done       ->  (end)
 
-A call that fails is tried again until the member's time is over; then the member is left out, as is one that the name
-servers do not list any more. What was taken until then stays.
+The master retries a failed call until the member's time is over. Then it skips the member, as it
+does with a member that the name servers no longer list. It keeps what it has copied until then.
 
-What is taken. Offsets of consumers by entry, the greater one (`OffsetTable.merge`), of topics that are known here and no
-further than a queue's end. Progress of special duties, forward only: this log has every delayed message, but not
-necessarily what the member counts as delivered. So it is not taken from a member whose log is longer than this one:
-what was delivered may lie in the end that this master has lost. And nothing is taken from a log with other content.
+What the master copies:
 
-`GiveWay` is the other side: an acting master whose master comes back delivers no more from the 906 on, and tells its
-progress when its puts in flight are answered, so that no message is delivered by both.
+- Consumer offsets: for each entry the greater one (`OffsetTable.merge`), of topics that it knows,
+  and no further than the end of the queue.
+- Progress of special duties, forward only. This log has every delayed message, but may lack
+  messages that the member counts as delivered. So the master does not copy progress from a member
+  whose log is longer than this one: the delivered messages may lie in the end that this master has
+  lost.
+- Nothing from a member whose log has other bytes.
 
-Source: `broker/.../BrokerPreOnlineService.syncMetadataReverse`, which takes whole tables, the last member's last.
+`GiveWay` is the other side. From the 906 on, an acting master stops delivering. It reports its
+progress once its puts in flight are answered, so that no message is delivered by both.
+
+Source: `broker/.../BrokerPreOnlineService.syncMetadataReverse`, which copies whole tables, so that
+the last member's wins.
 """
 
 from collections.abc import Callable
@@ -49,17 +56,19 @@ from rmqkit.wire.bodies import ConsumerOffsetTable
 from rmqkit.wire.codes import ResponseCode
 from rmqkit.wire.schemas.admin import ExchangeHAInfoResponse
 
-#: until the next try of a call that failed
+#: pause before a failed call is retried
 RETRY_MS = 100
-#: how long a member may give no answer
+#: how long a member may take to answer in one state, retries included
 MEMBER_MS = 3000
-#: how long its HA connection is waited for: a slave of ours dials at once, Apache's within some seconds
+#: how long to wait for the member's HA connection: our slaves dial at once, Apache's within seconds
 HANDSHAKE_MS = 2000
 HANDSHAKE_APACHE_MS = 10_000
-#: what is answered by a broker that will answer better in a while
+#: codes after which a call is retried: the broker is starting or busy
 BUSY = (ResponseCode.SERVICE_NOT_AVAILABLE, ResponseCode.SYSTEM_BUSY)
 
+#: how long special duties stay suspended at most while the master returns
 GIVE_WAY_MS = 10_000
+#: how long to wait at most for puts in flight
 STILL_MS = 1000
 LOOK_MS = 20
 GIVE_WAY_DUTY, STILL_DUTY = "roles-give-way", "roles-still"
@@ -87,7 +96,10 @@ MOVES = Moves(
 
 
 class ReverseSync(StateMachine[SyncState]):
-    """One member. `look` drives it; at the end `why` says what was not taken, "" when all was."""
+    """The exchange with one member. `look` drives it.
+
+    At the end `why` says what was not copied, "" if everything was.
+    """
 
     def __init__(
         self,
@@ -106,19 +118,22 @@ class ReverseSync(StateMachine[SyncState]):
         self.broker_id = broker_id
         self.address = address
         self.why = ""
-        #: whether the member's log is this one, and whether it ends beyond it; None: an Apache member's, which does not say
+        #: whether the member's log has the same bytes as this one; None if unknown, as for an
+        #: Apache member
         self.is_same: bool | None = None
+        #: whether the member's log ends beyond this one
         self.is_longer = False
-        #: a member of ours: it tells by itself, later, what it knows better
+        #: whether the member is one of ours: it later sends its newer metadata by itself
         self.is_ours = False
         self._asked_ms = context.clock.mono_ms
-        #: until then the member may give no answer
+        #: the member is skipped if it has not answered by then (monotonic ms)
         self._deadline_ms = self._asked_ms + MEMBER_MS
-        #: when to make the call of this state; None: it is in flight
+        #: when to make the call of this state (monotonic ms); None: it is in flight
         self._retry_ms: int | None = self._asked_ms
         self._failure = ""
-        #: special duties whose progress is still to be asked for, and the one of the state `progress`
+        #: special duties whose progress was not asked for yet
         self._rows = list(tables.special.rows)
+        #: in the state `progress`: the special duty that is asked for; else None
         self._row: SpecialRow | None = None
 
     @property
@@ -127,7 +142,7 @@ class ReverseSync(StateMachine[SyncState]):
 
     @property
     def stage(self) -> str:
-        """The state for people: which progress is asked for."""
+        """The state for status; in `progress`, the name of the special duty."""
         return self._row.name if self._row is not None else self.state
 
     def validate(self) -> None:
@@ -135,13 +150,14 @@ class ReverseSync(StateMachine[SyncState]):
         assert self.state is not HANDSHAKE or self._retry_ms is None
         assert self.is_ours or self.is_same is None
 
-    # --- driven by PreOnline ------------------------------------------------------------------------------------------
+    # --- driven by PreOnline ----------------------------------------------------------------------
 
     def look(self, now_ms: int) -> None:
+        """Take the next step, if one is due."""
         if self.is_done:
             return
         if self.state is HANDSHAKE:
-            self._shake(now_ms)
+            self._check_link(now_ms)
         elif self._retry_ms is not None and now_ms >= self._retry_ms:
             self._retry_ms = None
             self._ask()
@@ -149,9 +165,9 @@ class ReverseSync(StateMachine[SyncState]):
             self.leave_out(self._failure or f"gave no answer within {MEMBER_MS} ms")
 
     def leave_out(self, why: str) -> None:
-        """Without this member, or without what it has not told yet."""
+        """End the exchange without what this member has not sent yet."""
         if not self.is_done:
-            self._end(f"{self.stage}: {why}; left out")
+            self._end(f"{self.stage}: {why}; skipped")
 
     def _end(self, why: str) -> None:
         self.move(DONE)
@@ -159,19 +175,19 @@ class ReverseSync(StateMachine[SyncState]):
         log = self._context.log.warning if self.why else self._context.log.info
         log("progress-taken-back", member=self.broker_id, address=str(self.address), why=self.why)
 
-    # --- calls --------------------------------------------------------------------------------------------------------
+    # --- calls ------------------------------------------------------------------------------------
 
     def _ask(self) -> None:
         calls = self._replication.calls
         if self.state is ASKING:
             calls.announce_return(self.address, self._taking(self._asked))
         elif self._row is not None:
-            calls.progress(self.address, self._row.code, self._taking(partial(self._told_progress, self._row)))
+            calls.progress(self.address, self._row.code, self._taking(partial(self._take_progress, self._row)))
         else:
-            calls.offsets(self.address, self._taking(self._told_offsets))
+            calls.offsets(self.address, self._taking(self._take_offsets))
 
     def _taking(self, then: Callable[[Reply], None]) -> Callable[[Outcome], None]:
-        """`then` for an answer of this stage; a call that fails is tried again."""
+        """Return a callback that passes this stage's answer to `then` and retries a failed call."""
         stage = self.stage
 
         def ended(outcome: Outcome) -> None:
@@ -185,7 +201,7 @@ class ReverseSync(StateMachine[SyncState]):
                 try:
                     then(outcome)
                 except RemoteProtocolError as error:
-                    self.leave_out(f"answered what cannot be read: {error}")
+                    self.leave_out(f"its answer cannot be read: {error}")
 
         return ended
 
@@ -203,16 +219,16 @@ class ReverseSync(StateMachine[SyncState]):
         self._retry_ms = None
         if state is HANDSHAKE:
             self._deadline_ms = now_ms + (HANDSHAKE_MS if self.is_ours else HANDSHAKE_APACHE_MS)
-            self._shake(now_ms)
+            self._check_link(now_ms)
         else:
             self._ask()
 
     def _next_row(self) -> None:
-        """Ask for the progress of the next special duty, and for the offsets of consumers behind the last one."""
+        """Ask for the next special duty's progress; after the last one for the consumer offsets."""
         self._row = self._rows.pop(0) if self._rows else None
         self._next(OFFSETS if self._row is None else PROGRESS)
 
-    # --- asking -------------------------------------------------------------------------------------------------------
+    # --- announcement -----------------------------------------------------------------------------
 
     def _asked(self, reply: Reply) -> None:
         if reply.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
@@ -229,22 +245,22 @@ class ReverseSync(StateMachine[SyncState]):
         self.is_longer = said.log_end > self._store.offset_written
         self.is_same = log_tail.is_same(self._store, LogTail(said.tail_offset, said.tail_size, said.tail_crc))
         if self.is_same is False:
-            self._end(f"its log, which ends at {said.log_end}, has other content than this one: nothing is taken from it")
+            self._end(f"its log, which ends at {said.log_end}, has other bytes than this one: nothing is copied from it")
             return
         self._replication.metadata_server.wait_for(self.broker_id)
-        # One that is longer does not follow, or cuts its log first.
+        # A member with a longer log does not follow, or truncates its log first.
         if self.is_longer:
             self._next_row()
         else:
             self._next(HANDSHAKE)
 
-    # --- handshake ----------------------------------------------------------------------------------------------------
+    # --- handshake --------------------------------------------------------------------------------
 
-    def _shake(self, now_ms: int) -> None:
+    def _check_link(self, now_ms: int) -> None:
         if self._is_linked():
             self._next_row()
         elif now_ms >= self._deadline_ms:
-            self.why = "no HA connection came from it"
+            self.why = "it has opened no HA connection"
             self._next_row()
 
     def _is_linked(self) -> bool:
@@ -256,25 +272,25 @@ class ReverseSync(StateMachine[SyncState]):
         links = replication.accept.links.values()
         return any(link.peer.host == host.host and link.binding is None and not link.conn.closing for link in links)
 
-    # --- what it tells ------------------------------------------------------------------------------------------------
+    # --- answers with progress and offsets --------------------------------------------------------
 
-    def _told_progress(self, row: SpecialRow, reply: Reply) -> None:
+    def _take_progress(self, row: SpecialRow, reply: Reply) -> None:
         if reply.is_ok and reply.body:
             snapshot = row.decode(reply.body)
             if self.is_longer or (not self.is_ours and not self._is_linked()):
-                note = "its log is longer than this one" if self.is_longer else "whether its log is this one is not known"
-                self.why = "; ".join(each for each in (self.why, f"{row.progress} not taken: {note}") if each)
+                note = "its log is longer than this one" if self.is_longer else "whether its log is the same is unknown"
+                self.why = "; ".join(each for each in (self.why, f"{row.progress} not copied: {note}") if each)
             else:
                 self._tables.special.merge({row.name: snapshot})
         self._next_row()
 
-    def _told_offsets(self, reply: Reply) -> None:
+    def _take_offsets(self, reply: Reply) -> None:
         if reply.is_ok and reply.body:
             self._tables.offsets.merge(self._within(ConsumerOffsetTable.decode(reply.body)))
         self._end("")
 
     def _within(self, told: ConsumerOffsetTable) -> ConsumerOffsetTable:
-        """What can be of this log: of topics that are known here, up to the ends of the queues."""
+        """Return the offsets that fit this log: of known topics, limited to the queues' ends."""
         table: dict[str, dict[int, int]] = {}
         for key, queues in told.offset_table.items():
             topic = key.partition(SEPARATOR)[0]
@@ -288,7 +304,7 @@ class ReverseSync(StateMachine[SyncState]):
 
 
 class GiveWay:
-    """An acting master whose master is coming back."""
+    """Suspends the special duties of an acting master while its master returns."""
 
     def __init__(
         self,
@@ -303,7 +319,7 @@ class GiveWay:
         self._special = special
         self._is_master_back = is_master_back
         self._changed = changed
-        #: nothing is delivered until then, -1: no master is coming back
+        #: when the suspension ends at the latest (monotonic ms); -1: no master is returning
         self._until_ms = -1
         self._waiting: list[tuple[int, Callable[[], None]]] = []
         context.duties.add(GIVE_WAY_DUTY, self._run, None)
@@ -314,7 +330,7 @@ class GiveWay:
         return self._until_ms >= 0
 
     def begin(self) -> None:
-        """The master said that it comes back (906)."""
+        """Suspend special duties: the master has announced its return (906)."""
         now_ms = self._context.clock.mono_ms
         self._until_ms = now_ms + GIVE_WAY_MS
         self._context.duties.wake(GIVE_WAY_DUTY, now_ms + HANDSHAKE_MS)
@@ -326,7 +342,7 @@ class GiveWay:
             self._changed()
 
     def _run(self, now_ms: int) -> int | None:
-        """The master is back; or it has gone again on its way, without ever having been there for the name servers."""
+        """End the suspension once the master is back, or gone again before it was registered."""
         if not self.is_on:
             return None
         is_gone = self._replication.follow.state != FOLLOWING
@@ -335,10 +351,13 @@ class GiveWay:
             return None
         return min(self._until_ms, now_ms + MEMBER_MS // 6)
 
-    # --- puts in flight --------------------------------------------------------------------------------------------
+    # --- puts in flight ---------------------------------------------------------------------------
 
     def when_still(self, then: Callable[[], None]) -> bool:
-        """Whether a put is in flight; then `then` is called once none is, or after `STILL_MS`."""
+        """Return whether a put is in flight.
+
+        If so, `then` is called once no put is in flight, or after `STILL_MS`.
+        """
         if not self.is_on or not self._special.is_moving:
             return False
         now_ms = self._context.clock.mono_ms

@@ -1,12 +1,14 @@
-"""What a broker may be, and which duty runs in which role: one table, `DUTIES`.
+"""The roles and online states of a broker, and the table of its duties in each of them (`DUTIES`).
 
-    role     master   brokerId 0
-             slave    follows the master
-             acting   a slave with the smallest id alive, while the master is away: it reads, locks, keeps offsets and
-                      delivers delayed messages for the master, and never appends to its own log
-    online   isolated    not registered, no heartbeat, clients are refused; finds out who else of the group is alive
-             pre-online  the same, while it takes over what the others know better
-             online      registered; clients are served
+    role     master      broker id 0
+             slave       follows the master
+             acting      a slave with the smallest live id, while the master is away: it serves
+                         reads, locks queues, keeps offsets and delivers delayed messages for the
+                         master, and never appends to its own log
+    online   isolated    not registered, no heartbeats, refuses clients; finds out which other
+                         members of the group are alive
+             pre-online  as isolated, while it copies newer metadata from the other members
+             online      registered; serves clients
 
 Source: `broker/.../BrokerController.java` (`isIsolated`, `changeSpecialServiceStatus`), RIP-32.
 """
@@ -33,24 +35,24 @@ class Online(StrEnum):
 
 
 class Duty(StrEnum):
-    """What depends on the role."""
+    """A task that a broker has only in some roles."""
 
-    #: messages of clients go into the own log
+    #: append messages of clients to this broker's log
     PUT = "put"
-    #: special duties are on (`broker/special`): delay levels are delivered
+    #: run the special duties (`broker/special`): delayed messages are delivered
     SPECIAL = "special"
-    #: queues are locked for consumers in order
+    #: lock queues for orderly consumers
     LOCK = "lock"
-    #: name servers are told of this broker
+    #: register this broker at the name servers
     REGISTER = "register"
-    #: and that it is alive; only with enableSlaveActingMaster
+    #: send heartbeats to the name servers; only with enableSlaveActingMaster
     HEARTBEAT = "heartbeat"
 
 
 _MASTER, _SLAVE, _ACTING = Role.MASTER, Role.SLAVE, Role.ACTING
 _ONLINE = frozenset((Online.ONLINE,))
 
-#: the roles that have a duty, and how far online the broker has to be for it
+#: for each duty, the roles that have it and the online states that it needs
 DUTIES: Mapping[Duty, tuple[frozenset[Role], frozenset[Online]]] = {
     Duty.PUT: (frozenset((_MASTER,)), _ONLINE),
     Duty.SPECIAL: (frozenset((_MASTER, _ACTING)), _ONLINE),
@@ -59,8 +61,9 @@ DUTIES: Mapping[Duty, tuple[frozenset[Role], frozenset[Online]]] = {
     Duty.HEARTBEAT: (frozenset(Role), _ONLINE),
 }
 
-#: what clients ask for that only a broker that is online answers; members of the group and people are answered always.
-#: LOCK_BATCH_MQ tells itself who asks (`handlers/consumers/locks.py`): a member that is not online still votes
+#: client requests that only a broker that is online answers; requests of members and administrators
+#: are always answered. LOCK_BATCH_MQ is not listed: its handler (`handlers/consumers/locks.py`)
+#: tells clients from members, and a member that is not online still votes
 CLIENT_CODES = frozenset(
     (
         RequestCode.SEND_MESSAGE,
@@ -72,25 +75,26 @@ CLIENT_CODES = frozenset(
         RequestCode.PULL_MESSAGE,
         RequestCode.LITE_PULL_MESSAGE,
         RequestCode.QUERY_CONSUMER_OFFSET,
-        # what a master that stood still finds in its sockets is older than what it is about to take back
+        # commits that a stalled master finds in its sockets are older than the offsets that it is
+        # about to copy from its members
         RequestCode.UPDATE_CONSUMER_OFFSET,
     )
 )
 
 
 def does(duty: Duty, role: Role, online: Online) -> bool:
-    """Whether a broker of that role has the duty now."""
+    """Return whether a broker in this role and online state has the duty."""
     roles, states = DUTIES[duty]
     return role in roles and online in states
 
 
-WHY_STARTED = "it has started, and does not know who else of its group is alive"
+WHY_STARTED = "it has started, and does not know yet which other members of its group are alive"
 
 
 class RoleState:
-    """What this broker is now: its role and how far online it is. `Roles` alone changes it; every other part reads it.
+    """This broker's role and online state. Only `Roles` changes it; every other part reads it.
 
-    It imports no other part of the broker, so any part may take it.
+    The module imports no other part of the broker, so any part may use this class.
     """
 
     def __init__(self, config: NodeConfig, wall_ms: int, *, has_nameservers: bool) -> None:
@@ -99,19 +103,21 @@ class RoleState:
         self.role = Role.SLAVE if config.identity.broker_role is BrokerRole.SLAVE else Role.MASTER
         starts_isolated = self.is_enabled and config.replication.total_replicas > 1 and not config.acting.skip_pre_online
         self.online = Online.ISOLATED if starts_isolated else Online.ONLINE
-        #: the reason of the last change, for people, and its wall time
+        #: the reason of the last change, for status
         self.why = WHY_STARTED if starts_isolated else "as configured"
+        #: wall time in ms of the last change
         self.since_ms = wall_ms
-        #: changes of role or online state in this life
+        #: changes of role or online state since the broker started
         self.change_count = 0
-        #: duties that are off although the role has them: an acting master stops delivering before its master is back
+        #: duties that are off although the role has them: an acting master stops delivering while
+        #: its master is returning
         self.suspended: frozenset[Duty] = frozenset()
-        #: called after each change of role, online state or head of the group
+        #: called after each change of the role, the online state or the group's smallest live id
         self.on_change: list[Callable[[], None]] = []
 
     @property
     def is_master(self) -> bool:
-        """Whether the broker may append messages to its log on its own account."""
+        """Whether the broker may append messages of clients to its log: it is an online master."""
         return self.does(Duty.PUT)
 
     @property
@@ -120,10 +126,11 @@ class RoleState:
 
     @property
     def refusal(self) -> str:
-        """Why clients are refused, "" while they are not."""
+        """Why clients are refused; "" while they are served."""
         return "" if self.online is Online.ONLINE else f"the broker is {self.online}: {self.why}"
 
     def does(self, duty: Duty) -> bool:
+        """Return whether this broker has the duty now and it is not suspended."""
         return duty not in self.suspended and does(duty, self.role, self.online)
 
     def changed(self) -> None:

@@ -1,4 +1,7 @@
-"""What a broker says about its role: facts of code 28, and metrics. Status and drills rely on the names and values."""
+"""What a broker reports about its role: fields of code 28, and a metric.
+
+`cluster status` and drills rely on the names and values.
+"""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -12,7 +15,11 @@ if TYPE_CHECKING:
 
 
 def facts(roles: "Roles") -> dict[str, str]:
-    """`roleSince` is wall time in ms; `roleMembers` JSON of address by id; `roleHead` an id, "" while nobody is known."""
+    """Return the role's fields of code 28.
+
+    `roleSince` is wall time in ms, `roleMembers` a JSON object of addresses by id. `roleHead` is
+    the smallest live id, "" while no member is known.
+    """
     members = {str(broker_id): str(address) for broker_id, address in roles.members.items()}
     return {
         "role": roles.role,
@@ -40,7 +47,7 @@ def _why(roles: "Roles") -> str:
 
 
 def samples(roles: "Roles") -> Iterator[tuple[tuple[str, str], int]]:
-    """For the gauge of roles: 1 for what the broker is, 0 for all it is not."""
+    """Yield the role gauge: 1 for the current role and online state, 0 for all other pairs."""
     for role in Role:
         for online in Online:
             yield (role, online), int((role, online) == (roles.role, roles.online))

@@ -1,8 +1,10 @@
-"""Attributes of topics and groups: what there is, which values they take, and changes written as `+key=value,-key`.
+"""Attributes of topics and groups: names, values, and changes written as `+key=value,-key`.
 
-A new topic can only be given attributes; an existing one can be given, changed and relieved of those that may change.
-Giving an attribute the value it has already changes nothing and is allowed (upstream refuses it for those that are fixed).
-Values whose feature is not there are refused, since a topic with them would be another thing than it says.
+A new topic can only be given attributes. For an existing topic, attributes can be added, changed
+and removed if they are changeable. Setting an attribute to the value that it has already changes
+nothing and is allowed; upstream refuses this for attributes that are not changeable. Values that
+need an unsupported feature are refused, because a topic with such a value would not behave as it
+says.
 
 Source: `common/.../{TopicAttributes,SubscriptionGroupAttributes}.java`,
 `common/.../attribute/{AttributeParser,AttributeUtil,EnumAttribute,LongRangeAttribute}.java`.
@@ -14,11 +16,13 @@ from typing import NamedTuple
 MESSAGE_TYPES = ("UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED")
 
 Changes = list[tuple[str, str]]
-#: what is wrong with a value, or None
+#: returns what is wrong with a value, None if it is valid
 Check = Callable[[str], str | None]
 
 
 class Attribute(NamedTuple):
+    """One attribute: whether it may change after creation, and the check of its values."""
+
     changeable: bool
     check: Check
 
@@ -27,7 +31,7 @@ def _one_of(*allowed: str, later: tuple[str, ...] = ()) -> Check:
     def check(value: str) -> str | None:
         if value in later:
             return f"{value} is not supported by this broker yet"
-        return None if value in allowed else f"{value!r} is none of {', '.join(allowed)}"
+        return None if value in allowed else f"{value!r} is not one of {', '.join(allowed)}"
 
     return check
 
@@ -37,7 +41,7 @@ def _within(low: int, high: int) -> Check:
         digits = value.removeprefix("-")
         if not (digits.isascii() and digits.isdigit() and len(digits) < 20):
             return f"{value!r} is not a whole number"
-        return None if low <= int(value) <= high else f"{value} is not within {low} and {high}"
+        return None if low <= int(value) <= high else f"{value} is not between {low} and {high}"
 
     return check
 
@@ -48,12 +52,13 @@ TOPIC_ATTRIBUTES: Mapping[str, Attribute] = {
     "message.type": Attribute(True, _one_of(*MESSAGE_TYPES, later=("PRIORITY", "LITE"))),
     "reserve.time": Attribute(True, _within(-1, 2**63 - 1)),
 }
-#: 5.x before 5.4 has none; those of 5.4 and later belong to priority and lite topics
+#: empty: 5.x before 5.4 has no attributes of groups, and those of 5.4 and later belong to priority
+#: and lite topics
 GROUP_ATTRIBUTES: Mapping[str, Attribute] = {}
 
 
 def parse(text: str | None) -> Changes:
-    """(signed key, value) of each change. Raises ValueError."""
+    """Return (signed key, value) of each change. Raises ValueError if the format is wrong."""
     changes = []
     for change in filter(None, (text or "").split(",")):
         key, equals, value = change.partition("=")
@@ -68,13 +73,17 @@ def parse(text: str | None) -> Changes:
 def altered(
     known: Mapping[str, str] | None, changes: Iterable[tuple[str, str]], table: Mapping[str, Attribute]
 ) -> dict[str, str]:
-    """The attributes after the changes; `known` is None for what is being made. Raises ValueError."""
+    """Return the attributes after the changes.
+
+    `known` has the attributes before them, None for a topic or group that is being created. Raises
+    ValueError if a change is not allowed.
+    """
     result = dict(known or {})
     seen: set[str] = set()
     for signed, value in changes:
         sign, key = signed[:1], signed[1:]
         if sign not in ("+", "-") and result.get(signed) == value:
-            continue  # a configuration that was read is written back
+            continue  # a tool writes back the attributes that it has read
         if not key or "+" in key or "-" in key:
             raise ValueError(f"attribute change {signed!r} is neither +key=value nor -key")
         if key in seen:

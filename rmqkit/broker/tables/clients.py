@@ -1,8 +1,9 @@
-"""Who is online: producers and consumers by group, from their heartbeats, and what each group subscribes to.
+"""Online clients: producers and consumers by group, and what each group subscribes to.
 
-A client is a connection with a client id. A group's members, subscriptions and modes come from heartbeats; a member goes
-when it says so, when its connection closes, or after 120 s without a heartbeat. Each change of members or subscriptions
-of a clustering group is told to all its members (NOTIFY_CONSUMER_IDS_CHANGED), so that they share the queues anew.
+A client is a connection with a client id. A group's members, subscriptions and modes come from
+heartbeats. A member is removed when it unregisters, when its connection closes, or after 120 s
+without a heartbeat. After each change of the members or subscriptions of a clustering group, all
+its members are notified (NOTIFY_CONSUMER_IDS_CHANGED), so that they rebalance the queues.
 
 Source: `broker/.../client/{ConsumerManager,ConsumerGroupInfo,ProducerManager}.java`,
 `broker/.../processor/ClientManageProcessor.java`.
@@ -13,12 +14,12 @@ from typing import Any
 from rmqkit.runtime.connection import Connection
 from rmqkit.wire.bodies import ConsumerData, SubscriptionData
 
-#: clients (members of all groups) known at most; a heartbeat beyond it is refused
+#: limit of clients, counted as members of all groups; heartbeats above it are refused
 CLIENTS_MAX = 100_000
 
 
 class ClientChannel:
-    """One client in one group."""
+    """One client in one group. `last_ms` is the monotonic time of its last heartbeat."""
 
     __slots__ = ("client_id", "conn", "language", "last_ms", "version")
 
@@ -46,7 +47,10 @@ class ConsumerGroup:
         return list(dict.fromkeys(member.client_id for member in self.members.values()))
 
     def take(self, data: ConsumerData) -> bool:
-        """Modes and subscriptions of a heartbeat; whether the subscriptions changed."""
+        """Take the modes and subscriptions of a heartbeat.
+
+        Return whether the subscriptions changed.
+        """
         self.consume_type = str(data.consume_type)
         self.message_model = str(data.message_model)
         self.consume_from_where = str(data.consume_from_where)
@@ -68,20 +72,23 @@ class ConsumerGroup:
 
 
 class Clients:
+    """All online clients. `count` is the number of members in all groups together."""
+
     def __init__(self) -> None:
         self.consumers: dict[str, ConsumerGroup] = {}
         self.producers: dict[str, dict[int, ClientChannel]] = {}
-        #: the newest connection of each client id that produces, and the client id of each such connection
+        #: the newest connection of each producing client id
         self._producing: dict[str, Connection] = {}
+        #: the client id of each connection in `_producing`, by connection id
         self._producer_ids: dict[int, str] = {}
-        #: groups whose members have to be told, in the order of the changes
+        #: consumer groups whose members are to be notified, in the order of the changes
         self.changed: dict[str, None] = {}
         self.count = 0
 
     def consumer_heartbeat(
         self, conn: Connection, client_id: str, data: ConsumerData, language: Any, version: int, now_ms: int, notify: bool
     ) -> bool:
-        """Registers a member and its subscriptions; whether anything changed."""
+        """Register a member and its subscriptions. Return whether anything changed."""
         group = self.consumers.get(data.group_name)
         if group is None:
             group = self.consumers[data.group_name] = ConsumerGroup(data.group_name)
@@ -114,12 +121,15 @@ class Clients:
             member.last_ms = now_ms
 
     def consumer(self, group: str, client_id: str) -> ClientChannel | None:
-        """The member of a group with that client id, the one that came last."""
+        """Return the member of a group with that client id, the newest if there are several."""
         members = self.consumers[group].members if group in self.consumers else {}
         return next((each for each in reversed(members.values()) if each.client_id == client_id), None)
 
     def producer(self, client_id: str) -> Connection | None:
-        """Where the client is that produces under this id (`ProducerManager.findChannel`)."""
+        """Return the connection of the producer with this client id.
+
+        Source: `ProducerManager.findChannel`.
+        """
         return self._producing.get(client_id)
 
     def unregister(self, conn: Connection, producer_group: str | None, consumer_group: str | None) -> None:
@@ -136,13 +146,13 @@ class Clients:
         self._forget_producing(conn)
 
     def _forget_producing(self, conn: Connection) -> None:
-        """A connection produces under one client id, the newest that it named."""
+        """Drop a connection as producer; it has one client id, the last one it sent."""
         client_id = self._producer_ids.pop(conn.id, "")
         if self._producing.get(client_id) is conn:
             del self._producing[client_id]
 
     def silent(self, before_ms: int) -> list[Connection]:
-        """Connections whose last heartbeat is older than `before_ms`."""
+        """Return the connections whose last heartbeat was before `before_ms`."""
         found: dict[int, Connection] = {}
         for members in (*self.producers.values(), *(group.members for group in self.consumers.values())):
             for member in members.values():
@@ -151,7 +161,7 @@ class Clients:
         return list(found.values())
 
     def take_changed(self) -> list[ConsumerGroup]:
-        """Groups to notify, each once, since the last call."""
+        """Return the groups to notify since the last call, each once."""
         if not self.changed:
             return []
         changed, self.changed = self.changed, {}

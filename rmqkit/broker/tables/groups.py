@@ -1,9 +1,11 @@
-"""Subscription groups: what the broker knows of a consumer group beyond who is online, and subscriptionGroup.json.
+"""Subscription groups: the configuration of consumer groups, and subscriptionGroup.json.
 
-A group comes into being by an administrator or, while `autoCreateSubscriptionGroup`, by its first heartbeat or pull.
+A group is created by an administrator or, with `autoCreateSubscriptionGroup`, by its first
+heartbeat or pull.
 
-A slave's table is a copy of its master's (`follow`). A group that only the slave has heard of may consume there with the
-defaults, where groups come into being by themselves; it is in no table until the master has it.
+A slave's table is a copy of its master's (`follow`). With `autoCreateSubscriptionGroup`, a group
+that only the slave has heard of may consume there with the default configuration. It enters no
+table until the master has it.
 
 Source: `broker/.../subscription/SubscriptionGroupManager.java`.
 """
@@ -17,16 +19,18 @@ from rmqkit.runtime.ports import Clock, Disk
 from rmqkit.wire.bodies import DataVersion, SubscriptionGroupConfig, SubscriptionGroupTable
 
 GROUPS_MAX = 100_000
-#: (group, topic) pairs with a ban
+#: limit of (group, topic) pairs with a read ban
 FORBIDDEN_MAX = 100_000
 #: `PermName.INDEX_PERM_READ`
 _READ = 1 << 2
 
 
 class GroupTable:
+    """The subscription groups, and which topics a group may not read."""
+
     def __init__(self, disk: Disk, clock: Clock, config: NodeConfig, folder: str) -> None:
         self.by_name: dict[str, SubscriptionGroupConfig] = {}
-        #: group → topic → bits of what the group may not do there (`_READ`)
+        #: group → topic → permission bits that the group lacks there (`_READ`)
         self.forbidden: dict[str, dict[str, int]] = {}
         self.is_copy = config.identity.broker_role is BrokerRole.SLAVE
         self.version = DataVersion(timestamp=0 if self.is_copy else clock.wall_ms)
@@ -35,7 +39,7 @@ class GroupTable:
         self._file = AtomicFile(disk, f"{folder}/subscriptionGroup.json")
 
     def load(self) -> None:
-        """Raises AtomicFileDamaged."""
+        """Load the file and add missing system groups. Raises AtomicFileDamaged."""
         loaded = self._file.load(SubscriptionGroupTable.decode)
         if loaded is not None:
             self.by_name.update(loaded.subscription_group_table)
@@ -50,7 +54,7 @@ class GroupTable:
 
     @property
     def save_error(self) -> OSError | None:
-        """Why the last save failed."""
+        """The error of the last save; None if it succeeded."""
         return self._file.error
 
     def save(self, then: Callable[[], None] | None = None) -> None:
@@ -64,7 +68,10 @@ class GroupTable:
         )
 
     def get(self, group: str) -> SubscriptionGroupConfig | None:
-        """The group's configuration; makes one where the broker may. None: unknown, or a name that cannot be one."""
+        """Return the group's configuration, and create the group if the broker may.
+
+        None if the group is unknown and cannot be created, for example because its name is invalid.
+        """
         config = self.by_name.get(group)
         if config is None and self._may_create(group):
             config = SubscriptionGroupConfig(group_name=group)
@@ -75,8 +82,8 @@ class GroupTable:
     def knows(self, group: str) -> bool:
         """Whether the group exists; unlike `get`, this creates none.
 
-        A slave's table lacks groups that its master has not heard of. Where groups are created by their
-        members, such a group may consume at the slave, so the slave knows it.
+        A slave's table lacks groups that its master has not heard of. Where groups are created by
+        their members, such a group may consume at the slave, so the slave knows it.
         """
         return group in self.by_name or (self.is_copy and self._may_create(group))
 
@@ -90,7 +97,7 @@ class GroupTable:
         self._changed()
 
     def follow(self, told: SubscriptionGroupTable) -> list[str]:
-        """Be a copy of the master's whole table, but for the system's groups; the names that are gone."""
+        """Replace this table with the master's, keeping system groups. Return the removed names."""
         after = told.subscription_group_table
         gone = [name for name in self.by_name if name not in after and name not in names.SYSTEM_GROUPS]
         for name in gone:
@@ -102,10 +109,11 @@ class GroupTable:
         return gone
 
     def configure(self, config: NodeConfig) -> None:
-        """Live settings have changed."""
+        """Take changed live settings."""
         self._config = config
 
     def delete(self, group: str) -> bool:
+        """Delete a group. Return whether it existed."""
         if self.by_name.pop(group, None) is None:
             return False
         self.forbidden.pop(group, None)
@@ -116,7 +124,10 @@ class GroupTable:
         return not self.forbidden.get(group, {}).get(topic, 0) & _READ
 
     def allow_read(self, group: str, topic: str, allowed: bool) -> bool:
-        """Whether there was room for it. Upstream lifts the ban of all topics of a group with that of one."""
+        """Allow or forbid a group to read a topic. Return False if `FORBIDDEN_MAX` is reached.
+
+        Deviation: upstream, allowing one topic lifts the bans of all topics of the group.
+        """
         topics = self.forbidden.get(group, {})
         bits = topics.get(topic, 0)
         changed = bits & ~_READ if allowed else bits | _READ

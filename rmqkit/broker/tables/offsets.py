@@ -1,13 +1,16 @@
-"""Consumer offsets: how far each group has consumed each queue, and consumerOffset.json.
+"""Consumer offsets: the next offset of each group in each queue, and consumerOffset.json.
 
-Kept as upstream keeps it, `topic@group` -> queue id -> offset; written every `flushConsumerOffsetInterval` when
-something changed, by a slave soon after it copied something (`broker/metadata`), and at a clean stop. A server-side
-reset is stored beside it: it is answered to the next pull and clears itself when the consumer has taken it; until then
-commits of that queue are ignored.
+The table has upstream's form: `topic@group` -> queue id -> offset. The file is written each
+`flushConsumerOffsetInterval` if something changed, on a slave soon after it has copied something
+(`broker/metadata`), and at a clean stop.
 
-Copies. Master and slaves tell each other offsets, and what is told may be older than what is known. So an entry is worth
-(time of its last reset, offset) and the greater one wins, on both sides: offsets never go back by being copied, and a
-reset, which may set them back, beats all that was committed before it. The times of resets are kept in the file.
+A reset by the server is stored beside the table. It is the answer to the next pull, and is cleared
+once the consumer has taken it. Until then commits of that queue are ignored.
+
+Copies: master and slaves send each other offsets, which may be older than the receiver's. So
+entries are ordered by (time of the last reset, offset), and the greater one wins on both sides.
+Copying therefore never moves an offset back, except by a reset, which beats every commit before it.
+The times of resets are saved in the file.
 
 Source: `broker/.../offset/ConsumerOffsetManager.java`.
 """
@@ -20,21 +23,25 @@ from rmqkit.runtime.ports import Clock, Disk
 from rmqkit.wire.bodies import ConsumerOffsetTable, DataVersion
 
 SEPARATOR = "@"
-#: (topic, group) pairs kept at most; a commit beyond it is refused
+#: limit of (topic, group) pairs; commits of new pairs above it are refused
 PAIRS_MAX = 1_000_000
 #: the duty that writes the file
 DUTY = "save-offsets"
 
 
 class OffsetTable:
+    """The consumer offsets of all groups."""
+
     def __init__(self, disk: Disk, clock: Clock, folder: str, version_step: int) -> None:
         self.table: dict[str, dict[int, int]] = {}
         self.version = DataVersion(timestamp=clock.wall_ms)
+        #: pending resets: the offset for the group's next pull, by pair and queue id
         self.resets: dict[str, dict[int, int]] = {}
-        #: wall time of the last reset, by pair and queue id
+        #: wall time in ms of the last reset, by pair and queue id
         self.reset_ms: dict[str, dict[int, int]] = {}
         self.changes = Changes()
-        #: a slave's pairs that its master may lack; None elsewhere
+        #: on a slave, the pairs that were committed here and that its master may lack; None
+        #: elsewhere
         self.untold: dict[str, None] | None = None
         self._clock = clock
         self._file = AtomicFile(disk, f"{folder}/consumerOffset.json")
@@ -43,11 +50,11 @@ class OffsetTable:
         self._dirty = False
 
     def configure(self, version_step: int) -> None:
-        """Live settings have changed."""
+        """Take changed live settings."""
         self._version_step = max(1, version_step)
 
     def load(self) -> None:
-        """Raises AtomicFileDamaged."""
+        """Load the file. Raises AtomicFileDamaged."""
         loaded = self._file.load(ConsumerOffsetTable.decode)
         if loaded is not None:
             self.table.update(loaded.offset_table)
@@ -60,7 +67,7 @@ class OffsetTable:
         return self._dirty
 
     def save(self, then: Callable[[], None] | None = None) -> None:
-        """Write when something changed since the last save; `then` is called in either case."""
+        """Write the file if something changed since the last save. Call `then` in either case."""
         if self._dirty or self._file.busy or self._file.error is not None:
             self._dirty = False
             self._file.save(lambda: self.snapshot().pretty().encode(), then)
@@ -73,7 +80,7 @@ class OffsetTable:
         )
 
     def part(self, keys: Iterable[str]) -> ConsumerOffsetTable:
-        """What a copy is told of some pairs; those that are gone are `removed`."""
+        """Return the table of some pairs, for a slave; unknown pairs are in `removed`."""
         wanted = list(keys)
         there = [key for key in wanted if key in self.table]
         gone = [key for key in wanted if key not in self.table]
@@ -92,12 +99,15 @@ class OffsetTable:
         return table or None
 
     def query(self, group: str, topic: str, queue_id: int) -> int:
-        """The committed offset, or -1."""
+        """Return the committed offset, -1 if there is none."""
         queues = self.table.get(topic + SEPARATOR + group)
         return -1 if queues is None else queues.get(queue_id, -1)
 
     def commit(self, group: str, topic: str, queue_id: int, offset: int) -> bool:
-        """False when the table is full."""
+        """Commit an offset; ignored while a reset of the queue is pending.
+
+        False if the table is full.
+        """
         key = topic + SEPARATOR + group
         pending = self.resets.get(key)
         if pending is not None and queue_id in pending:
@@ -118,7 +128,10 @@ class OffsetTable:
         return True
 
     def reset(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        """Set an offset from outside; the group's next pull of the queue is sent there. The newest of several counts."""
+        """Set an offset as an administrator: the group's next pull of the queue starts there.
+
+        Of several resets the newest counts.
+        """
         self.take_reset(group, topic, queue_id)  # commits are ignored while one is pending
         key = topic + SEPARATOR + group
         marks = self.reset_ms.setdefault(key, {})
@@ -127,9 +140,9 @@ class OffsetTable:
         self.resets.setdefault(key, {})[queue_id] = offset
 
     def merge(self, told: ConsumerOffsetTable, may_take: Callable[[str, int, int], bool] | None = None) -> list[str]:
-        """Take over what is newer than ours; the pairs of which ours is newer in part.
+        """Keep the newer of each offset. Return the pairs where any of ours was newer.
 
-        `may_take(topic, queue_id, offset)` is asked before an entry is taken.
+        `may_take(topic, queue_id, offset)` decides whether a newer entry may be copied.
         """
         ahead = []
         marks = _numbered(told.reset_table or {})
@@ -166,13 +179,13 @@ class OffsetTable:
         return is_ahead
 
     def follow_version(self, version: DataVersion) -> None:
-        """A slave's copy is as new as its master's table."""
+        """Take the version of the master's table, if it is newer."""
         if version.newer_than(self.version):
             self.version = version
             self._dirty = True
 
     def cut(self, end: Callable[[str, int], int]) -> None:
-        """The log was cut: nothing is consumed beyond the end of a queue, `end(topic, queue_id)`."""
+        """Move offsets back to queue ends, `end(topic, queue_id)`, after the log was truncated."""
         for key, queues in self.table.items():
             topic = key.partition(SEPARATOR)[0]
             beyond = {
@@ -189,7 +202,7 @@ class OffsetTable:
             self._remove(wanted.__contains__)
 
     def take_reset(self, group: str, topic: str, queue_id: int) -> int | None:
-        """The pending reset of a queue, which ends by being taken."""
+        """Return the pending reset of a queue and clear it; None if there is none."""
         key = topic + SEPARATOR + group
         pending = self.resets.get(key)
         if pending is None:
@@ -200,11 +213,11 @@ class OffsetTable:
         return offset
 
     def of(self, group: str, topic: str) -> dict[int, int]:
-        """The group's offsets of a topic by queue id; not to be changed."""
+        """Return the group's offsets of a topic by queue id. The caller must not change them."""
         return self.table.get(topic + SEPARATOR + group, {})
 
     def clone(self, source: str, destination: str, topic: str) -> bool:
-        """Give a group the offsets that another has; False when the table is full."""
+        """Copy one group's offsets of a topic to another group. False if the table is full."""
         queues = self.of(source, topic)
         if not queues:
             return True
@@ -245,5 +258,5 @@ class OffsetTable:
 
 
 def _numbered(marks: Mapping[str, Mapping[str, int]]) -> dict[str, dict[int, int]]:
-    """Queue ids as numbers; what is none is left out."""
+    """Return the table with queue ids as numbers; keys that are no numbers are dropped."""
     return {key: {int(each): ms for each, ms in queues.items() if each.isdecimal()} for key, queues in marks.items()}

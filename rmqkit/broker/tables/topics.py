@@ -1,13 +1,16 @@
-"""Topics of this broker: configuration by name, how topics come into being, and topics.json.
+"""Topics of this broker: their configuration by name, their creation, and topics.json.
 
-Every change raises the DataVersion, is written to `config/topics.json` (old content kept as `.bak`) and is announced by
-`on_change(names)`, from which the registration tells the name servers. A topic whose file is not written yet is
-`unsaved`: nothing that needs the topic is acknowledged before, or a kill would leave messages nobody can reach
-(`when_saved`). A topic is created by an administrator, by a send
-that names a default topic with the inherit bit (TBW102 while `autoCreateTopicEnable`), or by the broker itself.
+Every change raises the DataVersion, is written to `config/topics.json` (with the former content as
+`.bak`), and is announced by `on_change(names)`, after which registration informs the name servers.
 
-A slave's table is a copy of its master's (`follow`): the slave changes nothing by itself, and its version is the master's.
-Before the first copy that is the oldest version there is.
+A topic that is not in the file yet is `unsaved`. Nothing that needs the topic is acknowledged
+before it is saved (`when_saved`): otherwise a kill would leave messages that nobody can read.
+
+A topic is created by an administrator, by a send that names a default topic with the inherit bit
+(TBW102 with `autoCreateTopicEnable`), or by the broker itself.
+
+A slave's table is a copy of its master's (`follow`). The slave changes nothing by itself, and its
+version is the master's. Before the first copy, its version is the oldest possible one.
 
 Source: `broker/.../topic/TopicConfigManager.java`.
 """
@@ -29,6 +32,8 @@ BENCHMARK_QUEUE_COUNT = 1024
 
 
 class TopicTable:
+    """The topics of this broker by name."""
+
     def __init__(self, disk: Disk, clock: Clock, config: NodeConfig, folder: str) -> None:
         self.by_name: dict[str, TopicConfig] = {}
         self.is_copy = config.identity.broker_role is BrokerRole.SLAVE
@@ -38,16 +43,16 @@ class TopicTable:
         self._clock = clock
         self._config = config
         self._file = AtomicFile(disk, f"{folder}/topics.json")
-        #: topics the broker makes itself; never deleted by an administrator
+        #: topics that the broker creates itself; an administrator cannot delete them
         self.system: dict[str, None] = {}
         #: topics that are not in the file yet
         self.unsaved: dict[str, None] = {}
-        #: topics a send must look at twice: those that take none, and the unsaved ones
+        #: topics that a send must check: those that take no messages, and the unsaved ones
         self.guarded: dict[str, None] = dict.fromkeys(sorted(topic_names.SEND_FORBIDDEN))
         self._waiting: list[Callable[[], None]] = []
 
     def load(self) -> None:
-        """Raises AtomicFileDamaged."""
+        """Load the file and add missing system topics. Raises AtomicFileDamaged."""
         loaded = self._file.load(TopicConfigTable.decode)
         if loaded is not None:
             self.by_name.update(loaded.topic_config_table)
@@ -63,11 +68,11 @@ class TopicTable:
 
     @property
     def save_error(self) -> OSError | None:
-        """Why the last save failed."""
+        """The error of the last save; None if it succeeded."""
         return self._file.error
 
     def when_saved(self, then: Callable[[], None]) -> None:
-        """Call `then` when every change so far is in the file, or the save has failed (`save_error`)."""
+        """Call `then` once all changes so far are saved, or the save failed (`save_error`)."""
         if not self.unsaved and not self._file.busy:
             then()
             return
@@ -77,7 +82,7 @@ class TopicTable:
 
     def _saved(self) -> None:
         if self._file.error is None:
-            # Called when the newest content is durable, so it covers all changes so far.
+            # The newest content is durable now, so all earlier changes are saved.
             for name in self.unsaved:
                 if name not in topic_names.SEND_FORBIDDEN:
                     self.guarded.pop(name, None)
@@ -87,7 +92,7 @@ class TopicTable:
             then()
 
     def snapshot(self, only: Iterable[str] | None = None) -> TopicConfigTable:
-        """The whole table, or these topics, with the current version."""
+        """Return the whole table, or the topics in `only`, with the current version."""
         table = self.by_name if only is None else {name: self.by_name[name] for name in only if name in self.by_name}
         return TopicConfigTable(data_version=self.version, topic_config_table=dict(table))
 
@@ -103,7 +108,7 @@ class TopicTable:
         self._changed([config.topic_name for config in configs])
 
     def follow(self, told: TopicConfigTable) -> list[str]:
-        """Be a copy of the master's whole table, but for topics of our own making; the names that are gone."""
+        """Replace this table with the master's, keeping system topics. Return the removed names."""
         before, after = self.by_name, told.topic_config_table
         gone = [name for name in before if name not in after and name not in self.system]
         changed = [name for name, config in after.items() if before.get(name) != config]
@@ -117,10 +122,11 @@ class TopicTable:
         return gone
 
     def configure(self, config: NodeConfig) -> None:
-        """Live settings have changed."""
+        """Take changed live settings."""
         self._config = config
 
     def delete(self, name: str) -> bool:
+        """Delete a topic. Return whether it existed."""
         if self.by_name.pop(name, None) is None:
             return False
         self._touch()
@@ -128,7 +134,10 @@ class TopicTable:
         return True
 
     def create_by_send(self, name: str, default_topic: str, queue_count: int) -> TopicConfig | None:
-        """Auto-creation: the default topic must exist with the inherit bit. None when it does not.
+        """Create a topic for a send, with the settings of the default topic.
+
+        None if the default topic is missing or lacks the inherit bit, if automatic creation is off,
+        or if the table is full; a retry topic is created all the same. Always None on a slave.
 
         Source: `TopicConfigManager.createTopicInSendMessageMethod`.
         """
@@ -151,7 +160,10 @@ class TopicTable:
         return config
 
     def create_system(self, name: str, queue_count: int, perm: int = READ_WRITE, *, sys_flag: int = 0) -> TopicConfig:
-        """A topic the broker needs itself (retry, dead letters); existing ones stay as they are."""
+        """Return a topic that the broker needs itself (retry, dead letters); create it if missing.
+
+        A slave returns a missing topic without adding it to its table.
+        """
         config = self.by_name.get(name)
         if config is None:
             config = TopicConfig(

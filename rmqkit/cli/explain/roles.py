@@ -16,8 +16,8 @@ DO = {
     "where they are.",
     "no name server": "Look whether a name server runs and can be reached from here; namesrvAddr has their addresses.",
     "queues do not have all": "It goes by itself when its queues are built; its log tells how far they are.",
-    "stood still": "It was stopped by a signal, or its machine was overloaded; it goes back by itself.",
-    "taken it out": "Its signs of life came too late: look at the network and at the load of its machine.",
+    "was stalled": "It was stopped by a signal, or its machine was overloaded; it goes back by itself.",
+    "has removed it": "Its signs of life came too late: look at the network and at the load of its machine.",
 }
 
 

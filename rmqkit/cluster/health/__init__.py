@@ -1,1 +1,1 @@
-"""What running nodes answer: readiness, replication, roles, takeovers."""
+"""Queries running nodes: readiness, replication, roles, takeovers, isolation."""

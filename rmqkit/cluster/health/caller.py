@@ -1,6 +1,7 @@
-"""One remoting call after the other over a blocking socket: enough to see whether a node answers.
+"""A minimal remoting client that makes one call at a time over a blocking socket.
 
-The clients of `rmqkit.api` retry, refresh and wait; here a node is asked once, and its answer or silence is the result.
+The clients of `rmqkit.api` retry, refresh routes and wait. Here each call is made once, and either
+an answer or a failure is the result. That shows whether a node answers.
 """
 
 import socket
@@ -17,7 +18,7 @@ READ_SIZE = 65_536
 
 
 class NoAnswer(RmqkitError):
-    """The node did not answer, or answered with an error; the text says which."""
+    """The node did not answer, or answered with an error. The text says which."""
 
 
 class NodeReply(NamedTuple):
@@ -26,7 +27,10 @@ class NodeReply(NamedTuple):
 
 
 class Caller:
-    """A connection to one node; every call has to be over by `deadline_s` (monotonic). Raises NoAnswer."""
+    """A connection to one node. Every call must end by `deadline_s` (monotonic time, in s).
+
+    Raises NoAnswer if the node cannot be connected to, or does not answer in time.
+    """
 
     def __init__(self, host: str, port: int, deadline_s: float) -> None:
         self._deadline_s = deadline_s
@@ -51,11 +55,11 @@ class Caller:
         return left_s
 
     def allow(self, timeout_s: float) -> None:
-        """The calls from now on have to be over after so long, together."""
+        """Set a new deadline for all further calls together, `timeout_s` from now."""
         self._deadline_s = time.monotonic() + timeout_s
 
     def call(self, code: int, ext: Ext | None = None, body: bytes = b"") -> NodeReply:
-        """The answer, whatever its code."""
+        """Send a request. Return the answer, which may have any code. Raises NoAnswer."""
         self._opaque += 1
         header = encode_request(code, self._opaque, to_ext(ext) if ext is not None else None)
         try:
@@ -74,12 +78,12 @@ class Caller:
             raise NoAnswer(str(error)) from None
 
     def ask(self, code: int, ext: Ext | None = None, body: bytes = b"") -> NodeReply:
-        """The answer to a call that must succeed."""
+        """Send a request. Return the answer. Raises NoAnswer, also if its code is an error."""
         return checked(self.call(code, ext, body))
 
 
 def checked(answer: NodeReply) -> NodeReply:
-    """The answer itself. Raises NoAnswer when it is an error."""
+    """Return the answer. Raises NoAnswer if its code is an error."""
     if answer.head.code != 0:
         raise NoAnswer(f"answer {answer.head.code}: {answer.head.remark or 'no remark'}")
     return answer

@@ -1,7 +1,7 @@
-"""Isolated nodes: asks a node's drill socket (`rmqkit.shell.faults.drill_socket`) about isolation, and heals it.
+"""Isolated nodes: queries a node's drill socket (`rmqkit.shell.faults.drill_socket`) and heals it.
 
-A drill heals what it has cut off, but one that is killed cannot: `cluster status` says so then, and `cluster resume`
-lets the node be reached again. Killed and stopped nodes forget it by themselves.
+A drill heals the nodes that it has isolated, unless it is killed. `cluster status` shows the nodes
+left isolated, and `cluster resume` heals them. An isolation ends with the node's process.
 """
 
 import json
@@ -14,14 +14,19 @@ from typing import Any
 
 from rmqkit.shell.faults.drill_socket import FOLDER_PREFIX, NAME, PATH_FILE, find
 
+#: default timeout of one request
 ANSWER_S = 5.0
-#: for a look at a node that may be busy
+#: timeout of a status request to a node that may be busy
 LOOK_S = 0.5
 ANSWER_SIZE_MAX = 4 << 20
 
 
 def ask(folder: Path, request: Mapping[str, Any], timeout_s: float = ANSWER_S) -> dict[str, Any]:
-    """What the node in `folder` answers. Raises FileNotFoundError without a drill socket, OSError, ValueError."""
+    """Send a request to the drill socket of the node in `folder`. Return the answer.
+
+    Raises FileNotFoundError if there is no drill socket, OSError, or ValueError if the answer is
+    not valid JSON.
+    """
     answer = bytearray()
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
         sock.settimeout(timeout_s)
@@ -36,25 +41,25 @@ def ask(folder: Path, request: Mapping[str, Any], timeout_s: float = ANSWER_S) -
 
 
 def is_cut_off(folder: Path) -> bool:
-    """Whether a drill's isolation holds there now; False for a node that cannot be asked."""
+    """Whether a drill isolates the node now. Return False if the node cannot be asked."""
     with suppress(OSError, ValueError):
         return bool(ask(folder, {"do": "status"}, LOOK_S).get("isolations"))
     return False
 
 
 def heal(folder: Path) -> bool:
-    """End all isolations of a node; whether there were any."""
+    """End all isolations of a node. Return whether there were any."""
     with suppress(OSError, ValueError):
         return bool(ask(folder, {"do": "heal"}).get("isolations"))
     return False
 
 
 def remove_left(folder: Path) -> None:
-    """Take away the socket that a killed node has left in a folder of its own, outside of its node folder."""
+    """Remove the socket that a killed node has left in a temporary folder, not its own folder."""
     if not (folder / PATH_FILE).is_file():
         return
     path = Path(find(str(folder)))
-    # The file may say anything: only what the node itself has made goes.
+    # The file may contain any path. Remove only a socket in a folder that a node has created.
     if path.name == NAME and path.parent.name.startswith(FOLDER_PREFIX) and path.is_socket():
         with suppress(OSError):
             os.unlink(path)

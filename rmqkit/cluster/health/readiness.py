@@ -1,11 +1,14 @@
-"""Whether nodes answer, seen from outside as a client would see it.
+"""Checks whether nodes are ready, from outside, as a client sees them.
 
-A node listens before it has recovered, so an open port proves nothing. A name server is ready when it answers. A
-master is ready when a message to its own topic (the one called as its group is) is stored, a pull gives that message
-back, and every name server routes that topic to it. A master whose settings forbid that send has answered as well: it
-is ready once the name servers know it. A slave is ready when the name servers know it and it follows its master, who has
-heard from it; without a running master it has nobody to follow, and one that will never follow by itself (`STUCK`) is as
-ready as it gets.
+A node listens before it has recovered, so an open port proves nothing.
+
+- A name server is ready once it answers.
+- A master is ready once a message to its own topic (which has the name of its group) is stored, a
+  pull returns that message, and every name server routes that topic to it. If its settings forbid
+  that send, it is ready once the name servers know it.
+- A slave is ready once the name servers know it, it follows its master, and the master has a report
+  from it. If no master runs, the name servers suffice. A slave that will not follow without help
+  (`replicas.STUCK`) counts as ready, and is reported as stuck.
 """
 
 import time
@@ -28,18 +31,18 @@ from rmqkit.wire.schemas.send import SendMessageRequestV2, SendMessageResponse
 
 PRODUCER_GROUP = "SELF_TEST_P_GROUP"
 CONSUMER_GROUP = "SELF_TEST_C_GROUP"
-#: answers of a broker that works and is set to take no such message
+#: answers of a working broker whose settings forbid the test message
 NOT_WANTED = (ResponseCode.TOPIC_NOT_EXIST, ResponseCode.NO_PERMISSION)
-#: answers of a broker that has stored the message; copies of it were not waited for, or not had in time
+#: answers of a broker that has stored the message, though maybe not flushed or copied it in time
 STORED = (
     ResponseCode.SUCCESS,
     ResponseCode.FLUSH_DISK_TIMEOUT,
     ResponseCode.SLAVE_NOT_AVAILABLE,
     ResponseCode.FLUSH_SLAVE_TIMEOUT,
 )
-#: Apache's remark to a send that a master refuses, since it could not make enough copies
+#: Apache's remark on a send that a master refuses because too few slaves are in sync
 TOO_FEW_IN_SYNC = "in-sync replicas not enough"
-#: one round of questions to one node; longer than a master waits for copies (slaveTimeout)
+#: timeout of all requests to one node in one round; above `slaveTimeout`, which a send may wait
 ASK_S = 3.0
 #: how long the test pull may wait for the test message
 PULL_WAIT_MS = 1000
@@ -49,7 +52,7 @@ TEST_BODY = b"is it ready?"
 
 
 class Target(NamedTuple):
-    """A node and where it answers: `host` is what clients are told."""
+    """A node and its address; `host` is the one that clients are given."""
 
     plan: NodePlan
     host: str
@@ -68,7 +71,11 @@ class Target(NamedTuple):
 
 
 class NodeStatus(NamedTuple):
-    """What a node that answers says of itself; `settings` are its configuration, the other fields those of a broker."""
+    """The status that a node reports. All fields but `settings` are set for brokers only.
+
+    `role` is the configured `brokerRole`, `offset_max` the end of the commit log in bytes,
+    `standing` the current role.
+    """
 
     role: str = ""
     offset_max: int | None = None
@@ -78,21 +85,21 @@ class NodeStatus(NamedTuple):
 
     @property
     def acting_enabled(self) -> bool | None:
-        """Whether a broker's group may have an acting master; None when it does not know such a thing."""
+        """Whether a broker's group may have an acting master; None if it lacks the setting."""
         return _flag(self.settings, "enableSlaveActingMaster")
 
     @property
     def supports_acting(self) -> bool | None:
-        """Whether a name server shows acting masters; None when it does not know such a thing."""
+        """Whether a name server shows acting masters; None if it lacks the setting."""
         return _flag(self.settings, "supportActingMaster")
 
 
 class TooFewInSync(NoAnswer):
-    """The master takes no message now: it could not make as many copies as were asked for."""
+    """The master refuses messages now, because too few slaves are in sync."""
 
 
 class NodeDied(Exception):
-    """The process of a node is not there; `log_from` is where its log was when it was started."""
+    """The process of a node is gone. `log_from` is the size of its log when it was started."""
 
     def __init__(self, node: str, log_from: int) -> None:
         super().__init__(node)
@@ -101,16 +108,19 @@ class NodeDied(Exception):
 
 
 class Surroundings(NamedTuple):
-    """What the readiness of a node depends on beside itself. `answering` tells of a node whether it runs, unpaused."""
+    """The other nodes that the readiness of a node depends on.
+
+    `answering` says whether a node, by name, runs and is not paused.
+    """
 
     nameservers: Sequence[Target]
     brokers: Mapping[str, Target]
     answering: Callable[[str], bool]
-    #: slaves that will not follow by themselves, and why
+    #: reason by slave that will not follow without help
     stuck: dict[str, str]
 
     def slaves_to_come(self, master: NodePlan) -> list[str]:
-        """Running slaves of that master's group that follow or may yet do so."""
+        """Return the running slaves of a master that follow it or may still do so."""
         return [
             node
             for node, target in self.brokers.items()
@@ -130,12 +140,14 @@ def wait_ready(
     log_from: Mapping[str, int],
     tell: Callable[[str], None],
 ) -> dict[str, str]:
-    """Return when every target is ready, and so are the running slaves of every master among them.
+    """Wait until every target is ready, and all running slaves of every master among them.
 
-    `everybody` are all nodes of the cluster that have an address; `alive` and `answering` tell of a node whether it has a
-    process, and one that is not paused. `tell` is given a line after each round of questions: for whom this waits, and
-    why. Returned are slaves that are up and will not follow by themselves, with the reason. Raises NodeDied, or
-    ClusterError with what the last one still lacks.
+    `everybody` are all nodes of the cluster that have an address. `alive` says whether a node has a
+    process, `answering` whether it has one that is not paused. `tell` is called after each round
+    with the nodes that are not ready and the reason of the first.
+
+    Return the slaves that run but will not follow without help, with the reason. Raises NodeDied if
+    a target has no process, or ClusterError on timeout, with the reason of the first node.
     """
     around = Surroundings(
         [target for target in everybody if not target.plan.is_broker and answering(target.plan.node)],
@@ -172,7 +184,7 @@ def _follows_one_of(masters: Container[str], plan: NodePlan) -> bool:
 
 
 def _check(target: Target, around: Surroundings, deadline_s: float) -> None:
-    """Raises NoAnswer."""
+    """Check that a node is ready. Raises NoAnswer with the reason if it is not."""
     if not target.plan.is_broker:
         with Caller(target.host, target.port, deadline_s) as node:
             node.ask(RequestCode.GET_BROKER_CLUSTER_INFO)
@@ -188,7 +200,7 @@ def _check_master(target: Target, around: Surroundings, deadline_s: float) -> No
         try:
             has_topic = _send_and_pull(node, topic, time.time_ns() // 1_000_000)
         except TooFewInSync:
-            # It answers rightly; that is all there is to wait for when nobody is there to follow.
+            # The refusal is correct. If there are no slaves to wait for, the master is ready.
             if around.slaves_to_come(target.plan):
                 raise
             has_topic = False
@@ -210,7 +222,7 @@ def _check_slave(target: Target, around: Surroundings, deadline_s: float) -> Non
         raise NoAnswer(f"it does not follow its master yet: {said.why or said.state}")
     told = _ask_replication(master, deadline_s)
     if told is not None and not told.hears(target.plan.broker_id):
-        raise NoAnswer("its master has not heard from it yet")
+        raise NoAnswer("its master has no report from it yet")
 
 
 def _ask_replication(target: Target, deadline_s: float) -> ReplicaReport | None:
@@ -219,7 +231,10 @@ def _ask_replication(target: Target, deadline_s: float) -> ReplicaReport | None:
 
 
 def _check_known(target: Target, nameservers: Sequence[Target], topic: str, deadline_s: float) -> None:
-    """That every name server tells of it, and routes the topic to it when there is one. Raises NoAnswer."""
+    """Check that every name server knows a node and, if `topic` is given, routes it to the node.
+
+    Raises NoAnswer if one does not.
+    """
     for nameserver in nameservers:
         with Caller(nameserver.host, nameserver.port, deadline_s) as asked:
             known = _addresses_of_topic(asked, topic) if topic else _addresses_of_all(asked)
@@ -230,9 +245,9 @@ def _check_known(target: Target, nameservers: Sequence[Target], topic: str, dead
 def wait_in_sync(
     masters: Sequence[tuple[Target, Sequence[NodePlan]]], deadline_s: float, tell: Callable[[str], None]
 ) -> None:
-    """Return when every master counts all of its slaves in sync.
+    """Wait until every master counts all of its slaves in sync.
 
-    Raises ClusterError with the reason of the first that it does not count, when time is over.
+    On timeout, raises ClusterError with the reason of the first slave that is not.
     """
     while True:
         lacks = [lack for master, slaves in masters if (lack := _out_of_sync(master, slaves))]
@@ -250,7 +265,7 @@ def _out_of_sync(master: Target, slaves: Sequence[NodePlan]) -> str:
     except (NoAnswer, RemoteProtocolError) as error:
         return f"{master.plan.node}: {error}"
     if said is None:
-        return f"{master.plan.node} does not say how its slaves stand"
+        return f"{master.plan.node} does not report the state of its slaves"
     for slave in slaves:
         member = said.member(slave.broker_id)
         if member is None or not member.get("in_sync"):
@@ -271,7 +286,10 @@ def _addresses_of_all(nameserver: Caller) -> list[str]:
 
 
 def _send_and_pull(broker: Caller, topic: str, wall_ms: int) -> bool:
-    """Whether the broker took a message; it must then give it back. Raises NoAnswer."""
+    """Send a test message and pull it back. Return False if the broker's settings forbid it.
+
+    Raises NoAnswer if the send fails or the pull does not return the message.
+    """
     sent = broker.call(
         RequestCode.SEND_MESSAGE_V2,
         SendMessageRequestV2(
@@ -305,7 +323,8 @@ def _send_and_pull(broker: Caller, topic: str, wall_ms: int) -> bool:
             queue_id=stored.queue_id,
             queue_offset=stored.queue_offset,
             max_msg_nums=1,
-            # With a pool in front of the log (transientStorePoolEnable) it is readable a moment later.
+            # Let the broker suspend the pull: with transientStorePoolEnable the message becomes
+            # readable only after a delay.
             sys_flag=PullSysFlag.SUBSCRIPTION | PullSysFlag.SUSPEND,
             suspend_timeout_millis=PULL_WAIT_MS,
             subscription="*",
@@ -313,12 +332,12 @@ def _send_and_pull(broker: Caller, topic: str, wall_ms: int) -> bool:
         ),
     )
     if TEST_BODY not in pulled.body:
-        raise NoAnswer("the test message does not come back")
+        raise NoAnswer("a pull does not return the test message")
     return True
 
 
 def look(targets: Sequence[Target], timeout_s: float) -> dict[str, NodeStatus]:
-    """What those targets that answer within `timeout_s` say, by node. All are asked at once."""
+    """Query all targets at once. Return the status of those that answer in `timeout_s`, by node."""
     from concurrent.futures import ThreadPoolExecutor
 
     if not targets:
@@ -353,7 +372,7 @@ def _flag(settings: Mapping[str, str], key: str) -> bool | None:
 
 
 def topics(addresses: Sequence[tuple[str, int]], timeout_s: float) -> list[str]:
-    """Topic names that the first name server to answer knows; [] when none does."""
+    """Return the sorted topic names from the first name server that answers; [] if none does."""
     for host, port in addresses:
         try:
             with Caller(host, port, time.monotonic() + timeout_s) as nameserver:

@@ -1,8 +1,8 @@
-"""What brokers say of replication, and what that means for their group.
+"""The replication reports of brokers, and why a broker is not in sync.
 
-A broker of rmqkit tells it among its runtime facts (code 28), under names that begin with `replication`; an Apache broker
-tells nothing there. `reasons` puts the brokers of a group together: why one is not in sync, in a line each, as `cluster
-status` shows them.
+An rmqkit broker includes its report in its runtime facts (code 28), under names that begin with
+`replication`. An Apache broker reports nothing there. `reasons` compares the brokers of each group
+and gives one line for each that is not in sync, as `cluster status` shows it.
 """
 
 import json
@@ -10,16 +10,17 @@ from collections.abc import Container, Mapping, Sequence
 from typing import Any, NamedTuple
 
 FOLLOWING = "following"
-#: states of a slave that it does not leave by itself
+#: states that a slave does not leave by itself
 STUCK = ("ahead", "foreign")
-#: what one of them says while it is on its way out of it all the same
+#: part of the reason while a slave does leave one of them (`rmqkit.broker.replication.ha_client`)
 CUTTING = "cut off now"
-#: what stands before the reason in the stage of a slave that cannot stand for its group (`rmqkit.broker.roles.pre_online`)
+#: prefix of the reason in `roleStage` of a slave that clients must not use
+#: (`rmqkit.broker.roles.pre_online`)
 KEPT_AWAY = "kept away from clients: "
 
 
 class ReplicaReport(NamedTuple):
-    """What one broker says. Numbers that it does not say are None; `gap` is in bytes.
+    """The replication report of one broker. Missing numbers are None; `gap` is in bytes.
 
     `members` are a master's slaves, each with `broker_id address acked gap in_sync state why`.
     """
@@ -31,7 +32,7 @@ class ReplicaReport(NamedTuple):
     wanted: int | None = None
     gap: int | None = None
     members: tuple[dict[str, Any], ...] = ()
-    #: why clients are not sent to this slave although it is up, "" when they are
+    #: why clients are not sent to this slave although it is up; "" if they are
     kept_away: str = ""
 
     @property
@@ -43,17 +44,17 @@ class ReplicaReport(NamedTuple):
         return self.is_slave and self.state in STUCK and CUTTING not in self.why
 
     def hears(self, broker_id: int) -> bool:
-        """Whether a master has had a report of that slave."""
+        """Whether a master has a report from that slave."""
         member = self.member(broker_id)
         return member is not None and member.get("acked", -1) >= 0
 
     def member(self, broker_id: int) -> dict[str, Any] | None:
-        """What a master says of one of its slaves."""
+        """Return a master's entry for one of its slaves, or None."""
         return next((each for each in self.members if each.get("broker_id") == broker_id), None)
 
 
 def replication_of(facts: Mapping[str, str]) -> ReplicaReport | None:
-    """From a broker's runtime facts; None when it says nothing of replication."""
+    """Return the report in a broker's runtime facts, or None if there is none."""
     if "replicationRole" not in facts:
         return None
     return ReplicaReport(
@@ -81,20 +82,20 @@ def _members(text: str) -> tuple[dict[str, Any], ...]:
 
 
 def reasons(nodes: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    """Why brokers are not as they should be, by node; `nodes` are those of the status document."""
+    """Return why brokers are not in sync, by node. `nodes` are those of the status document."""
     brokers = [node for node in nodes if node["kind"] == "broker"]
     masters = {node["broker_name"]: node for node in brokers if node["broker_id"] == 0}
     lacks = {node["node"]: _slave_lacks(node, masters.get(node["broker_name"])) for node in brokers if node["broker_id"]}
     for name, master in masters.items():
-        told = {node["broker_id"] for node in brokers if node["broker_name"] == name and lacks.get(node["node"])}
-        lacks[master["node"]] = _master_lacks(master["replication"], told) if master["replication"] else ""
+        listed = {node["broker_id"] for node in brokers if node["broker_name"] == name and lacks.get(node["node"])}
+        lacks[master["node"]] = _master_lacks(master["replication"], listed) if master["replication"] else ""
     return {node["node"]: lacks[node["node"]] for node in brokers if lacks[node["node"]]}
 
 
 def _slave_lacks(slave: Mapping[str, Any], master: Mapping[str, Any] | None) -> str:
     own = slave["replication"]
     if own is None or slave.get("acting"):
-        # Who acts for its master has nobody to follow; the status says it in words of its own.
+        # An acting slave has no master to follow. `roles.remarks` has a line for it.
         return ""
     if own["state"] != FOLLOWING:
         return f"{own['state']}: {own['why']}" if own["why"] else str(own["state"])
@@ -106,14 +107,15 @@ def _slave_lacks(slave: Mapping[str, Any], master: Mapping[str, Any] | None) -> 
     return "not in sync: its master has no HA connection from it"
 
 
-def _master_lacks(own: Mapping[str, Any], told: Container[int]) -> str:
-    """With the connections that belong to nobody, which no node of the cluster has a line for.
+def _master_lacks(own: Mapping[str, Any], listed: Container[int]) -> str:
+    """Return what a master lacks beyond the lines of its slaves, or "".
 
-    `told`: ids of the slaves that have a line of their own.
+    `listed` are the ids of the slaves that have lines. The result may name HA connections of
+    unidentified peers, for which no node of the cluster has a line.
     """
     members = own["members"]
-    known = [each["why"] for each in members if each.get("broker_id") in told and each.get("why")]
-    # A master that is content in itself says no more than what its slaves lack.
+    known = [each["why"] for each in members if each.get("broker_id") in listed and each.get("why")]
+    # Do not repeat the reason of a slave.
     if own["why"] and not any(why in own["why"] for why in known):
         return str(own["why"])
     return "; ".join(f"{each.get('address')} {each['why']}" for each in members if each.get("broker_id", 0) < 0)

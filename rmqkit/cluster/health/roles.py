@@ -1,7 +1,7 @@
-"""What brokers say of their role, and what that means for their group.
+"""The role reports of brokers, and remarks on them.
 
-A broker of rmqkit tells it among its runtime facts (code 28), under names that begin with `role`; an Apache broker tells
-nothing there. `remarks` puts it into lines, as `cluster status` shows them.
+An rmqkit broker includes its report in its runtime facts (code 28), under names that begin with
+`role`. An Apache broker reports nothing there. `remarks` are the lines that `cluster status` shows.
 """
 
 import json
@@ -14,10 +14,12 @@ MASTER = "master"
 
 
 class RoleStatus(NamedTuple):
-    """`role` is master, slave or acting; `online` isolated, pre-online or online; `since_ms` wall time of the last change.
+    """The role report of one broker.
 
-    `stage` is what is done to get online; `members` the live brokers of the group that this one knows of, address by id;
-    `head` the smallest id of them, None while it knows nobody.
+    `role` is master, slave or acting. `online` is isolated, pre-online or online. `since_ms` is the
+    wall time of the last change. `stage` is what the broker does to get online. `members` are the
+    live brokers of its group that it knows, address by id. `head` is the smallest id of them, or
+    None if it knows none.
     """
 
     role: str
@@ -42,7 +44,7 @@ class RoleStatus(NamedTuple):
 
 
 def role_of(facts: Mapping[str, str]) -> RoleStatus | None:
-    """From a broker's runtime facts; None when it says nothing of roles."""
+    """Return the report in a broker's runtime facts, or None if there is none."""
     if "role" not in facts or "roleOnline" not in facts:
         return None
     since, head = facts.get("roleSince", ""), facts.get("roleHead", "")
@@ -66,7 +68,7 @@ def _members(text: str) -> dict[str, str]:
 
 
 def shown(node: Mapping[str, Any]) -> str | None:
-    """A broker's role in a cell of a table: what it was configured for, and what it is instead."""
+    """Format a broker's role for a table cell: configured, and current if it differs."""
     said = node.get("standing")
     role: str | None = node.get("role")
     if said is None or role is None:
@@ -77,9 +79,10 @@ def shown(node: Mapping[str, Any]) -> str | None:
 
 
 def remarks(nodes: Sequence[Mapping[str, Any]], now_ms: int) -> list[tuple[str, str]]:
-    """(node, line) of who acts, who is not online, and what keeps a group from having an acting master.
+    """Return remarks on roles as (node, line).
 
-    `nodes` are those of the status document.
+    There is one for each broker that acts or is not online, and for each setting that prevents an
+    acting master. `nodes` are those of the status document.
     """
     lines = []
     for node in nodes:
@@ -103,14 +106,14 @@ def _unsupported(nodes: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
         return []
     without = [node for node in nodes if node["kind"] == "nameserver" and node.get("acting_supported") is False]
     text = (
-        "supportActingMaster is off: its clients find no acting master, they read from slaves under their own ids; "
+        "supportActingMaster is off: its clients find no acting master and read from slaves under the slaves' own ids; "
         "turn it on with `rmqkit config set nameserver supportActingMaster=true`"
     )
     return [(node["node"], text) for node in without]
 
 
 def _mixed(nodes: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
-    """Groups of which some brokers may act, or have to do with it, and others not."""
+    """Return remarks on groups whose brokers disagree on enableSlaveActingMaster."""
     lines = []
     groups: dict[str, list[Mapping[str, Any]]] = {}
     for node in nodes:
@@ -119,7 +122,7 @@ def _mixed(nodes: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
     for brokers in groups.values():
         off = [node for node in brokers if not node["acting_enabled"]]
         if off and len(off) < len(brokers):
-            text = "enableSlaveActingMaster is off here and on at others of its group: give all of them the same"
+            text = "enableSlaveActingMaster is off here but on at other brokers of its group: set the same value on all"
             lines += [(node["node"], text) for node in off]
     return lines
 

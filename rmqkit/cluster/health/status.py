@@ -1,6 +1,6 @@
-"""What `cluster up --json` and `cluster status --json` print: a cluster and its nodes, as they are now.
+"""The status document of a cluster and its nodes.
 
-A node's `state` is one of
+`cluster up --json` and `cluster status --json` print it. A node's `state` is one of
 
     up       it runs and answers
     silent   it runs and does not answer (it may be starting, or busy recovering)
@@ -8,18 +8,28 @@ A node's `state` is one of
     down     it does not run, and should not
     died     it does not run although it should
 
-`cut_off` is true where a drill holds bytes back (`rmqkit.cluster.health.isolated_nodes`), whether the node answers or not.
-`in_sync` is how many brokers a master counts in sync, itself included; null for a slave. `replication` is what a broker
-that is up reports of it (`rmqkit.cluster.health.replicas`): `state` (a master is `serving`, a slave `following` when all
-is well), `why` in words when it is not, `gap` in bytes, `wanted` copies that a put needs now, and a master's slaves as
-`members`.
+Fields of every node:
 
-`container` is the process that a broker shares with others, null when it has its own; those of one have the same `pid`.
-`role` is the configured role, `acting` whether the broker acts for its master now. `standing` is what a broker that is up
-reports of its role (`rmqkit.cluster.health.roles`): `role` (master, slave, acting), `online` (isolated, pre-online, online)
-with its `stage`, `since_ms` (wall time), `why` in words, and the live `members` of its group that it knows. A broker's
-`acting_enabled` is its enableSlaveActingMaster, a name server's `acting_supported` its supportActingMaster; null when it
-does not answer.
+- `cut_off`: whether a drill isolates the node (`rmqkit.cluster.health.isolated_nodes`); independent
+  of whether it answers.
+
+Fields of a broker:
+
+- `in_sync`: how many brokers a master counts in sync, including itself; null for a slave.
+- `replication`: the replication report of a broker that is up (`rmqkit.cluster.health.replicas`):
+  `state` (if all is well, `serving` for a master and `following` for a slave), `why` (text, if it
+  is not well), `gap` in bytes, `wanted` copies that a put needs now, and a master's slaves as
+  `members`.
+- `container`: the process that a broker shares with other brokers, which then have the same `pid`;
+  null if it has its own.
+- `role`: the configured role. `acting`: whether the broker acts for its master now.
+- `standing`: the role report of a broker that is up (`rmqkit.cluster.health.roles`): `role`
+  (master, slave, acting), `online` (isolated, pre-online, online) with its `stage`, `since_ms`
+  (wall time), `why` (text), the live `members` of its group that it knows, and `head`, the smallest
+  id of them.
+- `acting_enabled`: its enableSlaveActingMaster; null if it does not answer.
+
+A name server has `acting_supported`, its supportActingMaster; null if it does not answer.
 """
 
 from collections.abc import Mapping
@@ -35,12 +45,12 @@ from rmqkit.cluster.layout.home import STORE
 from rmqkit.runtime.connection import Address
 
 LOOK_TIMEOUT_S = 1.0
-#: every address of this machine, asked for from this machine
+#: the loopback address to use instead of a wildcard address
 LOOPBACK = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 
 
 def document(cluster: Cluster, *, timeout_s: float = LOOK_TIMEOUT_S) -> dict[str, Any]:
-    """The document; a node has `timeout_s` to answer. Raises NoSuchCluster."""
+    """Return the status document. Each node has `timeout_s` to answer. Raises NoSuchCluster."""
     description = cluster.description
     plans = description.nodes()
     running = cluster.running(plans)
@@ -65,7 +75,7 @@ def document(cluster: Cluster, *, timeout_s: float = LOOK_TIMEOUT_S) -> dict[str
 
 
 def metrics_url(content: Mapping[str, Any]) -> str | None:
-    """Where Prometheus scrapes a node that has this `node.toml`."""
+    """Return the URL of the Prometheus metrics of a node with this `node.toml`, or None."""
     port = nodefile.port_of(content, METRICS_PORT_KEY)
     host = str(content.get("metricsPromExporterHost") or content.get("brokerIP1") or content.get("bindAddress"))
     return None if port is None else f"http://{Address(LOOPBACK.get(host, host), port)}/metrics"

@@ -1,11 +1,14 @@
-"""Waiting for a takeover and for its end, as `cluster wait --for acting|master-back` does.
+"""Waits for a takeover or for its end, as `cluster wait --for acting|master-back` does.
 
-    acting       every group whose master does not answer has a slave that acts for it, there is such a group, and the name
-                 servers that answer show that slave in the master's place
-    master-back  every master answers, is online and registered under id 0, and no slave acts for it any more
+    acting       At least one master does not answer. Each of these masters has a slave that acts
+                 for it, and the name servers that answer show that slave as id 0.
+    master-back  Every master answers, is online and registered under id 0, and no slave acts for
+                 it any more.
 
-A master does not answer when its process is gone or paused, when a drill has cut it off, or when it says nothing in time.
-Both look again and again until they hold or time is over; then ClusterError says what is lacking.
+A master does not answer if its process is gone or paused, if a drill has isolated it, or if it does
+not reply in time.
+
+Both conditions are polled until they hold. On timeout, ClusterError says what is not fulfilled.
 """
 
 import time
@@ -20,20 +23,25 @@ from rmqkit.wire.bodies import ClusterInfo, TopicRoute
 from rmqkit.wire.codes import RequestCode
 from rmqkit.wire.schemas.nameserver import GetRouteInfoRequest
 
-#: how long a node has to answer in one round
+#: timeout of a node's answer in one poll
 LOOK_S = 0.5
+#: pause between polls
 PAUSE_S = 0.05
 
 Look = Callable[[], tuple[Sequence[Target], Mapping[str, NodeStatus]]]
 
 
 def wait_acting(look: Look, deadline_s: float, tell: Callable[[str], None]) -> None:
-    """`look` gives the nodes that have an address, and what those say that answer. Raises ClusterError."""
+    """Wait until slaves act for the masters that do not answer. Raises ClusterError on timeout.
+
+    `look` returns the nodes that have an address, and the status of those that answer. `tell` is
+    called with what is not fulfilled yet, after each poll.
+    """
     _wait(lambda: _lacks_acting(*look()), "no slave acts in time", deadline_s, tell)
 
 
 def wait_master_back(look: Look, deadline_s: float, tell: Callable[[str], None]) -> None:
-    """As `wait_acting`."""
+    """Wait until every master serves again. Arguments and errors are those of `wait_acting`."""
     _wait(lambda: _lacks_masters(*look()), "a master is not back in time", deadline_s, tell)
 
 
@@ -73,7 +81,7 @@ def _why_nobody(master: Target, slaves: Sequence[Target], seen: Mapping[str, Nod
     first = seen[slaves[0].plan.node]
     if first.acting_enabled is False:
         return f"{slaves[0].plan.node} may not act: enableSlaveActingMaster is off"
-    why = first.standing.why if first.standing is not None else "it says nothing of roles"
+    why = first.standing.why if first.standing is not None else "it reports no role"
     return f"{slaves[0].plan.node} does not act for {master.plan.node} yet: {why}"
 
 
@@ -95,7 +103,7 @@ def _lacks_masters(targets: Sequence[Target], seen: Mapping[str, NodeStatus]) ->
 
 
 def _sorted(targets: Sequence[Target]) -> tuple[list[Target], list[Target], list[Target]]:
-    """Name servers, masters, slaves."""
+    """Split the nodes into name servers, masters and slaves."""
     brokers = [each for each in targets if each.plan.is_broker]
     return (
         [each for each in targets if not each.plan.is_broker],
@@ -105,7 +113,10 @@ def _sorted(targets: Sequence[Target]) -> tuple[list[Target], list[Target], list
 
 
 def _shown_master(nameserver: Target, broker_name: str) -> str | None:
-    """Whom clients are shown as id 0, by the topic that is called as the group is."""
+    """Return the address that clients get for id 0 of a group, or None if unknown.
+
+    This is from the route of the broker's own topic, which has the group's name.
+    """
     try:
         with Caller(nameserver.host, nameserver.port, time.monotonic() + readiness.ASK_S) as asked:
             answer = asked.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, GetRouteInfoRequest(topic=broker_name))
@@ -116,6 +127,7 @@ def _shown_master(nameserver: Target, broker_name: str) -> str | None:
 
 
 def _registered_master(nameserver: Target, broker_name: str) -> str | None:
+    """Return the address registered under id 0 of a group, or None if unknown."""
     try:
         with Caller(nameserver.host, nameserver.port, time.monotonic() + readiness.ASK_S) as asked:
             groups = ClusterInfo.decode(asked.ask(RequestCode.GET_BROKER_CLUSTER_INFO).body).broker_addr_table

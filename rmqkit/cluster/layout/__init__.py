@@ -1,1 +1,1 @@
-"""What a cluster is: its description, node folders, names, ports and saved state."""
+"""The layout of a cluster: its description, folders, names, ports and saved state."""

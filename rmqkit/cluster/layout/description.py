@@ -1,24 +1,31 @@
-"""What a cluster should be: the content of `cluster.toml`, and the nodes that follow from it.
+"""The description of a cluster: the content of `cluster.toml`, and the nodes that it results in.
 
     name = "default"
     groups = 1            # broker-a, broker-b, ...
     replicas = 2          # brokers of a group: id 0 is the master, the others are its slaves
     nameservers = 1
     bind = "127.0.0.1"
-    advertise = ""        # what clients are told; empty: the address bound to
+    advertise = ""        # the address that clients are given; empty: the address bound to
     base_port = 0         # 0: name servers from 9876, brokers from 10911
-    any_port = false      # move on when a port is taken
+    any_port = false      # choose another port when one is taken
     log_format = "text"   # of the nodes' logs; or "json"
-    layout = "apart"      # which brokers share a process: none (apart), all, those with one id (replica), crosswise
+    layout = "apart"      # which brokers share a process: none (apart), all, those with the
+                          # same id (replica), crosswise
 
-    [settings]            # RocketMQ's names; a key goes to the kind of node that knows it
+    [settings]            # RocketMQ's names; a key applies to the kinds of node that know it
     flushDiskType = "SYNC_FLUSH"
 
-Ports stand 10 apart: name servers from 9876, brokers from 10911; with `base_port` the name servers come first and the
-brokers follow. A broker at P also takes P-2 and, for its replicas, P+1. A process of several brokers (`container-0`, …) has
-a port of its own, from 10811 on, or behind the brokers with `base_port`. With `metricsExporterType = "PROM"` each node
-has one more, 10 apart from `metricsPromExporterPort` on, name servers first. Which ports a node really has stands in its
-`node.toml`.
+Default ports, each 10 above the one before:
+
+- Name servers use 9876 and up, brokers 10911 and up. With `base_port` the name servers start there
+  and the brokers follow them.
+- A broker at port P also uses P-2 and, for its replicas, P+1.
+- A broker container (a process of several brokers, `container-0`, …) has an admin port, 10811 and
+  up. With `base_port` these ports follow those of the brokers.
+- With `metricsExporterType = "PROM"` each node has a metrics port, `metricsPromExporterPort` and
+  up, name servers first.
+
+The actual ports of a node are in its `node.toml`.
 """
 
 import socket
@@ -45,21 +52,21 @@ PORT_STEP = 10
 LOG_FORMATS = ("text", "json")
 NAMESERVERS_MAX = 9
 APART = "apart"
-#: crosswise: of N groups the master of group i and slaves of others are in process i
+#: crosswise: process i has the master of group i and slaves of other groups
 LAYOUTS = (APART, "all", "replica", "crosswise")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodePlan:
-    """One node that the cluster should have. `port` is where it stands when nobody else does."""
+    """One node that the cluster should have. `port` is its default, used if the port is free."""
 
     node: str
     port: int
     broker_name: str = ""
     broker_id: int = 0
-    #: where its metrics are asked for when nobody else stands there; 0 when they are off
+    #: its default metrics port; 0 if metrics are off
     metrics_port: int = 0
-    #: the process that it shares with other brokers; "" when it has its own
+    #: the container process that it shares with other brokers; "" if it has its own process
     container: str = ""
 
     @property
@@ -72,12 +79,12 @@ class NodePlan:
 
     @property
     def master(self) -> str:
-        """The node that has this broker's master."""
+        """The node that is this broker's master."""
         return f"{self.broker_name}-0"
 
     @property
     def process(self) -> str:
-        """What its process is called, which is also the folder of that process's log."""
+        """The name of its process, which is also the name of that process's folder."""
         return self.container or self.node
 
     @property
@@ -85,13 +92,13 @@ class NodePlan:
         return "broker" if self.broker_name else "nameserver"
 
     def ports(self, port: int) -> tuple[int, ...]:
-        """All ports the node takes when it stands at `port`."""
+        """Return all ports that the node uses if its main port is `port`."""
         return (port, port - 2, port + 1) if self.broker_name else (port,)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Description:
-    """See the head of this module."""
+    """The content of `cluster.toml`; the head of this module explains each field."""
 
     name: str = DEFAULT
     groups: int = 1
@@ -107,14 +114,17 @@ class Description:
 
     @property
     def advertised(self) -> str:
-        """The address that clients are told, as a number: it becomes a part of message ids. Raises UsageProblem."""
+        """The numeric address that clients are given. It becomes a part of message ids.
+
+        Raises UsageProblem.
+        """
         if self.advertise:
             return numeric("advertise", self.advertise)
         return "127.0.0.1" if self.bind in ("0.0.0.0", "::") else self.bound
 
     @property
     def bound(self) -> str:
-        """The address to listen on, as a number. Raises UsageProblem."""
+        """The numeric address to listen on. Raises UsageProblem."""
         return numeric("bind", self.bind)
 
     @property
@@ -122,14 +132,17 @@ class Description:
         return self.settings.get("metricsExporterType") == "PROM"
 
     def changed(self, **given: Any) -> "Description":
-        """With the values that are not None put in; `settings` are added to those there are. Raises UsageProblem."""
+        """Return a copy with the given values that are not None. `settings` are merged.
+
+        Raises UsageProblem if the result is invalid.
+        """
         asked = {key: value for key, value in given.items() if value is not None}
         if "settings" in asked:
             asked["settings"] = {**self.settings, **asked["settings"]}
         return replace(self, **asked).checked()
 
     def checked(self) -> "Description":
-        """Itself. Raises UsageProblem when it cannot be built."""
+        """Return this description. Raises UsageProblem if it is invalid."""
         check_cluster_name(self.name)
         _check_count("groups", self.groups, GROUPS_MAX)
         _check_count("nameservers", self.nameservers, NAMESERVERS_MAX)
@@ -141,11 +154,11 @@ class Description:
         plans = [*self.nodes(), *self.containers()]
         top = max(max(*plan.ports(plan.port), plan.metrics_port) for plan in plans)
         if self.base_port and (self.base_port < 1024 or top > 65535):
-            raise UsageProblem(f"base_port = {self.base_port}: the nodes must stand between 1024 and 65535")
+            raise UsageProblem(f"base_port = {self.base_port}: all ports of the nodes must be between 1024 and 65535")
         return self
 
     def nodes(self) -> list[NodePlan]:
-        """Name servers first, then the brokers by group and id."""
+        """Return the nodes: name servers first, then the brokers by group and id."""
         first_ns = self.base_port or NAMESERVER_PORT
         first_broker = self.base_port + PORT_STEP * self.nameservers if self.base_port else BROKER_PORT
         plans = [NodePlan(node=f"ns-{i}", port=first_ns + PORT_STEP * i) for i in range(self.nameservers)]
@@ -175,7 +188,7 @@ class Description:
         return container_name(numbers[self.layout])
 
     def containers(self) -> list[NodePlan]:
-        """The processes of several brokers, with the port by which brokers are added to them and removed."""
+        """Return the broker containers, each with the port for adding and removing brokers."""
         names = sorted({self._container_of(group, each) for group in range(self.groups) for each in range(self.replicas)})
         if self.layout == APART:
             return []
@@ -184,10 +197,10 @@ class Description:
         return [NodePlan(node=name, port=first + PORT_STEP * number_of(name)) for name in names]
 
     def _first_metrics_port(self) -> int:
-        """Raises UsageProblem when the setting is no port."""
+        """Return the first node's metrics port. Raises UsageProblem if the setting is invalid."""
         text = str(self.settings.get(METRICS_PORT_KEY, METRICS_PORT))
         if not text.isdigit() or not 1 <= int(text) <= 65535:
-            raise UsageProblem(f"{METRICS_PORT_KEY} = {text}: must be a port; each node takes one, 10 apart from it on")
+            raise UsageProblem(f"{METRICS_PORT_KEY} = {text}: must be a port; each node uses one, 10 above the last")
         return int(text)
 
     def toml(self) -> str:
@@ -199,7 +212,10 @@ class Description:
 
 @cache
 def numeric(what: str, host: str) -> str:
-    """A host's address, IPv4 first. Raises UsageProblem when it has none."""
+    """Return a host's numeric address, IPv4 if it has one. Raises UsageProblem if it has none.
+
+    `what` is the name of the field, for the error text.
+    """
     try:
         found = socket.getaddrinfo(host, None, 0, socket.SOCK_STREAM)
     except (OSError, UnicodeError):
@@ -208,7 +224,7 @@ def numeric(what: str, host: str) -> str:
 
 
 def parse(text: str, where: str) -> Description:
-    """The description that `cluster.toml` holds. Raises UsageProblem, naming the file as `where`."""
+    """Parse the content of a `cluster.toml`. Raises UsageProblem that names the file as `where`."""
     try:
         content = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -231,7 +247,7 @@ def parse(text: str, where: str) -> Description:
 
 
 def read(path: Path) -> Description:
-    """Raises UsageProblem when the file is wrong or cannot be read."""
+    """Read a `cluster.toml`. Raises UsageProblem if it is invalid or cannot be read."""
     try:
         return parse(path.read_text(encoding="utf-8"), str(path))
     except (OSError, UnicodeDecodeError) as error:
@@ -239,7 +255,7 @@ def read(path: Path) -> Description:
 
 
 def parse_settings(pairs: Iterable[str]) -> dict[str, Setting]:
-    """`key=value` texts, as given on the command line; the values stay text."""
+    """Parse `key=value` texts from the command line. The values stay text. Raises UsageProblem."""
     settings: dict[str, Setting] = {}
     for pair in pairs:
         key, equals, value = pair.partition("=")

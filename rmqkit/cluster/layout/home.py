@@ -1,9 +1,16 @@
-"""Where clusters live: `$RMQKIT_HOME/<name>/{cluster.toml,state.json,lock,nodes/<node>/{node.toml,store/,log}}`, and for
-a process of several brokers `nodes/container-0/{container.toml,log}` with its port and what it says besides them.
+"""The folders of clusters, and their locks.
 
-Every command that changes a cluster holds the lock file of its folder (`locked`). The file goes with the folder when
-a cluster is purged, so whoever gets the lock looks whether the file it has locked is still the one of that name.
-`cluster.toml`, `state.json` and `node.toml` are replaced whole, never written in place: a reader needs no lock.
+    $RMQKIT_HOME/<name>/
+        cluster.toml, state.json, lock
+        nodes/<node>/           node.toml, store/, log
+        nodes/container-0/      container.toml (its port), log; for a process of several brokers
+
+Every command that changes a cluster holds the lock file of its folder (`locked`). A purge deletes
+the lock file with the folder. So a command that gets the lock checks that the file it has locked
+still exists under that name.
+
+`cluster.toml`, `state.json` and `node.toml` are replaced as a whole, never written in place. So a
+reader needs no lock.
 """
 
 import contextlib
@@ -30,12 +37,12 @@ LOCK_POLL_S = 0.05
 
 
 def home_folder() -> Path:
-    """`$RMQKIT_HOME`, else `~/.rmqkit`; absolute."""
+    """Return the absolute path of `$RMQKIT_HOME`, by default `~/.rmqkit`."""
     return Path(os.environ.get("RMQKIT_HOME") or "~/.rmqkit").expanduser().absolute()
 
 
 def cluster_names(home: Path) -> list[str]:
-    """Clusters that have a folder there, sorted."""
+    """Return the names of the clusters in `home` that have a `cluster.toml`, sorted."""
     try:
         entries = sorted(os.listdir(home))
     except OSError:
@@ -44,7 +51,10 @@ def cluster_names(home: Path) -> list[str]:
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Give a file new content at once: a reader sees the old or the new one. Raises ClusterError."""
+    """Replace a file atomically: a reader sees either the old or the new content.
+
+    Raises ClusterError.
+    """
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         temporary.write_text(text, encoding="utf-8")
@@ -61,23 +71,27 @@ def write_whole(path: Path, text: str) -> None:
 
 @contextlib.contextmanager
 def locked(folder: Path, note: Callable[[str], None]) -> Iterator[None]:
-    """Hold the cluster's lock; waits for another command that has it, saying so once. Makes the folder."""
+    """Hold the cluster's lock during the block. Create the folder if it is missing.
+
+    Wait up to `LOCK_WAIT_S` for another command that holds the lock; `note` is called once then.
+    Raises ClusterError.
+    """
     import fcntl
 
     deadline_s = time.monotonic() + LOCK_WAIT_S
-    told = False
+    is_noted = False
     while True:
         try:
             folder.mkdir(parents=True, exist_ok=True)
             lock = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         except OSError as error:
-            raise ClusterError(f"cannot use {folder}: {error.strerror}; set RMQKIT_HOME to a folder of yours") from None
+            raise ClusterError(f"cannot use {folder}: {error.strerror}; set RMQKIT_HOME to a writable folder") from None
         try:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                if not told:
-                    told = True
+                if not is_noted:
+                    is_noted = True
                     note(f"waiting for another command on cluster {folder.name}{_holder(lock)}")
                 if time.monotonic() > deadline_s:
                     raise ClusterError(f"another command holds cluster {folder.name}{_holder(lock)}") from None
@@ -85,7 +99,8 @@ def locked(folder: Path, note: Callable[[str], None]) -> Iterator[None]:
                 continue
             if not _is_still(lock, folder / LOCK):
                 continue
-            with contextlib.suppress(OSError):  # only a note for others, and stopping must work on a full disk
+            # The pid is only a hint for other commands, and stopping must work on a full disk.
+            with contextlib.suppress(OSError):
                 os.truncate(lock, 0)
                 os.pwrite(lock, str(os.getpid()).encode(), 0)
             yield
@@ -95,6 +110,7 @@ def locked(folder: Path, note: Callable[[str], None]) -> Iterator[None]:
 
 
 def _is_still(lock: int, path: Path) -> bool:
+    """Whether the open lock file is still the file at `path`."""
     try:
         there = os.stat(path)
     except FileNotFoundError:

@@ -1,8 +1,11 @@
 """Names of clusters and nodes.
 
-A cluster's name becomes a folder, so it is checked. Nodes are called `ns-0`, `ns-1`, ... and `broker-a-0`, ...: group
-`broker-a`, broker id 0. A process of several brokers is called `container-0`, ... A cluster may not be called like a
-selector: commands such as `cluster kill [NAME] [SELECTOR]` tell the two apart by their form alone.
+A cluster's name is the name of its folder, so it is checked. Nodes are named `ns-0`, `ns-1`, ...
+and `broker-a-0`, ...: group `broker-a`, broker id 0. Broker containers (processes of several
+brokers) are named `container-0`, ...
+
+A cluster may not have the form of a selector as its name: commands such as
+`cluster kill [NAME] [SELECTOR]` distinguish the two by their form alone.
 """
 
 import re
@@ -21,27 +24,28 @@ def looks_like_selector(text: str) -> bool:
 
 
 def check_cluster_name(name: str) -> str:
-    """The name itself. Raises UsageProblem."""
+    """Return the name. Raises UsageProblem if it is invalid."""
     if CLUSTER_NAME.fullmatch(name) is None or name.endswith(".lock"):
         raise UsageProblem(
-            f"{name!r} cannot be a cluster's name: letters, digits, '.', '_' and '-', at most 64, not starting with a sign"
+            f"{name!r} cannot be a cluster's name: use at most 64 letters, digits, '.', '_' and '-',"
+            " starting with a letter or digit, not ending with '.lock'"
         )
     if looks_like_selector(name):
         meant = f"as in `rmqkit cluster stop {name}` or `rmqkit cluster stop NAME {name}`"
-        raise UsageProblem(f"{name!r} cannot be a cluster's name: it stands for nodes, {meant}")
+        raise UsageProblem(f"{name!r} cannot be a cluster's name: it selects nodes, {meant}")
     return name
 
 
 def container_name(number: int) -> str:
-    """`container-0` for 0, ..."""
+    """Return `container-0` for 0, and so on."""
     return f"container-{number}"
 
 
 def number_of(name: str) -> int:
-    """The number at the end of such a name."""
+    """Return the number at the end of a container's name."""
     return int(name.rpartition("-")[2])
 
 
 def group_name(number: int) -> str:
-    """`broker-a` for 0, `broker-b` for 1, ..."""
+    """Return `broker-a` for 0, `broker-b` for 1, and so on."""
     return f"broker-{chr(ord('a') + number)}"

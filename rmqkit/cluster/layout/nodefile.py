@@ -1,9 +1,14 @@
-"""`node.toml`: everything a node of a cluster is told, written out so that it can be read and changed by hand.
+"""`node.toml`: all settings of a node in a cluster, written out for users to read and edit.
 
-Three kinds of keys, in this order of strength: those that tie the node into its cluster (names, addresses, ports, folders,
-a slave's role), which are written anew at each start; the cluster's `[settings]`; and the defaults of `cluster up`, which
-are written once, so that an edit stays. The defaults that follow from the number of replicas change with it, unless they
-were edited. A default whose feature is not built yet is left out, and appears once it is.
+It has three kinds of keys, in order of precedence:
+
+1. Keys that tie the node into its cluster: names, addresses, ports, folders, a slave's role. They
+   are rewritten at each start.
+2. The cluster's `[settings]`.
+3. The defaults of `cluster up`. They are written once, so that an edit stays. Those that depend on
+   the number of replicas change with it, unless they were edited.
+
+A default whose feature is not implemented yet is left out until it is.
 """
 
 import tomllib
@@ -18,7 +23,7 @@ from rmqkit.settings import keys
 from rmqkit.settings.table import Kind, Status
 from rmqkit.suggestions import suggest
 
-#: what a cluster worth having has, beyond Apache's defaults
+#: recommended settings of a broker that differ from Apache's defaults
 BROKER_DEFAULTS: Mapping[str, Setting] = {
     "brokerRole": "SYNC_MASTER",
     "flushDiskType": "ASYNC_FLUSH",
@@ -30,7 +35,7 @@ BROKER_DEFAULTS: Mapping[str, Setting] = {
     "slaveTimeout": 2000,
     "syncFlushTimeout": 2500,
 }
-#: of a group that has slaves
+#: additional ones for a group with slaves
 ACTING_DEFAULTS: Mapping[str, Setting] = {"enableSlaveActingMaster": True, "escapeStrategy": "auto"}
 NAMESERVER_DEFAULTS: Mapping[str, Setting] = {"supportActingMaster": True, "notifyMinBrokerIdChanged": True}
 
@@ -50,7 +55,7 @@ SLAVE = "SLAVE"
 
 
 def wire_name(name: str) -> str:
-    """What the cluster is called on the wire; Apache's tools look for DefaultCluster."""
+    """Return the cluster's name on the wire. Apache's tools expect DefaultCluster."""
     return "DefaultCluster" if name == "default" else name
 
 
@@ -64,7 +69,10 @@ def contents(
     there: Mapping[str, Setting],
     metrics_port: int | None = None,
 ) -> dict[str, Setting]:
-    """The content for one node; `there` is what its file holds so far. `metrics_port` is None when metrics are off."""
+    """Return the content of one node's file.
+
+    `there` is the current content of the file. `metrics_port` is None if metrics are off.
+    """
     store = folder / STORE
     defaults = default_settings(plan, description)
     if plan.is_broker:
@@ -102,25 +110,28 @@ def contents(
 
 
 def replica_defaults(replicas: int, settings: Mapping[str, Setting]) -> dict[str, Setting]:
-    """What follows from the number of replicas, where the cluster's settings leave it open."""
+    """Return the defaults that depend on the number of replicas and on the cluster's settings."""
     acting = dict(ACTING_DEFAULTS) if replicas > 1 else {}
     if REMOTE_ESCAPE_KEY in settings:
-        # Apache's older word for the same: the two may not disagree.
+        # The user has set Apache's older key for the same thing; the two must not disagree.
         acting.pop(ESCAPE_KEY, None)
     return {"totalReplicas": replicas, "inSyncReplicas": min(2, replicas), "minInSyncReplicas": 1, **acting}
 
 
 def _of_other_shape(there: Mapping[str, Setting]) -> set[str]:
-    """Keys of a file that have what its number of replicas gave them, so that another number may change them."""
+    """Return the keys of a file that still have the default for its number of replicas.
+
+    Nobody has edited them, so another number of replicas may change them.
+    """
     total = there.get("totalReplicas")
     if not isinstance(total, int) or total < 1:
-        # Files of releases without replication have their one broker's numbers.
+        # Files from releases without replication have the defaults of a single broker.
         total = 1
     return {key for key, value in replica_defaults(total, {}).items() if there.get(key) == value}
 
 
 def default_settings(plan: NodePlan, description: Description) -> dict[str, Setting]:
-    """The defaults of `cluster up` for a node, as far as their features exist."""
+    """Return the defaults of `cluster up` for a node, without those of missing features."""
     if plan.is_broker:
         wanted = {**BROKER_DEFAULTS, **replica_defaults(description.replicas, description.settings)}
         if plan.is_slave:
@@ -133,14 +144,14 @@ def default_settings(plan: NodePlan, description: Description) -> dict[str, Sett
 
 
 def knows(kind: Kind, key: str) -> bool:
-    """Whether this kind of node has the key."""
+    """Whether this kind of node has the setting `key`."""
     return key.startswith("plugin.") or keys.find(kind, key) is not None
 
 
 def check_settings(settings: Mapping[str, Setting], replicas: int = 1) -> None:
-    """Raises UsageProblem for a key that no node knows or that only the cluster may write, and for a wrong value.
+    """Check the `[settings]` of a cluster whose groups have `replicas` brokers.
 
-    Values are checked as those of a group of so many brokers.
+    Raises UsageProblem for an unknown key, a key that only this module may write, or a wrong value.
     """
     from rmqkit import config
 
@@ -149,9 +160,9 @@ def check_settings(settings: Mapping[str, Setting], replicas: int = 1) -> None:
         if row is None and not key.startswith("plugin."):
             raise UsageProblem(f"unknown setting {key!r}{suggest(key, keys.every_key())}")
         if row is not None and row.key in (*BROKER_TIES, *NAMESERVER_TIES):
-            raise UsageProblem(f"{row.key} is each node's own; see --base-port, --bind, --advertise")
+            raise UsageProblem(f"{row.key} differs per node and cannot be set; see --base-port, --bind, --advertise")
         if row is not None and row.key == ROLE_KEY and str(settings[key]).upper() == SLAVE:
-            raise UsageProblem(f"{ROLE_KEY} = {SLAVE}: every broker but the first of a group is one; see --replicas")
+            raise UsageProblem(f"{ROLE_KEY} = {SLAVE}: all brokers of a group but the first are slaves; see --replicas")
     for kind in keys.KINDS:
         values = {**(replica_defaults(replicas, settings) if kind == "broker" else {}), **settings}
         try:
@@ -161,7 +172,7 @@ def check_settings(settings: Mapping[str, Setting], replicas: int = 1) -> None:
 
 
 def check(folder: Path, kind: Kind) -> None:
-    """Raises UsageProblem when a node would not start with its file."""
+    """Check a node's file. Raises UsageProblem if the node would not start with it."""
     from rmqkit import config
 
     try:
@@ -171,7 +182,7 @@ def check(folder: Path, kind: Kind) -> None:
 
 
 def load(folder: Path) -> dict[str, Setting]:
-    """The node's file, {} when there is none yet. Raises ClusterError when it is broken."""
+    """Read a node's file; {} if it does not exist yet. Raises ClusterError if it is broken."""
     return _read(folder / NODE_FILE)
 
 
@@ -185,7 +196,7 @@ def _read(path: Path) -> dict[str, Setting]:
 
 
 def save(folder: Path, content: Mapping[str, Setting]) -> None:
-    """Write the node's file, with its folders. Raises ClusterError."""
+    """Write a node's file. Create its folders. Raises ClusterError."""
     import tomli_w
 
     try:
@@ -196,12 +207,18 @@ def save(folder: Path, content: Mapping[str, Setting]) -> None:
 
 
 def container_port(folder: Path) -> int | None:
-    """The port of the process of several brokers in that folder, None when it has none yet. Raises ClusterError."""
+    """Return the port of the broker container in `folder`, or None if it has none yet.
+
+    Raises ClusterError.
+    """
     return port_of(_read(folder / CONTAINER_FILE), CONTAINER_PORT_KEY)
 
 
 def save_container(folder: Path, port: int, brokers: Sequence[str]) -> None:
-    """Write that port down, and for people who read it, which brokers it has. Raises ClusterError."""
+    """Write a broker container's file: its port and, for human readers only, its brokers.
+
+    Raises ClusterError.
+    """
     import tomli_w
 
     try:
@@ -212,5 +229,6 @@ def save_container(folder: Path, port: int, brokers: Sequence[str]) -> None:
 
 
 def port_of(content: Mapping[str, Setting], key: str = "listenPort") -> int | None:
+    """Return a port from the content of a file, or None if it is missing or not an integer."""
     port = content.get(key)
     return port if isinstance(port, int) and not isinstance(port, bool) else None

@@ -1,8 +1,11 @@
-"""Which ports the nodes of a cluster take.
+"""Chooses the ports of a cluster's nodes.
 
-A port is free when a socket can be bound there as a node will bind its own. Without `any_port` a taken one is an
-error that names its owner; with it the node moves on by ten until all of its ports are free. Somebody may take a port
-between the look and the node's start: `up` then reads it in the log of the node that ended, and looks again.
+A port is free if a socket can be bound to it in the same way as a node binds its own. Without
+`any_port` a taken port is an error that names its owner. With it the node moves up by 10 until all
+of its ports are free.
+
+Another process may take a port after this check and before the node starts. `launch` then finds the
+reason in the log of the node that ended, and chooses again.
 """
 
 import socket
@@ -14,12 +17,15 @@ from rmqkit.cluster.errors import ClusterError
 from rmqkit.cluster.layout.description import PORT_STEP, NodePlan
 
 PORT_MAX = 65535
-#: how long the ports of a node that died may stay taken before it goes elsewhere
+#: how long to wait for the previous ports of a node to become free
 OWN_PORT_WAIT_S = 3.0
 
 
 def is_free(host: str, port: int) -> bool:
-    """Whether a listener can be bound at `host` ("" for all). Raises ClusterError for an address that is not ours."""
+    """Whether a listener can be bound to `port` at `host` ("" for all addresses).
+
+    Raises ClusterError for any other failure, such as an address that this machine does not have.
+    """
     try:
         family, kind, protocol, _name, address = socket.getaddrinfo(
             host or None, port, 0, socket.SOCK_STREAM, 0, socket.AI_PASSIVE
@@ -29,7 +35,8 @@ def is_free(host: str, port: int) -> bool:
     with socket.socket(family, kind, protocol) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            probe.bind(address)  # no listen: it would take the port from a node that starts in this very moment
+            # Do not listen: that would take the port from a node that is starting right now.
+            probe.bind(address)
         except PermissionError:
             raise ClusterError(f"no permission to listen on port {port}; choose others with --base-port") from None
         except OSError as error:
@@ -42,7 +49,10 @@ def is_free(host: str, port: int) -> bool:
 
 
 def wait_free(host: str, wanted: Sequence[int]) -> None:
-    """Give ports that a node had before a moment to come free: clients know it there. Returns either way."""
+    """Wait until ports that a node used before are free, because clients know the node there.
+
+    Return after `OWN_PORT_WAIT_S` at the latest.
+    """
     until_s = time.monotonic() + OWN_PORT_WAIT_S
     while not all(is_free(host, port) for port in wanted) and time.monotonic() < until_s:
         time.sleep(0.05)
@@ -58,10 +68,11 @@ def choose(
     free: Callable[[str, int], bool] = is_free,
     block_of: Callable[[NodePlan, int], tuple[int, ...]] = NodePlan.ports,
 ) -> dict[str, int]:
-    """The port of each node: `wanted(plan)`, or with `any_port` the next one ten further where all its ports are free.
+    """Choose the port of each node: `wanted(plan)` if all of the node's ports are free.
 
-    `reserved` are ports of the cluster's nodes that run, `block_of` says which ports belong together. Raises ClusterError,
-    naming the owner of a taken port.
+    Otherwise, with `any_port`, try the port 10 above, and so on. `reserved` are other ports of the
+    cluster, which must not be chosen. `block_of` returns all ports that a node uses with a given
+    main port. Raises ClusterError that names the owner of a taken port.
     """
     chosen: dict[str, int] = {}
     taken: set[int] = set()
@@ -83,13 +94,14 @@ def choose(
 
 
 def taken_text(node: str, port: int) -> str:
+    """Return the error text for a port that a node needs and another process has."""
     owner = owner_of(port)
     held = f" by {owner}" if owner else ""
     return f"port {port}, which {node} needs, is taken{held}; stop it, or use --any-port or --base-port"
 
 
 def _connections() -> list[Any]:
-    """Listeners and connections of this machine; [] when this user may not know."""
+    """Return the listeners and connections of this machine; [] if this user may not list them."""
     import psutil
 
     try:
@@ -99,7 +111,7 @@ def _connections() -> list[Any]:
 
 
 def listeners() -> dict[int, set[int]]:
-    """The processes that listen on each port, as far as this user may know."""
+    """Return the pids that listen on each port, without those that this user may not see."""
     import psutil
 
     found: dict[int, set[int]] = {}
@@ -110,7 +122,7 @@ def listeners() -> dict[int, set[int]]:
 
 
 def owner_of(port: int) -> str:
-    """Who listens on the port or has it as its end of a connection, in words; "" when this user may not know."""
+    """Describe the process that listens on a port or uses it for a connection; "" if unknown."""
     import psutil
 
     holders = [each for each in _connections() if each.laddr and each.laddr.port == port]
@@ -123,7 +135,7 @@ def owner_of(port: int) -> str:
 
 
 def process_in_words(pid: int) -> str:
-    """Such as: node broker-a-0 of cluster default (pid 7); for a process that is none of ours: pid 7 (its command)."""
+    """Describe a process: "node broker-a-0 of cluster default (pid 7)" or "pid 7 (its command)"."""
     import psutil
 
     from rmqkit.cluster.layout.home import NODE_FILE, NODES

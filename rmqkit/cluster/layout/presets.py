@@ -1,7 +1,8 @@
-"""Presets: names for choices that belong together, for `cluster up --preset NAME`.
+"""Presets: named combinations of options, for `cluster up --preset NAME`.
 
-A preset gives fields of the `Description` (`shape`) and `[settings]`. What is asked for beside it wins. Nothing of a preset
-is remembered but what it chose: that stands in `cluster.toml`, and in each `node.toml`.
+A preset sets fields of the `Description` (`shape`) and `[settings]`. Other options of the command
+take precedence. The name of a preset is not stored; its values are, in `cluster.toml` and in each
+`node.toml`.
 """
 
 from collections.abc import Mapping
@@ -13,6 +14,8 @@ from rmqkit.suggestions import suggest
 
 
 class Preset(NamedTuple):
+    """One preset. `what` describes it, `shape` are fields of `Description` without `settings`."""
+
     what: str
     settings: Mapping[str, Setting]
     shape: Mapping[str, Any] = {}
@@ -20,7 +23,7 @@ class Preset(NamedTuple):
 
 PRESETS: Mapping[str, Preset] = {
     "fast-failover": Preset(
-        "a slave acts within 3 s of its master's silence, not within 16",
+        "a slave acts within 3 s after its master goes silent, instead of 16 s",
         {
             "scanNotActiveBrokerInterval": 500,
             "brokerHeartbeatInterval": 300,
@@ -37,9 +40,10 @@ PRESETS: Mapping[str, Preset] = {
 
 
 def with_preset(name: str | None, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Fields of a `Description` as they were asked for (None: not asked), with what the preset chooses put below them.
+    """Return the `given` fields of a `Description`, with those of a preset as defaults.
 
-    Several presets may be joined by commas; later ones win. Raises UsageProblem for a name that is no preset's.
+    A given field that is None counts as not given. `name` may list several presets, separated by
+    commas; later ones take precedence. Raises UsageProblem if a name is unknown.
     """
     if name is None:
         return dict(given)

@@ -1,8 +1,15 @@
-"""Selectors: which nodes of a cluster a command is about.
+"""Selectors: the nodes of a cluster that a command applies to.
 
-`all` | `ns` or `nameserver` every name server | `ns-0` | `master` every broker with id 0 | `slave` every other broker |
-`broker-a` every broker of that group | `broker-a:0` or `broker-a-0` one broker | `container-0` every broker of that
-process. Several may be joined by commas.
+    all                       every node
+    ns, nameserver            every name server
+    ns-0                      one name server
+    master                    every broker with id 0
+    slave                     every other broker
+    broker-a                  every broker of that group
+    broker-a:0, broker-a-0    one broker
+    container-0               every broker of that process
+
+Several selectors may be joined by commas.
 """
 
 from collections.abc import Sequence
@@ -13,7 +20,10 @@ from rmqkit.suggestions import suggest
 
 
 def select(plans: Sequence[NodePlan], selector: str) -> list[NodePlan]:
-    """The nodes meant, in the cluster's order, each once. Raises UsageProblem when a part matches no node."""
+    """Return the selected nodes, in the cluster's order, each once.
+
+    Raises UsageProblem if a part of the selector matches no node.
+    """
     chosen: dict[str, NodePlan] = {}
     for part in selector.split(","):
         found = [plan for plan in plans if _matches(plan, part.strip())]
@@ -24,7 +34,7 @@ def select(plans: Sequence[NodePlan], selector: str) -> list[NodePlan]:
 
 
 def possible(plans: Sequence[NodePlan]) -> list[str]:
-    """Every selector that names something, for completion and for error texts."""
+    """Return every selector that matches a node, for shell completion and error texts."""
     names = ["all", "master", "ns"]
     if any(plan.is_broker and plan.broker_id for plan in plans):
         names.append("slave")
@@ -46,4 +56,4 @@ def _matches(plan: NodePlan, part: str) -> bool:
 
 
 def _nothing_matches(plans: Sequence[NodePlan], part: str) -> str:
-    return f"no node is meant by {part!r}{suggest(part, possible(plans), 'there are {known}')}"
+    return f"no node matches {part!r}{suggest(part, possible(plans), 'there are {known}')}"

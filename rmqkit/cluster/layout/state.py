@@ -1,10 +1,10 @@
-"""`state.json`: which processes were started for a cluster, and what was asked of them last.
+"""`state.json`: the processes that were started for a cluster, and what commands last did to them.
 
-A pid alone says nothing after a reboot or after the number was used again, so the start time of the process stands
-beside it (`processes.find` compares both). A node without a record was never started.
+A pid alone is ambiguous after a reboot, or once it is reused. So the start time of the process is
+stored with it (`processes.find` compares both). A node without a record was never started.
 
-`asked` is "up" while the node should run, "stopped" or "killed" after a command ended it; a node that should be up and
-has no process has died by itself.
+`asked` is "up" while the node should run, and "stopped" or "killed" after a command ended it. A
+node that should be up but has no process has died.
 """
 
 from pathlib import Path
@@ -18,7 +18,7 @@ VERSION = 1
 
 
 class ProcessRecord(msgspec.Struct, frozen=True):
-    """A process that was started. `start_s` is its start time as psutil gives it: seconds since the epoch."""
+    """A process that was started. `start_s` is its start time in s since the epoch, from psutil."""
 
     pid: Annotated[int, msgspec.Meta(ge=1)]
     start_s: float
@@ -26,11 +26,13 @@ class ProcessRecord(msgspec.Struct, frozen=True):
 
 
 class ClusterState(msgspec.Struct):
+    """The content of `state.json`: the last process of each node that was ever started, by node."""
+
     nodes: dict[str, ProcessRecord] = {}
 
 
 def load(folder: Path) -> ClusterState | None:
-    """What the file says; None when it is absent or unreadable."""
+    """Read `state.json`. Return None if it is missing or invalid."""
     try:
         return msgspec.json.decode((folder / STATE).read_bytes(), type=ClusterState)
     except (OSError, ValueError, msgspec.MsgspecError):
@@ -38,5 +40,6 @@ def load(folder: Path) -> ClusterState | None:
 
 
 def save(folder: Path, state: ClusterState) -> None:
+    """Replace `state.json`. Raises ClusterError."""
     content = msgspec.json.encode({"version": VERSION, "nodes": state.nodes})
     write_whole(folder / STATE, msgspec.json.format(content, indent=1).decode() + "\n")

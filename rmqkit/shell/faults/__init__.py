@@ -1,1 +1,1 @@
-"""Transport faults for drills: a node's connections are held back without being closed."""
+"""Transport faults for drills: isolate a node without closing its connections."""

@@ -1,21 +1,31 @@
-"""The drill socket: how a drill on this machine talks to a node's process (`drillFaultsEnable`).
+"""The drill socket: lets a drill on this machine control a node's process (`drillFaultsEnable`).
 
-A UNIX socket `drill.sock` in the node's folder that its own user alone can open (mode 0600). One request is one line of
-JSON, and so is its answer, in the order asked; what is wrong is answered with an error and changes nothing.
+It is a UNIX socket `drill.sock` in the node's folder that only the node's user can open (mode
+0600). A request is one line of JSON, and so is its answer. Answers come in the order of the
+requests. An invalid request gets an error and changes nothing.
 
-    {"do": "isolate", "id": "cut", "rules": [{"peer": "127.0.0.1:10911", "tag": "ha", "port": 10912, "direction": "both",
-                                              "spare": [{"tag": "vip"}]}]}
-                             every field of a rule may be left out; `peer` is "host", "host:port" or ":port"; without an
-                             id the node gives one
-    {"do": "heal", "id": "cut"}    without an id: all
+Requests:
+
+    {"do": "isolate", "id": "cut", "rules": [{"peer": "127.0.0.1:10911", "tag": "ha",
+        "port": 10912, "direction": "both", "spare": [{"tag": "vip"}]}]}
+    {"do": "heal", "id": "cut"}
     {"do": "status"}
 
-    {"ok": true, "isolations": [{"id": "cut", "began_ms": …, "rules": […], "counts": {"connections": 2, …}}]}
+Each field of a rule is optional; `peer` is "host", "host:port" or ":port". If `isolate` has no id,
+the node chooses one. A `heal` without an id ends all isolations of the node.
+
+Answers:
+
+    {"ok": true, "isolations": [
+        {"id": "cut", "began_ms": …, "rules": […], "counts": {"connections": 2, …}}]}
     {"ok": false, "error": "…"}
 
-The answer to `isolate` and `status` has those that hold now, that to `heal` those that have ended with their last counts
-(`rmqkit.shell.faults.isolation.Counts`). A path may be too long for a UNIX socket (about 100 bytes): then the socket stands
-in a folder of its own (0700) under the system's temporary one, and a file `drill.sock.path` beside it says where.
+The answer to `isolate` and `status` lists the active isolations. The answer to `heal` lists those
+that it ended, with their final counts (`rmqkit.shell.faults.isolation.Counts`).
+
+The path may be too long for a UNIX socket (about 100 bytes). The socket is then in a new folder
+(mode 0700) under the system's temporary folder, and a file `drill.sock.path` in the node's folder
+contains its path.
 """
 
 import os
@@ -38,12 +48,12 @@ if TYPE_CHECKING:
 NAME = "drill.sock"
 PATH_FILE = "drill.sock.path"
 FOLDER_PREFIX = "rmqkit-drill-"
-#: what `sun_path` takes everywhere, its end included (macOS; Linux has 108)
+#: bytes of `sun_path` on every system, including the final NUL (macOS; Linux has 108)
 PATH_SIZE_MAX = 104
 LINE_SIZE_MAX = 16_384
-#: room for the answer that shows `ISOLATIONS_MAX` isolations
+#: bytes; holds a status answer with `ISOLATIONS_MAX` isolations
 SEND_BUFFER = 262_144
-#: connections at a time; more are closed at once
+#: most open connections of one drill socket; further ones are closed at once
 CONNECTIONS_MAX = 8
 RULES_MAX = 64
 ID_SIZE_MAX = 64
@@ -70,10 +80,10 @@ class _Request(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class DrillSocket:
-    """The listening side, an item of the loop."""
+    """The listening socket of one node's drill commands. An item of the loop."""
 
     def __init__(self, loop: "Loop", node: "Node", folder: str) -> None:
-        """Raises RmqkitError: another process has it; OSError."""
+        """Listen in `folder`. Raises RmqkitError if another process listens there, OSError."""
         self.loop = loop
         self.node = node
         self.folder = folder
@@ -107,34 +117,35 @@ class DrillSocket:
         _DrillConnection(self, sock)
 
     def scan(self, now_ms: int) -> None:
-        """Nothing: it is never idle."""
+        """Do nothing: the socket has no idle limit."""
 
     def remove(self) -> None:
-        """At a clean end: the socket's name goes."""
+        """Close the socket and delete its file."""
         self.sock.close()
         _remove(self.folder, self.path)
 
     # --- requests
 
     def answer(self, line: bytes) -> bytes:
+        """Run the request in `line`. Return the answer as one line."""
         try:
-            told = self._answer(line)
+            answer = self._answer(line)
         except (IsolationError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-            told = {"ok": False, "error": str(error)}
-        return msgspec.json.encode(told) + b"\n"
+            answer = {"ok": False, "error": str(error)}
+        return msgspec.json.encode(answer) + b"\n"
 
     def _answer(self, line: bytes) -> dict[str, Any]:
         request = msgspec.json.decode(line, type=_Request)
         if request.do != "isolate" and request.rules is not None:
-            raise IsolationError(f"`rules` belong to `isolate`, not to {request.do!r}")
+            raise IsolationError(f"`rules` are allowed in `isolate` only, not in {request.do!r}")
         if request.do == "isolate":
             self._isolate(request.id, request.rules or [])
-            return self._told(self._ids())
+            return self._listing(self._ids())
         if request.do == "heal":
             return self._heal(request.id)
         if request.do == "status":
-            return self._told(self._ids())
-        raise IsolationError(f"{request.do!r} is none of isolate, heal, status")
+            return self._listing(self._ids())
+        raise IsolationError(f"unknown request {request.do!r}: must be isolate, heal or status")
 
     def _isolate(self, id: str, asked: list[_Rule]) -> None:
         if not 0 < len(asked) <= RULES_MAX:
@@ -154,28 +165,33 @@ class DrillSocket:
         if id and id not in ids:
             raise IsolationError(f"there is no isolation {id!r}")
         ended, isolation = [id] if id else ids, self._isolation()
-        told = self._told(ended)
+        # Before healing, which discards the counts.
+        answer = self._listing(ended)
         for each in ended:
             assert isolation is not None
             isolation.heal(each)
             self.loop.log.info("healed by a drill", node=self.node.name, id=each)
-        return told
+        return answer
 
     def _ids(self) -> list[str]:
         isolation = self._isolation()
         return isolation.ids(self.node) if isolation is not None else []
 
     def _isolation(self) -> Isolation | None:
-        """What the loop has only the narrow view of; nothing else than this module sets it."""
+        """Return the loop's isolations, or None. The loop declares a narrower type.
+
+        Only this module creates an `Isolation`, so the cast is safe.
+        """
         return cast("Isolation | None", self.loop.isolation)
 
-    def _told(self, ids: list[str]) -> dict[str, Any]:
+    def _listing(self, ids: list[str]) -> dict[str, Any]:
+        """Return the answer that lists these isolations."""
         isolation = self._isolation()
-        told = []
+        listed = []
         for id in ids:
             assert isolation is not None
             began_ms, rules = isolation.rules(id)
-            told.append(
+            listed.append(
                 {
                     "id": id,
                     "began_ms": began_ms,
@@ -183,11 +199,11 @@ class DrillSocket:
                     "counts": isolation.counts(id)._asdict(),
                 }
             )
-        return {"ok": True, "isolations": told}
+        return {"ok": True, "isolations": listed}
 
 
 class _DrillConnection:
-    """One connection of a drill. It asks a line, reads the answer, asks the next."""
+    """One connection of a drill, which must read each answer before it sends the next request."""
 
     __slots__ = ("_line", "drill", "fd", "sock")
 
@@ -215,7 +231,8 @@ class _DrillConnection:
         if too_long:
             answers.append(b'{"ok":false,"error":"a request has at most %d bytes"}\n' % LINE_SIZE_MAX)
         try:
-            # An answer fits into the socket's buffer; who asks on without reading is not waited for.
+            # One answer fits into the socket's buffer. A drill that sends more requests without
+            # reading the answers is disconnected.
             sent = self.sock.send(b"".join(answers)) if answers else 0
         except OSError:
             sent = -1
@@ -223,7 +240,7 @@ class _DrillConnection:
             self._end()
 
     def scan(self, now_ms: int) -> None:
-        """Nothing: a drill may be silent for long."""
+        """Do nothing: a drill may be idle for long."""
 
     def _end(self) -> None:
         self.drill.connections -= 1
@@ -231,7 +248,7 @@ class _DrillConnection:
 
 
 def find(folder: str) -> str:
-    """The path of the drill socket of the node in `folder`, whether anybody listens or not."""
+    """Return the path of the drill socket of the node in `folder`, even if it does not exist."""
     try:
         with open(os.path.join(folder, PATH_FILE), encoding="utf-8") as file:
             return file.read().strip()
@@ -250,7 +267,10 @@ def _place(folder: str) -> str:
 
 
 def _remove_old(folder: str) -> None:
-    """Take away what a killed process has left. Raises RmqkitError when a living one listens there."""
+    """Remove the drill socket that a killed process has left behind.
+
+    Raises RmqkitError if a live process listens there.
+    """
     path = find(folder)
     if not os.path.lexists(path):
         return
@@ -260,11 +280,14 @@ def _remove_old(folder: str) -> None:
         except OSError:
             _remove(folder, path)
         else:
-            raise RmqkitError(f"{path} belongs to another process: nodes with drillFaultsEnable need a folder each")
+            raise RmqkitError(f"{path} belongs to another process: each node with drillFaultsEnable needs its own folder")
 
 
 def _remove(folder: str, path: str) -> None:
-    """The socket, the file that names it and the folder made for it; nothing else, whatever the file says."""
+    """Remove the socket, the file with its path, and the temporary folder made for it.
+
+    Remove nothing else, even if the file contains another path.
+    """
     with suppress(OSError):
         if stat.S_ISSOCK(os.lstat(path).st_mode):
             os.unlink(path)
@@ -276,7 +299,7 @@ def _remove(folder: str, path: str) -> None:
 
 def _match(asked: _Match | _Rule) -> Match:
     if not 0 <= asked.port <= 65535:
-        raise IsolationError(f"{asked.port} is no port")
+        raise IsolationError(f"port {asked.port} must be from 0 to 65535")
     host, port = asked.peer, 0
     if asked.peer.startswith(":") and asked.peer[1:].isdecimal():
         host, port = "", int(asked.peer[1:])
@@ -286,13 +309,13 @@ def _match(asked: _Match | _Rule) -> Match:
         except ValueError as error:
             raise IsolationError(str(error)) from None
     if port > 65535:
-        raise IsolationError(f"{port} is no port")
+        raise IsolationError(f"port {port} must be from 0 to 65535")
     return Match(host, port, asked.tag, asked.port)
 
 
 def _rule(asked: _Rule) -> IsolationRule:
     if asked.direction not in DIRECTIONS:
-        raise IsolationError(f"{asked.direction!r} is no direction: in, out or both")
+        raise IsolationError(f"unknown direction {asked.direction!r}: must be in, out or both")
     return IsolationRule(_match(asked), asked.direction, tuple(_match(each) for each in asked.spare))
 
 

@@ -1,12 +1,16 @@
-"""What a stream is given while a drill cuts it off: a socket that stands between it and its own, and a poller that does not
-tell of it. Both exist only while there are rules (`rmqkit.shell.faults.isolation`).
+"""The socket and the poller of connections that a drill isolates.
 
-`HeldSocket` behaves as the kernel does when the network is gone: bytes are taken until a send buffer's worth waits, then it
-would block; an end (FIN) and a close are noted and do not reach the peer; the peer's own do not reach the stream. What
-waited is taken from it when the rules end (`take`, `last_words`), before anything newer.
+Both are in use only while there are isolation rules (`rmqkit.shell.faults.isolation`).
 
-`MaskingPoller` keeps what each held descriptor wants and asks the real poller for the rest of it only. A descriptor of
-which nothing may be told is not registered at all: epoll would go on to tell hang-ups.
+`HeldSocket` replaces a stream's socket. It behaves as the kernel does when the network is gone:
+
+- Bytes are accepted until a send buffer's worth of them is held. Then a send would block.
+- Our FIN and close are recorded, but do not reach the peer. The peer's do not reach the stream.
+- When the rules end, the held bytes are sent before any newer ones (`take`, `last_words`).
+
+`MaskingPoller` hides blocked events. It remembers which events each held descriptor wants, and asks
+the real poller only for those that are not blocked. If none is left, the descriptor is
+unregistered, because epoll would still report hang-ups.
 """
 
 import array
@@ -21,19 +25,24 @@ from rmqkit.runtime.connection import Buffer
 from rmqkit.shell.poller import READ, WRITE, Poller
 
 SEND_BUFFER_MIN = 65_536
-#: the peer is gone, as the kernel may know; over a cut it could not have been told
+#: errors that say the peer is gone; hidden, since the news could not have crossed the partition
 _PEER_GONE = (errno.EPIPE, errno.ECONNRESET, errno.ETIMEDOUT, errno.ENOTCONN)
 
 
 @dataclass(slots=True, eq=False)
 class HeldSocket:
-    """`blocked` is a mask: READ, nothing comes in; WRITE, nothing goes out. `rule_id` is the rule that counts it."""
+    """A socket that holds back data while a drill isolates its connection.
+
+    `blocked` is a mask: READ means nothing comes in, WRITE means nothing goes out. `rule_id` is the
+    isolation that counts this connection.
+    """
 
     sock: socket.socket
     blocked: int
     rule_id: str
-    #: bytes that were to go out since it is held
+    #: total of bytes held back since `rule_id` began to count this connection
     bytes_held: int = 0
+    #: bytes held back now, at most `capacity`
     waiting: bytearray = field(default_factory=bytearray)
     capacity: int = field(init=False)
     is_ended: bool = False
@@ -42,7 +51,7 @@ class HeldSocket:
     def __post_init__(self) -> None:
         self.capacity = max(SEND_BUFFER_MIN, self.sock.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF))
 
-    # --- as a stream and the loop use a socket
+    # --- the socket methods that streams and the loop use
 
     def fileno(self) -> int:
         return self.sock.fileno()
@@ -73,7 +82,10 @@ class HeldSocket:
             self.sock.shutdown(how)
 
     def close(self) -> None:
-        """While anything is blocked the peer is not told, but for an end of ours that may go out."""
+        """Close the socket. While anything is blocked, only record it: the peer must not notice.
+
+        If only READ is blocked, send our FIN, which may go out.
+        """
         self.is_closed = True
         if not self.blocked:
             self.sock.close()
@@ -81,12 +93,15 @@ class HeldSocket:
             try:
                 self.shutdown(socket.SHUT_WR)
             except OSError:
-                pass  # the peer has reset it, which is not told
+                pass  # the peer has reset it; hide that from the stream
 
     # --- for the isolation
 
     def unread(self) -> int:
-        """Bytes of the peer that wait in the kernel, and 1 for its end."""
+        """Return the peer's bytes that wait in the kernel while READ is blocked.
+
+        If only the peer's FIN or reset waits, return 1.
+        """
         if not self.blocked & READ:
             return 0
         poll = select.poll()
@@ -101,12 +116,12 @@ class HeldSocket:
         return max(1, size[0])
 
     def take(self) -> bytes:
-        """What was held back, which is the caller's to send now."""
+        """Remove and return the bytes held back. The caller must send them."""
         waiting, self.waiting = bytes(self.waiting), bytearray()
         return waiting
 
     def last_words(self, waiting: bytes) -> None:
-        """The stream is gone: send as much as the kernel takes, and the end that was held."""
+        """Send the held bytes that the kernel accepts, then the FIN. The stream has ended."""
         try:
             while waiting:
                 waiting = waiting[self.sock.send(waiting) :]
@@ -125,21 +140,25 @@ class HeldSocket:
 
 @dataclass(slots=True, eq=False)
 class _Mask:
+    #: events that the descriptor's item wants
     wanted: int
     blocked: int
-    #: what the real poller was asked for; 0: it does not know the descriptor
+    #: events the real poller was asked for; 0: the descriptor is not registered there
     told: int
 
 
 class MaskingPoller:
-    """A poller around the loop's own. Descriptors that are not held pass through."""
+    """Wraps the loop's poller. Calls for descriptors that are not held pass through."""
 
     def __init__(self, inner: Poller) -> None:
         self.inner = inner
         self._masks: dict[int, _Mask] = {}
 
     def hold(self, fd: int, wanted: int, blocked: int) -> None:
-        """Tell nothing of `blocked` any more; 0 ends it. `wanted` is what the descriptor's item asks for now."""
+        """Hide the events in `blocked` from now on; 0 ends that.
+
+        `wanted` is the mask that the descriptor's item wants now.
+        """
         mask = self._masks.get(fd)
         if mask is None:
             mask = self._masks[fd] = _Mask(wanted, blocked, wanted)
@@ -176,7 +195,8 @@ class MaskingPoller:
         for fd, mask in events:
             held = self._masks.get(fd)
             if held is not None and held.blocked & READ and mask & ~(READ | WRITE):
-                # A hang-up, told with the right to write: it comes again and again until nothing is asked.
+                # A hang-up, which epoll repeats until the descriptor is unregistered. So block
+                # WRITE here too.
                 held.blocked |= WRITE
                 self._apply(fd, held)
             elif held is None:

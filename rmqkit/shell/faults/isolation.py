@@ -1,21 +1,26 @@
-"""Cutting nodes off their peers at the node's own transport: what a drill's `isolate` does to a running process.
+"""Isolates nodes from their peers in the node's own transport, as a drill's `isolate` asks for.
 
-Rules say who is cut off; everything here exists only while there are some (`Loop.isolation` is None otherwise), so a node
-that no drill touches pays nothing per read, write or event. While a rule covers a connection
+Everything here exists only while there are isolation rules (`Loop.isolation` is None otherwise). A
+node that no drill isolates pays nothing per read, write or event.
 
-- it stays open, but bytes are not read from the kernel (`in`), not written to it (`out`), or neither (`both`);
-- ends do not pass: a connection that one side closes meanwhile (idle, timeout, stop) is seen closed by the other after the
-  healing only;
-- a listener that is covered as a whole accepts nothing (`silence.py`); one that is covered for some peers accepts and sets
-  those connections aside, the node hears of them after the healing;
-- a dial is not begun: it fails when its timeout is over, or goes on when the rule ends first.
+While a rule covers a connection:
 
-After the healing everything flows on: what waited here goes out before anything newer. A connection that dies of a timeout
-meanwhile does so as it would in a real partition; a process that ends takes its rules with it, and its peers see the end.
+- It stays open, but bytes are not read from the kernel (`in`), not written to it (`out`), or
+  neither (`both`).
+- A close does not pass. If one side closes the connection (idle, timeout, stop), the other side
+  sees that only after the isolation is healed.
+- A listener that is covered as a whole accepts nothing (`silence.py`). A listener that is covered
+  for some peers accepts their connections and sets them aside. The node gets them after healing.
+- A dial does not begin. It fails at its timeout, or continues if the rule ends before.
 
-A rule is a match (peer, tag, own port; what is left out matches all), a direction, and matches that are spared. Peers on
-one machine dial from ports of the system's choice, so a rule by `host:port` finds those that the node has dialled, and a
-tag or a port those that have dialled it. To cut one pair of nodes, give each a rule with the other's addresses.
+After healing, data flows again, and the held bytes are sent before any newer ones. A connection may
+time out while it is isolated, as it would in a real partition. The rules end with the process, and
+its peers then see their connections close.
+
+A rule consists of a match (peer, tag, own port; an omitted field matches all), a direction, and
+matches to spare. Peers on one machine dial from ephemeral ports. So a rule by `host:port` covers
+the connections that the node has dialled, and a rule by tag or port covers those that it has
+accepted. To isolate a pair of nodes from each other, give each a rule with the other's addresses.
 """
 
 from __future__ import annotations
@@ -37,17 +42,18 @@ if TYPE_CHECKING:
     from rmqkit.shell.loop import Loop
 
 DIRECTIONS = {"in": READ, "out": WRITE, "both": READ | WRITE}
-#: isolations at a time, and accepted connections that are set aside
+#: most isolations that are active at a time, in one process
 ISOLATIONS_MAX = 8
+#: most accepted connections set aside; when reached, the listener is silenced as a whole
 ASIDE_MAX = 1024
 
 
 class IsolationError(RmqkitError):
-    """A request that cannot be met; it has changed nothing."""
+    """A request that cannot be fulfilled. It has changed nothing."""
 
 
 class Match(NamedTuple):
-    """Which connections are meant; "" and 0 are any. `port` is the node's own."""
+    """Selects connections; "" and 0 match any. `port` is the node's own port."""
 
     host: str = ""
     peer_port: int = 0
@@ -59,7 +65,7 @@ class Match(NamedTuple):
         return not self.host and not self.peer_port
 
     def covers(self, tag: str, port: int, peer: Address | None) -> bool:
-        """`peer` None: all peers of a listener."""
+        """Whether this matches a connection. With `peer` None: all connections of a listener."""
         if self.tag not in ("", tag) or self.port not in (0, port):
             return False
         if peer is None:
@@ -68,12 +74,17 @@ class Match(NamedTuple):
 
 
 class IsolationRule(NamedTuple):
+    """Blocks the connections that `match` covers and none of `spared` does, in `direction`."""
+
     match: Match
     direction: str = "both"
     spared: tuple[Match, ...] = ()
 
     def blocks(self, tag: str, port: int, peer: Address | None) -> int:
-        """What of a connection is cut off: a mask. For a listener (`peer` None) only when no peer of it is spared."""
+        """Return the mask of what this rule blocks of a connection: READ, WRITE, both or 0.
+
+        A listener (`peer` None) is blocked only if none of its peers is spared.
+        """
         if not self.match.covers(tag, port, peer):
             return 0
         for spared in self.spared:
@@ -84,22 +95,25 @@ class IsolationRule(NamedTuple):
 
 
 class Counts(NamedTuple):
-    """The proof that an isolation bites, since it began."""
+    """The effects of an isolation since it began; a drill uses them as proof that it worked."""
 
-    #: open connections that were caught
+    #: open connections that it covered
     connections: int = 0
-    #: bytes that were to go out and were held
+    #: outgoing bytes that were held back
     bytes_held: int = 0
-    #: bytes that peers have sent and that were left in the kernel; an end of theirs counts as one
+    #: bytes from peers that wait in the kernel now; a close counts as one
     bytes_unread: int = 0
-    #: connections of which something could have been read and was not
+    #: connections with data to read now that is not read
     reads_ignored: int = 0
-    #: connections that were not accepted: set aside, waiting, or tries without an answer
+    #: connections that were not accepted: set aside, in the backlog, or dropped by the filter
     not_accepted: int = 0
+    #: dials that were delayed
     dials_held: int = 0
 
 
 class _Aside(NamedTuple):
+    """An accepted connection that the node does not know of yet. `id` is the isolation."""
+
     id: str
     listener: Listener
     sock: socket.socket
@@ -107,7 +121,10 @@ class _Aside(NamedTuple):
 
 
 class _IsolatedConnection(NamedTuple):
-    """A connection that is cut off. It stays here when the node is done with it, until its rules end."""
+    """A connection that is isolated.
+
+    It stays here until its rules end, even if the node closes it before.
+    """
 
     sock: HeldSocket
     node: Node
@@ -126,32 +143,39 @@ class _Active:
 
 
 class Isolation:
-    """All isolations of one loop, by id. Made for the first, out of the way after the last."""
+    """All isolations of one loop, by id.
+
+    It installs itself in the loop when it is created, for the first isolation, and uninstalls
+    itself after the last has ended.
+    """
 
     def __init__(self, loop: Loop) -> None:
         self._loop = loop
         self._poller = MaskingPoller(loop.poller)
         self._active: dict[str, _Active] = {}
-        #: by descriptor
+        #: by descriptor: isolated connections
         self._held: dict[int, _IsolatedConnection] = {}
+        #: by descriptor: silenced listeners, with the isolation that counts them
         self._silent: dict[int, tuple[str, Silence]] = {}
+        #: by descriptor: dials whose connect is in progress and whose outcome is hidden
         self._masked_dials: dict[int, Dial] = {}
+        #: dials that wait for their rules to end
         self._waiting_dials: list[Dial] = []
         self._aside: list[_Aside] = []
         loop.poller = self._poller
         loop.isolation = self
 
     def begin(self, id: str, node: Node, rules: tuple[IsolationRule, ...]) -> None:
-        """Raises IsolationError."""
+        """Apply rules to a node. Raises IsolationError if `id` is in use or there are too many."""
         if id in self._active:
-            raise IsolationError(f"there is an isolation {id!r} already: heal it first, or give another id")
+            raise IsolationError(f"isolation {id!r} exists already: heal it first, or choose another id")
         if len(self._active) >= ISOLATIONS_MAX:
-            raise IsolationError(f"there are {ISOLATIONS_MAX} isolations, which is the most")
+            raise IsolationError(f"a process has at most {ISOLATIONS_MAX} isolations: heal one first")
         self._active[id] = _Active(node, rules, self._loop.clock.wall_ms)
         self._apply()
 
     def heal(self, id: str) -> None:
-        """End one; when it was the last, the loop is as if there had been none."""
+        """End an isolation. After the last one, restore the loop to its original state."""
         del self._active[id]
         self._apply()
         if not self._active:
@@ -159,10 +183,11 @@ class Isolation:
             self._loop.isolation = None
 
     def ids(self, node: Node) -> list[str]:
+        """Return the ids of a node's isolations."""
         return [id for id, active in self._active.items() if active.node is node]
 
     def rules(self, id: str) -> tuple[int, tuple[IsolationRule, ...]]:
-        """Wall time of the beginning in ms, and the rules."""
+        """Return the wall time at which the isolation began, in ms, and its rules."""
         return self._active[id].began_ms, self._active[id].rules
 
     def counts(self, id: str) -> Counts:
@@ -180,16 +205,16 @@ class Isolation:
         )
 
     def close(self) -> None:
-        """The loop ends: nothing is kept open any more."""
+        """Close every socket that is held or set aside, because the loop ends."""
         for held in self._held.values():
             held.sock.sock.close()
         for aside in self._aside:
             aside.sock.close()
 
-    # --- asked by listeners and dials
+    # --- called by listeners and dials
 
     def sets_aside(self, listener: Listener, sock: socket.socket, name: tuple[Any, ...]) -> bool:
-        """Whether a connection that was just accepted is kept from the node."""
+        """Set a newly accepted connection aside if a rule covers it. Return whether one does."""
         id, blocked = self._blocked(listener.node, listener.tag, listener.port, address_of(name))
         if blocked:
             self._aside.append(_Aside(id, listener, sock, name))
@@ -198,17 +223,20 @@ class Isolation:
         return bool(blocked)
 
     def holds(self, dial: Dial) -> bool:
-        """Whether a dial is not to begin now; `try_next` is called when it may."""
+        """Hold a dial if a rule covers it. Return whether one does.
+
+        `Dial.try_next` is called once the rule has ended.
+        """
         id, blocked = self._blocked(dial.node, dial.conn.tag, 0, dial.conn.peer)
         if blocked:
             self._active[id].dials_held += 1
             self._waiting_dials.append(dial)
         return bool(blocked)
 
-    # --- making everything as the rules say now
+    # --- apply the current rules
 
     def _blocked(self, node: Node, tag: str, port: int, peer: Address | None) -> tuple[str, int]:
-        """The first isolation that cuts a connection off, and what all of them cut of it together."""
+        """Return the first isolation that blocks a connection, and the mask all of them block."""
         first, blocked = "", 0
         for id, active in self._active.items():
             if active.node is not node:
@@ -299,7 +327,7 @@ class Isolation:
         self._poller.hold(listener.fd, READ, READ)
 
     def _apply_dial(self, fd: int, dial: Dial) -> None:
-        """One whose connection is under way: its success or failure is not told."""
+        """Hide the outcome of a dial in progress, or reveal it after its rules have ended."""
         id, blocked = self._blocked(dial.node, dial.conn.tag, 0, dial.conn.peer)
         is_masked = self._masked_dials.get(fd) is dial
         if blocked and not is_masked:

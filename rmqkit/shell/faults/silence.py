@@ -1,8 +1,10 @@
-"""A listener that is cut off: connections that knock are neither accepted nor answered, and are counted.
+"""Silences a listening socket: connection attempts are not answered, only counted.
 
-Where the kernel can (Linux) a socket filter drops what arrives for the listening socket, so that a peer's dial hangs as it
-does when packets vanish, and goes through by itself once the filter is gone (SYNs are sent again after 1, 2, 4 … s).
-Elsewhere connections wait in the backlog: the peer's dial succeeds and nobody answers.
+On Linux a socket filter drops the packets that arrive for the listening socket. A peer's dial then
+hangs, as it does when the network loses packets. Once the filter is gone it succeeds by itself,
+because the peer's kernel repeats the SYN after 1, 2, 4 … s.
+
+On other systems connections wait in the backlog: the peer's dial succeeds, but no reply comes.
 """
 
 import ctypes
@@ -12,9 +14,9 @@ import struct
 import sys
 
 _SO_ATTACH_FILTER, _SO_DETACH_FILTER, _SO_MEMINFO = 26, 27, 55
-#: of SO_MEMINFO: packets the socket has dropped
+#: index in the SO_MEMINFO array: packets the socket has dropped (SK_MEMINFO_DROPS)
 _DROPS = 8
-#: of TCP_INFO on a listening socket: connections in its backlog
+#: byte offset in TCP_INFO (tcpi_unacked): on a listening socket, connections in its backlog
 _BACKLOG_AT = 24
 
 
@@ -27,7 +29,7 @@ class _Program(ctypes.Structure):
 
 
 class Silence:
-    """A silenced listening socket, until `end`."""
+    """A listening socket that is silent until `end`."""
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
@@ -35,7 +37,7 @@ class Silence:
         self._has_filter = sys.platform == "linux" and _attach(sock)
 
     def knocks(self) -> int:
-        """Connections that wait, and tries that got no answer."""
+        """Return the number of connections in the backlog plus attempts that were dropped."""
         return _backlog(self._sock) + max(0, _drops(self._sock) - self._drops_before)
 
     def end(self) -> None:
@@ -44,7 +46,10 @@ class Silence:
 
 
 def _attach(sock: socket.socket) -> bool:
-    """Keep no byte of any packet (one BPF instruction: `ret #0`)."""
+    """Attach a filter that drops every packet (one BPF instruction: `ret #0`).
+
+    Return False if the kernel refuses it.
+    """
     instructions = (_Instruction * 1)(_Instruction(6, 0, 0, 0))
     program = _Program(1, ctypes.cast(instructions, ctypes.POINTER(_Instruction)))
     try:

@@ -1,4 +1,4 @@
-"""A master and its slaves in virtual time: what is copied, what a put waits for, and who is in sync."""
+"""A master and its slaves in virtual time: copies, waiting puts, and which slaves are in sync."""
 
 import json
 
@@ -51,7 +51,7 @@ def test_the_old_rule_gives_the_last_file_only():
     assert group.slave.store.offset_min == 2 * SMALL_FILES["mappedFileSizeCommitLog"]
 
 
-def test_without_a_slave_a_plain_sync_master_says_so_at_once():
+def test_without_a_slave_a_plain_sync_master_answers_slave_not_available_at_once():
     group = Group(slaves=0)
     group.until(lambda: group.master.serving)
     began_ms = group.world.now_ms
@@ -117,7 +117,7 @@ def test_wait_false_waits_for_nobody():
 
 
 def test_a_missing_quorum_refuses_only_messages_that_wait_for_copies():
-    """`CommitLog.asyncPutMessage` counts replicas only if `needHandleHA`, which WAIT=false makes false."""
+    """`CommitLog.asyncPutMessage` counts replicas only if `needHandleHA`: not with WAIT=false."""
     group = Group(slaves=1, totalReplicas=2).in_sync()
     group.world.kill("broker-1")
     group.in_sync(1)
@@ -139,7 +139,7 @@ def test_an_async_master_waits_for_nobody_and_is_copied():
     group.until(group.same_logs)
 
 
-def test_a_slave_that_got_the_last_file_only_says_so_for_good():
+def test_a_slave_that_got_only_the_last_file_reports_it_permanently():
     group = Group(slaves=0, inSyncReplicas=1)
     group.until(lambda: group.master.serving)
     for number in range(30):
@@ -147,22 +147,22 @@ def test_a_slave_that_got_the_last_file_only_says_so_for_good():
     group.add(1, syncFromLastFile=True)
     group.until(lambda: group.slave.store.offset_max == group.master.store.offset_max)
     assert group.slave.store.offset_min > 0
-    assert "what is older is missing here" in group.facts("broker-1")["replicationWhy"]
+    assert "older messages are missing here" in group.facts("broker-1")["replicationWhy"]
     group.world.kill("broker-1")
     group.until(lambda: not group.world.is_alive("broker-1"))
     group.world.restart("broker-1")
     group.until(lambda: group.slave.replication.state == "following")
-    assert "what is older is missing here" in group.slave.replication.why
+    assert "older messages are missing here" in group.slave.replication.why
 
 
-def test_nothing_is_missing_where_the_last_file_is_the_first():
+def test_nothing_is_missing_if_the_last_file_is_the_first():
     group = Group(syncFromLastFile=True).in_sync()
     assert group.send().code == 0
     assert group.facts("broker-1")["replicationWhy"] == ""
 
 
 @pytest.mark.parametrize("end", ["kill", "crash", "stop"])
-def test_a_slave_that_comes_back_goes_on_where_it_was(end: str):
+def test_a_restarted_slave_continues_at_its_offset(end: str):
     group = Group(inSyncReplicas=1).in_sync()
     for number in range(20):
         group.send(b"%d" % number * 200)
@@ -188,15 +188,15 @@ def test_a_slave_finds_its_master_again():
     group.until(group.same_logs)
 
 
-def test_members_tell_why_they_are_not_in_sync():
+def test_status_says_why_a_slave_is_not_in_sync():
     group = Group(slaves=1, totalReplicas=2, enableAutoInSyncReplicas=True).in_sync()
     group.world.pause("broker-1")
-    group.world.run_for(25_000)  # given up by housekeeping; the name server still knows it
+    group.world.run_for(25_000)  # housekeeping has closed the connection; the name server still lists the slave
     (member,) = json.loads(group.facts("broker-0")["replicationMembers"])
     assert (member["broker_id"], member["in_sync"], member["why"]) == (1, False, "no HA connection")
 
 
-def test_disk_and_copies_are_waited_for_side_by_side():
+def test_a_put_waits_for_the_disk_and_for_copies_at_the_same_time():
     group = Group(flushDiskType="SYNC_FLUSH", slaveTimeout=1000, syncFlushTimeout=3000).in_sync()
     assert group.send().code == 0
     group.world.pause("broker-1")
@@ -230,7 +230,7 @@ def test_a_slave_too_far_behind_is_not_in_sync():
     group.in_sync()
 
 
-def test_what_was_asked_of_a_put_that_is_sent_back_is_copied_too():
+def test_a_message_sent_back_is_copied_like_any_put():
     group = Group(slaveTimeout=500).in_sync()
     group.send(b"again")
     group.ask(

@@ -1,4 +1,4 @@
-"""Who is not followed and who does not count: slaves ahead of their master, foreign logs, twins, strangers, garbage."""
+"""Refused peers: slaves ahead of their master, foreign logs, twins, unknown peers, garbage."""
 
 import random
 
@@ -12,7 +12,7 @@ from tests.broker.replica_group import PORT, Group
 
 
 def _ahead(**settings) -> Group:
-    """A slave that has messages which its master lost: the master's disk is as it was before them."""
+    """A slave with messages that its master has lost: the master's disk is as before them."""
     group = Group(inSyncReplicas=1, **settings).in_sync()
     group.send(b"kept")
     kept = group.master.store.offset_written
@@ -41,12 +41,12 @@ def _cut(group: Group, offset: int) -> Group:
     return group
 
 
-def test_a_slave_that_is_ahead_stops_and_nothing_is_cut():
+def test_a_slave_that_is_ahead_stops_and_truncates_nothing():
     group = _ahead()
     group.until(lambda: group.slave.replication.state == "ahead")
     end = group.slave.store.offset_written
-    assert "that it never had; nothing was cut" in group.facts("broker-1")["replicationWhy"]
-    # Even when the master has grown beyond it.
+    assert "that it never had; nothing was truncated" in group.facts("broker-1")["replicationWhy"]
+    # It stays so when the master's log has grown beyond the slave's.
     for _ in range(20):
         group.send(b"other messages at the same places")
     group.world.run_for(10_000)
@@ -55,7 +55,7 @@ def test_a_slave_that_is_ahead_stops_and_nothing_is_cut():
     assert group.master.replication.in_sync_count() == 1
 
 
-def test_a_slave_that_is_ahead_may_cut_itself_and_keeps_a_copy():
+def test_a_slave_that_is_ahead_may_truncate_its_log_and_keeps_a_copy():
     group = _ahead(haTruncateAhead=True)
     group.in_sync()
     group.send(b"after")
@@ -67,7 +67,7 @@ def test_a_slave_that_is_ahead_may_cut_itself_and_keeps_a_copy():
     assert group.slave.store.queue_range("T", 0).offset_max == 2
 
 
-def test_a_cut_that_fails_is_not_tried_again_and_again():
+def test_a_failed_truncation_is_not_retried():
     """Each try would leave one more copy of the tail."""
     group = Group(inSyncReplicas=1, haTruncateAhead=True).in_sync()
     group.send(b"kept")
@@ -86,7 +86,7 @@ def test_a_cut_that_fails_is_not_tried_again_and_again():
     assert len(tries) == len(group.world.disk("broker-1").list("diverged")) == 1
     assert group.slave.replication.state == "ahead"
     why = group.facts("broker-1")["replicationWhy"]
-    assert why.endswith("cutting has failed, and is tried again after a restart: No space left on device")
+    assert why.endswith("the truncation has failed, and is tried again after a restart: No space left on device")
 
 
 def _lose_disk(group: Group) -> None:
@@ -97,7 +97,7 @@ def _lose_disk(group: Group) -> None:
     group.until(lambda: group.master.serving)
 
 
-def test_a_second_copy_of_what_was_cut_leaves_the_first_alone():
+def test_a_second_copy_of_a_truncated_tail_leaves_the_first_alone():
     group = Group(haTruncateAhead=True).in_sync()
     for body in (b"first life", b"second life"):
         group.send(body)
@@ -135,7 +135,7 @@ def test_a_foreign_log_is_not_followed_nor_touched():
     stranger = group.add(1)
     group.in_sync()
     group.until(group.same_logs)
-    group.world.run_for(1000)  # until it has kept whom it follows
+    group.world.run_for(1000)  # until it has saved which master it follows
     group.world.kill(stranger)
     disk = group.world.disk("broker-0")
     path = group.master.store.log.files.path(0)
@@ -174,7 +174,7 @@ def test_two_slaves_with_one_id():
 
 
 def _deaf(group: Group) -> None:
-    """Let the client have connections that speak no frames."""
+    """Let the client open connections on which it sends no frames."""
 
     def make(client) -> None:
         opened, closed = client.opened, client.closed
@@ -184,7 +184,7 @@ def _deaf(group: Group) -> None:
     group.world.call("client", make)
 
 
-def test_a_stranger_who_reports_a_huge_offset_counts_for_nothing():
+def test_an_unknown_peer_that_reports_a_huge_offset_does_not_count():
     group = Group(slaves=0, slaveTimeout=500, haAcceptAnonymous=True)
     group.until(lambda: group.master.serving)
 
@@ -202,7 +202,7 @@ def test_a_stranger_who_reports_a_huge_offset_counts_for_nothing():
 
 
 def _false_master(group: Group, *, what) -> None:
-    """A machine at which the slave finds something else than a master's stream."""
+    """Add a machine whose HA port sends something other than a master's stream."""
 
     class Fake(BaseNode):
         def received(self, conn, data: bytes) -> None:
@@ -215,14 +215,14 @@ def _false_master(group: Group, *, what) -> None:
 @pytest.mark.parametrize(
     ("what", "said"),
     [
-        (lambda end: transfer_head(end, 1 << 30), "no master's stream"),
-        (lambda end: transfer_head(end, -5), "no master's stream"),
-        (lambda end: transfer_head(-1, 0), "no master's stream"),
+        (lambda end: transfer_head(end, 1 << 30), "the peer is no master"),
+        (lambda end: transfer_head(end, -5), "the peer is no master"),
+        (lambda end: transfer_head(-1, 0), "the peer is no master"),
         (lambda end: transfer_head(end + 100, 4) + b"abcd", "do not continue the log"),
-        (lambda end: b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", "no master's stream"),
+        (lambda end: b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", "the peer is no master"),
     ],
 )
-def test_a_stream_that_is_none_changes_nothing(what, said: str):
+def test_an_invalid_stream_changes_nothing(what, said: str):
     group = Group(slaves=0, inSyncReplicas=1)
     group.world.kill("broker-0")
     _false_master(group, what=what)
@@ -232,7 +232,7 @@ def test_a_stream_that_is_none_changes_nothing(what, said: str):
     assert group.slave.store.offset_written == 0
 
 
-def test_half_a_transfer_is_not_there_and_is_sent_again():
+def test_an_incomplete_transfer_is_dropped_and_sent_again():
     group = Group(inSyncReplicas=1).in_sync()
     group.send(b"whole")
     group.until(group.same_logs)
@@ -268,7 +268,7 @@ def test_garbage_on_the_port_for_slaves():
     assert group.master.replication.in_sync_count() == 2
 
 
-def test_a_slave_whose_disk_is_full_says_so_and_goes_on_later():
+def test_a_slave_with_a_full_disk_reports_it_and_resumes_later():
     group = Group(inSyncReplicas=1).in_sync()
     group.send(b"first")
     group.until(group.same_logs)

@@ -1,4 +1,4 @@
-"""Corners of replication: who is counted twice, what waits for ever, what a slave may cut, and whether status says why."""
+"""Corner cases of replication: double counting, endless waits, truncations, reasons in status."""
 
 import json
 from struct import pack
@@ -17,7 +17,7 @@ MIB = 1024 * 1024
 
 
 def _send_later(group: Group, body: bytes = b"x", limit_ms: int = 100_000) -> list:
-    """A send whose answer comes into the list."""
+    """Send a message; its answer is appended to the list."""
     found: list = []
     request = SendMessageRequestV2(
         producer_group="p", topic="T", default_topic="TBW102", default_topic_queue_nums=4, queue_id=0,
@@ -32,14 +32,14 @@ def _send_later(group: Group, body: bytes = b"x", limit_ms: int = 100_000) -> li
 
 
 def _alone(group: Group, node: str, data: bytes) -> None:
-    """Let a slave's log have bytes that its master never had."""
+    """Append bytes to a slave's log that its master never had."""
     group.world.call(node, lambda broker: broker.store.append_log(broker.store.offset_max, data))
 
 
-# --- who counts -----------------------------------------------------------------------------------------------------------
+# --- which connections count ----------------------------------------------------------------------
 
 
-def test_a_connection_that_is_bound_anew_counts_once():
+def test_a_connection_that_is_bound_again_counts_once():
     group = Group(slaves=1).in_sync()
     (link,) = group.master.replication.accept.links.values()
     request = ExchangeHAInfoRequest(
@@ -60,20 +60,20 @@ def test_a_slave_that_knows_the_ha_address_before_the_name_server_answers_is_bou
     assert group.send().code == 0
 
 
-def test_without_a_name_server_a_slave_follows_and_says_that_it_did_not_ask():
+def test_without_a_name_server_a_slave_follows_and_reports_that_logs_were_not_compared():
     group = Group(slaves=0)
     group.until(lambda: group.master.serving)
     group.world.kill("ns")
     group.add(1, haMasterAddress=f"{group.hosts['broker-0']}:{PORT + 1}")
     group.until(lambda: group.slave.serving and group.slave.replication.state == "following")
-    assert "was not asked whether this log is its own" in group.slave.replication.why
+    assert "the logs were not compared" in group.slave.replication.why
     assert group.master.replication.in_sync_count() == 1
     group.world.restart("ns")
     group.in_sync()
     assert group.slave.replication.why == ""
 
 
-def test_a_binding_whose_connection_never_comes_is_told():
+def test_status_names_a_binding_whose_connection_never_arrives():
     group = Group(slaves=1, totalReplicas=2).in_sync()
     group.world.pause("broker-1")
     group.until(lambda: not group.master.replication.accept.links)
@@ -85,7 +85,7 @@ def test_a_binding_whose_connection_never_comes_is_told():
     assert "192.168.7.7:4711" in member["why"]
 
 
-def test_a_reason_of_long_ago_is_not_told():
+def test_status_drops_an_outdated_reason():
     group = Group(slaves=1, totalReplicas=2).in_sync()
     accept = group.master.replication.accept
     group.world.call("broker-0", lambda _: accept._close(next(iter(accept.links.values())).conn, "an old reason"))
@@ -97,10 +97,10 @@ def test_a_reason_of_long_ago_is_not_told():
     assert member["why"] == "no HA connection"
 
 
-# --- waits ----------------------------------------------------------------------------------------------------------------
+# --- waits ----------------------------------------------------------------------------------------
 
 
-def test_a_shorter_timeout_counts_for_those_who_wait():
+def test_a_shorter_timeout_applies_to_waiting_puts():
     group = Group(slaveTimeout=60_000).in_sync()
     group.world.pause("broker-1")
     first = _send_later(group)
@@ -133,7 +133,7 @@ def test_a_put_of_the_turn_in_which_the_broker_stops_is_answered():
     assert getattr(found[0], "code", found[0]) == 12
 
 
-# --- files ----------------------------------------------------------------------------------------------------------------
+# --- files ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("size", [512 * 1024, 2 * MIB])
@@ -164,7 +164,7 @@ def test_a_slave_whose_next_bytes_its_master_has_removed_says_so():
     assert "begins at 1048576" in group.facts("broker-1")["replicationWhy"]
 
 
-def test_a_slow_slave_is_told_that_its_next_bytes_are_gone():
+def test_a_slow_slave_learns_that_its_next_bytes_are_gone():
     group = Group(slaves=0, inSyncReplicas=1, haFlowControlEnable=True, maxHaTransferByteInSecond=50_000)
     group.until(lambda: group.master.serving)
     for _ in range(30):
@@ -176,11 +176,11 @@ def test_a_slow_slave_is_told_that_its_next_bytes_are_gone():
     assert "begins at 1048576" in group.facts("broker-1")["replicationWhy"]
 
 
-# --- cutting --------------------------------------------------------------------------------------------------------------
+# --- truncation -----------------------------------------------------------------------------------
 
 
 def _kept() -> Group:
-    """A master that was started when its log held a message already, and a slave that cuts itself."""
+    """A master whose log had a message when it started, and a slave with haTruncateAhead."""
     group = Group(inSyncReplicas=1, haTruncateAhead=True).in_sync()
     group.send(b"kept")
     group.until(group.same_logs)
@@ -195,7 +195,7 @@ def _rest_of_file(group: Group) -> int:
 
 
 @pytest.mark.parametrize("tail", ["part", "blank"])
-def test_a_cut_where_no_whole_record_stands(tail: str):
+def test_a_truncation_inside_a_record(tail: str):
     group = _kept()
     rest = _rest_of_file(group)
     record = bytes(group.slave.store.record(0))
@@ -209,7 +209,7 @@ def test_a_cut_where_no_whole_record_stands(tail: str):
     assert group.world.disk("broker-1").read(f"diverged/{copy.name}", 0, copy.size) == data
 
 
-def test_a_second_cut_at_the_same_place_keeps_the_first_copy():
+def test_a_second_truncation_at_the_same_offset_keeps_the_first_copy():
     group = _kept()
     record = bytes(group.slave.store.record(0))
     for size in (60, 40):
@@ -221,7 +221,7 @@ def test_a_second_cut_at_the_same_place_keeps_the_first_copy():
     assert sorted(copy.size for copy in disk.list("diverged")) == [40, 60]
 
 
-def test_a_foreign_log_that_is_longer_is_not_cut():
+def test_a_foreign_log_that_is_longer_is_not_truncated():
     group = Group(slaves=0, inSyncReplicas=1, haTruncateAhead=True)
     group.until(lambda: group.master.serving)
     group.send(b"of this group")
@@ -237,7 +237,7 @@ def test_a_foreign_log_that_is_longer_is_not_cut():
     assert group.slave.store.offset_written == 1600
 
 
-def test_a_slave_that_is_stopped_while_it_cuts_stops():
+def test_a_slave_that_is_stopped_during_a_truncation_stops():
     group = _kept()
     record = bytes(group.slave.store.record(0))
     cuts: list = []
@@ -263,7 +263,7 @@ def test_a_slave_that_is_stopped_while_it_cuts_stops():
     group.until(group.same_logs)
 
 
-# --- what is said, and slaves that cannot write ---------------------------------------------------------------------------
+# --- reported reasons, and slaves that cannot write -----------------------------------------------
 
 
 def test_a_master_that_is_starting_refuses_nobody():
@@ -293,17 +293,17 @@ def test_a_slave_whose_sync_has_failed_does_not_count():
     assert group.master.replication.in_sync_count() == 1
 
 
-def test_an_address_of_a_master_that_is_none_is_said_at_the_start():
+def test_an_invalid_master_address_is_reported_at_the_start():
     group = Group(slaves=0, inSyncReplicas=1)
     group.add(1, haMasterAddress="host:99999")
     with pytest.raises(RmqkitError, match="haMasterAddress: 'host:99999' is not an address"):
         group.world.run_for(1000)
 
 
-# --- groups that are put together wrongly, or anew ----------------------------------------------------------------------
+# --- groups with wrong or changed members ------------------------------------------------
 
 
-def test_a_second_master_of_the_name_takes_nothing_from_the_slave():
+def test_a_second_master_with_the_same_name_takes_nothing_from_the_slave():
     group = Group(inSyncReplicas=1, haTruncateAhead=True).in_sync()
     for _ in range(10):
         group.send(b"kept")
@@ -311,7 +311,7 @@ def test_a_second_master_of_the_name_takes_nothing_from_the_slave():
     end = group.slave.store.offset_written
     group.add(0, name="twin")
     group.until(lambda: group.slave.replication.state == "foreign", 120_000)
-    assert "nothing would stay, and this master was never followed" in group.slave.replication.why
+    assert "no bytes would remain, and this slave has never followed this master" in group.slave.replication.why
     assert group.slave.store.offset_written == end
     assert not group.world.disk("broker-1").list("diverged")
 
@@ -336,7 +336,7 @@ def test_a_slave_becomes_the_master_and_the_master_its_slave():
     assert b"alone has it" in group.world.disk("broker-0").read(f"diverged/{copy.name}", 0, copy.size)
 
 
-def test_with_the_pool_a_slave_has_what_is_answered():
+def test_with_the_pool_a_slave_has_every_acknowledged_message():
     group = Group(transientStorePoolEnable=True).in_sync()
     for number in range(5):
         assert group.send(b"%d" % number).code == 0

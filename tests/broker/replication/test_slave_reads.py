@@ -1,7 +1,7 @@
-"""Pulls that a slave answers, and who is sent to one.
+"""Pulls that a slave answers, and which consumers the master sends to a slave.
 
-Source: `PullMessageProcessor.{rejectRequest,composeResponseHeader,tryCommitOffset}`, `DefaultPullMessageResultHandler`,
-`DefaultMessageStore.{nextOffsetCorrection,getMessage}`.
+Source: `PullMessageProcessor.{rejectRequest,composeResponseHeader,tryCommitOffset}`,
+`DefaultPullMessageResultHandler`, `DefaultMessageStore.{nextOffsetCorrection,getMessage}`.
 """
 
 import pytest
@@ -37,14 +37,14 @@ def test_a_slave_serves_what_it_has_and_sends_back_to_the_master(group):
     assert answer.ext["suggestWhichBrokerId"] == "0"
 
 
-def test_it_does_so_with_the_master_gone_and_for_groups_it_has_never_heard_of(group):
+def test_a_slave_serves_without_its_master_and_groups_that_it_does_not_know(group):
     group.world.kill("broker-0")
     group.world.run_for(3000)
     assert pull(group, at=2, consumerGroup="Fresh").code == ResponseCode.SUCCESS
     assert "Fresh" not in group.slave.groups.by_name
 
 
-def test_without_slave_read_enable_it_serves_nobody():
+def test_without_slave_read_enable_a_slave_serves_no_pull():
     made = Group().in_sync()
     made.send()
     copied(made)
@@ -61,7 +61,7 @@ def test_a_commit_that_comes_with_a_pull_counts(group):
 
 @pytest.mark.parametrize(("topic", "queue_id"), [("T", 0), ("T", 3)])
 def test_an_offset_outside_the_queue_is_left_as_it_is(group, topic, queue_id):
-    """A slave may lack what its master has; also where it has no queue at all."""
+    """A slave may lack messages that its master has, or even the whole queue."""
     fields = pull_fields(topic, queue_id, 50)
     answer = group.ask("broker-1", RequestCode.PULL_MESSAGE, fields)
     assert answer.code == ResponseCode.PULL_RETRY_IMMEDIATELY
@@ -80,7 +80,7 @@ def test_offset_check_in_slave_corrects_as_a_master_does():
 
 
 def test_a_consumer_ahead_of_the_slave_waits_there(group):
-    """At once and without end it would ask Apache's slave."""
+    """An Apache slave answers at once, so that the consumer polls it in a tight loop."""
     began_ms = group.world.now_ms
     answer = pull(group, at=50, sysFlag=SUSPEND, suspendTimeoutMillis="3000")
     assert answer.code == ResponseCode.PULL_RETRY_IMMEDIATELY
@@ -107,7 +107,7 @@ def test_a_pull_that_waits_at_the_slave_gets_the_record_that_is_copied(group):
     ("slave_read", "memory_size", "suggested"),
     [("false", 2500, "0"), ("true", 25_000, "5"), ("true", 2500, "2")],
 )
-def test_who_reads_old_messages_is_sent_to_a_slave(make, slave_read, memory_size, suggested):
+def test_a_consumer_of_old_messages_is_sent_to_a_slave(make, slave_read, memory_size, suggested):
     """40 % of the machine's memory (`accessMessageInMemoryMaxRatio`) counts as in memory."""
     script = make(f"slaveReadEnable={slave_read}")
     script.node.view.ports = script.node.ports._replace(memory_size=memory_size)

@@ -1,4 +1,4 @@
-"""What a slave makes of what an Apache master has at the place of its last record."""
+"""A slave's verdict from the record that an Apache master has at the slave's last offset."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -32,30 +32,30 @@ def judge(shown: TailComparison, *, start_end: int, end: int = 1000, known_end: 
 @pytest.mark.parametrize(
     ("shown", "facts", "state"),
     [
-        # a folder taken over from another broker: more than the master had at its start, and the same
+        # a folder taken over from another broker: longer than the master's log was at its start,
+        # and with the same bytes
         (SAME, {"start_end": 0}, ""),
         (SAME, {"start_end": 1000}, ""),
-        # the beginning of a record, which the master has lost; it may have it while it has not been started again
+        # the log ends with a part of a record; a master that was restarted since has lost it, one
+        # that was not may still have it
         (SAME, {"start_end": 1000, "end": 1050}, "ahead"),
         (SAME, {"start_end": 1000, "end": 1050, "known_end": 1000}, ""),
-        # the master lost its end twice at the same place
+        # the master lost its end twice at the same offset
         (none(0, 800), {"start_end": 800, "known_end": 800}, "ahead"),
         (none(0, 950), {"start_end": 950}, "ahead"),
-        # a slave that was away for long
+        # the slave was away for so long that the master has removed its records
         (none(5000, 9000), {"start_end": 0}, ""),
-        # the master's log was lost from 800 on and has grown since
+        # the master has lost its log from 800 on, and has grown again since
         (OTHER, {"start_end": 800}, "ahead"),
         (none(0, 9000), {"start_end": 800}, "foreign"),
         (OTHER, {"start_end": 800, "known_master": "10.0.0.9:10911"}, "foreign"),
         (OTHER, {"start_end": 5000}, "foreign"),
     ],
 )
-def test_a_slave_goes_on_only_where_its_log_is_the_masters(
-    shown: TailComparison, facts: dict[str, Any], state: str
-) -> None:
+def test_a_slave_follows_only_if_its_log_is_the_masters(shown: TailComparison, facts: dict[str, Any], state: str) -> None:
     assert (judge(shown, **facts).state or "") == state
 
 
-def test_a_cut_goes_back_to_what_the_master_had() -> None:
+def test_a_truncation_goes_back_to_the_masters_end_at_its_start() -> None:
     assert judge(none(0, 950), start_end=800).cut_to == 800
     assert judge(OTHER, start_end=800).cut_to == 800

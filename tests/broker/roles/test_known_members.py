@@ -1,4 +1,4 @@
-"""Whom a broker asks that starts while no name server answers, or while a new one lists nobody."""
+"""A broker asks its known members if no name server answers at its start, or lists any member."""
 
 import json
 from itertools import pairwise
@@ -41,7 +41,7 @@ def table(members: dict, **other) -> bytes:
 
 
 def moved_on(group: Group) -> Group:
-    """The master is gone, consumers have gone on, and then the name server is gone, too."""
+    """The master is gone, consumers have made progress, and then the name server is gone, too."""
     group.world.kill(M)
     acting(group)
     commit(group, 9, node=S1)
@@ -54,7 +54,7 @@ def events(group: Group, node: str, name: str) -> list:
     return [line.fields for line in group.world.log(node).events(name)]
 
 
-def test_who_was_listed_is_kept_and_written_when_it_changes(group):
+def test_listed_members_are_saved_when_they_change(group):
     assert kept(group, M) == {
         "clusterName": "DefaultCluster",
         "brokerName": "broker-a",
@@ -66,10 +66,10 @@ def test_who_was_listed_is_kept_and_written_when_it_changes(group):
     group.world.run_for(5000)
     group.world.restart(S1)
     group.until(lambda: len(group.master.roles.members) == 3)
-    assert set(kept(group, M)["members"]) == {"1", "2"}, "who is gone is remembered"
+    assert set(kept(group, M)["members"]) == {"1", "2"}, "members that are gone are remembered"
 
 
-def test_a_master_that_starts_while_no_name_server_answers_asks_whom_it_knew(group):
+def test_a_master_that_starts_while_no_name_server_answers_asks_its_known_members(group):
     """Seed 1145 of the family `acting`."""
     moved_on(group).world.restart(M)
     assert online(group) < NOT_ACTIVE_MS + 300
@@ -80,7 +80,7 @@ def test_a_master_that_starts_while_no_name_server_answers_asks_whom_it_knew(gro
     assert "copied the newer metadata" in group.facts(M)["roleWhy"]
 
 
-def test_and_one_that_starts_while_a_new_name_server_lists_nobody(group):
+def test_a_master_that_starts_while_a_new_name_server_lists_nobody_asks_them_too(group):
     moved_on(group).world.restart("ns")
     group.world.run_for(5)
     group.world.restart(M)
@@ -99,22 +99,22 @@ def test_a_slave_asks_its_master(group):
     assert group.slave.replication.follow.state == "following"
 
 
-def test_brokers_that_are_not_there_are_waited_for_only_so_long(group):
+def test_the_wait_for_absent_members_is_bounded(group):
     for node in (M, S1, S2, "ns"):
         group.world.kill(node)
     group.world.restart(M)
-    assert online(group) < NOT_ACTIVE_MS + 300, "nobody listens at their addresses"
+    assert online(group) < NOT_ACTIVE_MS + 300, "no process listens at their addresses"
     for node in (S1, S2):
         group.world.net.isolate(node)
     group.world.kill(M)
     group.world.restart(M)
     assert NOT_ACTIVE_MS + ASK_MS <= online(group) < NOT_ACTIVE_MS + ASK_MS + 300
     why = group.facts(M)["roleWhy"]
-    assert "no name server has said who else is alive" in why
+    assert "no name server has listed the live members" in why
     assert "member 1 gives no answer; member 2 gives no answer" in why
 
 
-def test_one_that_is_starting_is_asked_again(group):
+def test_a_member_that_is_starting_is_asked_again(group):
     moved_on(group)
     served = group.slave.remoting.served
 
@@ -152,7 +152,7 @@ def test_a_first_start_asks_nobody():
     [{"brokerName": "broker-b"}, {"brokerClusterName": "Other"}, {"brokerId": 2}],
     ids=lambda other: next(iter(other)),
 )
-def test_an_address_that_belongs_to_another_broker_is_not_believed(group, other):
+def test_an_address_that_belongs_to_another_broker_does_not_count(group, other):
     moved_on(group)
     for node in (S1, S2):
         group.world.kill(node)
@@ -164,7 +164,7 @@ def test_an_address_that_belongs_to_another_broker_is_not_believed(group, other)
     assert online(group) < NOT_ACTIVE_MS + 300
     assert offset(group, M) == 3
     assert [each["address"] for each in events(group, M, "member-is-another")] == ["10.0.1.2:10911"]
-    assert group.slave.remoting.counts.get(RequestCode.EXCHANGE_BROKER_HA_INFO, 0) == before, "it was told nothing"
+    assert group.slave.remoting.counts.get(RequestCode.EXCHANGE_BROKER_HA_INFO, 0) == before, "it received no announcement"
 
 
 @pytest.mark.parametrize(
@@ -178,14 +178,14 @@ def test_an_address_that_belongs_to_another_broker_is_not_believed(group, other)
     ],
     ids=["no-json", "no-table", "no-address", "of-another-broker", "itself"],
 )
-def test_a_file_that_cannot_be_used_counts_as_none(group, content):
+def test_an_unusable_file_is_ignored(group, content):
     write(group, M, content)
     moved_on(group).world.restart(M)
     assert online(group) < NOT_ACTIVE_MS + 300
     assert not events(group, M, "members-asked")
 
 
-def test_an_address_has_one_id_and_there_are_not_too_many(group):
+def test_an_address_has_one_id_and_the_number_of_members_is_limited(group):
     remembered = group.master.roles.known_members
     first = remembered.by_id[1]
     for number in range(5, 60):

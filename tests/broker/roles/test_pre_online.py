@@ -1,7 +1,7 @@
-"""A broker that comes back to its group: what it takes from whom, for how long it waits, and what a death on the way does.
+"""A broker that returns to its group: what it copies, how long it waits, and deaths on the way.
 
-Source: `broker/.../BrokerPreOnlineService.java`; where this differs, Apache 5.5.0 was seen to lose by it
-(the last member's tables won over the others').
+Source: `broker/.../BrokerPreOnlineService.java`. Where rmqkit differs, Apache 5.5.0 was seen to
+lose progress (the last member's tables replaced those of all other members).
 """
 
 import pytest
@@ -55,7 +55,7 @@ def acting(group: Group, node: str = S1) -> None:
 
 
 def online(group: Group, node: str = M, limit_ms: int = 20_000) -> int:
-    """Until the broker is online; the time that took."""
+    """Run until the broker is online. Return the ms that took."""
     began_ms = group.world.now_ms
     group.until(lambda: group.node(node).serving and group.node(node).roles.online is Online.ONLINE, limit_ms)
     return group.world.now_ms - began_ms
@@ -71,7 +71,7 @@ def group() -> Group:
 
 
 def taken_over(group: Group) -> Group:
-    """The master is gone, and consumers have gone on at its slaves."""
+    """The master is gone, and consumers have made progress at its slaves."""
     group.world.kill(M)
     acting(group)
     commit(group, 9, node=S1)
@@ -96,7 +96,7 @@ def test_a_master_has_the_greatest_of_all_members_when_it_goes_online(group):
     assert group.same_logs(M, S1, S2)
 
 
-def test_nobody_is_served_before(group):
+def test_no_client_is_served_before_the_return_is_complete(group):
     taken_over(group).world.restart(M)
     group.until(lambda: group.master.serving)
     assert group.master.roles.online is not Online.ONLINE
@@ -109,7 +109,7 @@ def test_nobody_is_served_before(group):
 
 
 def test_a_reset_that_only_the_slaves_remember_counts(group):
-    """The master died before it had saved it."""
+    """The master died before it had saved the reset."""
     commit(group, 8)
     group.world.run_for(6000)
     assert reset(group, 2).is_ok
@@ -123,8 +123,8 @@ def test_a_reset_that_only_the_slaves_remember_counts(group):
     assert offset(group, M) == 4
 
 
-def test_a_consumer_that_goes_back_after_the_return_is_not_set_forward_again(group):
-    """What the acting master had told is told before the master is online, and not once more after."""
+def test_a_consumer_that_resets_its_offset_after_the_return_is_not_moved_forward_again(group):
+    """The acting master sends its offsets before the master is online, and not again after it."""
     taken_over(group).world.restart(M)
     online(group)
     commit(group, 2)
@@ -132,16 +132,16 @@ def test_a_consumer_that_goes_back_after_the_return_is_not_set_forward_again(gro
     assert offset(group, M) == 2
 
 
-def test_a_master_waits_in_vain_for_a_slave_that_does_not_tell_only_so_long(group, monkeypatch):
+def test_the_wait_for_a_slaves_newer_metadata_is_bounded(group, monkeypatch):
     monkeypatch.setattr(MetadataServer, "waited_for", frozenset((1, 7)))
     taken_over(group).world.restart(M)
     assert IN_STEP_MS <= online(group) < IN_STEP_MS + 500
-    assert f"member 1 has not told all it knows within {IN_STEP_MS} ms" in group.facts(M)["roleWhy"]
-    assert "member 7" not in group.facts(M)["roleWhy"], "it is not alive"
+    assert f"member 1 has not sent all its newer metadata within {IN_STEP_MS} ms" in group.facts(M)["roleWhy"]
+    assert "member 7" not in group.facts(M)["roleWhy"], "the dead member 7 is not waited for"
 
 
 def test_commits_at_the_acting_master_during_the_return_are_not_lost(group):
-    """Clients learn the new route only after it."""
+    """Clients learn the new route only after the return."""
     taken_over(group).world.restart(M)
     online(group)
     commit(group, 9, node=S1, name="Late")
@@ -149,20 +149,20 @@ def test_commits_at_the_acting_master_during_the_return_are_not_lost(group):
     assert offset(group, M, "Late") == 9
 
 
-def test_a_member_that_stands_still_is_left_out_in_time_and_tells_later(group):
+def test_a_stalled_member_is_skipped_and_sends_its_offsets_later(group):
     taken_over(group)
     group.world.pause(S1)
     group.world.restart(M)
     assert online(group) < MEMBER_MS + 500
     assert "member 1" in group.facts(M)["roleWhy"]
-    assert "left out" in group.facts(M)["roleWhy"]
+    assert "skipped" in group.facts(M)["roleWhy"]
     assert (offset(group, M), offset(group, M, "NewThere")) == (6, 4)
     group.world.resume(S1)
     group.until(lambda: offset(group, M) == 9, 5000)
 
 
 @pytest.mark.parametrize("after_ms", [3, 6, 9, 12, 16, 20, 30])
-def test_a_member_that_dies_on_the_way_holds_nobody_up(group, after_ms):
+def test_a_member_that_dies_during_the_return_delays_nothing(group, after_ms):
     taken_over(group).world.restart(M)
     group.world.run_for(after_ms)
     group.world.kill(S1)
@@ -174,7 +174,7 @@ def test_a_member_that_dies_on_the_way_holds_nobody_up(group, after_ms):
 
 
 @pytest.mark.parametrize("after_ms", [3, 6, 9, 12, 16, 20, 30, 45])
-def test_a_master_that_dies_on_the_way_begins_anew(group, after_ms):
+def test_a_master_that_dies_during_its_return_begins_again(group, after_ms):
     taken_over(group).world.restart(M)
     group.world.run_for(after_ms)
     group.world.crash(M)
@@ -182,14 +182,14 @@ def test_a_master_that_dies_on_the_way_begins_anew(group, after_ms):
     assert offset(group, S1) == 9
     group.world.restart(M)
     online(group)
-    # The power may have taken the end of the master's log with it: nobody has consumed what is not there.
+    # The power loss may have taken the end of the master's log: offsets go no further than its end.
     end = group.master.store.queue_range("T", 0).offset_max
     assert offset(group, M) == min(9, end)
     assert offset(group, M, "NewThere") == min(4, end)
 
 
-def test_a_master_that_only_stood_still_takes_back_as_well(group):
-    """Apache's is back at once, with offsets of the time before (seen on 5.5.0)."""
+def test_a_stalled_master_copies_progress_as_well(group):
+    """Apache's master is back at once, with the offsets from before the stall (seen on 5.5.0)."""
     group.world.pause(M)
     acting(group)
     commit(group, 9, node=S1)
@@ -201,7 +201,7 @@ def test_a_master_that_only_stood_still_takes_back_as_well(group):
     assert group.master.replication.in_sync_count() == 3
 
 
-def test_a_question_that_waited_before_the_master_stood_still_is_not_answered_with_what_was(group):
+def test_a_query_that_waited_during_a_stall_gets_no_stale_offset(group):
     told = group.master.replication.metadata_server
     told._missing = 3
     answers: list = []
@@ -235,8 +235,8 @@ def stood_still_with_a_new_name_server(group):
     group.world.run_for(5)
 
 
-def test_a_master_that_stood_still_asks_whom_it_knew_when_a_new_name_server_lists_nobody(group):
-    """They register again within a second; it must not serve in that second what they know better."""
+def test_a_stalled_master_asks_its_known_members_if_a_new_name_server_lists_nobody(group):
+    """Its members register again within a second. Until then it must not serve stale offsets."""
     stood_still_with_a_new_name_server(group)
     group.world.resume(M)
     group.until(lambda: group.master.roles.online is not Online.ONLINE, 1000)
@@ -245,7 +245,7 @@ def test_a_master_that_stood_still_asks_whom_it_knew_when_a_new_name_server_list
     group.in_sync(3)
 
 
-def test_whom_it_knew_and_nobody_lists_is_waited_for_only_so_long(group):
+def test_the_wait_for_known_members_that_nobody_lists_is_bounded(group):
     stood_still_with_a_new_name_server(group)
     for node in (S1, S2):
         group.world.kill(node)
@@ -256,7 +256,7 @@ def test_whom_it_knew_and_nobody_lists_is_waited_for_only_so_long(group):
     assert not group.master.roles.known_before
 
 
-def test_a_master_whose_group_forgot_everything_keeps_its_own(group):
+def test_a_master_whose_group_lost_its_disks_keeps_its_own_progress(group):
     commit(group, 8)
     group.world.run_for(6000)
     group.world.kill(M)
@@ -278,7 +278,7 @@ def test_a_master_whose_group_forgot_everything_keeps_its_own(group):
 
 
 class Escaped:
-    """What an acting master has sent away; it is answered after `wait_ms`."""
+    """The messages that an acting master puts elsewhere; each put is answered after `wait_ms`."""
 
     def __init__(self, group: Group, node: str = S1, wait_ms: int = 0) -> None:
         self.origins: list[str] = []
@@ -298,7 +298,7 @@ def delivered(group: Group) -> int:
     return group.master.store.queue_range("Later", 0).offset_max
 
 
-def test_what_the_acting_master_released_the_master_does_not(group):
+def test_the_master_does_not_release_what_the_acting_master_released(group):
     messages(group, 3, topic="Later", properties="DELAY\x012\x02")
     group.world.run_for(500)
     group.world.kill(M)
@@ -306,7 +306,7 @@ def test_what_the_acting_master_released_the_master_does_not(group):
     escaped = Escaped(group)
     group.until(lambda: len(escaped.origins) == 3)
     group.world.run_for(600)
-    assert group.node(S2).view.delay.offsets.by_level[2] == 3, "the other slave knows, too"
+    assert group.node(S2).view.delay.offsets.by_level[2] == 3, "the other slave has the progress, too"
     group.world.restart(M)
     online(group)
     assert group.master.view.delay.offsets.by_level[2] == 3
@@ -314,7 +314,7 @@ def test_what_the_acting_master_released_the_master_does_not(group):
     assert delivered(group) == 0
 
 
-def test_a_late_answer_takes_nothing_back_of_what_the_master_has_told(group):
+def test_a_late_answer_does_not_undo_the_masters_progress(group):
     messages(group, 7, topic="Later", properties="DELAY\x012\x02")
     group.world.kill(M)
     acting(group)
@@ -330,8 +330,8 @@ def test_a_late_answer_takes_nothing_back_of_what_the_master_has_told(group):
     assert group.node(S1).view.delay.offsets.by_level[2] == 7
 
 
-def test_what_the_master_delivered_in_its_last_moment_does_not_come_again(group):
-    """Its slaves have not been told yet, but their logs have it."""
+def test_a_message_delivered_just_before_a_kill_is_not_redelivered(group):
+    """Its slaves do not have the progress yet, but their logs have the delivered message."""
     for body in (b"one", b"and", b"more"):
         messages(group, 1, topic="Later", properties=DELAY_1S, body=body)
         group.world.run_for(100)
@@ -351,7 +351,7 @@ def test_what_the_master_delivered_in_its_last_moment_does_not_come_again(group)
     assert delivered(group) == 3
 
 
-def test_a_message_is_taken_for_delivered_only_if_all_of_it_is_there(group):
+def test_a_message_counts_as_delivered_only_if_all_its_fields_match(group):
     messages(group, 1, topic="Later", properties=DELAY_1S)
     group.until(lambda: delivered(group) == 1)
     group.world.kill(M)
@@ -371,11 +371,11 @@ def test_a_message_is_taken_for_delivered_only_if_all_of_it_is_there(group):
         put._replace(properties=remove(put.properties, b"UNIQ_KEY")),
     ):
         assert not looks.has(other, entry.tags_code)
-    assert not looks.has(put, entry.tags_code + 60_000), "nobody can have delivered it"
+    assert not looks.has(put, entry.tags_code + 60_000), "no broker can have delivered it"
 
 
-def test_what_is_under_way_at_the_return_is_counted(group):
-    """An escape that is not answered yet is waited for; no other one begins."""
+def test_a_put_in_flight_at_the_return_is_counted(group):
+    """The answer of an escape in flight is waited for; no other escape begins."""
     messages(group, 3, topic="Later", properties="DELAY\x012\x02")
     group.world.run_for(500)
     group.world.kill(M)
@@ -389,7 +389,7 @@ def test_what_is_under_way_at_the_return_is_counted(group):
     assert (len(escaped.origins), delivered(group)) == (1, 2)
 
 
-def test_a_master_that_goes_again_on_its_way_back_is_not_given_way_for_ever(group):
+def test_a_master_that_dies_during_its_return_does_not_suspend_delivery_for_ever(group):
     messages(group, 3, topic="Later", properties="DELAY\x013\x02")
     group.world.run_for(500)
     group.world.kill(M)
@@ -402,8 +402,8 @@ def test_a_master_that_goes_again_on_its_way_back_is_not_given_way_for_ever(grou
     assert not group.node(S1).roles.give_way.is_on
 
 
-def test_who_is_stopped_while_it_gives_way_does_not_begin_again(group):
-    """The end of giving way may come while its store still writes."""
+def test_a_broker_that_is_stopped_while_suspended_does_not_deliver_again(group):
+    """Its special duties may be due to resume while its store still writes."""
     group.world.kill(M)
     acting(group)
     slave = group.node(S1)
@@ -419,7 +419,7 @@ def test_who_is_stopped_while_it_gives_way_does_not_begin_again(group):
 
 
 def test_a_log_that_lost_its_end_takes_no_delay_progress_and_no_offset_beyond_it(group):
-    """What the slave counts as delivered may lie in what the master has lost."""
+    """A message that the slave counts as delivered may lie in the part that the master has lost."""
     group.world.run_for(2000)
     messages(group, 2, topic="Later", properties=DELAY_1S)
     group.world.run_for(3000)
@@ -441,8 +441,8 @@ def test_a_log_that_lost_its_end_takes_no_delay_progress_and_no_offset_beyond_it
 
 
 @pytest.mark.parametrize("after_ms", [0, 1, 2])
-def test_a_slave_that_was_cut_back_is_no_witness_of_what_it_lost(after_ms):
-    """The master dies again on its way back, before it has delivered anew what stood in the lost end."""
+def test_a_truncated_slave_does_not_count_lost_messages_as_delivered(after_ms):
+    """The master dies again during its return, before it redelivers messages of the lost end."""
     group = group_of(1, haTruncateAhead=True, inSyncReplicas=1)
     group.world.run_for(2000)
     messages(group, 2, topic="Later", properties=DELAY_1S)
@@ -478,7 +478,7 @@ def test_a_slave_that_joins_follows_and_copies_before_it_is_online(group):
 
 
 def test_a_slave_that_joins_without_a_master_copies_from_the_head(group):
-    """It has the smallest id when it is back: what it does not know it would give to nobody."""
+    """It has the smallest id when it is back, so clients and slaves would get its stale tables."""
     group.world.kill(S1)
     commit(group, 5)
     group.master.topics.put(TopicConfig(topic_name="New"))
@@ -493,7 +493,7 @@ def test_a_slave_that_joins_without_a_master_copies_from_the_head(group):
     group.until(lambda: not group.node(S2).roles.is_acting)
 
 
-def test_a_slave_whose_master_stands_still_is_online_in_time(group):
+def test_a_slave_whose_master_is_stalled_goes_online_in_time(group):
     group.world.kill(S2)
     group.world.pause(M)
     group.world.restart(S2)
@@ -549,7 +549,7 @@ def test_the_whole_table_comes_with_resets_for_a_master_of_ours(group):
     assert ConsumerOffsetTable.decode(ours.body).reset_table is not None
 
 
-def test_a_slave_that_lost_its_disk_waits_for_the_master_while_others_have_the_messages(group):
+def test_a_slave_that_lost_its_disk_waits_for_the_master_while_members_have_messages(group):
     group.world.kill(M)
     acting(group)
     group.world.lose_disk(S1)

@@ -1,7 +1,9 @@
-"""A master takes progress back from one member, byte for byte as Apache's slaves answer and as ours do; an Apache master
-takes it from a slave of ours.
+"""A master copies progress from one member, and an Apache master copies it from one of our slaves.
 
-Source: `BrokerPreOnlineService.{prepareForMasterOnline,syncMetadataReverse}`, `AdminBrokerProcessor.exchangeBrokerHaInfo`.
+The members' answers are byte for byte those of Apache's slaves, or of ours.
+
+Source: `BrokerPreOnlineService.{prepareForMasterOnline,syncMetadataReverse}`,
+`AdminBrokerProcessor.exchangeBrokerHaInfo`.
 """
 
 from zlib import crc32
@@ -43,7 +45,7 @@ APACHE = {
 
 
 class Member:
-    """A master with four messages in queue 0 of `T` and three delayed ones, and a member of its group played by hand."""
+    """A master with four messages in queue 0 of `T` and three delayed ones; a scripted member."""
 
     def __init__(self, make, answers) -> None:
         self.script: Script[Broker] = make()
@@ -80,11 +82,11 @@ class Member:
                     far_end.send(write_command(code, ext, body, opaque=command.opaque, flag=1))
 
     def link(self) -> None:
-        """Its HA connection, which says nothing yet."""
+        """Open the member's HA connection, which reports nothing yet."""
         self.script.connect("ha", f"{HOST}:40123")
 
     def tail(self, size: int = 100, **changes) -> dict[str, str]:
-        """What a slave of ours with the same log answers to 906."""
+        """Return the answer to 906 of one of our slaves with the same log."""
         end = self.node.store.offset_written
         data = bytes(self.node.store.read_log(end - size, size))
         return {
@@ -101,7 +103,7 @@ def apache(make) -> Member:
     return Member(make, APACHE)
 
 
-def test_an_apache_slave_is_told_asked_and_understood(apache):
+def test_progress_is_copied_from_an_apache_slave(apache):
     apache.link()
     apache.run(200)
     assert [each.code for each in apache.log] == [HA_INFO, DELAYS, OFFSETS]
@@ -113,22 +115,22 @@ def test_an_apache_slave_is_told_asked_and_understood(apache):
     assert "masterFlushOffset" in told
     assert apache.reverse.is_done
     assert apache.reverse.why == ""
-    assert apache.node.view.delay.offsets.by_level == {5: 2, 6: 0}, "no further than what this log has"
+    assert apache.node.view.delay.offsets.by_level == {5: 2, 6: 0}, "no further than the end of this log"
     assert apache.node.offsets.table == {"T@CG": {0: 3, 1: 0}}
 
 
-def test_its_connection_is_waited_for_and_then_done_without(apache):
+def test_the_wait_for_an_apache_slaves_connection_is_bounded(apache):
     apache.run(HANDSHAKE_APACHE_MS - 500)
     assert [each.code for each in apache.log] == [HA_INFO]
     apache.run(1000)
     assert apache.reverse.is_done
     assert "no HA connection" in apache.reverse.why
-    assert "delay offsets not taken" in apache.reverse.why
+    assert "delay offsets not copied" in apache.reverse.why
     assert 5 not in apache.node.view.delay.offsets.by_level
     assert apache.node.offsets.table["T@CG"][0] == 3
 
 
-def test_a_slave_older_than_5_is_asked_all_the_same(apache):
+def test_a_slave_older_than_5_is_asked_for_progress_too(apache):
     apache.answers[HA_INFO] = (ResponseCode.REQUEST_CODE_NOT_SUPPORTED, {}, b"")
     apache.run(200)
     assert apache.reverse.is_done
@@ -136,16 +138,16 @@ def test_a_slave_older_than_5_is_asked_all_the_same(apache):
 
 
 @pytest.mark.parametrize("code", [HA_INFO, DELAYS, OFFSETS])
-def test_a_member_that_says_nothing_is_left_out(apache, code):
+def test_a_silent_member_is_skipped(apache, code):
     apache.link()
     del apache.answers[code]
     apache.run(MEMBER_MS + 500)
     assert apache.reverse.is_done
-    assert "left out" in apache.reverse.why
+    assert "skipped" in apache.reverse.why
 
 
 @pytest.mark.parametrize("code", [DELAYS, OFFSETS])
-def test_what_cannot_be_read_is_no_answer(apache, code):
+def test_an_answer_that_cannot_be_read_skips_the_member(apache, code):
     apache.link()
     apache.answers[code] = (0, {}, b"{]")
     apache.run(200)
@@ -163,33 +165,33 @@ def test_a_member_that_is_starting_is_asked_again(apache):
     assert apache.node.offsets.table["T@CG"][0] == 3
 
 
-def test_a_member_of_another_group_is_left_out(apache):
+def test_a_member_of_another_group_is_skipped(apache):
     apache.answers[HA_INFO] = (ResponseCode.INVALID_PARAMETER, {}, b"")
     apache.run(200)
     assert "refuses" in apache.reverse.why
     assert apache.node.offsets.table == {}
 
 
-def test_a_slave_of_ours_that_does_not_dial_is_not_waited_for_long(make):
+def test_the_wait_for_the_connection_of_our_slave_is_short(make):
     member = Member(make, APACHE)
     member.answers[HA_INFO] = (0, member.tail(), b"")
     member.run(HANDSHAKE_MS + 300)
     assert member.reverse.is_done
     assert "no HA connection" in member.reverse.why
-    assert member.node.view.delay.offsets.by_level[5] == 2, "its log is this one, whether it follows or not"
+    assert member.node.view.delay.offsets.by_level[5] == 2, "its log is the same, whether it follows or not"
     assert MEMBER_ID in member.node.replication.metadata_server.waited_for
 
 
-def test_nothing_is_taken_from_another_log(make):
+def test_nothing_is_copied_from_a_member_with_another_log(make):
     member = Member(make, APACHE)
     member.answers[HA_INFO] = (0, member.tail(tailCrc="1"), b"")
     member.run(300)
-    assert "other content" in member.reverse.why
+    assert "other bytes" in member.reverse.why
     assert (member.node.offsets.table, member.node.view.delay.offsets.by_level) == ({}, {})
 
 
 @pytest.mark.parametrize("size", ["-5", "0", str(10**12)])
-def test_a_tail_of_no_size_compares_nothing(make, size):
+def test_an_invalid_tail_is_not_compared(make, size):
     member = Member(make, APACHE)
     member.answers[HA_INFO] = (0, member.tail(tailSize=size), b"")
     member.run(HANDSHAKE_MS + 300)
@@ -197,7 +199,7 @@ def test_a_tail_of_no_size_compares_nothing(make, size):
     assert member.reverse.is_done
 
 
-def test_a_longer_log_is_no_witness_of_what_was_delivered(make):
+def test_delay_progress_is_not_copied_from_a_longer_log(make):
     member = Member(make, APACHE)
     end = member.node.store.offset_written
     member.answers[HA_INFO] = (0, member.tail(logEnd=str(end + 50)), b"")
@@ -207,11 +209,11 @@ def test_a_longer_log_is_no_witness_of_what_was_delivered(make):
     assert member.node.offsets.table == {"T@CG": {0: 3, 1: 0}}
 
 
-# --- an Apache master and a slave of ours
+# --- an Apache master and one of our slaves
 
 
 def test_an_apache_master_that_comes_back_is_followed_and_answered(make):
-    """It waits for an HA connection from this host, then needs an answer to 45, 43 and, on P - 2, to 60."""
+    """It waits for an HA connection of this host, then for answers to 45, 43 and, on P - 2, 60."""
     script: Script[Broker] = make("brokerRole=SLAVE", "brokerId=1")
     script.node.offsets.commit("CG", "T", 0, 5)
     script.node.view.delay.offsets.update(1, 4)
@@ -236,23 +238,26 @@ def test_an_apache_master_that_comes_back_is_followed_and_answered(make):
     ],
     ids=["no address", "half", "another group"],
 )
-def test_a_slave_follows_no_master_that_does_not_say_who_it_is(make, info):
+def test_a_slave_follows_no_master_that_does_not_identify_itself(make, info):
     script: Script[Broker] = make("brokerRole=SLAVE", "brokerId=1")
     assert script.connect().ask(HA_INFO, info).code == ResponseCode.INVALID_PARAMETER
     assert script.node.replication.master_address is None
 
 
-def test_a_master_follows_nobody(make):
+def test_a_master_follows_no_broker(make):
     script: Script[Broker] = make()
     info = {"masterHaAddress": f"{HOST}:10912", "masterFlushOffset": "0", "masterAddress": MEMBER}
     assert script.connect().ask(HA_INFO, info).code == ResponseCode.INVALID_PARAMETER
 
 
-# --- a slave that was cut back
+# --- a slave whose log was truncated
 
 
-def test_offsets_of_what_was_cut_off_go_back_to_the_end(monkeypatch):
-    """Else they would leave out what the master puts at the same places, here and, told, at the master."""
+def test_offsets_in_a_truncated_part_go_back_to_the_queue_end(monkeypatch):
+    """Otherwise they would skip new messages of the master at the same offsets.
+
+    They would skip them here, and also at the master, once the slave has sent them there.
+    """
     group = Group(haTruncateAhead=True).in_sync()
     for _ in range(8):
         group.send()
@@ -274,7 +279,7 @@ def test_offsets_of_what_was_cut_off_go_back_to_the_end(monkeypatch):
     assert offset(group, "broker-0") <= 0
 
 
-def test_a_kill_between_the_cut_and_the_offsets_changes_nothing(monkeypatch):
+def test_offsets_go_back_after_a_kill_during_a_truncation(monkeypatch):
     group = Group(haTruncateAhead=True).in_sync()
     for _ in range(8):
         group.send()

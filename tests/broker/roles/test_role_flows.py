@@ -1,4 +1,4 @@
-"""The named states of pre-online: their drawings stand in the heads of their modules."""
+"""The states of pre-online: the drawings in the module heads match the tables."""
 
 from rmqkit.broker.roles import pre_online, reverse_sync
 from tests.helpers import flows

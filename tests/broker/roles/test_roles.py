@@ -1,6 +1,7 @@
-"""Roles of a group in virtual time, with short timers: who acts, when, and what a broker does that was away.
+"""Roles of a group in virtual time, with short timers: takeover, return, stalls, wrong settings.
 
-Source: `broker/.../BrokerController.{onMinBrokerChange,changeSpecialServiceStatus,startServiceWithoutCondition}`, RIP-32.
+Source: `broker/.../BrokerController.{onMinBrokerChange,changeSpecialServiceStatus}`,
+`BrokerController.startServiceWithoutCondition`, RIP-32.
 """
 
 import json
@@ -31,7 +32,7 @@ NAMESERVER = {"supportActingMaster": True, "notifyMinBrokerIdChanged": True, "sc
 
 
 def acting_group(slaves: int = 1, nameservers: int = 1, nameserver: dict | None = None, **settings) -> Group:
-    """A group whose members all know each other, and have done so for long enough to see who is gone."""
+    """A group whose members have known each other long enough to notice a member that is gone."""
     values = {**NAMESERVER, **(nameserver or {})}
     settings = {**TIMERS, "totalReplicas": slaves + 1, **settings}
     group = Group(slaves=slaves, nameservers=[values] * nameservers, **settings)
@@ -47,7 +48,7 @@ def role_of(group: Group, node: str) -> tuple[Role, Online]:
 
 
 def is_whole(group: Group) -> bool:
-    """The master serves, every slave is one again."""
+    """Whether the master serves and every slave is a slave again."""
     alive = all(group.world.is_alive(name) and group.node(name).serving for name in group.hosts)
     roles = [Role.MASTER] + [Role.SLAVE] * (len(group.hosts) - 1)
     return alive and [role_of(group, name) for name in group.hosts] == [(role, Online.ONLINE) for role in roles]
@@ -63,7 +64,7 @@ def role_lines(group: Group, node: str) -> list[tuple[str, str, str]]:
 # --- the table
 
 
-def test_an_acting_master_never_appends_and_who_is_not_online_has_no_duty_for_clients():
+def test_an_acting_master_never_appends_and_an_offline_broker_serves_no_client():
     assert set(DUTIES) == set(Duty)
     assert [role for role in Role if does(Duty.PUT, role, Online.ONLINE)] == [Role.MASTER]
     for_clients = (Duty.PUT, Duty.SPECIAL, Duty.LOCK, Duty.REGISTER, Duty.HEARTBEAT)
@@ -96,7 +97,7 @@ def test_the_smallest_slave_acts_for_a_killed_master_until_it_is_back():
     assert group.send().code == ResponseCode.SUCCESS
 
 
-def test_when_the_acting_slave_goes_too_the_next_one_acts():
+def test_when_the_acting_slave_dies_too_the_next_one_acts():
     group = acting_group(slaves=2)
     group.world.kill("broker-0")
     group.until(lambda: group.slave.roles.is_acting, 500)
@@ -119,7 +120,7 @@ def test_a_group_that_starts_waits_for_its_master():
     assert "no master has been seen" in group.facts("broker-1")["roleWhy"]
 
 
-def test_nothing_of_it_happens_while_it_is_off():
+def test_roles_do_not_change_without_enable_slave_acting_master():
     group = Group(totalReplicas=2)
     group.in_sync()
     group.world.kill("broker-0")
@@ -137,7 +138,7 @@ def test_nothing_of_it_happens_while_it_is_off():
 # --- away without dying
 
 
-def test_a_master_that_stood_still_serves_nothing_before_it_is_online_again():
+def test_a_stalled_master_serves_nothing_before_it_is_online_again():
     group = acting_group()
     group.send()
     group.world.pause("broker-0")
@@ -166,15 +167,18 @@ def test_a_master_that_stood_still_serves_nothing_before_it_is_online_again():
     group.until(lambda: is_whole(group), 10_000)
     assert not isinstance(found[0], CallFailed)
     assert found[0].code == ResponseCode.SERVICE_NOT_AVAILABLE
-    assert "stood still" in found[0].remark
+    assert "was stalled" in found[0].remark
     assert group.master.store.offset_written == end, "it was not stored before it was refused"
     assert [online for _, online, _ in role_lines(group, "broker-0")][-3:] == ["isolated", "pre-online", "online"]
     group.in_sync()
     assert group.send().code == ResponseCode.SUCCESS
 
 
-def test_a_send_that_waited_for_its_topic_is_not_stored_by_a_master_that_stood_still():
-    """It was taken in before; the file is there, perhaps because the disk hung, when the broker is no master any more."""
+def test_a_send_that_waited_for_its_topic_is_not_stored_by_a_stalled_master():
+    """The send arrived before the stall, and its topic is saved only after it.
+
+    By then the broker is no master any more. A disk that hung can cause this.
+    """
     group = acting_group()
     master = group.master
     end = master.store.offset_written
@@ -202,7 +206,7 @@ def test_a_send_that_waited_for_its_topic_is_not_stored_by_a_master_that_stood_s
     assert master.store.offset_written == end
 
 
-def test_fifty_stalls_shorter_than_the_timeout_make_nobody_act():
+def test_fifty_stalls_shorter_than_the_timeout_cause_no_takeover():
     group = acting_group()
     changes = {name: group.node(name).roles.state.change_count for name in group.hosts}
     longest_ms = NOT_ACTIVE_MS - HEARTBEAT_MS - 50
@@ -215,12 +219,12 @@ def test_fifty_stalls_shorter_than_the_timeout_make_nobody_act():
     assert {name: group.node(name).roles.state.change_count for name in group.hosts} == changes
 
 
-def test_a_master_that_was_cut_off_from_everybody_isolates_itself_when_it_hears_them_again():
+def test_a_master_that_lost_all_contact_isolates_itself_once_contact_is_back():
     group = acting_group()
     group.world.net.isolate("broker-0")
     group.until(lambda: group.slave.roles.is_acting, 10_000)
     group.world.run_for(3000)
-    assert role_of(group, "broker-0") == (Role.MASTER, Online.ONLINE), "name servers that are gone stop no master"
+    assert role_of(group, "broker-0") == (Role.MASTER, Online.ONLINE), "a master does not stop without name servers"
     assert "no name server answers" in group.node("broker-0").roles.facts()["roleWhy"]
     group.world.net.heal()
     group.until(lambda: is_whole(group), 20_000)
@@ -278,7 +282,7 @@ def pull_request(**changes) -> PullMessageRequest:
     return PullMessageRequest(**{**values, **changes})
 
 
-def test_an_acting_master_is_read_from_whatever_slave_read_enable_says():
+def test_an_acting_master_serves_reads_without_slave_read_enable():
     group = acting_group(slaveReadEnable=False)
     group.send()
     group.world.run_for(1500)
@@ -309,7 +313,7 @@ def test_pulls_that_wait_are_answered_when_the_role_changes():
     assert found[0].code == ResponseCode.PULL_NOT_FOUND
 
 
-# --- name servers, and what is set up wrong
+# --- name servers, and wrong settings
 
 
 def test_name_servers_that_disagree():
@@ -325,7 +329,7 @@ def test_name_servers_that_disagree():
     group.until(lambda: is_whole(group), 20_000)
 
 
-def test_a_name_server_that_is_started_anew_makes_nobody_act():
+def test_a_restarted_name_server_causes_no_takeover():
     group = acting_group(slaves=2)
     changes = {name: group.node(name).roles.state.change_count for name in group.hosts}
     for away_ms in (0, 300, 900):
@@ -337,7 +341,7 @@ def test_a_name_server_that_is_started_anew_makes_nobody_act():
     assert {name: group.node(name).roles.state.change_count for name in group.hosts} == changes
 
 
-def test_brokers_that_were_there_before_any_name_server():
+def test_brokers_that_started_before_any_name_server():
     group = acting_group()
     for name in ("ns", *group.hosts):
         group.world.kill(name)
@@ -347,31 +351,31 @@ def test_brokers_that_were_there_before_any_name_server():
     assert role_of(group, "broker-0") == (Role.MASTER, Online.ISOLATED)
     group.until(lambda: group.master.roles.online is Online.ONLINE, NOT_ACTIVE_MS)
     assert "no name server answers" in group.facts("broker-0")["roleWhy"]
-    assert group.master.replication.in_sync_count() == 2, "they have asked each other"
+    assert group.master.replication.in_sync_count() == 2, "they have called each other"
     group.world.restart("ns")
     group.until(lambda: is_whole(group) and len(group.slave.roles.members) == 2, 15_000)
     group.in_sync()
     assert not [line for line in role_lines(group, "broker-1") if line[0] == "acting"]
 
 
-def test_a_name_server_that_takes_the_master_out_while_it_is_alive():
+def test_a_name_server_that_removes_a_live_master():
     group = acting_group()
     routes = group.world.node("ns").routes
     group.world.call("ns", lambda ns: routes.unregister_address("DefaultCluster", "broker-a", "10.0.1.1:10911"))
     group.until(lambda: role_of(group, "broker-0")[1] is not Online.ONLINE, 1000)
-    assert "has taken it out" in group.master.roles.state.why
+    assert "has removed it" in group.master.roles.state.why
     group.until(lambda: is_whole(group), 10_000)
 
 
-def test_a_name_server_that_shows_no_acting_master_is_told_of():
+def test_a_name_server_that_shows_no_acting_master_is_reported():
     group = acting_group(nameserver={"supportActingMaster": False})
     group.world.kill("broker-0")
     group.until(lambda: group.slave.roles.is_acting, 500)
     group.world.run_for(3000)
-    assert "supportActingMaster is off there" in group.facts("broker-1")["roleWhy"]
+    assert "supportActingMaster is off" in group.facts("broker-1")["roleWhy"]
 
 
-def test_mixed_settings_in_a_group_are_told_of():
+def test_mixed_settings_in_a_group_are_reported():
     group = acting_group(slaves=2)
     group.world.kill("broker-2")
     group.change("broker-2", enableSlaveActingMaster=False)
@@ -383,25 +387,25 @@ def test_mixed_settings_in_a_group_are_told_of():
 
 
 def forget(group: Group, *codes: RequestCode) -> None:
-    """The name server has never heard of these requests."""
+    """Make the name server answer these requests as unknown."""
     tables = group.world.node("ns").remoting.tables
     tables["remoting"] = {code: row for code, row in tables["remoting"].items() if code not in codes}
 
 
-def test_a_name_server_older_than_5_0_is_asked_in_its_own_words():
+def test_a_name_server_older_than_5_0_gets_the_requests_that_it_knows():
     group = Group(slaves=1, nameservers=[NAMESERVER], **TIMERS, totalReplicas=2)
     forget(group, RequestCode.GET_BROKER_MEMBER_GROUP, RequestCode.BROKER_HEARTBEAT)
     group.in_sync()
     group.until(lambda: len(group.slave.roles.members) == 2)
     group.world.run_for(10_000)
-    assert is_whole(group), "signs of life reached it"
+    assert is_whole(group), "heartbeats reached it"
     counts = group.world.node("ns").remoting.counts
     assert counts[RequestCode.QUERY_DATA_VERSION] > 10_000 // HEARTBEAT_MS
     group.world.pause("broker-0")
     group.until(lambda: group.slave.roles.is_acting, 5000)
 
 
-def test_a_name_server_that_tells_nothing_stops_nobody():
+def test_a_name_server_that_lists_no_members_stops_no_broker():
     group = Group(slaves=1, nameservers=[NAMESERVER], **TIMERS, totalReplicas=2, compatibleWithOldNameSrv=False)
     forget(group, RequestCode.GET_BROKER_MEMBER_GROUP)
     group.in_sync()
@@ -411,7 +415,7 @@ def test_a_name_server_that_tells_nothing_stops_nobody():
 
 
 @pytest.mark.parametrize(("name", "is_asked"), [("broker-a", True), (None, True), ("broker-b", False)])
-def test_a_notice_makes_its_own_group_ask_at_once(name, is_asked):
+def test_a_notice_makes_its_group_poll_at_once(name, is_asked):
     group = acting_group(syncBrokerMemberGroupPeriod=5000)
     counts = group.world.node("ns").remoting.counts
     before = counts[RequestCode.GET_BROKER_MEMBER_GROUP]
@@ -420,10 +424,10 @@ def test_a_notice_makes_its_own_group_ask_at_once(name, is_asked):
     group.world.run_for(50)
     assert (counts[RequestCode.GET_BROKER_MEMBER_GROUP] > before) is is_asked
     assert bool(group.world.log("broker-1").events("notice-for-another-group")) is not is_asked
-    assert role_of(group, "broker-1") == (Role.SLAVE, Online.ONLINE), "what a notice names is not taken from it"
+    assert role_of(group, "broker-1") == (Role.SLAVE, Online.ONLINE), "the ids and addresses in a notice are ignored"
 
 
-def test_two_slaves_with_one_id_are_told_of_and_none_of_them_acts():
+def test_two_slaves_with_one_id_are_reported_and_neither_acts():
     group = acting_group()
     group.add(1, name="other-1")
     group.world.run_for(3000)
@@ -431,7 +435,7 @@ def test_two_slaves_with_one_id_are_told_of_and_none_of_them_acts():
     group.world.run_for(20_000)
     said = [group.facts(node)["roleWhy"] for node in ("broker-1", "other-1")]
     stages = [group.facts(node)["roleStage"] for node in ("broker-1", "other-1")]
-    # The one that the master refused is not registered at all.
+    # The slave that the master refused is not registered at all.
     assert any("is registered with its brokerId 1, too" in why for why in said) or any(
         "belongs to" in why for why in stages
     )
@@ -447,7 +451,7 @@ def test_the_page_about_failover_has_the_table_of_duties():
         assert f"| `{duty}` | {names} | {states[online]} |" in page
 
 
-def test_who_stands_still_on_its_way_back_begins_anew():
+def test_a_master_that_stalls_during_its_return_begins_again():
     group = acting_group(slaves=2)
     group.world.pause("broker-0")
     group.until(lambda: group.slave.roles.is_acting, 5000)

@@ -138,9 +138,9 @@ def test_numbers_of_replicas_are_checked_against_the_shape():
         ("flushDiskTyp", "did you mean flushDiskType?"),
         ("scanNotActiveBrokerIntervall", "did you mean scanNotActiveBrokerInterval?"),
         ("zzz", "unknown setting 'zzz'"),
-        ("listenPort", "each node's own"),
-        ("storePathRootDir", "each node's own"),
-        ("haListenPort", "each node's own"),
+        ("listenPort", "differs per node"),
+        ("storePathRootDir", "differs per node"),
+        ("haListenPort", "differs per node"),
     ],
 )
 def test_a_setting_that_cannot_be_is_a_usage_problem(key, says):
