@@ -1,7 +1,8 @@
 """rmqkit: a RocketMQ-compatible message queue whose high availability can be seen to work.
 
-What programs use stands here and is loaded when it is first asked for: `Producer`, `PushConsumer`, `PullConsumer`, `Admin`,
-`Message` and what they return, `sql`. The same names as coroutines are in `rmqkit.aio`, exceptions in `rmqkit.errors`.
+Programs import the client from here: `Producer`, `PushConsumer`, `PullConsumer`, `Admin`,
+`Message`, `sql`, and the types that they return. These are loaded on first use. `rmqkit.aio` has
+the same names as coroutines, `rmqkit.errors` the exceptions.
 """
 
 # ruff: noqa: F403, F405
@@ -31,7 +32,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    # Nodes and the command line import `rmqkit` too and must not pay for the client.
+    # Nodes and the command line import `rmqkit`, too; they should not load the client.
     if name in __all__:
         return getattr(import_module("rmqkit.api"), name)
     raise AttributeError(f"module 'rmqkit' has no attribute {name!r}")

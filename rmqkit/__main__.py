@@ -1,4 +1,4 @@
-"""`python -m rmqkit` is the command `rmqkit`."""
+"""Run the command `rmqkit` as `python -m rmqkit`."""
 
 from rmqkit.cli.main import run
 

@@ -1,4 +1,4 @@
-"""The public names as coroutines, for asyncio programs: see `rmqkit.api.aio`."""
+"""The public names as coroutines, for asyncio programs; see `rmqkit.api.aio`."""
 
 from rmqkit.api.aio import Admin, Producer, PullConsumer, PushConsumer
 from rmqkit.client.message import Message, MessageExt, SendResult, SendStatus

@@ -1,11 +1,13 @@
 """A node's configuration: the public face of `rmqkit.settings`.
 
-`load` reads files and `key=value` overrides and gives a `NodeConfig`; `from_values` makes one from values at hand,
-without looking at the machine (tests, simulation). Its sections (`rmqkit.settings.sections`) are frozen: a module
-reads `config.section.field` at the moment of use through the node that owns the config, so that a change at run
-time (`NodeConfig.updated`) reaches it.
+`load` reads files and `key=value` overrides and returns a `NodeConfig`. `from_values` creates one
+from typed values, without reading anything from the machine (for tests and simulation).
 
-The keys are RocketMQ's; `docs/settings.md` lists them all with what became of each.
+The sections of a `NodeConfig` (`rmqkit.settings.sections`) are frozen. A module reads
+`config.section.field` when it needs the value, through the node that owns the config; only then
+does a change at run time (`NodeConfig.updated`) reach it.
+
+The keys are RocketMQ's. `docs/settings.md` lists all of them, and what rmqkit does with each.
 """
 
 from collections.abc import Iterable, Mapping
@@ -34,11 +36,12 @@ from rmqkit.settings.table import Kind, Value, show
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeConfig(Sections):
-    """All that was configured for one node.
+    """The complete configuration of one node.
 
-    `values` has every key of the node's kind by Apache's name, typed (for GET_BROKER_CONFIG and the name server's
-    twin), without those that have no value; `notes` are lines to log once at the start: keys that were set and do
-    nothing here. `host` is the machine that defaults came from.
+    - `values`: the typed value of every key of the node's kind, by Apache's name (for
+      GET_BROKER_CONFIG and its counterpart of the name server). Keys without a value are left out.
+    - `notes`: lines to log once at the start, about keys that were set but have no effect here.
+    - `host`: the machine that defaults were taken from.
     """
 
     kind: Kind
@@ -47,9 +50,10 @@ class NodeConfig(Sections):
     host: Host = field(default_factory=Host)
 
     def updated(self, changes: Mapping[str, str]) -> "NodeConfig":
-        """This config with some live keys changed, as UPDATE_BROKER_CONFIG asks for it: all of `changes`, or none.
+        """Return this config with some live keys changed (UPDATE_BROKER_CONFIG).
 
-        Raises ConfigError for an unknown key, a key that is not live, or a value that its row does not take.
+        Applies all of `changes` or none. Raises ConfigError for an unknown key, a key that is not
+        live, or an invalid value.
         """
         settings = [Setting(key, value, "") for key, value in changes.items()]
         for setting in settings:
@@ -64,7 +68,7 @@ class NodeConfig(Sections):
         )
 
     def properties_text(self) -> str:
-        """Every key and value as Java prints a configuration: sorted `key=value` lines. Secrets are left out."""
+        """Return the configuration as Java prints it: sorted `key=value` lines, without secrets."""
         known = rows(self.kind)
         shown = ((key, value) for key, value in sorted(self.values.items()) if key not in known or not known[key].secret)
         return "".join(
@@ -79,9 +83,10 @@ def load(
     *,
     host: Host | None = None,
 ) -> NodeConfig:
-    """The config of a node from its files (TOML, or an Apache `.conf` as it is) and `key=value` overrides; later ones win.
+    """Return the config of a node from its files and `key=value` overrides; later ones win.
 
-    Raises ConfigError, one line that names key, value and place.
+    A file is TOML, or an unmodified Apache `.conf`. Raises ConfigError: one line with the key, the
+    value and where it was set.
     """
     host = host or here()
     sources = [build.read_source(from_file(path, kind), kind, host) for path in paths]
@@ -90,9 +95,10 @@ def load(
 
 
 def from_values(kind: Kind, values: Mapping[str, Value] | None = None, *, host: Host | None = None) -> NodeConfig:
-    """The config of a node from typed values by Apache's key.
+    """Return the config of a node from typed values by Apache's key.
 
-    Looks at no machine unless it is given one as `host`.
+    Defaults that depend on the machine are taken from `host`; without it nothing is read from the
+    machine.
     """
     host = host or Host()
     written = build.read_source((Setting(key, value, "") for key, value in (values or {}).items()), kind, host)
@@ -100,25 +106,30 @@ def from_values(kind: Kind, values: Mapping[str, Value] | None = None, *, host: 
 
 
 def from_written(kind: Kind, written: Mapping[str, tuple[Value, str]], host: Host) -> NodeConfig:
+    """Return the config for explicitly set values, each with the place where it was set."""
     build.check_pairs(written)
     values = build.complete(kind, {key: value for key, (value, _) in written.items()}, host)
     return assembled(kind, values, host, build.notes_of(kind, written))
 
 
 def assembled(kind: Kind, values: Mapping[str, Value], host: Host, notes: tuple[str, ...]) -> NodeConfig:
+    """Return the config for a complete set of values.
+
+    Raises ConfigError if the values contradict each other.
+    """
     build.check_together(kind, values)
     return NodeConfig(kind=kind, values=values, notes=notes, host=host, **build.build_sections(kind, values, host))
 
 
 def parse_properties(text: str) -> dict[str, str]:
-    """Key -> value of a Java property text, such as the body of UPDATE_BROKER_CONFIG.
+    """Return the pairs of a Java properties text, such as the body of UPDATE_BROKER_CONFIG.
 
-    Raises ConfigError when it is none.
+    Raises ConfigError if it is malformed.
     """
     try:
         return {item.key: item.value for item in properties.read(text)}
     except ValueError as error:
-        raise ConfigError(f"config: not a property text: {error}") from None
+        raise ConfigError(f"config: not a properties text: {error}") from None
 
 
 __all__ = [

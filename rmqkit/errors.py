@@ -1,23 +1,33 @@
-"""Errors that several packages share, named by whose mistake it was. A status answered by a peer is no exception."""
+"""Errors that several packages share, named after the party that caused them.
+
+A status code from a peer is a result, not an exception.
+"""
 
 
 class RmqkitError(Exception):
-    """Base of every error that rmqkit raises on purpose."""
+    """Base of every exception that rmqkit raises on purpose."""
 
 
 class RemoteProtocolError(RmqkitError):
-    """The peer's bytes are wrong: its connection is closed, or its call answered with an error."""
+    """A peer sent invalid bytes.
+
+    Its connection is closed, or its request gets an error response.
+    """
 
 
 class CorruptRecord(RmqkitError):
-    """Bytes that should be a message record are not one; recovery, or whoever asked for the record, decides."""
+    """Bytes that should be a message record are not one.
+
+    Recovery, or the caller that read the record, decides what follows.
+    """
 
 
 class ClientError(RmqkitError):
-    """Base of what Producer, consumers and Admin raise.
+    """Base of the exceptions of producers, consumers and Admin.
 
-    `code` and `remark` are a broker's or name server's answer, None and "" when there was none. `maybe_stored`: a message
-    or a change may have been stored although this call failed.
+    `code` and `remark` are those of the response from a broker or name server, None and "" without
+    a response. `maybe_stored` is true if the message or change may have been stored although the
+    call failed.
     """
 
     def __init__(self, text: str, *, code: int | None = None, remark: str = "", maybe_stored: bool = False) -> None:
@@ -28,7 +38,10 @@ class ClientError(RmqkitError):
 
 
 class BrokerError(ClientError):
-    """A peer answered with an error code. `retriable`: upstream's clients send again on this code."""
+    """A peer answered with an error code.
+
+    `retriable` is true for codes after which upstream's clients send again.
+    """
 
     def __init__(
         self,
@@ -46,7 +59,7 @@ class BrokerError(ClientError):
 
 
 class PeerUnreachable(ClientError):
-    """A peer gave no answer. `kind` is connect, lost, timeout or closed."""
+    """A peer did not answer. `kind` is connect, lost, timeout or closed."""
 
     def __init__(self, text: str, *, kind: str, address: str, maybe_stored: bool = False) -> None:
         super().__init__(text, maybe_stored=maybe_stored)
@@ -55,7 +68,10 @@ class PeerUnreachable(ClientError):
 
 
 class SendFailed(ClientError):
-    """A message was not acknowledged. `maybe_stored` tells whether one of the tries may have stored it all the same."""
+    """A message was not acknowledged.
+
+    `maybe_stored` is true if one of the tries may have stored it nevertheless.
+    """
 
     def __init__(
         self, text: str, *, topic: str, tries: int, code: int | None = None, remark: str = "", maybe_stored: bool = False
@@ -66,7 +82,10 @@ class SendFailed(ClientError):
 
 
 class RequestTimeout(ClientError):
-    """Nobody replied to a request in time. `sent`: the request was acknowledged, and may have been worked on."""
+    """No consumer replied to a request in time.
+
+    `sent` is true if the request was acknowledged; a consumer may then have processed it.
+    """
 
     def __init__(self, text: str, *, topic: str, timeout_ms: int, sent: bool) -> None:
         super().__init__(text, maybe_stored=True)
@@ -76,24 +95,27 @@ class RequestTimeout(ClientError):
 
 
 class NoRoute(ClientError):
-    """No name server knows the topic, or no broker of it can take part."""
+    """No name server knows the topic, or the topic has no usable broker."""
 
 
 class InvalidMessage(ClientError, ValueError):
-    """A message, topic, group or setting that no broker would take; nothing was sent."""
+    """A message, topic, group or setting that every broker would reject; nothing was sent."""
 
 
 class ClientClosed(ClientError):
-    """The producer, consumer or admin was closed, or its I/O thread ended."""
+    """The producer, consumer or admin was closed, or its I/O thread has ended."""
 
 
 class ClientForked(ClientError):
-    """The object was made in the parent of this process; a forked child makes its own."""
+    """The object was created in the parent process; a forked child must create its own."""
 
 
 class CannotStart(RmqkitError):
-    """What a node finds out after its start has begun and cannot work with (a damaged store): one line with what to do."""
+    """A problem that a node finds during its start and cannot work with, such as a damaged store.
+
+    The text is one line that includes what to do.
+    """
 
 
 class ConfigError(RmqkitError):
-    """A setting that cannot be used: an unknown key, a value out of range, a promise it would break."""
+    """A setting cannot be used: unknown key, value out of range, or a broken guarantee."""

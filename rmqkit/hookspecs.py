@@ -1,10 +1,11 @@
-"""The hooks: where other behaviour snaps in.
+"""The hooks by which plug-ins extend rmqkit.
 
-A plug-in is a module (or object) with functions of these names, marked with `hookimpl`, named by an entry point of the
-group `rmqkit`. Each hook returns a mapping of name → factory; it registers and does nothing else. Configuration picks by
-name (`storageEngine=…`, `plugins=…`, a producer's `fault_policy`), so an installed plug-in that nobody names changes
-nothing. Hooks are called once, when a node, client or command starts: never per message. `docs/plugins.md` has each hook
-with its factory's signature and contract.
+A plug-in is a module (or object) with functions of these names, marked with `hookimpl`. An entry
+point of the group `rmqkit` names the module. Each hook returns a mapping of name → factory, and has
+no other effect. Configuration selects by name (`storageEngine=…`, `plugins=…`, a producer's
+`fault_policy`), so an installed plug-in that is not named changes nothing. Hooks are called once,
+when a node, client or command starts; never per message. `docs/plugins.md` has the signature and
+contract of each hook's factory.
 
     from rmqkit.hookspecs import hookimpl
 
@@ -28,17 +29,23 @@ Factory = Callable[..., Any]
 
 @hookspec
 def rmqkit_storage_engines() -> Mapping[str, Factory]:
-    """Storage engines, chosen by `storageEngine`. Factory: `(parts: EngineParts) -> StorageEngine`."""
+    """Storage engines, selected by `storageEngine`.
+
+    Factory: `(parts: EngineParts) -> StorageEngine`.
+    """
 
 
 @hookspec
 def rmqkit_fault_policies() -> Mapping[str, Factory]:
-    """How a producer chooses among brokers, chosen by its `fault_policy`. Factory: `() -> FaultPolicy`."""
+    """How a producer chooses among brokers, selected by its `fault_policy`.
+
+    Factory: `() -> FaultPolicy`.
+    """
 
 
 @hookspec
 def rmqkit_lock_modes() -> Mapping[str, Factory]:
-    """How queue locks of ordered consumption are granted, chosen by `lockMode`.
+    """How queue locks for orderly consumption are granted, selected by `lockMode`.
 
     Factory: `(broker: BrokerView) -> LockMode`.
     """
@@ -46,7 +53,7 @@ def rmqkit_lock_modes() -> Mapping[str, Factory]:
 
 @hookspec
 def rmqkit_escape_strategies() -> Mapping[str, Factory]:
-    """Where an acting master puts messages that are due, chosen by `escapeStrategy`.
+    """Where an acting master puts due messages, selected by `escapeStrategy`.
 
     Factory: `(broker: BrokerView) -> EscapeStrategy`.
     """
@@ -54,27 +61,33 @@ def rmqkit_escape_strategies() -> Mapping[str, Factory]:
 
 @hookspec
 def rmqkit_filters() -> Mapping[str, Factory]:
-    """How subscriptions say which messages they want, chosen by their `expressionType`. Factory: `() -> Filter`."""
+    """How subscriptions select messages, chosen by their `expressionType`.
+
+    Factory: `() -> Filter`.
+    """
 
 
 @hookspec
 def rmqkit_allocators() -> Mapping[str, Factory]:
-    """How a group's queues are shared, chosen by a consumer's `allocator`. Factory: `() -> Allocator`."""
+    """How the queues of a topic are divided among a group, selected by a consumer's `allocator`.
+
+    Factory: `() -> Allocator`.
+    """
 
 
 @hookspec
 def rmqkit_faults() -> Mapping[str, Factory]:
-    """What drills do to nodes, chosen by a plan's `fault`. Factory: `() -> Fault`."""
+    """What drills do to nodes, selected by a plan's `fault`. Factory: `() -> Fault`."""
 
 
 @hookspec
 def rmqkit_promises() -> Mapping[str, Factory]:
-    """What drills check over their history; every one that applies. Factory: `() -> Promise`."""
+    """What drills check in their history; all that apply are used. Factory: `() -> Promise`."""
 
 
 @hookspec
 def rmqkit_handlers() -> Mapping[str, Factory]:
-    """Request codes of a broker, switched on by naming them in `plugins`.
+    """Request codes of a broker, enabled by naming them in `plugins`.
 
     Factory: `(settings: Mapping[str, str]) -> Handlers`.
     """
@@ -82,7 +95,7 @@ def rmqkit_handlers() -> Mapping[str, Factory]:
 
 @hookspec
 def rmqkit_duties() -> Mapping[str, Factory]:
-    """Background work of a broker, switched on by naming it in `plugins`.
+    """Background work of a broker, enabled by naming it in `plugins`.
 
     Factory: `(broker: BrokerView, settings: Mapping[str, str]) -> Run`.
     """

@@ -1,12 +1,19 @@
-"""The plug-in registry: built by a function from the entry points of the group `rmqkit`, built-ins among them.
+"""The plug-in registry, built by `load` from the entry points of the group `rmqkit`.
 
-`load` finds every plug-in, asks each hook once and merges the answers. `Plugins.broker_parts` picks what a broker's
-configuration names; `pick` picks one factory; `read_settings` reads a plug-in's own settings into a schema.
+`load` finds every plug-in, calls each hook once and merges the results. `Plugins.broker_parts`
+picks what a broker's configuration names, `pick` picks one factory, and `read_settings` reads a
+plug-in's own settings into a schema.
 
-What is wrong with a plug-in ends in one line, a PluginError that names its module and the other one concerned: a module
-that cannot be imported and where its entry point comes from, a function that looks like a hook and is none, a hook without
-its marker, an answer that is not a mapping of names to callables, a name that two plug-ins give. A factory is looked at
-when it is called (`FactoryCheck`): what it makes must have all members of its contract.
+A problem with a plug-in is a PluginError: one line that names its module, and the other plug-in if
+there is a conflict.
+
+- The module cannot be imported; the error names the distribution that installed its entry point.
+- A function looks like a hook but is not one, or a hook lacks its marker.
+- A hook returns anything but a mapping of names to callables.
+- Two plug-ins register the same name.
+
+What a factory creates is checked at each call (`FactoryCheck`): it must have all members of the
+hook's contract.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -26,7 +33,8 @@ from rmqkit.errors import ConfigError, RmqkitError
 from rmqkit.hookspecs import Factory
 from rmqkit.suggestions import suggest
 
-#: built-ins by the names of their entry points; they are found here even in a tree that is not installed
+#: built-ins by the names of their entry points; listed so that they also work in a source tree
+#: that is not installed
 BUILT_IN = {
     "storage": "rmqkit.store.plugin",
     "client": "rmqkit.client.plugin",
@@ -39,7 +47,7 @@ S = TypeVar("S", bound=msgspec.Struct)
 
 
 class PluginError(RmqkitError):
-    """A plug-in that cannot be used; the text names its module."""
+    """A plug-in cannot be used; the text names its module."""
 
 
 class HookRow(NamedTuple):
@@ -52,7 +60,10 @@ class HookRow(NamedTuple):
 
 
 class Contract(NamedTuple):
-    """What a hook's factories make, in words, and where that is written: a Protocol, a class, or a kind of function."""
+    """What the factories of a hook create: its name in messages, and where it is defined.
+
+    The definition is a Protocol, a class, or a type of function.
+    """
 
     what: str
     module: str
@@ -75,9 +86,10 @@ CONTRACTS: Mapping[str, Contract] = {
 
 
 class FactoryCheck:
-    """A factory of a plug-in; what it makes is held against the contract of its hook. Raises PluginError.
+    """A plug-in's factory. Each call checks the created object against the contract of the hook.
 
-    A RmqkitError of the factory itself (a ConfigError about its settings, say) passes as it is.
+    Raises PluginError. A RmqkitError from the factory itself (a ConfigError about its settings, for
+    example) passes unchanged.
     """
 
     __slots__ = ("factory", "hook", "module", "name")
@@ -106,10 +118,10 @@ class FactoryCheck:
 
 
 def _fault(made: Any, contract: Contract) -> str:
-    """How `made` falls short of the contract, "" when it does not."""
+    """Return how `made` violates the contract, "" if it does not."""
     wanted = getattr(import_module(contract.module), contract.name)
     if getattr(wanted, "_is_protocol", False):
-        # An attribute is not looked up: it may be a property that has no value before the start.
+        # `dir` first, without reading attributes: a property may have no value before the start.
         there = set(dir(made))
         missing = [name for name in _members(wanted) if name not in there and not hasattr(made, name)]
         return f"{type(made).__name__} lacks {', '.join(missing)}" if missing else ""
@@ -123,8 +135,11 @@ def _members(protocol: type) -> list[str]:
 
 
 class SelectedParts(NamedTuple):
-    """What a broker's configuration names: its engine, lock mode and escape strategy, and the handlers and duties of
-    `plugins`; and all filters, which subscriptions name."""
+    """What a broker's configuration selects.
+
+    These are its engine, lock mode and escape strategy, and the handlers and duties of `plugins`.
+    Filters are not selected here: all are passed on, since subscriptions name them.
+    """
 
     engine: Factory
     lock_mode: Factory
@@ -137,7 +152,7 @@ class SelectedParts(NamedTuple):
 
 @dataclass
 class Plugins:
-    """Factories by hook and name, and where each came from."""
+    """All factories by hook and name, and the origin of each."""
 
     by_hook: dict[str, dict[str, Factory]] = field(default_factory=lambda: {hook: {} for hook in HOOKS})
     registered: list[HookRow] = field(default_factory=list)
@@ -187,10 +202,15 @@ class Plugins:
         return self.by_hook["rmqkit_commands"]
 
     def rows(self) -> list[HookRow]:
+        """Return the rows of `rmqkit plugin list`, sorted."""
         return sorted(self.registered)
 
     def broker_parts(self, config: NodeConfig) -> SelectedParts:
-        """Raises ConfigError for a name that no plug-in gives, PluginError for handlers that are none."""
+        """Return what the configuration selects.
+
+        Raises ConfigError for an unknown name, PluginError for handlers that violate their
+        contract.
+        """
         engine = pick(self.storage_engines, config.commit_log.storage_engine, "storageEngine")
         lock_mode = pick(self.lock_modes, lock_mode_of(config), "lockMode")
         acting = config.acting
@@ -199,7 +219,7 @@ class Plugins:
         switchable = {**self.handlers, **self.duties}
         with_settings = {**switchable, **self.storage_engines, **self.lock_modes, **self.escape_strategies}
         for name in config.plugins.values:
-            # A plug-in that is installed and not switched on may have its settings; a misspelt one may not.
+            # Settings of an installed but disabled plug-in are allowed; a misspelt name is not.
             if name not in with_settings:
                 raise _unknown(f"plugin.{name}", name, with_settings)
         handlers = []
@@ -215,7 +235,10 @@ class Plugins:
 
 
 def pick(factories: Mapping[str, Factory], name: str, setting: str) -> Factory:
-    """The factory of that name. Raises ConfigError with the nearest valid one."""
+    """Return the factory of that name.
+
+    Raises ConfigError, which suggests the closest known name.
+    """
     factory = factories.get(name)
     if factory is None:
         raise _unknown(f"{setting}={name}", name, factories)
@@ -227,9 +250,10 @@ def _unknown(where: str, name: str, known: Iterable[str]) -> ConfigError:
 
 
 def read_settings(plugin: str, settings: Mapping[str, str], schema: type[S]) -> S:
-    """A plug-in's own settings (`plugin.NAME.KEY`) as a msgspec Struct, from the text they are configured as.
+    """Convert a plug-in's own settings (`plugin.NAME.KEY`) from text to a msgspec Struct.
 
-    Raises ConfigError for a key that the schema does not have, with the nearest, and for a value it does not take.
+    Raises ConfigError for a key that the schema does not have (the text suggests the closest one),
+    and for an invalid value.
     """
     known = [item.encode_name for item in msgspec.structs.fields(schema)]
     for key in settings:
@@ -247,9 +271,9 @@ def read_settings(plugin: str, settings: Mapping[str, str], schema: type[S]) -> 
 
 
 def load(names: Iterable[str] = (), *, entry_points: bool = True) -> Plugins:
-    """Every plug-in: the built-ins, installed ones, and those given by name (`package.module` or `package.module:object`).
+    """Load every plug-in: the built-ins, the installed ones, and those in `names`.
 
-    Raises PluginError.
+    A name is `package.module` or `package.module:object`. Raises PluginError.
     """
     manager = pluggy.PluginManager(hookspecs.PROJECT)
     manager.add_hookspecs(hookspecs)
@@ -281,7 +305,10 @@ def _import(value: str, origin: str) -> Any:
 
 
 def _check_hooks(value: str, plugin: Any) -> None:
-    """A misspelt hook, or one without its marker, would be silence; say so."""
+    """Raise PluginError for a misspelt hook and for one without its marker.
+
+    pluggy would ignore both without a message.
+    """
     for name in dir(plugin):
         function = getattr(plugin, name, None)
         options = getattr(function, f"{hookspecs.PROJECT}_impl", None)
@@ -305,12 +332,12 @@ def _collect(manager: pluggy.PluginManager, hook: str, plugins: Plugins, origins
         except Exception as error:
             raise PluginError(f"plug-in {module}: {hook} failed: {_in_a_line(error)}") from error
         if not isinstance(answer, Mapping):
-            raise PluginError(f"plug-in {module}: {hook} of {hookspecs.__name__} wants a mapping, not {answer!r}")
+            raise PluginError(f"plug-in {module}: {hook} of {hookspecs.__name__} must return a mapping, not {answer!r}")
         for name, factory in answer.items():
             if not isinstance(name, str) or not callable(factory):
                 raise PluginError(
-                    f"plug-in {module}: {hook} of {hookspecs.__name__} wants names and factories,"
-                    f" {name!r}: {factory!r} is none"
+                    f"plug-in {module}: {hook} of {hookspecs.__name__} must map names to factories,"
+                    f" not {name!r}: {factory!r}"
                 )
             if name in owners:
                 raise PluginError(f"{hook}: the name {name!r} is given by both {owners[name]} and {module}")

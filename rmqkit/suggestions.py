@@ -1,16 +1,17 @@
-"""The hint behind an unknown name: the known name that is closest to it."""
+"""Suggest the known name that is closest to an unknown one, for error messages."""
 
 from collections.abc import Iterable
 from difflib import get_close_matches
 
-#: difflib's ratio: 1.0 is the same text; one wrong letter in four gives 0.75
+#: difflib's ratio: 1.0 for equal texts; one wrong letter in four gives 0.75
 _SIMILARITY_MIN = 0.6
 
 
 def suggest(word: str, known: Iterable[str], otherwise: str = "") -> str:
-    """Return the end of an error's text: "; did you mean X?" with the known name closest to `word` in any case.
+    """Return the end of an error message: "; did you mean X?" with the closest known name.
 
-    If no name resembles it: "; OTHERWISE", in which `{known}` stands for all the names, or "" without one.
+    The comparison ignores case. If no name is similar, return "; OTHERWISE", where `{known}` stands
+    for all known names, or "" if `otherwise` is empty.
     """
     names = {name.lower(): name for name in known}
     found = get_close_matches(word.lower(), names, n=1, cutoff=_SIMILARITY_MIN)

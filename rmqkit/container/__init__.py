@@ -1,4 +1,8 @@
-"""Several brokers in one process (RIP-31): who they are, and the port by which they are added and removed."""
+"""Several brokers in one process (RIP-31).
+
+`Container` knows the brokers of the process; `ContainerNode` listens on the port by which brokers
+are added and removed.
+"""
 
 from rmqkit.container.container import BrokerKey, Container
 from rmqkit.container.node import BrokerSummary, ContainerNode

@@ -1,14 +1,16 @@
-"""The container's own node: it listens on a port of its own and adds and removes brokers of its process when asked.
+"""The container's own node: adds and removes brokers of its process on request.
 
-The work is done by `BrokerHost`, which the process gives it: reading a configuration file, starting and stopping a broker.
-A request is answered when that is done, or after `ANSWER_MS`, which is before an administrator's call gives up: then with
-success and a remark that says what is still under way.
+It listens on its own port. The work is done by a `BrokerHost`, which the process provides: it reads
+configuration files, starts and stops brokers. A request is answered when its change is done, or
+after `ANSWER_MS` with success and a remark about what is still in progress: an administrator's call
+would time out soon after.
 
-Only whoever is on this machine may ask for a change (or anybody with `remoteConfigUpdateEnable`), and only configuration
-files that the housing allows are read. Somebody on another machine is never told what stands in them.
+Only a peer on this machine may request a change, unless `remoteConfigUpdateEnable` is set. Only
+configuration files that the `BrokerHost` allows are read, and a peer on another machine never sees
+their content in an error.
 
     902 ADD_BROKER      configPath
-    903 REMOVE_BROKER   brokerClusterName, brokerName, brokerId; 211 when there is no such broker
+    903 REMOVE_BROKER   brokerClusterName, brokerName, brokerId; 211 if the broker is unknown
      26 GET_BROKER_CONFIG        the container's own settings, as properties text
      28 GET_BROKER_RUNTIME_INFO  `containerBrokers`: its brokers as JSON (`BrokerSummary`)
 
@@ -33,20 +35,20 @@ from rmqkit.wire.codes import RequestCode, ResponseCode
 from rmqkit.wire.schema import NoFields
 from rmqkit.wire.schemas.admin import AddBrokerRequest, RemoveBrokerRequest
 
-#: mqadmin and ours give up after 3 s
+#: mqadmin and rmqkit's admin time out after 3 s
 ANSWER_MS = 2500
-#: changes under way at a time
+#: changes in progress at a time
 CHANGES_MAX = 16
 PATH_SIZE_MAX = 4096
 LATE_DUTY = "late-answers"
 NOT_FROM_HERE = (
-    "brokers are added and removed from the container's own machine; remoteConfigUpdateEnable=true in the file of its first"
-    " broker lets other machines do it"
+    "brokers can only be added and removed on the container's own machine; remoteConfigUpdateEnable=true in the file of its"
+    " first broker allows others"
 )
 
 
 class BrokerSummary(NamedTuple):
-    """One broker as the container tells of it; `state` is starting, serving or stopping."""
+    """One broker as the container reports it; `state` is starting, serving or stopping."""
 
     cluster: str
     name: str
@@ -58,7 +60,10 @@ class BrokerSummary(NamedTuple):
 
 
 class ChangeResult(NamedTuple):
-    """How a change went: `error` is "" when it did. `for_others` is said instead to somebody on another machine."""
+    """The result of a change; `error` is "" for success.
+
+    A peer on another machine gets `for_others` instead of `error`, unless it is "".
+    """
 
     error: str = ""
     code: int = ResponseCode.SYSTEM_ERROR
@@ -69,19 +74,26 @@ Then = Callable[[ChangeResult], None]
 
 
 class BrokerHost(Protocol):
+    """What the container's node uses of the process.
+
+    Each `then` is called once, in a later turn.
+    """
+
     def add(self, path: str, then: Then) -> None:
-        """Start a broker by its file; `then` is called once, in a later turn."""
+        """Start the broker of a configuration file."""
 
     def remove(self, identity: BrokerKey, then: Then) -> None: ...
     def shown(self) -> Sequence[BrokerSummary]: ...
     def settings(self) -> Mapping[str, str]:
-        """The container's own, by Apache's names."""
+        """Return the container's own settings by Apache's names."""
 
 
 rows = Handlers()
 
 
 class ContainerNode(BaseNode):
+    """The node behind the container's port."""
+
     def __init__(
         self, name: str, ports: Ports, housing: BrokerHost, *, limits: NetworkLimits, remote_update: bool = False
     ) -> None:
@@ -119,14 +131,17 @@ class ContainerNode(BaseNode):
         self.stopped = True
 
     def check_allowed(self, call: Call[Any]) -> None:
-        """Raises Refused."""
+        """Raise Refused if the peer may not make changes, or too many are in progress."""
         if call.conn.is_remote and not self.remote_update:
             raise Refused(ResponseCode.NO_PERMISSION, NOT_FROM_HERE)
         if len(self._changes) >= CHANGES_MAX:
-            raise Refused(ResponseCode.SYSTEM_BUSY, f"the container makes {CHANGES_MAX} changes already; ask again later")
+            raise Refused(ResponseCode.SYSTEM_BUSY, f"the container already makes {CHANGES_MAX} changes; ask again later")
 
     def park(self, call: Call[Any], what: str, late: str) -> Then:
-        """The function that answers a call when a change is done; `late` is said when that takes long."""
+        """Park a call, and return the function that takes the result of its change.
+
+        `late` is the remark if the change takes longer than `ANSWER_MS`.
+        """
         call.changing()
         self._last += 1
         number = self._last
@@ -179,7 +194,7 @@ def add_broker(node: ContainerNode, call: Call[AddBrokerRequest]) -> Response:
         return call.error(ResponseCode.SYSTEM_ERROR, "addBroker config path is empty")
     if len(path) > PATH_SIZE_MAX:
         return call.error(ResponseCode.SYSTEM_ERROR, f"a configPath has at most {PATH_SIZE_MAX} characters")
-    node.housing.add(path, node.park(call, f"add {path}", "it has been started and is not serving yet: it recovers"))
+    node.housing.add(path, node.park(call, f"add {path}", "the broker was started and is not serving yet: it recovers"))
     return LATER
 
 
@@ -188,7 +203,7 @@ def remove_broker(node: ContainerNode, call: Call[RemoveBrokerRequest]) -> Respo
     node.check_allowed(call)
     args = call.args
     identity = BrokerKey(args.broker_cluster_name, args.broker_name, args.broker_id)
-    node.housing.remove(identity, node.park(call, f"remove {identity}", "it has been asked to stop and is not gone yet"))
+    node.housing.remove(identity, node.park(call, f"remove {identity}", "the broker was asked to stop and still runs"))
     return LATER
 
 

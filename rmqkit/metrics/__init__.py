@@ -1,10 +1,10 @@
-"""What a node tells Prometheus: the metrics as values, their text, and the HTTP endpoint that gives it out.
+"""Metrics of a node for Prometheus: as values, as text, and the HTTP endpoint that serves them.
 
-    families.py   metrics as values, and the text of them (`prometheus-client`)
-    http.py       the server's side of HTTP without a socket (`h11`)
-    endpoint.py   GET /metrics: a scrape is written a piece a turn
-    latency.py    how long requests take, by code
+    families.py   metrics as values, and their text (`prometheus-client`)
+    http.py       the server side of HTTP, without a socket (`h11`)
+    endpoint.py   GET /metrics: a scrape is produced in pieces, a few per turn
+    latency.py    response times of requests, by code
 
-The nodes' own modules (`rmqkit.broker.metrics`, `rmqkit.nameserver.metrics`) say what there is to tell. All of this is
-imported by nodes whose `metricsExporterType` is PROM, and by no others.
+The metrics themselves are defined in `rmqkit.broker.metrics` and `rmqkit.nameserver.metrics`. Only
+nodes whose `metricsExporterType` is PROM import any of this.
 """

@@ -1,7 +1,11 @@
-"""GET /metrics of one node: a scrape is written a piece a turn, so that many series do not hold up anybody's messages.
+"""The HTTP endpoint of one node's metrics.
 
-`/metrics` is the text for Prometheus, `/-/healthy` one line while the node serves (Apache's exporter has both); other paths
-are 404, other methods than GET and HEAD 405. Scrapes that come together are written one after the other.
+A scrape is produced in pieces, `PIECES_A_TURN` per turn, so that a node with many series does not
+delay messages. Scrapes that arrive at the same time are produced one after the other.
+
+- `/metrics` is the text for Prometheus, `/-/healthy` one line while the node serves. Apache's
+  exporter has both.
+- Other paths get 404; methods other than GET and HEAD get 405.
 """
 
 from collections import deque
@@ -33,7 +37,7 @@ class _Scrape:
 
 
 class MetricsEndpoint:
-    """Fed by a node with what happens on its connections of the tag `metrics`."""
+    """The endpoint. The node passes it the events of its connections with the tag `metrics`."""
 
     def __init__(
         self,

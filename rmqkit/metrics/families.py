@@ -1,13 +1,16 @@
-"""Metrics as values and as Prometheus' text.
+"""Metrics as values and as Prometheus text.
 
-A `Family` is one metric: its name as Prometheus sees it (Apache's exporter appends the unit, so do we), what it means, the
-names of its own labels, and `samples`, a function of the node that yields `(label values, value)`. The labels of the node
-(`cluster`, `node_type`, `node_id`, those of `metricsLabel`) are put before them.
+A `Family` is one metric. It has the name that Prometheus sees (Apache's exporter appends the unit,
+and so do we), a help text, the names of its own labels, and `samples`, a function of the node that
+yields `(label values, value)`. The labels of the node (`cluster`, `node_type`, `node_id` and those
+of `metricsLabel`) precede them.
 
-`text_pieces` writes families in pieces of at most `PIECE` samples, so that a scrape of many series is spread over turns. A
-metric has at most `series_max` series: the rest is summed up in one that is labelled as OpenTelemetry labels it.
+`text_pieces` produces the text in pieces of at most `PIECE` samples, so that a scrape of many
+series is spread over several turns. A metric has at most `series_max` series; the remaining ones
+are summed up in one series that has OpenTelemetry's overflow label.
 
-A histogram's value is `(counts, sum)`: `counts` has one number for each bound and one for what is above the last.
+The value of a histogram is `(counts, sum)`: `counts` has one number per bound, and one for values
+above the last bound.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -26,19 +29,21 @@ Sample = tuple[Sequence[str], float | Histogram]
 
 
 class Family(NamedTuple):
+    """One metric; the module describes the fields."""
+
     name: str
     kind: Literal["counter", "gauge", "histogram"]
     help: str
     labels: tuple[str, ...]
     samples: Callable[[Any], Iterable[Sample]]
-    #: upper bounds of a histogram
+    #: upper bounds of a histogram's buckets
     bounds: tuple[int, ...] = ()
-    #: the group of metrics that it is switched with; "" is always on
+    #: the group of metrics that a setting switches together; "" is always on
     switch: str = ""
 
 
 class _One:
-    """A registry of one metric: what prometheus-client writes out."""
+    """A registry of one metric, the input of prometheus-client's text format."""
 
     def __init__(self, metric: Metric) -> None:
         self._metric = metric
@@ -48,19 +53,22 @@ class _One:
 
 
 def text_pieces(families: Iterable[Family], node: Any, common: Mapping[str, str], series_max: int) -> Iterator[bytes]:
-    """The text of the families, piece by piece; the node is looked at as the pieces are taken."""
+    """Yield the text of the families piece by piece.
+
+    The node's values are read when a piece is taken.
+    """
     for family in families:
         left = iter(family.samples(node))
         within = islice(left, series_max)
         is_first = True
         while samples := list(islice(within, PIECE)):
             text = _text(family, [({**common, **_named(family, labels)}, value) for labels, value in samples])
-            # Only the first piece of a metric says what it is.
+            # Only the first piece of a metric has its HELP and TYPE lines.
             yield text if is_first else text.split(b"\n", 2)[2]
             is_first = False
         rest: list[Sample] = []
         while samples := list(islice(left, PIECE)):
-            # One a piece is left of them: neither their number nor their look-up may hold up a turn.
+            # Reduce each piece to one sample, then yield: excess series must not delay a turn.
             rest.append(((), _sum(family, samples)))
             yield b""
         if rest:

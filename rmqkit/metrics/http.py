@@ -1,17 +1,19 @@
-"""The server's side of HTTP/1.1 for small answers, without a socket: bytes in, bytes into the outbox. `h11` parses.
+"""The server side of HTTP/1.1 for small responses, without a socket.
 
-One request at a time: what a peer sends ahead (pipelining) waits in h11's buffer until the answer before it is out, and
-at most `REQUESTS_A_TURN` of a connection are taken in a turn; its peer is not read meanwhile. An answer may come in a
-later turn (`answer`). HEAD, keep-alive, HTTP/1.0 and `Expect: 100-continue` work.
+Received bytes go to `h11`, which parses them; responses go to the outbox. A connection has one
+request at a time. Requests that a peer sends ahead (pipelining) wait in h11's buffer until the
+previous response is out. At most `REQUESTS_A_TURN` of a connection are handled per turn; meanwhile
+its peer is not read. A response may come in a later turn (`answer`). HEAD, keep-alive, HTTP/1.0 and
+`Expect: 100-continue` work.
 
-    a request that HTTP forbids, or bytes that are none   400 (431: head too large), then closed
-    a request not complete in `http_request_ms`           408, then closed
-    a body (nothing here takes one) over `BODY_SIZE_MAX`   413, then closed
-    answers not read, over `UNREAD_SIZE_MAX`               closed
-    more connections than `http_connections_max`           the one that is idle longest is closed; when none is, the new
-                                                          one is answered 503 and closed
+    invalid request, or not HTTP                    400 (431: head too large), then closed
+    request not complete in `http_request_ms`       408, then closed
+    body (nothing here uses one) > `BODY_SIZE_MAX`  413, then closed
+    unread responses > `UNREAD_SIZE_MAX`            closed
+    more than `http_connections_max` connections    the one that has been idle longest is closed;
+                                                    none idle: the new one gets 503, then closed
 
-A peer that ends its connection takes its request with it.
+If a peer closes its connection, its request is dropped.
 """
 
 from collections.abc import Callable, Mapping
@@ -44,7 +46,10 @@ _REASONS = {
 
 
 class Request:
-    """One request whose head and body have come. `is_open` until it is answered or its peer has gone."""
+    """One complete request.
+
+    `is_open` until it is answered or its peer has closed the connection.
+    """
 
     __slots__ = ("exchange", "method", "target")
 
@@ -63,7 +68,7 @@ class Request:
 
 
 class Exchange:
-    """One connection."""
+    """One connection, with the request on it."""
 
     __slots__ = ("advancing", "body_size", "conn", "head", "http", "is_head", "request", "since_ms")
 
@@ -72,14 +77,14 @@ class Exchange:
         self.http = h11.Connection(h11.SERVER, max_incomplete_event_size=header_size_max)
         #: the request that is being answered
         self.request: Request | None = None
-        #: the head of a request whose body has not ended
+        #: the head of a request whose body is not complete
         self.head: h11.Request | None = None
         self.body_size = 0
-        #: requests are being taken: an answer that comes meanwhile lets that go on
+        #: `_take_events` is running; an answer from inside it must not start it again
         self.advancing = False
-        #: the request is a HEAD: its answer says how long the body would be, and has none
+        #: the request is a HEAD: the response has the length of the body, but no body
         self.is_head = False
-        #: when the request that is incomplete began, or since when nothing was asked
+        #: monotonic ms: the start of an incomplete request, or of the idle time
         self.since_ms = now_ms
 
     @property
@@ -88,6 +93,8 @@ class Exchange:
 
 
 class HttpServer:
+    """The connections of one endpoint."""
+
     def __init__(
         self,
         *,
@@ -100,7 +107,7 @@ class HttpServer:
         header_size_max: int,
         request_ms: int,
     ) -> None:
-        """`handle` is given each request; it answers it with `answer`, now or later."""
+        """Pass each request to `handle`, which calls `answer` for it now or in a later turn."""
         self.exchanges: dict[int, Exchange] = {}
         self._outbox = outbox
         self._clock = clock
@@ -110,7 +117,7 @@ class HttpServer:
         self._connections_max = connections_max
         self._header_size_max = header_size_max
         self._request_ms = request_ms
-        #: those with requests that wait for another turn
+        #: connections with pipelined requests that wait for the next turn
         self._ahead: dict[int, Exchange] = {}
         duties.add(DUTY, self._close_slow, None)
         duties.add(DUTY_MORE, self._take_ahead, None)
@@ -144,17 +151,17 @@ class HttpServer:
         except h11.RemoteProtocolError as error:
             self._end(exchange, error.error_status_hint, str(error))
             return
-        # h11 holds what was sent ahead without a bound; the peer may wait with it.
+        # h11 buffers pipelined requests without a limit, so stop reading the peer.
         if exchange.request is not None and len(exchange.http.trailing_data[0]) > self._header_size_max:
             self._outbox.read(conn, False)
         self._advance(exchange)
 
-    # --- answers
+    # --- responses
 
     def answer(
         self, request: Request, code: int, body: bytes, *, content_type: str = _TEXT, more: Mapping[str, str] | None = None
     ) -> None:
-        """Ends a request; nothing when its peer has gone."""
+        """Answer a request; does nothing if its peer has closed the connection."""
         exchange = request.exchange
         if not request.is_open:
             return
@@ -187,7 +194,7 @@ class HttpServer:
         self._outbox.send(exchange.conn, b"".join(http.send(each) or b"" for each in events))
 
     def _end(self, exchange: Exchange, code: int, why: str) -> None:
-        """An answer that is the last one, as far as HTTP still allows one."""
+        """Send a last response, if HTTP still allows one, and close the connection."""
         exchange.request = exchange.head = None
         if exchange.http.our_state in (h11.IDLE, h11.SEND_RESPONSE):
             self._send(exchange, code, f"{why}\n".encode(), _TEXT)
@@ -196,14 +203,14 @@ class HttpServer:
     # --- requests
 
     def _advance(self, exchange: Exchange) -> None:
-        """Take what h11 has until a request waits for its answer, or more bytes are needed."""
+        """Handle h11's events until a request waits for its response or more bytes are needed."""
         if not exchange.advancing and exchange.conn.id not in self._ahead:
             exchange.advancing = True
             self._take_events(exchange)
             exchange.advancing = False
 
     def _take_ahead(self, now_ms: int) -> int | None:
-        """Requests that were sent ahead, some of each connection."""
+        """Handle pipelined requests, up to `REQUESTS_A_TURN` of each connection."""
         waiting, self._ahead = self._ahead, {}
         for exchange in waiting.values():
             self._outbox.read(exchange.conn, True)
@@ -220,22 +227,22 @@ class HttpServer:
                 self._end(exchange, error.error_status_hint, str(error))
                 return
             if isinstance(event, h11.Request):
-                # h11 bounds what is incomplete; this head came whole.
+                # h11 only limits incomplete heads; this one arrived complete.
                 if waiting_size - len(exchange.http.trailing_data[0]) > self._header_size_max:
                     self._end(exchange, 431, f"a request's head has at most {self._header_size_max} bytes")
                     return
                 exchange.head, exchange.body_size = event, 0
                 exchange.is_head = event.method == b"HEAD"
                 if exchange.http.they_are_waiting_for_100_continue:
-                    told = exchange.http.send(h11.InformationalResponse(status_code=100, headers=[]))
-                    self._outbox.send(exchange.conn, told or b"")
+                    interim = exchange.http.send(h11.InformationalResponse(status_code=100, headers=[]))
+                    self._outbox.send(exchange.conn, interim or b"")
             elif isinstance(event, h11.Data):
                 exchange.body_size += len(event.data)
                 if exchange.body_size > BODY_SIZE_MAX:
                     self._end(exchange, 413, f"a body has at most {BODY_SIZE_MAX} bytes")
             elif isinstance(event, h11.EndOfMessage) and exchange.head is not None:
                 head, exchange.head = exchange.head, None
-                # A target may hold any byte above the space; it is compared, never decoded.
+                # A target may have any byte above the space; it is only compared.
                 request = Request(exchange, head.method.decode("latin-1"), head.target.decode("latin-1"))
                 exchange.request = request
                 self._handle(request)
@@ -254,7 +261,7 @@ class HttpServer:
             return False
         longest = min(idle, key=lambda each: (each.since_ms, each.conn.id))
         del self.exchanges[longest.conn.id]
-        self._outbox.close(longest.conn, "idle, and another peer came")
+        self._outbox.close(longest.conn, "idle, and a new connection needs the slot")
         return True
 
     def _close_slow(self, now_ms: int) -> int | None:

@@ -1,1 +1,1 @@
-"""A node's process: settings, plug-ins, nodes and the shell, put together."""
+"""The process of one or several nodes: combines settings, plug-ins, nodes and the shell."""

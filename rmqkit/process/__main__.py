@@ -1,26 +1,31 @@
-"""`python -m rmqkit.process -c node.toml`: a node process. Puts settings, plug-ins, nodes and the shell together.
+"""`python -m rmqkit.process -c node.toml`: run a name server or brokers.
 
-    -c, --config FILE     a node's settings: TOML, or an Apache `.conf` as it is; once for each node of the process
-    --set KEY=VALUE       over the files, for each of the nodes
-    --kind KIND           what the nodes are: broker (default) or nameserver
-    --name NAME           what the log calls a single node
+    -c, --config FILE     settings of a node: TOML, or an unmodified Apache `.conf`;
+                          repeat it for each node of the process
+    --set KEY=VALUE       override the files, for each of the nodes
+    --kind KIND           kind of the nodes: broker (default) or nameserver
+    --name NAME           name of a single node in the log
     --lifeline FD         end when the other end of this pipe is closed
-    --log-file FILE       where the log goes (stderr otherwise), --log-format text|json; rotated as logFileSizeMax and
-                          logFilesMax of the first node say
-    --own-logs            each broker's lines go to `log` beside its settings instead
-    --container-port P    where brokers are added and removed while the process runs (`rmqkit container`): a port, 0 for one
-                          of the system's, or off; by default 10811 when there are several brokers, else off
-    --check               look at the settings and plug-ins of each node by itself, and end before anything is opened
-    --container-folder D  below it lie the files that may be added, beside those given (default: where the first one is)
+    --log-file FILE       write the log here (default: stderr), rotated by logFileSizeMax and
+                          logFilesMax of the first node; --log-format text|json
+    --own-logs            write each broker's lines to `log` beside its settings instead
+    --container-port P    port for adding and removing brokers while the process runs
+                          (`rmqkit container`), 0 to let the system choose, or off;
+                          default: 10811 if there are several brokers, else off
+    --container-folder D  only files below this folder, and those given, may be added
+                          (default: the folder of the first file)
+    --check               check the settings and plug-ins of each node by itself, and end
+                          before anything is opened
 
-Several brokers in one process are a container (`rmqkit.process.broker_container`): each has
-its listeners, store, log lines and metrics.
+Several brokers in one process form a container (`rmqkit.process.broker_container`). Each has its
+own ports, store, log lines and metrics.
 
-What keeps a node from starting is one line on stderr: exit code 2 for settings, 1 for the rest. The log says "ready"
-with the ports once the nodes run; the other exit codes are `rmqkit.shell.run`'s.
+If a node cannot start, the process prints one line on stderr and ends with exit code 2 for bad
+settings, 1 for any other reason. Once the nodes run, the log has "ready" with their ports.
+`rmqkit.shell.run` defines the other exit codes.
 
-This module is imported by every node process, so it takes in no more than a node needs: neither the command line's
-libraries nor psutil.
+Every node process imports this module, so it only imports what a node needs: neither the libraries
+of the command line nor psutil.
 """
 
 from __future__ import annotations
@@ -45,7 +50,7 @@ OFF = "off"
 
 
 class NodeOptions(NamedTuple):
-    """What a node process is told on its command line."""
+    """The options on the command line of a node process."""
 
     configs: Sequence[str] = ()
     settings: Sequence[str] = ()
@@ -61,7 +66,10 @@ class NodeOptions(NamedTuple):
 
 
 class _ProcessParts(NamedTuple):
-    """What the process is to run. `config` is the node's whose limits and log sizes are the process's."""
+    """What the process runs.
+
+    The limits and log sizes of `config` apply to the whole process.
+    """
 
     specs: Sequence[NodeSpec]
     config: NodeConfig
@@ -69,7 +77,7 @@ class _ProcessParts(NamedTuple):
 
 
 def run(options: NodeOptions) -> int:
-    """Run the nodes until they are stopped; the exit code. Start-up errors are told on stderr."""
+    """Run the nodes until they stop; return the exit code. Prints start-up errors on stderr."""
     if not __debug__:
         return _refuse("nodes do not run under python -O: their checks are needed", EXIT_FAILED)
     if sys.platform == "win32":
@@ -103,7 +111,7 @@ def run(options: NodeOptions) -> int:
 
 
 def _check(options: NodeOptions) -> int:
-    """Tell on stderr what would keep each node from starting: a line that begins with its file."""
+    """Print on stderr why a node could not start: one line per node, beginning with its file."""
     make = _brokers if options.kind == "broker" else _nameservers
     code = 0
     for path in options.configs:
@@ -115,11 +123,11 @@ def _check(options: NodeOptions) -> int:
 
 
 def _nameservers(options: NodeOptions) -> _ProcessParts:
-    """Raises ConfigError, RmqkitError."""
+    """Build the parts of a process of name servers. Raises ConfigError, RmqkitError."""
     from rmqkit.process.node_specs import config_of, nameserver_spec
 
     if options.container_port or options.container_folder or options.own_logs:
-        raise ConfigError("--container-port, --container-folder and --own-logs are for brokers")
+        raise ConfigError("--container-port, --container-folder and --own-logs are only for brokers")
     paths = options.configs or (None,)
     configs = [config_of(path, options.settings, "nameserver") for path in paths]
     several = len(configs) > 1
@@ -128,7 +136,7 @@ def _nameservers(options: NodeOptions) -> _ProcessParts:
 
 
 def _brokers(options: NodeOptions) -> _ProcessParts:
-    """Raises ConfigError, RmqkitError."""
+    """Build the parts of a process of brokers. Raises ConfigError, RmqkitError."""
     import os.path
 
     from rmqkit.process.broker_container import Brokers
@@ -148,7 +156,7 @@ def _brokers(options: NodeOptions) -> _ProcessParts:
 
 
 def _container_port(text: str, brokers: int) -> int | None:
-    """The port of the container's own node, None without one. Raises ConfigError."""
+    """Return the port of the container's own node, None without one. Raises ConfigError."""
     from rmqkit.process.broker_container import CONTAINER_PORT
 
     if not text:
@@ -156,7 +164,7 @@ def _container_port(text: str, brokers: int) -> int | None:
     if text == OFF:
         return None
     if not text.isascii() or not text.isdigit() or int(text) > PORT_MAX:
-        raise ConfigError(f"--container-port {text}: must be a port, 0 for one of the system's, or {OFF}")
+        raise ConfigError(f"--container-port {text}: must be a port, 0 to let the system choose, or {OFF}")
     return int(text)
 
 
@@ -177,7 +185,7 @@ def _refuse(why: str, code: int) -> int:
 
 
 def parse_options(argv: Sequence[str]) -> NodeOptions:
-    """Raises SystemExit with 2 for a command line that makes no sense."""
+    """Parse the command line. Raises SystemExit(2) if it is invalid."""
     import argparse
 
     class Parser(argparse.ArgumentParser):
@@ -185,30 +193,30 @@ def parse_options(argv: Sequence[str]) -> NodeOptions:
             self.exit(EXIT_USAGE, f"error: {message}\n")
 
     parser = Parser(prog="python -m rmqkit.process", allow_abbrev=False, description="Run a name server or brokers.")
-    parser.add_argument("-c", "--config", action="append", default=[], metavar="FILE", help="a node's settings")
-    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="over the files")
+    parser.add_argument("-c", "--config", action="append", default=[], metavar="FILE", help="read the settings of a node")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="override a setting of the files")
     parser.add_argument("--kind", choices=("broker", "nameserver"), default="broker")
-    parser.add_argument("--name", default="", help="what the log calls the node")
+    parser.add_argument("--name", default="", help="set the name of the node in the log")
     parser.add_argument("--lifeline", type=int, metavar="FD", help="end when the other end of this pipe is closed")
     parser.add_argument("--log-file", metavar="FILE")
     parser.add_argument("--log-format", choices=("text", "json"), default="text")
-    parser.add_argument("--own-logs", action="store_true", help="each broker's log beside its settings")
-    parser.add_argument("--container-port", default="", metavar="PORT", help="where brokers are added and removed, or off")
-    parser.add_argument("--container-folder", default="", metavar="FOLDER", help="whose files may be added")
-    parser.add_argument("--check", action="store_true", help="only see whether settings and plug-ins are right")
-    told: Namespace = parser.parse_args(argv)
+    parser.add_argument("--own-logs", action="store_true", help="write each broker's log beside its settings")
+    parser.add_argument("--container-port", default="", metavar="PORT", help="add and remove brokers by this port, or off")
+    parser.add_argument("--container-folder", default="", metavar="FOLDER", help="allow to add the files below this folder")
+    parser.add_argument("--check", action="store_true", help="only check settings and plug-ins")
+    parsed: Namespace = parser.parse_args(argv)
     return NodeOptions(
-        told.config,
-        told.set,
-        told.kind,
-        told.name,
-        told.lifeline,
-        told.log_file,
-        told.log_format,
-        told.own_logs,
-        told.container_port,
-        told.container_folder,
-        told.check,
+        parsed.config,
+        parsed.set,
+        parsed.kind,
+        parsed.name,
+        parsed.lifeline,
+        parsed.log_file,
+        parsed.log_format,
+        parsed.own_logs,
+        parsed.container_port,
+        parsed.container_folder,
+        parsed.check,
     )
 
 

@@ -1,14 +1,16 @@
-"""The brokers of one process: made from their files at its start, added and removed while it runs.
+"""The brokers of one process: those it starts with, and those added or removed while it runs.
 
-`Brokers` is the `Housing` of the container's node: its port asks, this reads the file, and the shell (`NodeHost`) makes the
-broker. What was wrong with a broker that is added later is told to whoever asked and to the log; nobody else notices. At
-the start of the process it ends the start.
+`Brokers` is the `BrokerHost` of the container's node. The node receives the request, `Brokers`
+reads the file, and the shell (`NodeHost`) creates the broker. If a broker cannot be added to a
+running process, the error goes to the caller and to the log; the other brokers are not affected. At
+the start of the process, the same error ends the start.
 
-**Which files are read.** Those that were given at the start and those below the container's folder, both after symbolic
-links were followed; anything else is refused in the same words, whether it exists or not.
+**Which files are read.** Those given at the start, and those below the container's folder, both
+after symbolic links are resolved. Any other path is refused with the same message whether it exists
+or not.
 
-**Who may stand together.** Each broker of a process has an identity (cluster, name, id), a store folder and ports of its
-own.
+**What may not be shared.** Each broker of a process has its own key (cluster, name, id), store
+folder and ports.
 """
 
 from __future__ import annotations
@@ -34,19 +36,22 @@ if TYPE_CHECKING:
     from rmqkit.runtime.node import Node
     from rmqkit.runtime.ports import Ports
 
-#: Apache's port of a container
+#: the default port of Apache's container
 CONTAINER_PORT = 10811
 CONTAINER = "container"
 LOG_NAME = "log"
-#: how often a broker that starts is asked whether it serves
+#: interval between two checks whether a new broker serves
 SERVING_POLL_MS = 10
 LOOPBACK = "127.0.0.1"
 
 
 class Brokers:
-    """`settings` are laid over every file. `folder`: below it files may be added ("": none but those given).
+    """The brokers of one process, and their settings.
 
-    `own_log` makes a broker's log of its path and settings; None: its lines go to the process's log.
+    - `settings` override every file.
+    - `folder`: files below it may be added ("": only the given ones).
+    - `own_log` creates a broker's log from its path and log settings; None: its lines go to the
+      process's log.
     """
 
     def __init__(
@@ -63,7 +68,7 @@ class Brokers:
         self._given: dict[str, None] = {}
         self._hosting: NodeHost | None = None
         self._configs: dict[str, NodeConfig] = {}
-        #: by identity: where its settings came from, what it does now, and its name in the process
+        #: by key: path of the settings file, state during a change, and name in the log
         self._paths: dict[str, str] = {}
         self._states: dict[str, str] = {}
         self._names: dict[str, str] = {}
@@ -72,9 +77,9 @@ class Brokers:
     # --- at the start
 
     def first(self, paths: Sequence[str | None], name: str = "") -> list[NodeSpec]:
-        """The brokers that are there from the start; `name` is what the log calls a single one.
+        """Return the specs of the brokers that the process starts with.
 
-        Raises ConfigError, RmqkitError.
+        `name` is the name in the log if there is only one. Raises ConfigError, RmqkitError.
         """
         self._given = {os.path.realpath(path): None for path in paths if path}
         specs = []
@@ -85,11 +90,14 @@ class Brokers:
 
     @property
     def main(self) -> NodeConfig:
-        """The settings whose limits and log sizes are the process's: the first broker's."""
+        """The settings of the first broker; its limits and log sizes apply to the whole process."""
         return next(iter(self._configs.values()))
 
     def port(self, port: int) -> NodeSpec:
-        """The container's own node. It listens on loopback, unless the first broker lets other machines change settings."""
+        """Return the spec of the container's own node.
+
+        It listens on loopback, unless the first broker lets other machines change settings.
+        """
         first = self.main
         remote = first.limits.remote_config_update
         self._listens = Listen("remoting", first.network.bind_address if remote else LOOPBACK, port)
@@ -101,7 +109,7 @@ class Brokers:
         return NodeSpec(CONTAINER, first.paths.store_path_root_dir, make, [self._listens])
 
     def live_in(self, hosting: NodeHost) -> None:
-        """The brokers were made and are about to start."""
+        """Take over the brokers that `hosting` has created and is about to start."""
         self._hosting = hosting
         for resident in hosting.residents.values():
             if isinstance(resident.node, Broker):
@@ -142,7 +150,10 @@ class Brokers:
         self._hosting.loop.call_soon_threadsafe(function)
 
     def _spec(self, config: NodeConfig, path: str | None, name: str = "") -> NodeSpec:
-        """The broker's place in the process is taken with it. Raises ConfigError, RmqkitError."""
+        """Build the spec of a broker, and reserve its key, store folder and ports.
+
+        Raises ConfigError, RmqkitError.
+        """
         self._check_apart(config, path or "its settings")
         key = str(identity_of(config))
         name = name or broker_name_of(config)
@@ -156,32 +167,36 @@ class Brokers:
         return spec
 
     def _check_apart(self, config: NodeConfig, path: str) -> None:
-        """Raises ConfigError when a broker of this process has what must be this one's own."""
+        """Raise ConfigError if another broker of this process uses something of this broker's own.
+
+        That is its key, its store folder, a port, or with `own_log` the folder of its settings
+        file.
+        """
         key = str(identity_of(config))
         if key in self._configs:
             raise ConfigError(
                 f"config: {path}: broker {config.identity.broker_name}:{config.identity.broker_id} of cluster"
-                f" {config.identity.broker_cluster_name} is in this process already; give it another brokerName or brokerId"
+                f" {config.identity.broker_cluster_name} is in this process already; set another brokerName or brokerId"
             )
         for other_key, other in self._configs.items():
             name = self._names[other_key]
             if _store(config) == _store(other):
-                raise ConfigError(f"config: {path}: storePathRootDir = {_store(config)} is that of {name}; give it its own")
+                raise ConfigError(f"config: {path}: storePathRootDir = {_store(config)} is used by {name}; set another one")
             shared = sorted(_ports(config) & _ports(other))
             if shared:
                 raise ConfigError(
                     f"config: {path}: port {shared[0]} is one of {name}'s (listenPort P takes P-2 and P+1 as well);"
-                    f" set listenPort, brokers stand 10 apart"
+                    f" set another listenPort, for example 10 higher"
                 )
             if self._own_log is not None and _folder_of(path) == os.path.dirname(self._paths[other_key]):
-                raise ConfigError(f"config: {path}: with logs of their own brokers need a folder each for their settings")
+                raise ConfigError(f"config: {path}: with --own-logs each broker needs its own folder for its settings file")
 
     def _forget(self, key: str) -> None:
         for table in (self._configs, self._paths, self._names, self._states):
             table.pop(key, None)
 
     def _allowed(self, path: str) -> str:
-        """The file meant by a path. Raises ConfigError for one that is not read."""
+        """Return the real path of a file that may be read. Raises ConfigError for any other."""
         real = os.path.realpath(os.path.join(self._folder, path))
         if real in self._given:
             return real
@@ -191,7 +206,7 @@ class Brokers:
                 f"this container reads the files it was started with{below} only (--container-folder), not {path}"
             )
         if not os.path.isfile(real):
-            raise ConfigError(f"config: cannot read {path}: it is no file")
+            raise ConfigError(f"config: cannot read {path}: it is not a file")
         return real
 
     def _add(self, path: str, then: Then) -> None:
@@ -210,7 +225,8 @@ class Brokers:
             starting = _BrokerStart(self, key, then)
             resident = self._hosting.add(spec, starting.failed)
         except (RmqkitError, OSError, ValueError, RecursionError) as error:
-            # The last two: a path that is none, a file nested too deeply. The brokers that are there go on.
+            # ValueError: an invalid path; RecursionError: a file nested too deeply. Neither may end
+            # the running brokers.
             release_reserved()
             if key:
                 self._forget(key)
@@ -242,7 +258,7 @@ class Brokers:
         self._hosting.remove(self._names[key], gone)
 
     def left(self, key: str, broker: Broker) -> None:
-        """A broker is not in the process any more."""
+        """Forget a broker that has left the process."""
         self.container.leave(broker)
         self._forget(key)
 
@@ -252,7 +268,7 @@ class Brokers:
 
 
 class _BrokerStart:
-    """A broker that was added, until it serves, cannot start after all, or is removed."""
+    """Waits until an added broker serves, fails to start or is removed, and reports the result."""
 
     def __init__(self, brokers: Brokers, key: str, then: Then) -> None:
         self.brokers = brokers
@@ -265,7 +281,7 @@ class _BrokerStart:
         if self.broker.serving:
             self._end(ChangeResult())
         elif self.broker.stopping:
-            self._end(ChangeResult("it was asked to stop before it served"))
+            self._end(ChangeResult("the broker was asked to stop before it served"))
         elif self._then is not None:
             self.brokers.after(SERVING_POLL_MS, self.look)
 

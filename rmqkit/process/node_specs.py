@@ -1,6 +1,7 @@
-"""What a node process makes its nodes of: a node's settings read, and the `NodeSpec` that follows from them.
+"""Read a node's settings and build the `NodeSpec` of a node process.
 
-Plug-ins, nodes and metrics are imported by those alone who run them.
+Plug-ins, nodes and metrics are imported inside the functions, so that a process only loads what it
+runs.
 """
 
 from __future__ import annotations
@@ -22,10 +23,13 @@ METRICS_PACKAGES = ("h11", "prometheus_client")  # the extra `rmqkit[metrics]`
 
 
 def config_of(path: str | None, settings: Sequence[str], kind: Kind) -> NodeConfig:
-    """The settings of one node, with what only the machine can say put in. Raises ConfigError, RmqkitError.
+    """Return the settings of one node, completed with values from this machine.
 
-    A broker that may choose its port has it chosen here, since it needs three that belong together; a broker address that
-    was given by name becomes a number, since it is a part of message ids.
+    If a broker's `listenPort` is 0, three ports that belong together are reserved here; they stay
+    bound until the node listens on them. A broker address given by name is resolved to an IP
+    address, since it becomes part of message ids.
+
+    Raises ConfigError, RmqkitError.
     """
     from rmqkit import config
 
@@ -49,7 +53,7 @@ def config_of(path: str | None, settings: Sequence[str], kind: Kind) -> NodeConf
 
 
 def _numeric(key: str, host: str) -> str:
-    """The address of a host, IPv4 first. Raises ConfigError when it has none."""
+    """Return the IP address of a host, IPv4 preferred. Raises ConfigError for an unknown name."""
     import socket
 
     try:
@@ -60,11 +64,12 @@ def _numeric(key: str, host: str) -> str:
 
 
 def broker_name_of(config: NodeConfig) -> str:
-    """What the log calls a broker."""
+    """Return the broker's name in the log."""
     return f"{config.identity.broker_name}-{config.identity.broker_id}"
 
 
 def nameserver_spec(config: NodeConfig, name: str) -> NodeSpec:
+    """Return the spec of a name server; `name` is its name in the log."""
     import posixpath
 
     from rmqkit.nameserver.node import NameServer
@@ -82,9 +87,10 @@ def nameserver_spec(config: NodeConfig, name: str) -> NodeSpec:
 
 
 def broker_spec(config: NodeConfig, name: str, path: str | None, sink: LogSink | None = None) -> NodeSpec:
-    """`path` is where its settings come from; drills find their socket beside them, else in the store folder.
+    """Return the spec of a broker. Raises ConfigError, PluginError.
 
-    Raises ConfigError, PluginError.
+    `path` is its settings file: drills find their socket beside it, or in the store folder without
+    one.
     """
     import os.path
 
@@ -122,9 +128,10 @@ def broker_spec(config: NodeConfig, name: str, path: str | None, sink: LogSink |
 
 
 def _metrics(config: NodeConfig, host: str) -> list[Listen]:
-    """The listener of the Prometheus endpoint, on `host` unless the settings name another; [] when it is off.
+    """Return the listener of the Prometheus endpoint, [] if it is off.
 
-    Raises ConfigError when the packages of the endpoint are not installed.
+    It listens on `host` unless the settings name another. Raises ConfigError if the endpoint's
+    packages are not installed.
     """
     from importlib.util import find_spec
 

@@ -1,10 +1,12 @@
-"""Small files a node keeps: a whole text, replaced as one, with the last one beside it as `.bak`.
+"""Small files of a node: each save replaces the whole content and keeps the previous one as `.bak`.
 
-`AtomicFile.save` takes a function that makes the content and may be called at any time: while a replacement is under way
-the calls add up to one more replacement after it, whose content is made then. A thousand changes cost two files.
+`AtomicFile.save` takes a function that produces the content, and may be called at any time. Calls
+during a replacement are combined into one more replacement after it; its content is produced only
+then. So a thousand changes in a row cost two writes.
 
-Loading follows upstream's rule: a missing, empty or unreadable file falls back to `.bak`; when neither
-exists that is an empty start; when both are there and neither can be read the start fails and both are left alone.
+Loading follows upstream's rule: if the file is missing, empty or unreadable, `.bak` is read. If
+both are missing or empty, the node starts empty. If there is content but neither file can be read,
+the start fails and both files stay untouched.
 
 Source: `common/.../ConfigManager.java`, `common/.../MixAll.java`.
 """
@@ -23,9 +25,11 @@ class AtomicFileDamaged(RmqkitError):
 
 
 class AtomicFile:
+    """One file at `path`. At most one replacement is in flight."""
+
     def __init__(self, disk: Disk, path: str) -> None:
         self.path = path
-        #: the last failed save, or None; the next save tries again
+        #: the error of the last save, None if it succeeded; the next save tries again
         self.error: OSError | None = None
         self._disk = disk
         self._saving = False
@@ -37,7 +41,11 @@ class AtomicFile:
         return self._saving
 
     def load(self, parse: Callable[[bytes], T]) -> T | None:
-        """The parsed content, or None when nothing was ever saved. `parse` raises RemoteProtocolError or ValueError."""
+        """Return the parsed content, or None if nothing was ever saved.
+
+        `parse` raises RemoteProtocolError or ValueError for bad content. Raises AtomicFileDamaged
+        if no copy can be parsed.
+        """
         damage = ""
         for path in (self.path, f"{self.path}.bak"):
             size = self._disk.size(path)
@@ -48,11 +56,15 @@ class AtomicFile:
             except (RemoteProtocolError, ValueError) as error:
                 damage = f"{path} cannot be read ({error})"
         if damage:
-            raise AtomicFileDamaged(f"{damage}, and there is no good copy; restore it from a backup or move it away")
+            raise AtomicFileDamaged(f"{damage}, and no other copy can be read; restore it from a backup or move it away")
         return None
 
     def save(self, make: Callable[[], bytes], then: Callable[[], None] | None = None) -> None:
-        """Replace the content; `then` is called when this or newer content is durable, or the save has failed."""
+        """Replace the content.
+
+        `then` is called once this or newer content is durable, or the save has failed (see
+        `error`).
+        """
         if then is not None:
             self._waiting.append(then)
         if self._saving:

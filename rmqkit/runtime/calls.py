@@ -1,9 +1,9 @@
-"""Requests and answers as values: what a handler gets, what it returns, and the table that leads from code to handler.
+"""Requests and responses as values, and the table of handlers by request code.
 
-A handler is a function `(node, call) -> Response | LATER`. It returns a `Response`, or parks the call
-somewhere and returns `LATER`; it never does both. A parked call ends exactly once, by `call.finish`;
-finishing after the connection is gone does nothing. `call.later` is for a handler whose answer comes by
-a callback that may be called at once.
+A handler is a function `(node, call) -> Response | LATER`. It either returns a `Response`, or parks
+the call and returns `LATER`; never both. A parked call must end exactly once, by `call.finish`; if
+the connection is closed by then, the response is dropped. `call.later` is for a handler whose
+response comes through a callback that may be called immediately.
 
     rows = Handlers()
 
@@ -11,9 +11,11 @@ a callback that may be called at once.
     def max_offset(broker, call):
         return call.ok(GetMaxOffsetResponse(offset=...))
 
-Bad input is `raise Refused(code, remark)` or `return call.error(code, remark)`. Any other exception is answered with
-SYSTEM_ERROR and logged as long as the handler has not called `call.changing()`, which it does before its first change of
-state; after that an exception is a broken invariant and stops the node.
+For bad input a handler raises `Refused(code, remark)` or returns `call.error(code, remark)`.
+
+Before its first change of state, a handler calls `call.changing()`. Until then any other exception
+is logged and answered with SYSTEM_ERROR. After it, an exception is a broken invariant and stops the
+node.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -34,10 +36,12 @@ E = TypeVar("E", bound=Ext)
 
 
 class Response(NamedTuple):
-    """An answer. `body` is one buffer, or several that are sent one after the other.
+    """The response to a request.
 
-    `head` is the frame up to the body where the handler has built it (the hot path of pulls); `ext` and
-    `remark` are in it then, and `body` is a sequence.
+    `body` is one buffer, or several that are sent one after the other.
+
+    `head` is the frame up to the body, if the handler has encoded it itself (the hot path of
+    pulls). It then contains `ext` and `remark`, and `body` must be a sequence.
     """
 
     code: int
@@ -47,17 +51,17 @@ class Response(NamedTuple):
     head: Buffer | None = None
 
 
-#: What a peer on another machine is told that wants to change settings.
+#: remark for a peer on another machine that tries to change settings
 REMOTE_UPDATE_REFUSED = (
-    "settings are changed from the node's own machine; remoteConfigUpdateEnable=true in its file lets other machines do it"
+    "settings can only be changed on the node's own machine; remoteConfigUpdateEnable=true in its file allows others"
 )
 
-#: What a handler returns when it has parked the call.
+#: returned by a handler that has parked the call
 LATER = Response(-1)
 
 
 class Refused(RmqkitError):
-    """Ends a handler with an error answer. Raise it only before anything was changed."""
+    """Ends a handler with an error response. Raise it only before any state was changed."""
 
     def __init__(self, code: int, remark: str) -> None:
         super().__init__(remark)
@@ -80,7 +84,7 @@ class Call(Generic[E]):
     flag: int
     version: int
     language: str | int | None
-    #: the form of the request's header, and so of its answer's
+    #: header format of the request and of its response: CODEC_JSON or CODEC_ROCKETMQ
     codec: int = CODEC_JSON
     finished: bool = False
     changed: bool = False
@@ -91,7 +95,7 @@ class Call(Generic[E]):
 
     @property
     def is_alive(self) -> bool:
-        """Whether an answer can still reach the peer."""
+        """Whether a response can still reach the peer."""
         return not self.finished and not self.conn.closing
 
     def ok(self, ext: Ext | Mapping[str, str] | None = None, body: Buffer | Sequence[Buffer] = b"") -> Response:
@@ -101,11 +105,15 @@ class Call(Generic[E]):
         return Response(code, None, b"", remark)
 
     def changing(self) -> None:
-        """From here on state changes: an exception is not the peer's fault any more."""
+        """Declare that state changes from here on; later exceptions stop the node."""
         self.changed = True
 
     def later(self, begin: Callable[[Answer], object]) -> Response:
-        """Let `begin` answer by the function that it gets, at once or later; what the handler returns then."""
+        """Answer through a callback; return what the handler has to return.
+
+        `begin` gets a function that takes the response. It calls that function once, immediately or
+        in a later turn.
+        """
         at_once: list[Response] = []
         answer: Answer = at_once.append
         begin(lambda response: answer(response))
@@ -115,12 +123,14 @@ class Call(Generic[E]):
         return LATER
 
     def finish(self, response: Response) -> None:
+        """Send the response of a parked call."""
         self.remoting.answer(self, response)
 
     def finish_frame(self, code: int, frame: Buffer) -> None:
-        """Answer with a whole frame of response `code` that the caller built (the hot path of sends).
+        """Answer with a whole frame that the caller has encoded (the hot path of sends).
 
-        The frame of a one-way call is not sent, and may be empty.
+        `code` is the response code in the frame. The frame of a one-way call is not sent, and may
+        be empty.
         """
         assert not self.finished, f"call {self.opaque} of {self.conn} is answered twice"
         self.finished = True
@@ -132,6 +142,8 @@ Handler = Callable[[Any, Call[Any]], Response]
 
 
 class HandlerRow(NamedTuple):
+    """A request code, the decoder of its header, and its handler."""
+
     code: int
     decoder: RequestDecoder[Any]
     handler: Handler
@@ -139,7 +151,7 @@ class HandlerRow(NamedTuple):
 
 
 class Handlers:
-    """The rows of one area or of a whole node."""
+    """A table of handlers by request code, for one area or for a whole node."""
 
     def __init__(self, *parts: "Handlers") -> None:
         self.rows: dict[int, HandlerRow] = {}
@@ -147,7 +159,7 @@ class Handlers:
             self.include(part)
 
     def handles(self, code: int, schema: type[E]) -> Callable[[Handler], Handler]:
-        """Decorator: this function answers requests of `code`, whose extFields are a `schema`."""
+        """Decorate a function that handles requests of `code`, whose extFields have this schema."""
 
         def register(function: Handler) -> Handler:
             self._add(HandlerRow(int(code), RequestDecoder(schema), function, code_name(code)))
@@ -156,11 +168,15 @@ class Handlers:
         return register
 
     def include(self, part: "Handlers") -> None:
+        """Add all rows of another table.
+
+        Raises RmqkitError if a code already has a handler.
+        """
         for row in part.rows.values():
             self._add(row)
 
     def without(self, codes: Iterable[int]) -> "Handlers":
-        """A table lacking these codes (the VIP port has no pull)."""
+        """Return a copy of the table without these codes (the VIP port does not serve pulls)."""
         left_out = {int(code) for code in codes}
         table = Handlers()
         table.rows = {code: row for code, row in self.rows.items() if code not in left_out}
@@ -175,6 +191,7 @@ class Handlers:
 
 
 def code_name(code: int) -> str:
+    """Return the name of a request code, or its number if it is unknown."""
     try:
         return RequestCode(code).name
     except ValueError:
@@ -182,7 +199,7 @@ def code_name(code: int) -> str:
 
 
 class Reply(NamedTuple):
-    """The answer to a call of ours."""
+    """A peer's response to a request of this node."""
 
     code: int
     ext: Mapping[str, Any]
@@ -196,14 +213,14 @@ class Reply(NamedTuple):
         return self.code == ResponseCode.SUCCESS
 
     def read(self, schema: type[E]) -> E:
-        """The extFields as a schema. Raises RemoteProtocolError."""
+        """Return the extFields as a schema value. Raises RemoteProtocolError."""
         return from_ext(schema, self.ext)
 
 
 class CallFailed(NamedTuple):
-    """A call of ours that got no answer. `kind` is connect | lost | timeout | closed.
+    """A request of this node that got no response. `kind` is connect, lost, timeout or closed.
 
-    `maybe_done`: the request may have reached the peer and may have been carried out.
+    `maybe_done` is true if the request may have reached the peer and may have been executed.
     """
 
     kind: str

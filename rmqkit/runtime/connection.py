@@ -1,17 +1,23 @@
-"""Connections and the outbox: what a node holds of the network, and how it says what it wants done.
+"""Connections and the outbox: a node's view of the network, and its requests for network effects.
 
-A `Connection` is made by the driver (accepted) or by `Outbox.dial` (ours). The node keeps it as a value: it reads its
-`tag` and `peer`, hangs its own state on `state`, and asks for effects through its `Outbox`. Nothing happens until the
-turn ends: the driver then walks the outbox's lists (in the order of the calls, so a run is repeatable) and empties them.
+The driver creates a `Connection` when it accepts one; `Outbox.dial` creates one that this node
+opens. For the node it is a value: it reads `tag` and `peer`, stores its own data in `state`, and
+requests effects through its `Outbox`. Effects happen at the end of the turn: the driver processes
+the outbox's lists in the order of the calls, so that a run is repeatable, and empties them.
 
-Rules between the two:
-- Every connection a node was told of by `opened`, and every one it dialled, ends with exactly one `closed`.
-- `send` on a connection that is being dialled is kept and goes out when it opens; on a closed one it is dropped.
-- Buffers are sent as they are, in order; the node must not change a bytearray or the memory under a view it has sent.
-- `Outbox.close` lets what was sent before go out first, `Outbox.abort` does not.
-- Above `outbox_high_water` waiting bytes the driver stops reading a peer that has dialled us, and calls `drained` when they
-  have fallen to `outbox_low_water` and it reads again. A peer that we dialled is read all the same (`drained` is told
-  too): if both sides stopped reading, nothing would ever move again.
+Rules between node and driver:
+
+- Every connection that the driver reported by `opened`, and every dialled one, ends with exactly
+  one `closed`.
+- Buffers passed to `send` while a connection is being dialled are sent once it opens; on a closed
+  one they are dropped.
+- Buffers are sent without a copy and in order. After `send` the node must not change a bytearray,
+  nor the memory under a view.
+- `Outbox.close` sends pending bytes first, `Outbox.abort` drops them.
+- A peer that dialled us: above `outbox_high_water` pending bytes the driver stops reading it. Once
+  they fall to `outbox_low_water` it resumes reading and calls `drained`.
+- A peer that we dialled is always read, and `drained` is called for it, too. If both sides stopped
+  reading, neither could ever continue.
 """
 
 from dataclasses import KW_ONLY, dataclass, field
@@ -31,7 +37,7 @@ class Address(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> "Address":
-        """`host:port` or `[v6]:port`. Raises ValueError naming the text."""
+        """Parse `host:port` or `[v6]:port`. Raises ValueError, which quotes the text."""
         host, colon, port = text.strip().rpartition(":")
         if not colon or not host or not port.isdigit() or not 0 <= int(port) <= 65535:
             raise ValueError(f"{text!r} is not an address of the form host:port")
@@ -40,7 +46,10 @@ class Address(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Connection:
-    """One TCP connection. Fields up to `state` are the node's to read, the rest belongs to the driver."""
+    """One TCP connection.
+
+    The node may read the fields up to `state`; the rest belongs to the driver.
+    """
 
     id: int
     tag: str
@@ -61,7 +70,10 @@ class Connection:
 
     @property
     def is_remote(self) -> bool:
-        """Whether the peer is on another machine, as addresses tell; nobody is where there are none (tests by hand)."""
+        """Whether the peer's address belongs to another machine.
+
+        False if the local address is unknown (connections that tests create).
+        """
         host, local = self.peer.host, self.local
         return local is not None and host != local.host and host != "::1" and not host.startswith("127.")
 
@@ -70,20 +82,21 @@ class Connection:
 
 
 class Outbox:
-    """The effects of one node in the current turn."""
+    """The network effects that a node requests in the current turn."""
 
     __slots__ = ("_next_id", "closes", "dials", "dirty", "reads_changed")
 
     def __init__(self) -> None:
-        #: connections with bytes that were not handed to the network yet
+        #: connections with bytes that the driver has not sent yet
         self.dirty: list[Connection] = []
         self.dials: list[Connection] = []
-        #: (connection, keep what was sent before)
+        #: (connection, whether pending bytes are sent first)
         self.closes: list[tuple[Connection, bool]] = []
         self.reads_changed: list[Connection] = []
         self._next_id = -1
 
     def send(self, conn: Connection, *buffers: Buffer) -> None:
+        """Send the buffers in order; does nothing if the connection is closing."""
         if conn.closing:
             return
         if not conn.out and conn.is_open:
@@ -93,25 +106,28 @@ class Outbox:
             conn.out_size += len(buffer)
 
     def dial(self, peer: Address, tag: str) -> Connection:
-        """Start connecting; `opened` or `closed` follows in a later turn. Ids of dialled connections are negative."""
+        """Start to connect. The driver reports `opened` or `closed` in a later turn.
+
+        Dialled connections have negative ids.
+        """
         conn = Connection(self._next_id, tag, peer, dialled=True)
         self._next_id -= 1
         self.dials.append(conn)
         return conn
 
     def close(self, conn: Connection, reason: str) -> None:
-        """Close after what was sent before has gone out."""
+        """Close the connection once its pending bytes are sent."""
         if not conn.closing:
             conn.closing = reason
             self.closes.append((conn, True))
 
     def abort(self, conn: Connection, reason: str) -> None:
-        """Close now; bytes that wait are dropped."""
+        """Close the connection now and drop its pending bytes."""
         conn.closing = reason
         self.closes.append((conn, False))
 
     def read(self, conn: Connection, reading: bool) -> None:
-        """Stop or resume reading a peer."""
+        """Stop or resume reading from a peer."""
         if conn.reading != reading:
             conn.reading = reading
             self.reads_changed.append(conn)

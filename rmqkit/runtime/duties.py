@@ -1,8 +1,9 @@
-"""Duties: background work of a node, run by due time.
+"""Duties: background work of a node, ordered by due time.
 
-A duty is a name and a function `run(now_ms) -> due_ms | None`: it does a bounded piece of work and says when it wants to
-run next (None: only when woken). Times are monotonic milliseconds. There is one heap per node; entries are
-`(due_ms, sequence, name)`, so equal dues run in the order they were set and a run is repeatable.
+A duty is a name and a function `run(now_ms) -> due_ms | None`. It does a bounded amount of work and
+returns when it wants to run next (None: only when `wake` is called). Times are monotonic
+milliseconds. Each node has one heap of entries `(due_ms, sequence, name)`: duties with the same due
+time run in the order in which it was set, so that a run is repeatable.
 """
 
 from collections.abc import Callable
@@ -12,12 +13,15 @@ Run = Callable[[int], int | None]
 
 
 class Duties:
+    """The duties of one node."""
+
     def __init__(self) -> None:
         self._runs: dict[str, Run] = {}
         self._due_ms: dict[str, int] = {}
         self._heap: list[tuple[int, int, str]] = []
         self._sequence = 0
-        #: called with the name before each run and with "" after the last one; set by drivers that measure slow duties
+        #: called with the name before each run, and with "" after the last one. Set by drivers that
+        #: measure slow duties
         self.watch: Callable[[str], None] = _unwatched
 
     def __contains__(self, name: str) -> bool:
@@ -28,9 +32,12 @@ class Duties:
         return list(self._runs)
 
     def add(self, name: str, run: Run, due_ms: int | None) -> None:
-        """Start a duty; `due_ms` None waits for `wake`. A name that runs already is a programming error."""
+        """Add a duty; with `due_ms` None it waits for `wake`.
+
+        Raises ValueError if the name already exists.
+        """
         if name in self._runs:
-            raise ValueError(f"duty {name!r} runs already")
+            raise ValueError(f"duty {name!r} already exists")
         self._runs[name] = run
         if due_ms is not None:
             self._set(name, due_ms)
@@ -40,19 +47,23 @@ class Duties:
         self._due_ms.pop(name, None)
 
     def wake(self, name: str, due_ms: int) -> None:
-        """Run it at `due_ms` or when it is due anyway, whichever comes first."""
+        """Run a duty at `due_ms`, unless it is due earlier. Ignores unknown names."""
         current = self._due_ms.get(name)
         if name in self._runs and (current is None or due_ms < current):
             self._set(name, due_ms)
 
     def next_due_ms(self) -> int | None:
+        """Return the time of the next due duty, or None."""
         heap = self._heap
         while heap and self._due_ms.get(heap[0][2]) != heap[0][0]:
             heappop(heap)
         return heap[0][0] if heap else None
 
     def run_due(self, now_ms: int) -> None:
-        """Run each duty that is due once; one that asks for `now_ms` again waits for the next turn."""
+        """Run each due duty once.
+
+        A duty that asks for `now_ms` again waits for the next turn.
+        """
         due: list[str] = []
         while (first_ms := self.next_due_ms()) is not None and first_ms <= now_ms:
             name = heappop(self._heap)[2]

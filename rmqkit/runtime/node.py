@@ -2,17 +2,20 @@
 
 One **turn** is the same in the shell and in the simulator:
 
-    clock set -> done(...)* -> opened/received/drained/closed* -> run_due -> settle -> outbox flushed
+    clock set -> done(...)* -> opened/received/drained/closed* -> run_due -> settle
+              -> outbox flushed
 
-- `done` brings completions of the disk; the default calls the completion that was passed in.
+- `done` delivers completions of the disk; the default calls the completion that was passed in.
 - `received` gets at most 64 KiB of one connection per turn.
-- `settle` ends the turn: appends of the whole turn become one write, queues are extended, answers that depended on the
-  write are finished. Nothing may be answered as stored before `settle` did its write.
-- `due_ms` tells the driver when to come back when nothing else happens.
-- `stop` asks for a clean stop; the node goes on taking turns until `stopped` is true (files synced, peers told).
-- An exception that leaves any of these is a broken invariant: the driver logs the story and ends the node.
+- `settle` ends the turn. It writes all appends of the turn in one write, extends the queues, and
+  finishes the calls that depend on that write. No message may be acknowledged as stored before.
+- `due_ms` tells the driver when the next turn is needed if nothing else happens.
+- `stop` requests a clean stop. The node continues to take turns until `stopped` is true (files
+  synced, peers notified).
+- An exception from any of these is a broken invariant: the driver logs it and ends the node.
 
-A node never looks at a clock, makes a socket, starts a thread or draws random numbers by itself: see `ports.py`.
+A node never reads a clock, opens a socket, starts a thread or draws random numbers itself;
+`ports.py` has what the driver provides instead.
 """
 
 from typing import Protocol
@@ -23,14 +26,16 @@ from rmqkit.runtime.ports import Completion, Ports
 
 
 class Node(Protocol):
+    """What a driver uses of a node; the module describes the order of the calls."""
+
     name: str
     outbox: Outbox
     stopped: bool
-    #: what the node was doing last, for the log line about a slow turn
+    #: the node's last activity, for the log line about a slow turn
     doing: str
 
     def start(self) -> None:
-        """Called once, in a turn of its own. Raises a RmqkitError when the node cannot start."""
+        """Called once, in a turn of its own. Raises RmqkitError if the node cannot start."""
 
     def stop(self) -> None: ...
     def opened(self, conn: Connection) -> None: ...
@@ -44,7 +49,7 @@ class Node(Protocol):
 
 
 class BaseNode:
-    """The parts of the contract that are the same in every node. Nodes inherit this one step and nothing deeper."""
+    """Default implementation of the contract. Nodes inherit from it directly, in one step."""
 
     def __init__(self, name: str, ports: Ports) -> None:
         self.name = name

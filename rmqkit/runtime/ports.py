@@ -1,17 +1,23 @@
-"""Ports: what a node is given instead of the operating system. Two drivers implement them: `rmqkit.shell` and
-`rmqkit.sim`; `tests/contract` runs one suite over both.
+"""Ports: what the driver provides to a node in place of the operating system.
 
-The disk. Paths are posix strings relative to the node's folder ("commitlog/00000000000000000000"), or absolute when a
-setting said so. Synchronous calls mean the page cache and are bounded by their caller; what must reach the platter or
-change a name completes later: the caller passes a `Completion`, the driver hands it back through `Node.done` in the first
-phase of a later turn, with the OSError or None. Completions of one disk come back in the order asked for, except that
-syncs of one path asked for while a sync of it runs are answered together by one more sync (group commit).
-A sync covers every write to that path made before it was asked for.
+`rmqkit.shell` and `rmqkit.sim` implement them; `tests/contract` runs one suite over both.
 
-`write` either writes everything or raises OSError (a full disk is ENOSPC here, never a signal); after an error the
-content between `position` and the end of what was asked is undefined and the caller does not move its position.
-`view` is a read-only slice of the file as it is now: bytes, or memory of a mapping that stays valid after the file is
-closed or removed. Reading past the end of a file gives fewer bytes.
+**The disk.** Paths are POSIX strings relative to the node's folder
+("commitlog/00000000000000000000"), or absolute if a setting says so.
+
+Synchronous calls only reach the page cache; the caller limits their size. Operations that must be
+durable or change a name complete later: the caller passes a `Completion`, and the driver calls it
+through `Node.done` in the first phase of a later turn, with the OSError or None.
+
+- Completions of one disk arrive in the order of the requests, with one exception: syncs of a path
+  that are requested during a sync of that path are combined into one more sync (group commit).
+- A sync covers every write to its path that was made before the request.
+- `write` writes everything or raises OSError (a full disk is ENOSPC, never a signal). After an
+  error the content of the requested range is undefined, and the caller does not advance its
+  position.
+- `view` is a read-only slice of the current file: bytes, or mapped memory that stays valid after
+  the file is closed or removed.
+- Reading past the end of a file returns fewer bytes.
 """
 
 from collections.abc import Callable, Sequence
@@ -23,9 +29,10 @@ Completion = Callable[[OSError | None], None]
 
 
 class Clock:
-    """The time of the current turn, set by the driver, fixed until the turn ends.
+    """The time of the current turn. The driver sets it; it stays constant until the turn ends.
 
-    `wall_ms`: Unix time in ms, for stored stamps only; may jump. `mono_ms`: for deadlines and intervals; never goes back.
+    `wall_ms` is Unix time in ms, for stored timestamps only; it may jump. `mono_ms` is for
+    deadlines and intervals; it never goes back.
     """
 
     __slots__ = ("mono_ms", "wall_ms")
@@ -48,7 +55,7 @@ class DiskUsage(NamedTuple):
 
 
 class Entropy(Protocol):
-    """Random numbers; `random.Random` fits. Drivers seed it."""
+    """Random numbers; `random.Random` fits. The driver seeds it."""
 
     def randrange(self, stop: int, /) -> int: ...
     def random(self) -> float: ...
@@ -56,53 +63,71 @@ class Entropy(Protocol):
 
 
 class Disk(Protocol):
-    # --- synchronous: the page cache
+    """The files of a node; the module describes the guarantees."""
+
+    # --- synchronous: reaches the page cache
     def create(self, path: str, size: int) -> None:
-        """Make a sparse file of exactly `size` bytes, with its folders; an existing file is extended, never cut."""
+        """Create a sparse file of exactly `size` bytes, with its folders.
+
+        An existing file is extended, never truncated.
+        """
 
     def write(self, path: str, position: int, buffers: Sequence[Buffer]) -> None:
-        """Write the buffers one after the other at `position`; makes the file and its folders if absent."""
+        """Write the buffers one after the other from `position` on.
+
+        Creates the file and its folders if they are missing.
+        """
 
     def read(self, path: str, position: int, size: int) -> bytes:
-        """FileNotFoundError if absent."""
+        """Return the bytes. Raises FileNotFoundError if the file is missing."""
 
     def view(self, path: str, position: int, size: int) -> Buffer:
-        """As `read`, without a copy where the driver can. For files made with `create`, whose size stays."""
+        """Return the bytes like `read`, but without a copy where possible.
+
+        Only for files made with `create`, whose size stays.
+        """
 
     def size(self, path: str) -> int | None:
-        """Bytes, or None when there is no such file."""
+        """Return the size in bytes, or None if the file is missing."""
 
     def data_end(self, path: str) -> int:
-        """Where the hole at the end of a sparse file begins, or later: behind it everything reads as zeroes.
+        """Return a position from which on the file reads as zeroes.
 
-        The size of the file where the disk cannot tell; FileNotFoundError if absent.
+        This is where the hole at the end of a sparse file begins, or later. It is the file's size
+        if the disk cannot tell. Raises FileNotFoundError if the file is missing.
         """
 
     def list(self, folder: str) -> Sequence[FileInfo]:
-        """Files of a folder sorted by name, folders left out; empty when there is none."""
+        """Return the files of a folder sorted by name, without sub-folders.
+
+        Empty if the folder is missing.
+        """
 
     def folders(self, folder: str) -> Sequence[str]:
-        """Names of sub-folders, sorted."""
+        """Return the names of sub-folders, sorted."""
 
     def usage(self, path: str) -> DiskUsage:
-        """Of the file system that holds `path`."""
+        """Return the usage of the file system that holds `path`."""
 
     def lock(self, path: str, content: bytes) -> None:
-        """Take the exclusive lock on byte 0 of the file, held until the process ends. BlockingIOError if taken."""
+        """Take the exclusive lock on byte 0 of the file; it is held until the process ends.
 
-    # --- later
+        Raises BlockingIOError if another process holds it.
+        """
+
+    # --- asynchronous: ends with a completion
     def sync(self, path: str, then: Completion) -> None: ...
 
     def replace(self, path: str, content: bytes, then: Completion) -> None:
-        """Give the file new content, keeping the old one as `path.bak`; done when both are durable."""
+        """Replace the content, keep the old one as `path.bak`; completes once both are durable."""
 
     def remove(self, path: str, then: Completion) -> None:
-        """Remove a file, or a folder with all in it. An absent one is no error."""
+        """Remove a file, or a folder with its content. A missing one is no error."""
 
     def truncate(self, path: str, size: int, then: Completion) -> None: ...
 
     def close(self) -> None:
-        """Release files and the lock; waits for what was asked before."""
+        """Release the files and the lock, after the pending operations have completed."""
 
 
 class Log(Protocol):
@@ -114,11 +139,11 @@ class Log(Protocol):
 
 
 class Ports(NamedTuple):
-    """Everything a driver gives a node."""
+    """Everything that a driver provides to a node."""
 
     clock: Clock
     disk: Disk
     entropy: Entropy
     log: Log
-    #: bytes of memory of the machine
+    #: memory of the machine in bytes
     memory_size: int = 8 << 30

@@ -1,18 +1,23 @@
-"""Remoting: requests and answers in both directions over the frame connections of one node.
+"""Remoting: requests and responses in both directions, over all frame connections of one node.
 
-One object serves every frame connection of a node, accepted or dialled. Bytes go through the connection's `FrameBuffer`;
-each frame is a request (handed to the row of its code), or the answer to a call of ours (found by opaque, per
-connection). Answers may come in any order, and unmatched ones are dropped. A request is answered with the form of header
-that it came with (JSON or ROCKETMQ): who writes JSON may read nothing else. Upstream's servers answer in the form that
-they are configured for, JSON unless told. Requests of ours are JSON.
+One object serves every frame connection, accepted or dialled. Bytes go through the connection's
+`FrameBuffer`. A frame is either a request, which goes to the handler of its code, or the response
+to a request of this node. Responses are matched by opaque per connection, in any order; unmatched
+ones are dropped.
 
-Calls of ours: `call(to, ...)` where `to` is an address (one shared connection per address, dialled on demand) or a
-connection the peer opened. `then` is called exactly once: with a `Reply`, or with a `CallFailed` when the peer could not
-be reached, the connection was lost or the time was over. A call that times out closes its connection when nothing at
-all arrived on it since the call: that peer is gone and nobody told us (half-open).
+A response has the header format of its request (JSON or ROCKETMQ), since a client that writes JSON
+may read nothing else. (Upstream's servers use the format that they are configured for, by default
+JSON.) Requests of this node are JSON.
 
-Limits: frame size, time to complete a frame, bytes held in incomplete frames over all connections, bytes of answers to one
-peer; beyond them the connection that broke the rule is closed, with a log line, and nobody else notices.
+Requests of this node: `call(to, ...)` takes an address (one shared connection per address, dialled
+on demand) or a connection that the peer opened. `then` is called exactly once: with a `Reply`, or
+with a `CallFailed` if the peer was unreachable, the connection was lost or the time was up. If
+nothing at all arrived on a dialled connection since the call, a timeout also closes the connection:
+the peer went away without closing it (half-open).
+
+Limits: the size of a frame, the time to complete a frame, the bytes in incomplete frames over all
+connections, and the pending bytes of responses to one peer. The connection that exceeds a limit is
+closed, with a log line; other connections are not affected.
 
 Source for the rules: `remoting/.../netty/NettyRemotingAbstract.java`.
 """
@@ -58,7 +63,7 @@ _OPAQUE_MAX = 2**31 - 1
 
 
 class _PendingCall:
-    """A call of ours that has no answer yet."""
+    """A request of this node that has no response yet."""
 
     __slots__ = ("conn", "opaque", "received_before", "then")
 
@@ -70,7 +75,10 @@ class _PendingCall:
 
 
 class Peer:
-    """What remoting keeps of a connection, on `Connection.state`. `owner` is for the node that uses it."""
+    """Remoting's state of a connection, stored in `Connection.state`.
+
+    `owner` is free for use by the node.
+    """
 
     __slots__ = ("calls", "frames", "owner", "partial_since_ms", "partial_size", "received_count", "rows", "was_open")
 
@@ -79,7 +87,8 @@ class Peer:
         self.frames = FrameBuffer(size_max)
         self.calls: dict[int, _PendingCall] = {}
         self.owner: Any = None
-        #: bytes may have reached the peer; a connection that is closed says no more whether it ever was open
+        #: bytes may have reached the peer. Stored here, since a closed connection does not tell
+        #: whether it ever was open
         self.was_open = False
         self.received_count = 0
         self.partial_since_ms = -1
@@ -87,6 +96,8 @@ class Peer:
 
 
 class Remoting:
+    """All frame connections of one node."""
+
     def __init__(
         self,
         node: Any,
@@ -102,7 +113,10 @@ class Remoting:
         unread_bytes_max: int = 64 * 1024 * 1024,
         on_closed: Callable[[Connection, Peer], None] | None = None,
     ) -> None:
-        """`tables`: handlers by connection tag; dialled connections use the tag `remoting`."""
+        """Serve requests from `tables`: handlers by connection tag.
+
+        Dialled connections use the tag `remoting`.
+        """
         self.node = node
         self.outbox = outbox
         self.clock = clock
@@ -114,15 +128,15 @@ class Remoting:
         self.partial_bytes_max = partial_bytes_max
         self.unread_bytes_max = unread_bytes_max
         self.partial_bytes = 0
-        #: why requests are answered with SERVICE_NOT_AVAILABLE: the node starts or stops; "" while it serves
+        #: why requests get SERVICE_NOT_AVAILABLE (e.g. the node is stopping); "" while it serves
         self.unavailable = ""
-        #: codes that are answered all the same
+        #: codes that are served even while `unavailable`
         self.served: Set[int] = frozenset()
         #: connections we dialled, by address
         self.links: dict[Address, Connection] = {}
-        #: requests taken since the start, by code
+        #: requests received since the start, by code
         self.counts: dict[int, int] = {}
-        #: makes a `Call` of a request, and is told each answer (`measure`)
+        #: `measure` replaces both: the class of calls, and the function called with each response
         self._make_call: Callable[..., Call[Any]] = Call
         self._answered: Callable[[Any, int, int], None] | None = None
         self._on_closed = on_closed
@@ -168,12 +182,15 @@ class Remoting:
             self._note_partial(conn, peer, pending, bool(frames))
 
     def measure(self, make_call: Callable[..., Call[Any]], answered: Callable[[Any, int, int], None]) -> None:
-        """From now on requests become calls of another make, and `answered` is told (call, response code, now)."""
+        """Create calls with `make_call` from now on.
+
+        `answered` is called with (call, response code, now) for each response.
+        """
         self._make_call = make_call
         self._answered = answered
 
     def link(self, address: Address) -> Connection:
-        """The connection to an address, dialled now if there is none."""
+        """Return the shared connection to an address; dial it if there is none."""
         conn = self.links.get(address)
         if conn is None or conn.closing:
             conn = self.outbox.dial(address, TAG)
@@ -181,7 +198,7 @@ class Remoting:
             self.links[address] = conn
         return conn
 
-    # --- calls of ours
+    # --- requests of this node
 
     def call(
         self,
@@ -193,6 +210,7 @@ class Remoting:
         timeout_ms: int,
         then: Then,
     ) -> None:
+        """Send a request; `then` is called once with the outcome, within `timeout_ms`."""
         conn = to if isinstance(to, Connection) else self.link(to)
         peer: Peer = conn.state
         opaque = self._opaque = self._opaque % _OPAQUE_MAX + 1
@@ -211,7 +229,7 @@ class Remoting:
     def oneway(
         self, to: Address | Connection, code: int, ext: Ext | Mapping[str, str] | None = None, body: bytes = b""
     ) -> None:
-        """A request that nobody answers. Nothing tells whether it arrived."""
+        """Send a request that gets no response. Nothing reports whether it arrived."""
         conn = to if isinstance(to, Connection) else self.link(to)
         self._opaque = self._opaque % _OPAQUE_MAX + 1
         self.outbox.send(conn, frame(encode_request(code, self._opaque, _flat(ext), oneway=True), body))
@@ -261,13 +279,13 @@ class Remoting:
         self.handle(call, row.handler)
 
     def handle(self, call: Call[Any], handler: Handler) -> None:
-        """Let a handler answer a call; also for a parked call that has to be handled from the start."""
+        """Run a handler for a call; also used to run a parked call again from the start."""
         try:
             response = handler(self.node, call)
         except Refused as refused:
             response = Response(refused.code, remark=str(refused))
         except RemoteProtocolError as error:
-            # The body is not what the code says. The frame was sound, so the connection may live.
+            # The body does not fit the code. The frame was valid, so the connection stays open.
             response = Response(ResponseCode.SYSTEM_ERROR, remark=f"{code_name(call.code)}: {error}")
         except Exception as error:
             if call.changed:
@@ -278,9 +296,10 @@ class Remoting:
         if response is not LATER:
             self.answer(call, response)
         else:
-            assert not call.finished, f"{code_name(call.code)}: the handler has answered the call that it parks"
+            assert not call.finished, f"{code_name(call.code)}: the handler both answered and parked the call"
 
     def answer(self, call: Call[Any], response: Response) -> None:
+        """Send the response of a call, unless it is one-way."""
         assert not call.finished, f"call {call.opaque} of {call.conn} is answered twice"
         call.finished = True
         if self._answered is not None:
@@ -344,7 +363,11 @@ class Remoting:
         self.outbox.abort(conn, reason)
 
     def _drop_unread(self, conn: Connection) -> None:
-        """Many small requests in one turn can have large answers: they are not let grow until its end."""
+        """Close a connection whose peer does not read.
+
+        Many small requests in one turn can have large responses: enforce the limit now, not at the
+        end of the turn.
+        """
         reason = f"the peer does not read: {conn.out_size} bytes wait"
         if not conn.closing:
             self.log.warning("connection-limit", peer=str(conn.peer), reason=reason)
@@ -367,7 +390,7 @@ class Remoting:
             del peer.calls[waiting.opaque]
             silent = peer.received_count == waiting.received_before
             if silent and conn.dialled:
-                self.outbox.abort(conn, "no answer, and nothing received since the call")
+                self.outbox.abort(conn, "no response, and nothing received since the call")
                 if self.links.get(conn.peer) is conn:
                     del self.links[conn.peer]
             outcome: Outcome = CallFailed("timeout", conn.peer, "no answer in time", peer.was_open)
@@ -376,13 +399,17 @@ class Remoting:
 
 
 def _end(waiting: _PendingCall, outcome: Outcome) -> None:
-    """The deadlines know the call until its time is over; what was sent with it need not stay that long."""
+    """Report the outcome of a call, and release the callback.
+
+    The heap of deadlines still refers to the call until its time is up; the callback and the data
+    it holds need not stay alive that long.
+    """
     then, waiting.then = waiting.then, _ended
     then(outcome)
 
 
 def _ended(outcome: Outcome) -> None:
-    raise AssertionError("a call is ended once")
+    raise AssertionError("a call must end only once")
 
 
 def _flat(ext: Ext | Mapping[str, str] | None) -> Mapping[str, str] | None:

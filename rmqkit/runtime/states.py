@@ -1,10 +1,11 @@
-"""Named states of a flow that takes several steps: an enum, the table of its legal moves, and the drawing of the table.
+"""State machines for flows of several steps: an enum and the table of its legal moves.
 
-A flow subclasses `StateMachine` and hands it its table. `move` refuses what the table lacks: that is a mistake in this
-program, so it stops the node. `validate` compares the flow's other fields with its state; the tests call it for every
-flow at the end of every test (`tests/helpers/flows.py`).
+A flow subclasses `StateMachine` and passes in its table. `move` raises for a move that is not in
+the table: that is a programming error, so it stops the node. `validate` compares the other fields
+of the flow with its state; the tests call it for every flow at the end of every test
+(`tests/helpers/flows.py`).
 
-The drawing stands in the head of the flow's module, where a test compares it with the table.
+The module head of each flow contains a drawing of its table; a test compares it with the table.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,20 +16,23 @@ S = TypeVar("S", bound=StrEnum)
 
 
 class IllegalMove(AssertionError):
-    """A flow was moved from a state to one that its table does not allow."""
+    """A move that the flow's table does not allow."""
 
 
 class Moves(Generic[S]):
-    """The states of a flow, the first one, and the states that follow each."""
+    """The table of a flow: its states, the first one, and the successors of each."""
 
     def __init__(self, following: Mapping[S, Sequence[S]]) -> None:
-        """The first row is the state that a flow begins in. Raises ValueError if a state has no row or no way to it."""
+        """Take the first row's state as the initial state.
+
+        Raises ValueError if a state has no row or is unreachable.
+        """
         self.first: S = next(iter(following))
         self.following = following
         states = list(type(self.first))
         lost = [state for state in states if state not in following or state not in self._reachable()]
         if lost:
-            raise ValueError(f"no row for, or no way to {', '.join(lost)}")
+            raise ValueError(f"no row, or unreachable: {', '.join(lost)}")
 
     def _reachable(self) -> dict[S, None]:
         found = {self.first: None}
@@ -40,24 +44,27 @@ class Moves(Generic[S]):
         return found
 
     def drawing(self) -> str:
-        """A line for each state: the states that follow it."""
+        """Return one line per state, with its successors."""
         width = max(map(len, self.following))
         lines = [f"{state:{width}}  ->  {', '.join(after) or '(end)'}" for state, after in self.following.items()]
         return "\n".join(lines)
 
 
 class StateMachine(Generic[S]):
-    """A flow in one of the states of its table."""
+    """A flow that is in one of the states of its table."""
 
     def __init__(self, moves: Moves[S]) -> None:
         self._moves = moves
         self.state: S = moves.first
 
     def move(self, state: S) -> None:
-        """Raises IllegalMove. To stay in a state is a move as well, and in the table where it is legal."""
+        """Enter a state. Raises IllegalMove.
+
+        Re-entering the current state is a move as well; the table must list it.
+        """
         if state not in self._moves.following[self.state]:
             raise IllegalMove(f"{type(self).__name__}: {self.state} -> {state}")
         self.state = state
 
     def validate(self) -> None:
-        """Raise AssertionError if a field contradicts the state. Holds between turns."""
+        """Raise AssertionError if a field contradicts the state. Must hold between turns."""

@@ -1,10 +1,14 @@
-"""Waiting tables: where parked calls wait. Each entry ends exactly once, by success, deadline or lost connection.
+"""Waiting tables: where parked calls wait. Each entry ends exactly once.
 
-`OffsetWaiters` waits for a log offset to be reached (flush, later replication). Entries are parked in offset order and
-their deadlines grow the same way, so both ends are a deque's; a shorter timeout counts for those who wait already.
+It ends by success, by its deadline or with its connection.
 
-`ArrivalWaiters` waits for a record to arrive in a queue (long polling): by (topic, queue id), each entry with the offset
-it wants, its deadline and a match on the tag code. The third table, by opaque, is in `remoting.py`.
+`OffsetWaiters` waits until the log reaches an offset (flush or replication). Entries are parked in
+offset order, and their deadlines increase in the same order, so a deque serves both. If the timeout
+setting is reduced, the shorter one also applies to the entries that already wait.
+
+`ArrivalWaiters` waits for a record to arrive in a queue (long polling). Entries are found by
+(topic, queue id); each has the offset that it wants, its deadline and a filter on the tags code.
+The third waiting table, by opaque, is in `remoting.py`.
 """
 
 from collections import deque
@@ -23,7 +27,7 @@ class OffsetWaiter(NamedTuple):
 
 
 class OffsetWaiters:
-    """`finish(True)` once the offset is reached, `finish(False)` at the deadline."""
+    """Calls `finish(True)` once the offset is reached, `finish(False)` at the deadline."""
 
     def __init__(self) -> None:
         self._waiting: deque[OffsetWaiter] = deque()
@@ -32,27 +36,30 @@ class OffsetWaiters:
         return len(self._waiting)
 
     def park(self, offset: int, deadline_ms: int, finish: Callable[[bool], None]) -> None:
+        """Add an entry. `offset` must not be smaller than that of the last entry."""
         waiting = self._waiting
         if waiting and waiting[-1].deadline_ms > deadline_ms:
-            # The timeout was made shorter: it counts for those who wait already.
+            # The timeout was reduced: keep the deadlines in order.
             earlier = [each._replace(deadline_ms=min(each.deadline_ms, deadline_ms)) for each in waiting]
             waiting.clear()
             waiting.extend(earlier)
         waiting.append(OffsetWaiter(offset, deadline_ms, finish))
 
     def reached(self, offset: int) -> None:
+        """Finish all entries whose offset is at most `offset`."""
         waiting = self._waiting
         while waiting and waiting[0].offset <= offset:
             waiting.popleft().finish(True)
 
     def expire(self, now_ms: int) -> int | None:
-        """Ends what is late; the next deadline."""
+        """Finish the entries whose deadline has passed; return the next deadline, or None."""
         waiting = self._waiting
         while waiting and waiting[0].deadline_ms <= now_ms:
             waiting.popleft().finish(False)
         return waiting[0].deadline_ms if waiting else None
 
     def fail_all(self) -> None:
+        """Finish all entries with False."""
         waiting, self._waiting = self._waiting, deque()
         for each in waiting:
             each.finish(False)
@@ -60,10 +67,10 @@ class OffsetWaiters:
 
 @dataclass(slots=True, eq=False)
 class ArrivalWaiter:
-    """`wake(arrived)` is called once, unless the connection goes first.
+    """One parked pull. `wake(arrived)` is called once, unless the connection is lost first.
 
-    `match` is asked about the tags code of a record that has come, then `accepts`, for those who need to read it, about its
-    number.
+    `match` checks the tags code of an arrived record. `accepts` is for filters that have to read
+    the record; it gets the record's queue offset.
     """
 
     key: tuple[str, int]
@@ -77,19 +84,21 @@ class ArrivalWaiter:
 
 
 class ArrivalWaiters:
+    """Parked pulls, at most `waiters_max` of them."""
+
     def __init__(self, waiters_max: int) -> None:
         self.waiters_max = waiters_max
         self.count = 0
-        #: keys with somebody waiting; the broker looks arrivals up here
+        #: only keys with at least one waiter; the broker looks up arrivals here
         self.by_key: dict[tuple[str, int], list[ArrivalWaiter]] = {}
-        #: by deadline and number; a heap has the deadlines. Who has ended is gone from here at once: pulls wait for
-        #: seconds, and on a busy queue each ends within a millisecond
+        #: by deadline and number; a heap has the deadlines. Finished waiters are removed at once:
+        #: their deadlines are seconds away, but on a busy queue each ends within a millisecond
         self._by_deadline: dict[int, dict[int, ArrivalWaiter]] = {}
         self._deadlines: list[int] = []
         self._sequence = 0
 
     def park(self, waiter: ArrivalWaiter) -> bool:
-        """False when the room is full: the caller answers at once."""
+        """Add a waiter. Returns False if the table is full; the caller then answers immediately."""
         if self.count >= self.waiters_max:
             return False
         self.by_key.setdefault(waiter.key, []).append(waiter)
@@ -103,13 +112,14 @@ class ArrivalWaiters:
         return True
 
     def next_deadline_ms(self) -> int | None:
+        """Return the earliest deadline, or None."""
         heap = self._deadlines
         while heap and heap[0] not in self._by_deadline:
             heappop(heap)
         return heap[0] if heap else None
 
     def arrived(self, key: tuple[str, int], offset: int, tags_code: int) -> None:
-        """Wakes who waits for this queue at `offset` or before and wants such a record."""
+        """Wake the waiters of a queue that want the record at `offset`."""
         waiting = self.by_key.get(key)
         if not waiting:
             return
@@ -120,23 +130,24 @@ class ArrivalWaiters:
                 self.end(waiter, True)
 
     def expire(self, now_ms: int) -> int | None:
+        """Wake the waiters whose deadline has passed; return the next deadline, or None."""
         while (due_ms := self.next_deadline_ms()) is not None and due_ms <= now_ms:
             self.end(next(iter(self._by_deadline[due_ms].values())), False)
         return self.next_deadline_ms()
 
     def drop(self, conn: Connection) -> None:
-        """Forget what a lost connection waited for."""
+        """Remove the waiters of a lost connection without waking them."""
         for waiting in list(self.by_key.values()):
             for waiter in [each for each in waiting if each.conn is conn]:
                 self._end(waiter)
 
     def wake_all(self, key: tuple[str, int]) -> None:
-        """Answer everybody who waits for a queue (it was deleted, or its group was reset)."""
+        """Wake all waiters of a queue (it was deleted, or its group was reset)."""
         for waiter in list(self.by_key.get(key, ())):
             self.end(waiter, True)
 
     def end(self, waiter: ArrivalWaiter, arrived: bool) -> None:
-        """Take a waiter out and wake it."""
+        """Remove a waiter and wake it."""
         self._end(waiter)
         waiter.wake(arrived)
 

@@ -1,10 +1,14 @@
-"""Split batches: many small messages in the body of one send, made into a record each by the broker.
+"""Encode and decode batches: many small messages in the body of one send request.
 
-Each message: i32 size, i32 magic 0, i32 CRC 0, i32 flag, i32 size + body, i16 size + properties (big-endian). The first
-three are ignored by Java's broker, and so here. What the messages share (topic, queue, sysFlag, born time) stands in
-the request header.
+The broker stores each message of a batch as a record of its own. One message is, big-endian:
 
-Source: `common/.../message/MessageDecoder.java` (`encodeMessage`), `store/.../MessageExtEncoder.java`.
+    i32 size · i32 magic 0 · i32 CRC 0 · i32 flag · i32 size + body · i16 size + properties
+
+Java's broker ignores the first three fields, and so does `decode_batch`. The request header has the
+fields that all messages share: topic, queue, sysFlag and born time.
+
+Source: `common/.../message/MessageDecoder.java` (`encodeMessage`),
+`store/.../MessageExtEncoder.java`.
 """
 
 from collections.abc import Iterable
@@ -29,7 +33,10 @@ class BatchMessage(NamedTuple):
 
 
 def encode_batch(messages: Iterable[BatchMessage]) -> bytes:
-    """The body of a batch send. Raises ValueError for properties that are too long."""
+    """Return the body of a batch send.
+
+    Raises ValueError if the properties of a message are longer than 32767 bytes.
+    """
     parts: list[bytes] = []
     for flag, body, properties in messages:
         if len(properties) > PROPERTIES_SIZE_MAX:
@@ -40,7 +47,11 @@ def encode_batch(messages: Iterable[BatchMessage]) -> bytes:
 
 
 def decode_batch(data: bytes, *, count_max: int = BATCH_COUNT_MAX) -> list[BatchMessage]:
-    """The messages of a batch body. Raises RemoteProtocolError when it is cut short, torn or has too many."""
+    """Return the messages of a batch body.
+
+    Raises RemoteProtocolError if a message reaches past the end of the body or there are more than
+    `count_max` messages.
+    """
     messages: list[BatchMessage] = []
     read_head, read_size = _FLAG_AND_SIZE.unpack_from, _I16.unpack_from
     head_size = _HEAD.size

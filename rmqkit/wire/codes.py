@@ -1,10 +1,12 @@
-"""Numbers of the protocol: request and response codes, languages, versions, and the bits of flags.
+"""Numbers of the protocol: request and response codes, languages, versions, and flag bits.
 
-The two code enums are upstream's whole list (5.5.0), so that a log line or `rmqkit explain` can name any code; that a
-code is listed here says nothing about whether it is handled.
+`RequestCode` and `ResponseCode` are upstream's complete lists (5.5.0), so that a log line or
+`rmqkit explain` can name any code. A code in these lists is not necessarily handled by rmqkit.
 
-Source: `remoting/.../protocol/{RequestCode,ResponseCode,RemotingSysResponseCode,LanguageCode}.java`,
-`common/.../{MQVersion,constant/PermName,sysflag/MessageSysFlag,sysflag/PullSysFlag,sysflag/TopicSysFlag}.java`,
+Source:
+`remoting/.../protocol/{RequestCode,ResponseCode,RemotingSysResponseCode,LanguageCode}.java`,
+`common/.../{MQVersion,constant/PermName}.java`,
+`common/.../sysflag/{MessageSysFlag,PullSysFlag,TopicSysFlag}.java`,
 `common/.../attribute/TopicMessageType.java`.
 """
 
@@ -267,7 +269,10 @@ class Language(IntEnum):
 
 
 class Version(IntEnum):
-    """Ordinals of `MQVersion.Version` that change what a peer does; the wire carries the bare number."""
+    """Ordinals of `MQVersion.Version` at which the behaviour of a peer changes.
+
+    The wire carries the bare number.
+    """
 
     V3_0_7_SNAPSHOT = 28
     V3_0_11 = 37
@@ -293,7 +298,7 @@ class Version(IntEnum):
 
 
 VERSION = 479
-"""What we say we are (V5_3_3)."""
+"""The version that rmqkit sends as its own (V5_3_3)."""
 
 
 class PermName:

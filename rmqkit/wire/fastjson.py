@@ -1,19 +1,29 @@
-"""Java's JSON as RocketMQ's peers write it (fastjson 1.2 and 2): one tolerant reader and one writer.
+"""Reader and writer for the JSON of RocketMQ's peers (fastjson 1.2 and 2).
 
-Two habits of fastjson are not JSON: integer keys stand without quotes, `{0:"a"}`, and a map keyed by objects has the
-objects as they are, `{{"brokerName":"b","queueId":1,"topic":"T"}:6}`.
+fastjson deviates from JSON in two ways:
 
-Reading: msgspec reads the text as it is. Only when it refuses, one pass over the text puts both kinds of keys into
-quotes and msgspec reads it again. A key is therefore always text: a number's digits, or the text of the object as it
-was written (which is the form in which fastjson 1.2 accepts such a key as strict JSON too); `read_queue` makes a queue
-of the latter. An `"@type"` is a name like any other: it never chooses a class.
+- integer keys have no quotes: `{0:"a"}`;
+- the keys of a map may be objects: `{{"brokerName":"b","queueId":1,"topic":"T"}:6}`.
 
-Writing: names come out in the order of a struct's fields (ours stand sorted, as Java sorts those of a bean), None is left
-out, and there is no whitespace (Go's client cuts such text by hand). Maps keyed by a `MessageQueue` get the raw form,
-the only one that clients of 5.5 read. Integer keys are quoted, which all clients read, unless asked for otherwise.
-`pretty` is the form of the files in a store's `config` folder: a tab for each level, integer keys without quotes.
+Reading: msgspec decodes the text unchanged. If it fails, `to_strict` puts both kinds of keys into
+quotes in one pass and msgspec decodes the result. So a key is always text: the digits of a number,
+or the text of an object (fastjson 1.2 accepts such a quoted object as a key, too). `read_queue`
+turns the latter into a queue. `"@type"` is treated as an ordinary name: it never selects a class.
 
-Source: `remoting/.../protocol/RemotingSerializable.java`; behaviour seen by running fastjson 1.2.83 and 2.0.59.
+Writing:
+
+- Names have the order of the struct's fields. Our structs sort their fields by wire name, as Java
+  sorts those of a bean.
+- None is left out.
+- There is no whitespace, since the Go client splits such text by hand.
+- Maps keyed by a `MessageQueue` use the raw form, the only one that clients of 5.5 read.
+- Integer keys are quoted, which all clients read, unless `unquoted_int_keys` is set.
+
+`pretty` writes the format of the files in a store's `config` folder: one tab per level, integer
+keys without quotes.
+
+Source: `remoting/.../protocol/RemotingSerializable.java`; behaviour observed by running fastjson
+1.2.83 and 2.0.59.
 """
 
 import re
@@ -28,9 +38,11 @@ TEXT_SIZE_MAX = 16 * 1024 * 1024
 
 T = TypeVar("T")
 
-# A string, closed or not: an open one is taken to the end, so that no text is scanned more than twice.
+# A string. One without a closing quote matches to the end of the text: no byte is scanned more than
+# twice.
 _STRING = rb'"(?:[^"\\]++|\\.)*+"?'
-# A string; an object without objects or lists in it that stands where a key stands; a number that does.
+# A string; a flat object (no nested objects or lists) in the position of a key; a number in the
+# position of a key.
 _TOKENS = re.compile(
     rb"(?P<string>" + _STRING + rb")"
     rb"|(?P<object>\{(?:[^\[\]{}\"]++|" + _STRING + rb")*+\})(?=\s*+:)"
@@ -58,14 +70,16 @@ def _decoder(schema: Any) -> msgspec.json.Decoder[Any]:
 
 
 def loads(text: bytes | str, *, size_max: int = TEXT_SIZE_MAX) -> Any:
-    """Any value as dicts with text keys, lists and scalars. Raises RemoteProtocolError."""
+    """Decode any value as dicts with text keys, lists and scalars. Raises RemoteProtocolError."""
     return load_as(Any, text, size_max=size_max)
 
 
 def load_as(schema: type[T], text: bytes | str, *, size_max: int = TEXT_SIZE_MAX, has_queues: bool = False) -> T:
-    """A value of a msgspec type; numbers may be text, null counts as absent. Raises RemoteProtocolError naming the type.
+    """Decode a value of a msgspec type. Numbers may be given as text; null counts as absent.
 
-    With `has_queues` the type may have `MessageQueue`s as keys and as items of lists.
+    With `has_queues` the type may have `MessageQueue`s as keys and as items of lists. Raises
+    RemoteProtocolError if the text is longer than `size_max` bytes, is malformed or does not fit
+    the type.
     """
     data = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
     if len(data) > size_max:
@@ -90,7 +104,11 @@ def _name(schema: Any) -> str:
 
 
 def _tidied(value: Any, has_queues: bool) -> Any:
-    """Without what is null; with `has_queues`, objects that are queues and keys that are their text become queues."""
+    """Return the value without nulls.
+
+    With `has_queues`, convert to queues the objects with a queue's fields and the keys that are the
+    text of such an object.
+    """
     if isinstance(value, dict):
         if has_queues and value.keys() == _QUEUE_FIELDS:
             return value["topic"], value["brokerName"], value["queueId"]
@@ -105,7 +123,10 @@ def _tidied(value: Any, has_queues: bool) -> Any:
 
 
 def to_strict(data: bytes) -> bytes:
-    """The text with its integer and object keys in quotes; anything else stays, right or wrong."""
+    """Return the text with integer and object keys in quotes.
+
+    All other text stays as it is, even if it is invalid.
+    """
     return _TOKENS.sub(_quoted, data)
 
 
@@ -120,14 +141,14 @@ def _quoted(match: re.Match[bytes]) -> bytes:
 
 
 def read_queue(key: str) -> MessageQueue:
-    """The queue whose object is a key's text. Raises RemoteProtocolError."""
+    """Return the queue for a key that is the text of a queue object. Raises RemoteProtocolError."""
     return load_as(MessageQueue, key, has_queues=True)
 
 
 def dumps(value: Any, *, unquoted_int_keys: bool = False) -> bytes:
-    """Compact text. Takes msgspec structs, dicts (keys: text or int), lists, sets and scalars.
+    """Return compact JSON for msgspec structs, dicts (keys: text or int), lists, sets and scalars.
 
-    Queues, as keys and as items, only inside a struct that says `HAS_QUEUES`.
+    Queues, as keys or as items, are only allowed inside a struct that sets `HAS_QUEUES`.
     """
     if not unquoted_int_keys and not getattr(value, "HAS_QUEUES", False):
         data = _encode(value)
@@ -139,7 +160,7 @@ def dumps(value: Any, *, unquoted_int_keys: bool = False) -> bytes:
 
 
 def pretty(value: Any) -> str:
-    """Text of a config file, without a line end after it."""
+    """Return the text of a config file, without a newline at its end."""
     out: list[str] = []
     _write_pretty(msgspec.to_builtins(value), out, "\n")
     return "".join(out)
@@ -194,7 +215,7 @@ def _write_pretty(value: Any, out: list[str], line: str) -> None:
 
 
 def _items(value: dict[Any, Any]) -> Any:
-    """In order of their keys when those are numbers or queues, so that text does not depend on chance."""
+    """Sort entries whose keys are numbers or queues, so that the output is deterministic."""
     return sorted(value.items()) if value and not isinstance(next(iter(value)), str) else value.items()
 
 
@@ -207,7 +228,11 @@ def _key(key: Any, quote: str, line: str = "") -> str:
 
 
 def _queue(queue: tuple[str, str, int], line: str) -> str:
-    """`msgspec.to_builtins` makes plain tuples of queues, and of nothing else that is written here."""
+    """Return the text of a queue object.
+
+    `msgspec.to_builtins` turns queues into plain tuples; no other value that is written here
+    becomes a tuple.
+    """
     topic, broker_name, queue_id = queue
     deeper = line + "\t" if line else ""
     fields = (

@@ -1,9 +1,11 @@
-"""HA frames: the stream between a master and a slave, on a connection of its own.
+"""Encode and decode HA frames: the stream between a master and a slave, on a connection of its own.
 
-    slave -> master   int64: the end of the slave's log; sign of life and acknowledgement in one
-    master -> slave   int64 offset, int32 size, then as many bytes of the log from there; size 0 is a sign of life
+    slave -> master   int64: end of the slave's log, both heartbeat and acknowledgement
+    master -> slave   int64 offset, int32 size, then `size` bytes of the log from that offset;
+                      size 0 is a heartbeat
 
-Big-endian, without a greeting: who the slave is and what it asks for is told elsewhere.
+All numbers are big-endian. The stream has no handshake: it does not say which slave is at the other
+end. rmqkit's slaves send that in request 906 (EXCHANGE_BROKER_HA_INFO).
 
 Source: `store/.../ha/DefaultHAClient.java`, `store/.../ha/DefaultHAConnection.java`.
 """
@@ -14,7 +16,7 @@ from rmqkit.errors import RemoteProtocolError
 
 REPORT_SIZE = 8
 TRANSFER_HEAD_SIZE = 12
-#: what Apache's slave can hold of one transfer, its head included
+#: bytes of one transfer, including its head, that fit into the buffer of Apache's slave
 TRANSFER_SIZE_MAX = 4 * 1024 * 1024
 
 _REPORT = Struct(">q")
@@ -22,15 +24,20 @@ _HEAD = Struct(">qi")
 
 
 def encode_report(offset: int) -> bytes:
+    """Return the frame by which a slave reports the end of its log."""
     return _REPORT.pack(offset)
 
 
 def transfer_head(offset: int, size: int) -> bytes:
+    """Return the 12 bytes that precede `size` bytes of the log from `offset`."""
     return _HEAD.pack(offset, size)
 
 
 class Reports:
-    """The receive side of a master: `feed` gives the newest complete report, None while there is none."""
+    """The receive side of a master.
+
+    `feed` returns the newest complete report, or None if `data` completes none.
+    """
 
     __slots__ = ("_held",)
 
@@ -48,9 +55,10 @@ class Reports:
 
 
 class Transfers:
-    """The receive side of a slave: `feed` gives (offset, bytes of the log) of each complete transfer.
+    """The receive side of a slave: `feed` returns (offset, log bytes) of each completed transfer.
 
-    Raises RemoteProtocolError for a size that no master sends; transfers before it are lost with the connection.
+    Raises RemoteProtocolError for an offset or size that no master sends. Transfers before it in
+    the same chunk are lost; the slave receives them again after it reconnects.
     """
 
     __slots__ = ("_held", "_need")
@@ -73,7 +81,7 @@ class Transfers:
         while end - position >= TRANSFER_HEAD_SIZE:
             offset, size = _HEAD.unpack_from(held, position)
             if not 0 <= size <= TRANSFER_SIZE_MAX - TRANSFER_HEAD_SIZE or offset < 0:
-                raise RemoteProtocolError(f"a transfer of {size} bytes for offset {offset}: this is no master's stream")
+                raise RemoteProtocolError(f"transfer of {size} bytes for offset {offset}: the peer is no master")
             begin = position + TRANSFER_HEAD_SIZE
             if end - begin < size:
                 self._need = TRANSFER_HEAD_SIZE + size

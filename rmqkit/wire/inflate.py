@@ -1,8 +1,8 @@
-"""Inflating message bodies and registrations, never beyond a limit.
+"""Inflate message bodies and registrations, up to a size limit.
 
-zlib is in Python; LZ4 (frame format) and ZSTD need the packages of the extra `rmqkit[compression]`, which are imported
-when the first such message comes. What a compressed text becomes is bounded while it is being inflated, so a small
-frame cannot take the memory of the node.
+zlib is in Python. LZ4 (frame format) and ZSTD need the packages of the extra `rmqkit[compression]`;
+they are imported when the first such message arrives. The size is checked during inflation, so that
+a small frame cannot exhaust the memory of the node.
 
 Source: `common/.../compression/{Zlib,Lz4,Zstd}Compressor.java`.
 """
@@ -21,11 +21,15 @@ _ZSTD_WINDOW_MAX = 32 * 1024 * 1024
 
 
 class CompressionMissing(RmqkitError):
-    """The package that can read this compression is not installed."""
+    """The package that reads this compression is not installed."""
 
 
 def inflate_zlib(data: bytes, size_max: int = BODY_SIZE_MAX) -> bytes:
-    """Raises RemoteProtocolError for anything but a whole zlib stream of at most `size_max` bytes."""
+    """Inflate one complete zlib stream.
+
+    Raises RemoteProtocolError if it is damaged, incomplete or inflates to more than `size_max`
+    bytes.
+    """
     inflater = zlib.decompressobj()
     try:
         out = inflater.decompress(data, size_max + 1)
@@ -36,7 +40,10 @@ def inflate_zlib(data: bytes, size_max: int = BODY_SIZE_MAX) -> bytes:
 
 
 def inflate_lz4(data: bytes, size_max: int = BODY_SIZE_MAX) -> bytes:
-    """An LZ4 frame. Raises RemoteProtocolError, or CompressionMissing without the package lz4."""
+    """Inflate an LZ4 frame.
+
+    Raises RemoteProtocolError, or CompressionMissing without the package lz4.
+    """
     frame = _imported("lz4.frame", "lz4")
     inflater = frame.LZ4FrameDecompressor()
     try:
@@ -48,12 +55,16 @@ def inflate_lz4(data: bytes, size_max: int = BODY_SIZE_MAX) -> bytes:
 
 
 def inflate_zstd(data: bytes, size_max: int = BODY_SIZE_MAX) -> bytes:
-    """A ZSTD frame. Raises RemoteProtocolError, or CompressionMissing without the package zstandard."""
+    """Inflate a ZSTD frame.
+
+    Raises RemoteProtocolError, or CompressionMissing without the package zstandard.
+    """
     zstandard = _imported("zstandard", "zstandard")
     inflater = zstandard.ZstdDecompressor(max_window_size=_ZSTD_WINDOW_MAX).decompressobj()
     out = bytearray()
     try:
-        # Output cannot be bounded, input can: a piece this small becomes a few MiB at most.
+        # zstandard cannot limit the output, so the input is fed in pieces: 256 bytes inflate to at
+        # most a few MiB.
         for start in range(0, len(data), _ZSTD_PIECE_SIZE):
             out += inflater.decompress(data[start : start + _ZSTD_PIECE_SIZE])
             if inflater.eof or len(out) > size_max:
@@ -73,7 +84,11 @@ _BY_TYPE = {
 
 
 def inflate_body(body: bytes, sys_flag: int, size_max: int = BODY_SIZE_MAX) -> bytes:
-    """The body of a message whose sysFlag says COMPRESSED; types as `CompressionType.findByValue`."""
+    """Inflate the body of a message whose sysFlag has COMPRESSED set.
+
+    The compression types are those of `CompressionType.findByValue`. Raises RemoteProtocolError for
+    an unknown one.
+    """
     inflate = _BY_TYPE.get(sys_flag & MessageSysFlag.COMPRESSION_MASK)
     if inflate is None:
         raise RemoteProtocolError(f"compression type {(sys_flag & MessageSysFlag.COMPRESSION_MASK) >> 8} is unknown")

@@ -1,11 +1,14 @@
-"""Java's `String.hashCode`, which RocketMQ stores on disk: tag codes in consume queues, keys in index files.
+"""Java's `String.hashCode`, which RocketMQ stores on disk.
 
-h = u0 * 31^(n-1) + ... + u(n-1) over UTF-16 units, as a signed 32-bit number. It composes: with a before b,
-h(ab) = h(a) * 31^len(b) + h(b). So the hash of a long key is put together from caches: all keys of one client share their
-head, those of one millisecond all but the last four characters. What is left is a sum of products that C loops do.
+It is used for the tag codes in consume queues and the key hashes in index files.
 
-Source: `common/.../message/MessageExtBrokerInner.java` (`tagsString2tagsCode`), `store/.../index/IndexFile.java`
-(`indexKeyHashMethod`).
+h = u0 * 31^(n-1) + ... + u(n-1) over UTF-16 units, as a signed 32-bit number. Hashes compose: if a
+precedes b, h(ab) = h(a) * 31^len(b) + h(b). So the hash of a long key is assembled from caches: all
+keys of one client share their head, and those of one millisecond share all but the last four
+characters. The remainder is a sum of products, computed by built-in functions in C.
+
+Source: `common/.../message/MessageExtBrokerInner.java` (`tagsString2tagsCode`),
+`store/.../index/IndexFile.java` (`indexKeyHashMethod`).
 """
 
 from functools import lru_cache
@@ -20,25 +23,28 @@ _POWER_MIDDLE = pow(31, _MIDDLE_SIZE)
 
 
 def java_hash(text: str) -> int:
-    """`text.hashCode()` as Java gives it: -2**31 to 2**31 - 1."""
+    """Return what Java's `text.hashCode()` returns: -2**31 to 2**31 - 1."""
     return _signed(_unsigned(text))
 
 
 @lru_cache(maxsize=4096)
 def tags_code(tag: str) -> int:
-    """What a consume queue entry holds for a message's tag; 0 for none."""
+    """Return the tag code that a consume queue entry holds for a message; 0 for the empty tag."""
     return java_hash(tag)
 
 
 def index_key_hash(topic: str, key: str) -> int:
-    """The key hash of an index entry for `topic#key`: never negative, 0 for the one number without an absolute value."""
+    """Return the key hash of an index entry for `topic#key`.
+
+    It is never negative. It is 0 for -2**31, the only 32-bit number without an absolute value.
+    """
     if key.isascii():
         return ascii_key_hash(topic, key.encode())
     return _absolute(_unsigned(f"{topic}#{key}"))
 
 
 def ascii_key_hash(topic: str, key: bytes) -> int:
-    """As `index_key_hash`, for a key of ASCII characters."""
+    """Return `index_key_hash` for a key of ASCII characters."""
     if len(key) <= _MIDDLE_SIZE + _TAIL_SIZE:
         return _absolute(_unsigned(f"{topic}#{key.decode('ascii')}"))
     tail = key[-4] * 29791 + key[-3] * 961 + key[-2] * 31 + key[-1]
@@ -47,7 +53,7 @@ def ascii_key_hash(topic: str, key: bytes) -> int:
 
 
 def _absolute(number: int) -> int:
-    """Java's `Math.abs` of a 32-bit number given modulo 2**32, with 0 where that has no answer."""
+    """Return Java's `Math.abs` of a 32-bit number given modulo 2**32, but 0 for -2**31."""
     if number < 0x80000000:
         return number
     return 0x100000000 - number if number > 0x80000000 else 0
@@ -66,7 +72,7 @@ def _head(topic: str, key: bytes) -> int:
 
 
 def _unsigned(text: str) -> int:
-    """The hash modulo 2**32."""
+    """Return the hash modulo 2**32."""
     hashed = 0
     if text.isascii():
         for unit in text.encode("ascii"):

@@ -1,13 +1,16 @@
 """Message ids. A message has two:
 
-- the offset id, given by the broker: upper-case hex of the store host (packed as in a record) and the physical offset;
-  32 characters, 56 with IPv6. Admin tools dial the address inside it;
-- the unique id (property UNIQ_KEY), given by the client: IP (4 or 16 bytes), pid (int16), a salt (int32; Java takes its
-  class loader's hash), milliseconds since the start of the month (int32), a counter (int16); 32 or 56 characters.
+- The offset id, assigned by the broker: upper-case hex of the store host (packed as in a record)
+  and the physical offset; 32 characters, 56 with IPv6. Admin tools connect to the address inside
+  it.
+- The unique id (property UNIQ_KEY), assigned by the client: IP (4 or 16 bytes), pid (int16), a salt
+  (int32; Java uses its class loader's hash), milliseconds since the start of the month (int32), a
+  counter (int16); 32 or 56 characters.
 
-Both look alike; only who reads them knows which is which.
+Both have the same form. Only the context tells which of the two an id is.
 
-Source: `common/.../message/MessageDecoder.java` (`createMessageId`), `common/.../message/MessageClientIDSetter.java`.
+Source: `common/.../message/MessageDecoder.java` (`createMessageId`),
+`common/.../message/MessageClientIDSetter.java`.
 """
 
 from struct import Struct
@@ -26,32 +29,38 @@ class OffsetId(NamedTuple):
 
 
 def offset_id(store_host: bytes, phy_offset: int) -> str:
-    """The offset id of the record at `phy_offset`; `store_host` is packed (`hosts.pack_host`)."""
+    """Return the offset id of the record at `phy_offset`.
+
+    `store_host` is packed (`hosts.pack_host`).
+    """
     return (store_host + _OFFSET.pack(phy_offset)).hex().upper()
 
 
 def decode_offset_id(text: str) -> OffsetId:
-    """Raises RemoteProtocolError for anything that is not an offset id."""
+    """Return the parts of an offset id.
+
+    Raises RemoteProtocolError if the text is not a message id.
+    """
     data = _bytes(text)
     host, port = unpack_host(data[:-8])
     return OffsetId(host, port, _OFFSET.unpack_from(data, len(data) - 8)[0])
 
 
 def unique_id_prefix(ip: bytes, pid: int, salt: int) -> str:
-    """The part of a unique id that stays the same for a client. `ip` is 4 or 16 raw bytes (`ip_bytes`).
+    """Return the part of a unique id that stays the same for a client.
 
-    Numbers are cut to their widths.
+    `ip` is 4 or 16 raw bytes (`ip_bytes`); `pid` is truncated to 16 bits and `salt` to 32.
     """
     return f"{ip.hex().upper()}{pid & 0xFFFF:04X}{salt & 0xFFFFFFFF:08X}"
 
 
 def unique_id_tail(since_month_ms: int, counter: int) -> str:
-    """The rest of a unique id."""
+    """Return the part of a unique id that differs per message."""
     return f"{since_month_ms & 0xFFFFFFFF:08X}{counter & 0xFFFF:04X}"
 
 
 def ip_bytes(ip: str) -> bytes:
-    """4 or 16 raw bytes of an address. Raises ValueError for a name."""
+    """Return the 4 or 16 raw bytes of an address. Raises ValueError if `ip` is a name."""
     return pack_host(ip, 0)[:-4]
 
 

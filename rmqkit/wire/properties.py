@@ -1,12 +1,14 @@
-"""The properties of a message: the one codec, and the names RocketMQ reserves.
+"""The properties of a message: their codec, and the names that RocketMQ reserves.
 
-On the wire and in a record they are one text: `name \\x01 value \\x02`, repeated. The reader tolerates a missing last
-separator and drops a pair with an empty name or value; of two pairs with one name the last wins, as in Java's map.
+On the wire and in a record the properties are one text: `name \\x01 value \\x02`, repeated. The
+reader tolerates a missing last separator and drops a pair with an empty name or value. If a name
+occurs twice, the last value wins, as in Java's map.
 
-The broker mostly needs one or two of them and must not pay for all: `find`, `put` and `remove` work on the bytes.
+The broker mostly needs one or two properties of a message. `find`, `put` and `remove` work on the
+bytes, without decoding the rest.
 
-Source: `common/.../message/MessageDecoder.java` (`messageProperties2String`, `string2messageProperties`),
-`common/.../message/MessageConst.java`.
+Source: `common/.../message/MessageDecoder.java` (`messageProperties2String`,
+`string2messageProperties`), `common/.../message/MessageConst.java`.
 """
 
 from collections.abc import Mapping
@@ -77,7 +79,7 @@ PROPERTY_DLQ_ORIGIN_MESSAGE_ID = "DLQ_ORIGIN_MESSAGE_ID"
 PROPERTY_CRC32 = "__CRC32#"
 
 KEY_SEPARATOR = " "
-"""Between the keys of PROPERTY_KEYS."""
+"""Separates the keys in the value of PROPERTY_KEYS."""
 
 _USERS_OWN = {
     PROPERTY_INNER_NUM,
@@ -100,7 +102,10 @@ RESERVED_NAMES = frozenset(
 
 
 def encode(properties: Mapping[str, str]) -> bytes:
-    """The text as bytes. Raises ValueError for a name or value that would read back as something else."""
+    """Return the properties text as bytes.
+
+    Raises ValueError if a name or value contains a separator and would not decode to itself.
+    """
     text = "".join([f"{name}\x01{value}\x02" for name, value in properties.items()])
     if text.count("\x02") != len(properties) or any("\x01" in name for name in properties):
         raise ValueError("a property's name must not hold \\x01 or \\x02, its value not \\x02")
@@ -108,7 +113,10 @@ def encode(properties: Mapping[str, str]) -> bytes:
 
 
 def decode(properties: bytes) -> dict[str, str]:
-    """All pairs that have a name and a value. Bytes that are not UTF-8 become U+FFFD, as in Java."""
+    """Return all pairs that have a name and a value.
+
+    Bytes that are not UTF-8 become U+FFFD, as in Java.
+    """
     read: dict[str, str] = {}
     for pair in properties.decode("utf-8", "replace").split("\x02"):
         name, _, value = pair.partition("\x01")
@@ -118,26 +126,26 @@ def decode(properties: bytes) -> dict[str, str]:
 
 
 def find(properties: bytes, name: bytes) -> bytes | None:
-    """The value of one property without decoding the others; None when it is absent or empty."""
+    """Return the value of one property without decoding the rest; None if it is absent or empty."""
     found = _span(properties, name)
     return None if found is None else properties[found[1] : found[2]]
 
 
 def waits_for_store(properties: bytes) -> bool:
-    """Whether the message's sender wants to wait for disk and copies (`Message.isWaitStoreMsgOK`)."""
+    """Return whether the sender waits for disk and replicas (`Message.isWaitStoreMsgOK`)."""
     value = find(properties, b"WAIT")
     return value is None or value.lower() == b"true"
 
 
 def remove(properties: bytes, name: bytes) -> bytes:
-    """Without any pair of that name."""
+    """Return the properties without any pair of that name."""
     while (found := _span(properties, name, empty_too=True)) is not None:
         properties = properties[: found[0]] + properties[found[2] + 1 :]
     return properties
 
 
 def put(properties: bytes, name: bytes, value: bytes) -> bytes:
-    """With that pair at the end; an earlier one of the name is gone."""
+    """Return the properties with this pair at the end, replacing earlier pairs of that name."""
     properties = remove(properties, name)
     if properties and properties[-1] != 2:
         properties += b"\x02"
@@ -145,7 +153,10 @@ def put(properties: bytes, name: bytes, value: bytes) -> bytes:
 
 
 def _span(properties: bytes, name: bytes, *, empty_too: bool = False) -> tuple[int, int, int] | None:
-    """Start of the pair, start and end of its value."""
+    """Return the start of the last matching pair, and the start and end of its value.
+
+    Returns None if no pair matches.
+    """
     sought = name + b"\x01"
     before = len(properties)
     while True:

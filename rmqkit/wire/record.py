@@ -1,21 +1,24 @@
-"""The message record: what the commit log holds and what a pull answer carries, byte for byte the same.
+"""The message record, identical byte for byte in the commit log and in the response to a pull.
 
-    i32 size · i32 magic · i32 body CRC · i32 queue id · i32 flag · i64 queue offset · i64 physical offset ·
-    i32 sysFlag · i64 born time · born host · i64 store time · store host · i32 reconsume times ·
-    i64 prepared transaction offset · i32 size + body · topic (size i8 in V1, i16 in V2) · i16 size + properties
+    i32 size · i32 magic · i32 body CRC · i32 queue id · i32 flag · i64 queue offset ·
+    i64 physical offset · i32 sysFlag · i64 born time · born host · i64 store time · store host ·
+    i32 reconsume times · i64 prepared transaction offset · i32 size + body ·
+    topic (size i8 in V1, i16 in V2) · i16 size + properties
 
-Big-endian; a host is 8 bytes, 20 when its bit in sysFlag says IPv6. V2 is used for topics longer than 127. The body CRC
-is over the body as stored (perhaps compressed), without the sign bit. A blank record (size, magic, rest arbitrary) fills
-the end of a log file.
+- All numbers are big-endian. A host has 8 bytes, or 20 if its bit in sysFlag marks it as IPv6.
+- V2 is used for topics longer than 127 bytes.
+- The body CRC covers the body as stored (perhaps compressed); its sign bit is cleared.
+- A blank record (size, magic, arbitrary rest) fills the end of a log file.
+- With the property CRC on (`enabledAppendPropCRC`), the last 20 bytes of a record are one more
+  property: `__CRC32#`, then the CRC of all bytes before it as ten digits, least significant digit
+  first.
 
-With the property CRC on (`enabledAppendPropCRC`) the last 20 bytes are a property of their own: `__CRC32#`, then the
-CRC of everything before them, ten digits, least significant first.
+`decode_record` returns None if the buffer ends before the record does. Only the owner of the buffer
+knows whether that means "read more" or a torn tail. `CorruptRecord` means that no further bytes can
+make it a record.
 
-`decode_record` gives None when the buffer ends before the record does: whether that is "read more" or a torn tail is
-known only to who owns the buffer. `CorruptRecord` means that no more bytes can make a record of it.
-
-Source: `store/.../MessageExtEncoder.java`, `store/.../CommitLog.java` (`checkMessageAndReturnSize`),
-`common/.../message/MessageDecoder.java`.
+Source: `store/.../MessageExtEncoder.java`, `store/.../CommitLog.java`
+(`checkMessageAndReturnSize`), `common/.../message/MessageDecoder.java`.
 """
 
 from collections.abc import Iterator
@@ -34,7 +37,7 @@ MAGIC_V1 = -626843481
 MAGIC_V2 = -626843477
 MAGIC_BLANK = -875286124
 
-# Where the fields before the hosts are, whatever the hosts' sizes.
+# Byte positions in a record. Up to the born host they do not depend on the sizes of the hosts.
 POSITION_SIZE = 0
 POSITION_MAGIC = 4
 POSITION_BODY_CRC = 8
@@ -45,7 +48,7 @@ POSITION_PHY_OFFSET = 28
 POSITION_SYS_FLAG = 36
 POSITION_BORN_MS = 40
 POSITION_BORN_HOST = 48
-#: only with an IPv4 born host
+#: valid only if the born host is IPv4
 POSITION_STORE_MS_V4 = 56
 
 TOPIC_SIZE_V1_MAX = 127
@@ -53,7 +56,8 @@ PROPERTY_CRC_SIZE = 20
 BLANK_SIZE_MIN = 8
 
 _V6_BITS = MessageSysFlag.BORN_HOST_V6 | MessageSysFlag.STORE_HOST_V6
-# By (sysFlag >> 4) & 3: bit 0 the born host, bit 1 the store host is IPv6. Ends with the body's size.
+# Indexed by (sysFlag >> 4) & 3: bit 0 is set if the born host is IPv6, bit 1 for the store host.
+# The last field is the body size.
 _HEADS = tuple(Struct(f">iiiiiqqiq{born}sq{store}siqi") for born, store in ((8, 8), (20, 8), (8, 20), (20, 20)))
 _HEAD_V4 = _HEADS[0]
 _SIZE_MAGIC = Struct(">ii")
@@ -64,7 +68,10 @@ Buffer = bytes | bytearray | memoryview
 
 
 class Record(NamedTuple):
-    """One record. Hosts stay packed (`hosts.unpack_host`); `body` is as stored, empty when it was not read."""
+    """One record.
+
+    Hosts stay packed (`hosts.unpack_host`). `body` is as stored; it is empty if it was not read.
+    """
 
     size: int
     magic: int
@@ -86,13 +93,16 @@ class Record(NamedTuple):
 
 
 class Blank(NamedTuple):
-    """The rest of a log file: `size` bytes from the record's start to the file's end."""
+    """Padding at the end of a log file.
+
+    `size` counts the bytes from the start of this record to the end of the file.
+    """
 
     size: int
 
 
 def body_crc(body: Buffer) -> int:
-    """The CRC as records hold it: 31 bits, since Java's int has a sign."""
+    """Return the CRC in the form of a record: 31 bits, since Java's int is signed."""
     return crc32(body) & 0x7FFFFFFF
 
 
@@ -114,9 +124,10 @@ def encode_record(
     properties: bytes,
     property_crc: bool = False,
 ) -> bytes:
-    """The record as bytes. The IPv6 bits of `sys_flag` follow from the hosts, the version from the topic.
+    """Return the record as bytes.
 
-    Raises ValueError when topic or properties are too long for their fields.
+    The IPv6 bits of `sys_flag` are set according to the hosts, the version according to the length
+    of the topic. Raises ValueError if the topic or the properties are too long for their fields.
     """
     if property_crc:
         properties = _room_for_crc(properties)
@@ -156,20 +167,23 @@ def encode_record(
 
 
 def record_size(*, topic: str, body_size: int, properties_size: int, born_v6: bool = False, store_v6: bool = False) -> int:
-    """How many bytes `encode_record` will give; `properties_size` includes the property CRC if there is one."""
+    """Return the number of bytes that `encode_record` produces.
+
+    `properties_size` includes the 20 bytes of the property CRC if there is one.
+    """
     head = _HEADS[(1 if born_v6 else 0) | (2 if store_v6 else 0)]
     return head.size + body_size + len(_topic_field(topic)[1]) + 2 + properties_size
 
 
 def encode_blank(size: int) -> bytes:
-    """The 8 bytes that start a blank record of `size` bytes."""
+    """Return the first 8 bytes of a blank record of `size` bytes."""
     return _SIZE_MAGIC.pack(size, MAGIC_BLANK)
 
 
 def decode_record(buffer: Buffer, position: int = 0, *, check_crc: bool, read_body: bool = True) -> Record | Blank | None:
-    """The record at `position`, or None when the buffer ends before it does. Raises CorruptRecord.
+    """Return the record at `position`, or None if the buffer ends before the record does.
 
-    `check_crc` compares the body with its CRC, also when the body is not to be read.
+    `check_crc` compares the body with its CRC, even if `read_body` is false. Raises CorruptRecord.
     """
     left = len(buffer) - position
     if left < 8:
@@ -202,7 +216,7 @@ def decode_record(buffer: Buffer, position: int = 0, *, check_crc: bool, read_bo
     body = b""
     if read_body or check_crc:
         body = bytes(buffer[body_start : body_start + fields[14]])
-        # Java does not look at the CRC of an empty body.
+        # Java does not check the CRC of an empty body.
         if check_crc and body and crc32(body) & 0x7FFFFFFF != fields[2]:
             raise CorruptRecord(f"body CRC of the record for physical offset {fields[6]} is wrong")
         if not read_body:
@@ -211,7 +225,10 @@ def decode_record(buffer: Buffer, position: int = 0, *, check_crc: bool, read_bo
 
 
 def _topic_and_end(buffer: Buffer, start: int, body_start: int, end: int, magic: int) -> tuple[str, int]:
-    """The topic and the position of the properties' size; every position is checked to lie inside the record."""
+    """Return the topic and the position of the properties' size.
+
+    Checks that every position lies inside the record; raises CorruptRecord otherwise.
+    """
     size_size = 1 if magic == MAGIC_V1 else 2
     if body_start <= start <= end - size_size - 2:
         if size_size == 1:
@@ -225,7 +242,10 @@ def _topic_and_end(buffer: Buffer, start: int, body_start: int, end: int, magic:
 
 
 def iter_records(buffer: Buffer, *, check_crc: bool = False) -> Iterator[Record]:
-    """The records of a pull answer, end to end. Raises CorruptRecord, also for one that is cut short."""
+    """Yield the records in the body of a pull response, one after the other.
+
+    Raises CorruptRecord for damaged and for truncated bytes.
+    """
     position, end = 0, len(buffer)
     while position < end:
         record = decode_record(buffer, position, check_crc=check_crc)
@@ -236,7 +256,7 @@ def iter_records(buffer: Buffer, *, check_crc: bool = False) -> Iterator[Record]
 
 
 def property_crc_is_right(record: Buffer) -> bool:
-    """Whether a whole record ends with a property CRC that fits the bytes before it (`forceVerifyPropCRC`)."""
+    """Return whether a whole record ends with the right property CRC (`forceVerifyPropCRC`)."""
     view = memoryview(record)
     return bytes(view[-PROPERTY_CRC_SIZE:]) == _crc_property(crc32(view[:-PROPERTY_CRC_SIZE]) & 0x7FFFFFFF)
 
@@ -253,7 +273,7 @@ def _room_for_crc(properties: bytes) -> bytes:
 
 @lru_cache(maxsize=4096)
 def _topic_field(topic: str) -> tuple[int, bytes]:
-    """The magic that fits, and the topic with its size before it."""
+    """Return the magic that the topic's length requires, and the topic preceded by its size."""
     data = topic.encode()
     if len(data) <= TOPIC_SIZE_V1_MAX:
         return MAGIC_V1, bytes((len(data),)) + data

@@ -1,17 +1,19 @@
-"""Ext: the typed form of a remoting command's extFields.
+"""Ext: the typed form of the extFields of a remoting command.
 
-Every request and response code that carries fields has a subclass of `Ext` in `rmqkit.wire.schemas`: Python names in
-snake_case, wire names in Java's camelCase, a type for each field. On the wire all values are JSON strings; a field that
-is None is absent.
+Every request and response code with ext fields has a subclass of `Ext` in `rmqkit.wire.schemas`:
+Python names in snake_case, wire names in Java's camelCase, and a type per field. On the wire all
+values are JSON strings; a field that is None is left out.
 
-- `to_ext` writes the strings. Responses must carry nothing but strings, since the C++ client ignores anything else and
-  the Go client fails on the whole frame.
-- `from_ext` reads a plain mapping, whatever JSON types it came with: ali-ons and the C++ client send numbers and bools.
+- `to_ext` writes strings only. In a response any other JSON type would be ignored by the C++
+  client, and would make the Go client reject the whole frame.
+- `from_ext` reads a mapping of any JSON types, since ali-ons and the C++ client send numbers and
+  bools.
 
-A field is mandatory only where Java has `@CFNotNull` and something is unanswerable without it; fields this package does
-not know are ignored, as in Java.
+A field is mandatory only if Java marks it `@CFNotNull` and the request cannot be answered without
+it. Unknown fields are ignored, as in Java.
 
-Source: `remoting/.../protocol/RemotingCommand.java` (`makeCustomHeaderToNet`, `decodeCommandCustomHeaderDirectly`).
+Source: `remoting/.../protocol/RemotingCommand.java` (`makeCustomHeaderToNet`,
+`decodeCommandCustomHeaderDirectly`).
 """
 
 from collections.abc import Mapping
@@ -27,7 +29,10 @@ Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 
 
 class Ext(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=False):
-    """Base of all ext-field schemas. A subclass repeats `kw_only=True`, which msgspec does not inherit."""
+    """Base of all ext-field schemas.
+
+    A subclass repeats `kw_only=True`, since msgspec does not inherit it.
+    """
 
 
 class NoFields(Ext, kw_only=True):
@@ -44,7 +49,10 @@ class _Field(NamedTuple):
 
 
 def to_ext(ext: Ext) -> dict[str, str]:
-    """The extFields of a value: None left out, bool as "true"/"false", everything a string."""
+    """Return the extFields of a schema value.
+
+    All values are strings, bool is "true" or "false", and None is left out.
+    """
     out: dict[str, str] = {}
     for attribute, wire_name, _ in _fields(type(ext)):
         value = getattr(ext, attribute)
@@ -61,7 +69,10 @@ def to_ext(ext: Ext) -> dict[str, str]:
 
 
 def from_ext(schema: type[E], mapping: Mapping[str, Any]) -> E:
-    """Reads extFields given as any JSON values. Raises RemoteProtocolError naming the field and the schema."""
+    """Return the schema value for extFields of any JSON types.
+
+    Raises RemoteProtocolError, which names the schema and the field.
+    """
     try:
         return msgspec.convert(mapping, schema, strict=False)
     except (msgspec.ValidationError, RecursionError):
@@ -75,7 +86,10 @@ def from_ext(schema: type[E], mapping: Mapping[str, Any]) -> E:
 
 
 def _as_java_reads(schema: type[Ext], mapping: Mapping[str, Any]) -> dict[str, Any]:
-    """Java first makes each value a string, then parses that by the type of the header's field."""
+    """Convert values as Java does.
+
+    Java first turns each value into a string and then parses it by the type of the header's field.
+    """
     read: dict[str, Any] = {}
     for _, wire_name, kind in _fields(schema):
         value = mapping.get(wire_name)
@@ -112,7 +126,7 @@ def _fields(schema: type[Ext]) -> tuple[_Field, ...]:
 
 
 def _kind(annotation: Any) -> type:
-    """str, int, float or bool under Annotated and `| None`."""
+    """Return the str, int, float or bool inside `Annotated` and `| None`."""
     if isinstance(annotation, type):
         return annotation
     parts = [p for p in getattr(annotation, "__args__", ()) if p is not type(None)]

@@ -1,4 +1,6 @@
-"""Names of topics that mean something to every peer: the system's own, and the prefixes of a group's.
+"""Topic names that every peer knows.
+
+These are the system topics, and the prefixes of a group's retry and dead-letter topics.
 
 Source: `common/.../topic/TopicValidator.java`, `common/.../MixAll.java`.
 """
@@ -18,7 +20,7 @@ SELF_TEST_TOPIC = "SELF_TEST_TOPIC"
 TIMER_TOPIC = "rmq_sys_wheel_timer"
 TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
 
-#: topics of the broker's own that it takes no sends for
+#: the broker's internal topics, to which clients may not send
 SEND_FORBIDDEN = frozenset(
     (SCHEDULE_TOPIC, HALF_TOPIC, OP_TOPIC, CHECK_MAX_TIME_TOPIC, SELF_TEST_TOPIC, OFFSET_MOVED_EVENT)
 )

@@ -1,17 +1,21 @@
-"""Trace data: what clients write about their own messages into the trace topic, as Java's tools read it.
+"""Trace data: what clients write about their own messages to the trace topic.
 
-A trace message holds records, each ended by \\x02, whose fields are separated by \\x01 and stand in a fixed order by kind:
+The form is the one that Java's tools read. The body of a trace message is a sequence of records.
+Each record ends with \\x02; its fields are separated by \\x01 and have a fixed order for each type:
 
-    Pub             type time region group topic msgId tags keys storeHost length cost msgType offsetMsgId success
+    Pub             type time region group topic msgId tags keys storeHost length cost msgType
+                    offsetMsgId success
     SubBefore       type time region group requestId msgId retryTimes keys
     SubAfter        type requestId msgId cost success keys code time group
-    EndTransaction  type time region group topic msgId tags keys storeHost msgType transactionId state fromCheck
+    EndTransaction  type time region group topic msgId tags keys storeHost msgType transactionId
+                    state fromCheck
     Recall          type time region group topic msgId success
 
-A SubBefore and its SubAfter have one request id. What is absent is the word `null`, as Java writes it: an empty last field
-would make its reader fail. KEYS of the trace message are the ids and keys of all messages in it, by which they are found.
+A SubBefore and its SubAfter share one request id. An absent value is written as the word `null`, as
+Java does: Java's reader fails on an empty last field. The KEYS property of a trace message lists
+the ids and keys of all messages in it, so that the trace can be found by them.
 
-Reading skips a record that is none, and takes the shorter forms of older clients.
+`decode` skips malformed records, and reads the shorter records of older clients.
 
 Source: `client/.../trace/TraceDataEncoder.java`, `TraceConstants.java`, `TraceBean.java`.
 """
@@ -36,7 +40,7 @@ class TraceType(StrEnum):
 
 
 class TraceMessageType(IntEnum):
-    """`common/.../message/MessageType.java`; the wire has the ordinal."""
+    """`common/.../message/MessageType.java`; the wire carries the ordinal."""
 
     NORMAL = 0
     TRANSACTION_HALF = 1
@@ -46,7 +50,7 @@ class TraceMessageType(IntEnum):
 
 
 class ConsumeCode(IntEnum):
-    """`client/.../consumer/listener/ConsumeReturnType.java`; the wire has the ordinal."""
+    """`client/.../consumer/listener/ConsumeReturnType.java`; the wire carries the ordinal."""
 
     SUCCESS = 0
     TIME_OUT = 1
@@ -56,7 +60,10 @@ class ConsumeCode(IntEnum):
 
 
 class TraceRecord(NamedTuple):
-    """One record; a kind uses the fields that its row above names. "" is absent."""
+    """One trace record. Each type uses only the fields in its row of the module's table.
+
+    An absent text is "".
+    """
 
     type: TraceType
     msg_id: str
@@ -80,9 +87,9 @@ class TraceRecord(NamedTuple):
     from_check: bool = False
 
 
-#: what a send and the end of its transaction begin with
+#: the fields that Pub and EndTransaction records begin with
 _OF_SEND = ("time_ms", "region_id", "group", "topic", "msg_id", "tags", "keys", "store_host")
-#: type → names of the fields after it, in the order of the wire
+#: type → names of the fields that follow the type, in wire order
 _FIELDS: dict[TraceType, tuple[str, ...]] = {
     TraceType.PUB: (*_OF_SEND, "body_length", "cost_ms", "message_type", "offset_msg_id", "success"),
     TraceType.SUB_BEFORE: ("time_ms", "region_id", "group", "request_id", "msg_id", "retry_times", "keys"),
@@ -90,14 +97,14 @@ _FIELDS: dict[TraceType, tuple[str, ...]] = {
     TraceType.END_TRANSACTION: (*_OF_SEND, "message_type", "transaction_id", "transaction_state", "from_check"),
     TraceType.RECALL: ("time_ms", "region_id", "group", "topic", "msg_id", "success"),
 }
-#: how many fields the oldest client that is still read wrote
+#: number of fields in the oldest form that is still read
 _FIELDS_MIN = {TraceType.PUB: 12, TraceType.SUB_AFTER: 5}
 _INTS = frozenset(("time_ms", "body_length", "cost_ms", "message_type", "retry_times", "code"))
 _BOOLS = frozenset(("success", "from_check"))
 
 
 def encode(record: TraceRecord) -> str:
-    """A record with its end."""
+    """Return a record as text, including its end mark."""
     texts = [record.type.value]
     for name in _FIELDS[record.type]:
         value = getattr(record, name)
@@ -111,7 +118,7 @@ def encode(record: TraceRecord) -> str:
 
 
 def decode(data: bytes) -> list[TraceRecord]:
-    """The records of a trace message's body."""
+    """Return the well-formed records in the body of a trace message."""
     found = (_read(each.split(_FIELD)) for each in data.decode("utf-8", "replace").split(_RECORD))
     return [record for record in found if record is not None]
 
@@ -127,7 +134,7 @@ def _read(texts: Sequence[str]) -> TraceRecord | None:
     if kind is TraceType.PUB and len(given) == 12:
         names.remove("offset_msg_id")
     values: dict[str, Any] = {}
-    # A longer record is a newer client's: what it has more comes last.
+    # Newer clients append fields at the end; ignore them.
     for name, text in zip(names, given, strict=False):
         try:
             values[name] = _reader(name)(text)

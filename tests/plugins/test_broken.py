@@ -60,12 +60,12 @@ BROKEN = {
     ),
     "no mapping": (
         "@hookimpl\ndef rmqkit_duties():\n    return ['heart']",
-        ["broken", "rmqkit_duties of rmqkit.hookspecs wants a mapping, not ['heart']"],
+        ["broken", "rmqkit_duties of rmqkit.hookspecs must return a mapping, not ['heart']"],
     ),
-    "a factory that is not callable": (RUN % "7", ["broken", "rmqkit_duties of rmqkit.hookspecs", "'box': 7 is none"]),
+    "a factory that is not callable": (RUN % "7", ["broken", "rmqkit_duties of rmqkit.hookspecs", "not 'box': 7"]),
     "a name that is no text": (
         "@hookimpl\ndef rmqkit_duties():\n    return {7: dict}",
-        ["broken", "rmqkit_duties of rmqkit.hookspecs", "7: <class 'dict'> is none"],
+        ["broken", "rmqkit_duties of rmqkit.hookspecs", "not 7: <class 'dict'>"],
     ),
     "an import that fails": ("import a_module_nobody_has", ["broken (broken-dist)", "'a_module_nobody_has'"]),
     "an error of several lines": ("raise ValueError('one\\n  two')", ["broken", "ValueError: one two"]),

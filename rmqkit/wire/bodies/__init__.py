@@ -1,6 +1,7 @@
-"""JSON bodies, by area. Each has `encode() -> bytes`, `decode(data)` and `pretty()`; see `base.Body`.
+"""JSON bodies, by area.
 
-The package has the public names of all its modules.
+Each has `encode() -> bytes`, `decode(data)` and `pretty()`; see `base.Body`. The package re-exports
+the public names of all its modules.
 """
 
 # ruff: noqa: F403

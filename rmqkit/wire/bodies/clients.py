@@ -1,4 +1,4 @@
-"""Who is connected: answers to 203, 204, 328 and 345, and the check that a client asks for at its start (46)."""
+"""Connected clients: the responses to 203, 204, 328 and 345, and a client's check at start (46)."""
 
 from msgspec import field
 
@@ -8,7 +8,10 @@ from rmqkit.wire.schema import Int32, Int64
 
 
 class ClientConnection(Body, kw_only=True):
-    """`language` is a name of `codes.Language`, `version` an ordinal of `codes.Version`."""
+    """One connected client.
+
+    `language` is a name in `codes.Language`, `version` an ordinal in `codes.Version`.
+    """
 
     client_addr: str = ""
     client_id: str = ""
@@ -29,7 +32,7 @@ class ProducerConnection(Body, kw_only=True):
 
 
 class SubscriptionOfGroup(Body, kw_only=True):
-    """The answer to 345: what a group that is online wants of a topic (`QuerySubscriptionResponseBody`)."""
+    """The response to 345 (`QuerySubscriptionResponseBody`): an online group's subscription."""
 
     group: str | None = None
     subscription_data: SubscriptionData | None = None
@@ -37,7 +40,7 @@ class SubscriptionOfGroup(Body, kw_only=True):
 
 
 class ProducerInfo(Body, kw_only=True):
-    """`remote_ip` is Java's text of an address, with a slash before it."""
+    """One producer. `remote_ip` is Java's text of an address, which starts with a slash."""
 
     client_id: str = ""
     language: str | int = "JAVA"
@@ -47,13 +50,13 @@ class ProducerInfo(Body, kw_only=True):
 
 
 class ProducerTable(Body, kw_only=True):
-    """The answer to 328, by producer group (`ProducerTableInfo`)."""
+    """The response to 328, by producer group (`ProducerTableInfo`)."""
 
     data: dict[str, list[ProducerInfo]] = field(default_factory=dict)
 
 
 class CheckClientBody(Body, kw_only=True):
-    """46: `CheckClientRequestBody`."""
+    """The request of 46 (`CheckClientRequestBody`)."""
 
     client_id: str = ""
     group: str = ""

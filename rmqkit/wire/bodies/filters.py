@@ -1,6 +1,7 @@
-"""consumerFilter.json: the expressions that groups filter topics by, as the broker keeps them.
+"""consumerFilter.json: the filter expressions of groups per topic, as the broker stores them.
 
-Source: `broker/.../filter/{ConsumerFilterManager,ConsumerFilterData}.java`, `filter/.../util/BloomFilterData.java`.
+Source: `broker/.../filter/{ConsumerFilterManager,ConsumerFilterData}.java`,
+`filter/.../util/BloomFilterData.java`.
 """
 
 from msgspec import field
@@ -10,15 +11,18 @@ from rmqkit.wire.schema import Int32, Int64
 
 
 class BloomData(Body, kw_only=True):
-    """The bits of a group in the bit maps of a topic; `bit_num` is how long those are."""
+    """The bits of a group in the bit maps of a topic; `bit_num` is the length of these bit maps."""
 
     bit_num: Int32 = 0
     bit_pos: list[Int32] | None = None
 
 
 class ConsumerFilterData(Body, kw_only=True):
-    """`client_version` is the subscription's; `dead_time` 0 or before `born_time` means that the group is there, and `dead`
-    says the same for readers of the file."""
+    """The filter of one group for one topic.
+
+    `client_version` is the version of the subscription. The entry is alive if `dead_time` is 0 or
+    before `born_time` (both wall ms). `dead` repeats that for readers of the file.
+    """
 
     bloom_filter_data: BloomData | None = None
     born_time: Int64 = 0

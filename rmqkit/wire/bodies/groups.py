@@ -1,4 +1,4 @@
-"""Subscription groups: one group (200, 352), several (225) and their table (201, subscriptionGroup.json)."""
+"""Subscription groups: one (200, 352), several (225), the table (201, subscriptionGroup.json)."""
 
 from typing import Any
 
@@ -14,7 +14,10 @@ def _retry_policy() -> dict[str, Any]:
 
 
 class SubscriptionGroupConfig(Body, kw_only=True):
-    """`remoting/.../protocol/subscription/SubscriptionGroupConfig.java`; the retry policy is carried as it came."""
+    """`remoting/.../protocol/subscription/SubscriptionGroupConfig.java`.
+
+    `group_retry_policy` is passed on as received.
+    """
 
     attributes: dict[str, str] = field(default_factory=dict)
     broker_id: Int64 = 0
@@ -40,7 +43,7 @@ class SubscriptionGroupList(Body, kw_only=True):
 
 
 class GroupForbidden(Body, kw_only=True):
-    """The answer to 353: whether a group may read a topic."""
+    """The response to 353: whether a group may read a topic."""
 
     group: str = ""
     readable: bool = True
@@ -48,7 +51,7 @@ class GroupForbidden(Body, kw_only=True):
 
 
 class SubscriptionGroupTable(Body, kw_only=True):
-    """`SubscriptionGroupWrapper`; the forbidden table is group, then topic, then bits."""
+    """`SubscriptionGroupWrapper`; `forbidden_table` maps group, then topic, to bits."""
 
     data_version: DataVersion = DataVersion()
     forbidden_table: dict[str, dict[str, Int32]] = field(default_factory=dict)

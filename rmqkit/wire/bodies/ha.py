@@ -1,4 +1,4 @@
-"""HARuntimeInfo (907): how replication stands, seen from a master or from a slave."""
+"""HARuntimeInfo (907): the state of replication, from the view of a master or of a slave."""
 
 from msgspec import field
 
@@ -7,7 +7,7 @@ from rmqkit.wire.schema import Int32, Int64
 
 
 class HAClientRuntimeInfo(Body, kw_only=True):
-    """A slave's side."""
+    """The HA client of a slave."""
 
     last_read_timestamp: Int64 = 0
     last_write_timestamp: Int64 = 0
@@ -18,7 +18,7 @@ class HAClientRuntimeInfo(Body, kw_only=True):
 
 
 class HAConnectionRuntimeInfo(Body, kw_only=True):
-    """A master's side of one slave; `diff` is in bytes."""
+    """The connection of one slave as its master sees it; `diff` is in bytes."""
 
     addr: str = ""
     diff: Int64 = 0

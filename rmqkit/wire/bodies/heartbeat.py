@@ -1,8 +1,8 @@
-"""HeartbeatData (34): which groups a client produces and consumes for.
+"""HeartbeatData (34): the groups that a client produces and consumes for.
 
-Java, Go and Node send enums by name. The C++ client sends them as numbers, the subscription's version as text, wrong
-hash codes of tags, and leaves out what is empty: `decode_heartbeat` gives all of them the Java form, and computes
-the hash codes itself.
+Java, Go and Node send enums by name. The C++ client sends them as numbers and the subscription's
+version as text, computes the hash codes of tags wrongly, and leaves out empty fields.
+`decode_heartbeat` converts all of them to the Java form and computes the hash codes itself.
 
 Source: `remoting/.../protocol/heartbeat/*.java`, `common/.../consumer/ConsumeFromWhere.java`.
 """
@@ -31,7 +31,11 @@ class ProducerData(Body, kw_only=True):
 
 
 class ConsumerData(Body, kw_only=True):
-    """The three enums are names after `decode_heartbeat`, from the tuples above where they are known."""
+    """One consumer group of a client.
+
+    `decode_heartbeat` converts the three enums to names, those of the tuples above if the number is
+    known.
+    """
 
     consume_from_where: str | int = CONSUME_FROM_WHERE[0]
     consume_type: str | int = CONSUME_TYPES[1]
@@ -50,7 +54,7 @@ class HeartbeatData(Body, kw_only=True):
 
 
 def decode_heartbeat(data: bytes) -> HeartbeatData:
-    """A heartbeat of any client in Java's form. Raises RemoteProtocolError."""
+    """Decode the heartbeat of any client into Java's form. Raises RemoteProtocolError."""
     heartbeat = HeartbeatData.decode(data)
     for consumer in heartbeat.consumer_data_set:
         consumer.consume_from_where = enum_name(consumer.consume_from_where, CONSUME_FROM_WHERE)
@@ -62,7 +66,10 @@ def decode_heartbeat(data: bytes) -> HeartbeatData:
 
 
 def enum_name(value: str | int, names: tuple[str, ...]) -> str:
-    """The name of an enum given by name or by number (also as text); an unknown number stays as text."""
+    """Return the name of an enum that is given by name or by number (perhaps as text).
+
+    An unknown number is returned as text.
+    """
     if isinstance(value, str) and not value.isdecimal():
         return value
     number = int(value)

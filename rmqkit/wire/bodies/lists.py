@@ -1,4 +1,4 @@
-"""Bodies that are one table or one list: KV, topics, groups, consumer ids, pull or pop modes."""
+"""Bodies that consist of one table or list: KV, topics, groups, consumer ids, pull or pop modes."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from rmqkit.wire.bodies.base import Body
 
 
 class KVTable(Body, kw_only=True):
-    """Answers to 28 and 219, and to a registration."""
+    """The response to 28, 219 and a registration."""
 
     table: dict[str, str] = field(default_factory=dict)
 
@@ -23,12 +23,12 @@ class GroupList(Body, kw_only=True):
 
 
 class ConsumerListByGroup(Body, kw_only=True):
-    """The answer to 38."""
+    """The response to 38."""
 
     consumer_id_list: list[str] = field(default_factory=list)
 
 
 class MessageRequestModeTable(Body, kw_only=True):
-    """The answer to 402 and the file messageRequestMode.json: topic, then group, then mode."""
+    """The response to 402 and the file messageRequestMode.json: topic, then group, then mode."""
 
     message_request_mode_map: dict[str, dict[str, Any]] = field(default_factory=dict)

@@ -1,7 +1,8 @@
-"""Locks of queues for orderly consumption: 41 and 42.
+"""Queue locks for orderly consumption: 41 and 42.
 
-`rmqkit` is an object that Apache's peers ignore and never write: what lock modes say to each other and to their clients
-beside upstream's fields. Queues inside it are plain lists, topic, broker name and queue id.
+The object `rmqkit` carries what lock modes send to each other and to their clients in addition to
+upstream's fields. Apache's peers ignore it and never write it. Queues inside it are plain lists:
+topic, broker name, queue id.
 """
 
 from typing import Any, ClassVar
@@ -25,7 +26,7 @@ class LockBatchBody(Body, kw_only=True):
 
 
 class LockBatchAnswer(Body, kw_only=True):
-    """Answer to 41: the queues that the client now holds (`LockBatchResponseBody`)."""
+    """The response to 41: the queues that the client now holds (`LockBatchResponseBody`)."""
 
     HAS_QUEUES: ClassVar[bool] = True
 

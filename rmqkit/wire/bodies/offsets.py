@@ -1,9 +1,13 @@
-"""Offsets: of all groups (43, consumerOffset.json), of a reset (220, 222), of a topic (202), of a group (208, 221, 223).
+"""Offsets of all groups, of a reset, of a topic or of one group.
 
-Most are maps keyed by a queue, which go over the wire in fastjson's raw form (see `fastjson`).
+All groups: 43 and consumerOffset.json. Reset: 220, 222. Topic: 202. Group: 208, 221, 223.
 
-Source: `remoting/.../protocol/body/{ConsumerOffsetSerializeWrapper,ResetOffsetBody,ResetOffsetBodyForC,
-GetConsumerStatusBody}.java`, `remoting/.../protocol/admin/*.java`, Go client `internal/model.go`.
+Most bodies are maps keyed by a queue, which the wire carries in fastjson's raw form (see
+`fastjson`).
+
+Source: `remoting/.../protocol/body/{ConsumerOffsetSerializeWrapper,ResetOffsetBody}.java`,
+`remoting/.../protocol/body/{ResetOffsetBodyForC,GetConsumerStatusBody}.java`,
+`remoting/.../protocol/admin/*.java`, Go client `internal/model.go`.
 """
 
 from typing import Any, ClassVar
@@ -20,10 +24,11 @@ from rmqkit.wire.schema import Int32, Int64
 
 
 class ConsumerOffsetTable(Body, kw_only=True):
-    """The key is `topic@group`, then the queue id.
+    """Offsets by `topic@group`, then by queue id.
 
-    `removed` and `reset_table` are rmqkit's: pairs that are gone, and when (wall ms) a queue's offset was last reset. The
-    queue ids of the latter are text, as some of Apache's readers cannot pass over unquoted numbers.
+    `removed` and `reset_table` are rmqkit's: the deleted `topic@group` pairs, and when (wall ms) a
+    queue's offset was last reset. Queue ids in `reset_table` are text, since some of Apache's
+    readers cannot skip unquoted numbers.
     """
 
     data_version: DataVersion = DataVersion()
@@ -40,14 +45,17 @@ class DelayOffsetTable(Body, kw_only=True):
 
 
 class ResetOffsetBody(Body, kw_only=True):
-    """220 and 222. `encode` gives the form for every client but C++."""
+    """220 and 222. `encode` writes the form for every client but C++."""
 
     HAS_QUEUES: ClassVar[bool] = True
 
     offset_table: dict[MessageQueue, Int64] = field(default_factory=dict)
 
     def encode_for_cpp(self) -> bytes:
-        """A list of objects: the C++ client reads JSON strictly (`ResetOffsetBodyForC`)."""
+        """Return a list of objects (`ResetOffsetBodyForC`).
+
+        The C++ client only reads strict JSON.
+        """
         rows = [
             {"brokerName": queue.broker_name, "offset": offset, "queueId": queue.queue_id, "topic": queue.topic}
             for queue, offset in sorted(self.offset_table.items())
@@ -56,7 +64,10 @@ class ResetOffsetBody(Body, kw_only=True):
 
     @classmethod
     def decode_any(cls, data: bytes) -> "ResetOffsetBody":
-        """Any form: a map (raw or quoted keys), a list of objects, a list of pairs. Raises RemoteProtocolError."""
+        """Decode any form: a map (raw or quoted keys), a list of objects, a list of pairs.
+
+        Raises RemoteProtocolError.
+        """
         table = fastjson.load_as(dict[str, Any], data).get("offsetTable")
         if not isinstance(table, list):
             return cls.decode(data)
@@ -87,7 +98,7 @@ class TopicOffset(Body, kw_only=True):
 
 
 class TopicStatsTable(Body, kw_only=True):
-    """The answer to 202."""
+    """The response to 202."""
 
     HAS_QUEUES: ClassVar[bool] = True
 
@@ -96,7 +107,7 @@ class TopicStatsTable(Body, kw_only=True):
 
 
 class ConsumeProgress(Body, kw_only=True):
-    """How far a group is in one queue (`OffsetWrapper`)."""
+    """The progress of a group in one queue (`OffsetWrapper`)."""
 
     broker_offset: Int64 = 0
     consumer_offset: Int64 = 0
@@ -105,7 +116,7 @@ class ConsumeProgress(Body, kw_only=True):
 
 
 class ConsumeStats(Body, kw_only=True):
-    """The answer to 208."""
+    """The response to 208."""
 
     HAS_QUEUES: ClassVar[bool] = True
 
@@ -114,7 +125,11 @@ class ConsumeStats(Body, kw_only=True):
 
 
 class ConsumerStatus(Body, kw_only=True):
-    """Answers to 221 (a client: its queues) and 223 (a broker: by client id) (`GetConsumerStatusBody`)."""
+    """The response to 221 and 223 (`GetConsumerStatusBody`).
+
+    A client answers 221 with `message_queue_table`, a broker answers 223 with `consumer_table`, by
+    client id.
+    """
 
     HAS_QUEUES: ClassVar[bool] = True
 

@@ -1,7 +1,8 @@
-"""What stands in queues: entries of one queue (321), times of its messages for a group (303), corrected offsets (308).
+"""Queues: entries of one (321), message times for a group (303), corrected offsets (308).
 
-Source: `remoting/.../protocol/body/{QueryConsumeQueueResponseBody,ConsumeQueueData,QueryConsumeTimeSpanBody,
-QueueTimeSpan,QueryCorrectionOffsetBody}.java`.
+Source: `remoting/.../protocol/body/{QueryConsumeQueueResponseBody,ConsumeQueueData}.java`,
+`remoting/.../protocol/body/{QueryConsumeTimeSpanBody,QueueTimeSpan}.java`,
+`remoting/.../protocol/body/QueryCorrectionOffsetBody.java`.
 """
 
 from typing import ClassVar
@@ -15,7 +16,11 @@ from rmqkit.wire.schema import Int32, Int64
 
 
 class ConsumeQueueData(Body, kw_only=True):
-    """One entry of a consume queue; `eval`: the group's filter takes it; `msg` says why when it cannot be said."""
+    """One entry of a consume queue.
+
+    `eval` tells whether the group's filter accepts the message. If that cannot be determined, `msg`
+    has the reason.
+    """
 
     bit_map: str | None = None
     eval: bool = False
@@ -27,7 +32,7 @@ class ConsumeQueueData(Body, kw_only=True):
 
 
 class QueryConsumeQueueBody(Body, kw_only=True):
-    """The answer to 321; `filter_data` is a text that describes the group's filter."""
+    """The response to 321; `filter_data` describes the group's filter as text."""
 
     filter_data: str | None = None
     max_queue_index: Int64 = 0
@@ -37,9 +42,10 @@ class QueryConsumeQueueBody(Body, kw_only=True):
 
 
 class QueueTimeSpan(Body, kw_only=True):
-    """Store times of a queue's first and last message and of the last one consumed; `delay_time` in milliseconds.
+    """Store times of a queue's first, last and last consumed message; `delay_time` is in ms.
 
-    The three texts are the times in the zone of whoever wrote them; Java makes them anew when it reads.
+    The three `_str` fields are the same times as text, in the time zone of the sender. Java
+    recomputes them when it decodes.
     """
 
     HAS_QUEUES: ClassVar[bool] = True
@@ -55,7 +61,7 @@ class QueueTimeSpan(Body, kw_only=True):
 
 
 class ConsumeTimeSpans(Body, kw_only=True):
-    """The answer to 303 (`QueryConsumeTimeSpanBody`)."""
+    """The response to 303 (`QueryConsumeTimeSpanBody`)."""
 
     HAS_QUEUES: ClassVar[bool] = True
 
@@ -63,6 +69,6 @@ class ConsumeTimeSpans(Body, kw_only=True):
 
 
 class CorrectionOffsets(Body, kw_only=True):
-    """The answer to 308: offsets by queue id (`QueryCorrectionOffsetBody`)."""
+    """The response to 308: offsets by queue id (`QueryCorrectionOffsetBody`)."""
 
     correction_offsets: dict[Int32, Int64] = field(default_factory=dict)

@@ -1,13 +1,17 @@
-"""RegisterBrokerBody (103): plain JSON, or deflated in a form of its own.
+"""RegisterBrokerBody (103): plain JSON, or a deflated binary form.
 
-Deflated: i32 size + DataVersion JSON · i32 count, of each topic i32 size + its text
-(`TopicConfig.from_text`) · i32 size + JSON list of filter servers · from V5_0_0 on i32 count, of each
-mapping i32 size + JSON. Big-endian.
+The deflated form, big-endian before deflation:
 
-A 5.x broker with `compressedRegister` sends the deflated form with `compressed` false in the header, so the first byte
-decides as well: JSON starts with `{`, zlib with 0x78.
+    i32 size + DataVersion as JSON
+    i32 count, then per topic i32 size + its text (`TopicConfig.from_text`)
+    i32 size + JSON list of filter servers
+    from V5_0_0 on: i32 count, then per mapping i32 size + JSON
 
-Source: `remoting/.../protocol/body/RegisterBrokerBody.java`, `remoting/.../protocol/DataVersion.java`.
+A 5.x broker with `compressedRegister` sends the deflated form with `compressed` false in the
+header. So the first byte decides as well: JSON starts with `{`, zlib with 0x78.
+
+Source: `remoting/.../protocol/body/RegisterBrokerBody.java`,
+`remoting/.../protocol/DataVersion.java`.
 """
 
 from struct import Struct
@@ -36,9 +40,9 @@ class RegisterBrokerBody(Body, kw_only=True):
     def decode_either(
         cls, data: bytes, *, compressed: bool, broker_version: int = VERSION, size_max: int = REGISTER_SIZE_MAX
     ) -> "RegisterBrokerBody":
-        """The body of a registration in either form; an empty one is a body without topics. Raises RemoteProtocolError.
+        """Decode the body of a registration in either form; an empty one is a body without topics.
 
-        `size_max` bounds what a deflated body may become.
+        `size_max` limits the inflated size in bytes. Raises RemoteProtocolError.
         """
         if not data:
             return cls()
@@ -48,7 +52,7 @@ class RegisterBrokerBody(Body, kw_only=True):
 
 
 class _Reader:
-    """Sized parts, one after the other."""
+    """Reads a sequence of numbers and of parts that are preceded by their size."""
 
     __slots__ = ("data", "position")
 
@@ -86,7 +90,7 @@ def _inflated(data: bytes, broker_version: int, size_max: int) -> RegisterBroker
     try:
         filter_servers = fastjson.load_as(list[str], reader.part())
     except RemoteProtocolError:
-        filter_servers = []  # as Java, which only logs it
+        filter_servers = []  # Java only logs this error, too
     mappings: dict[str, Any] = {}
     if broker_version >= Version.V5_0_0:
         for _ in range(reader.number()):

@@ -1,6 +1,7 @@
-"""Routes and groups of brokers: what name servers answer to 105, 106 and 901.
+"""Routes and broker groups: the responses of a name server to 105, 106 and 901.
 
-`encode` writes the standard form (quoted broker ids, no whitespace), which Java of every age, C++, Node and Go read.
+`encode` writes the standard form (quoted broker ids, no whitespace), which all versions of Java,
+C++, Node and Go read.
 
 Source: `remoting/.../protocol/route/{TopicRouteData,BrokerData,QueueData}.java`,
 `remoting/.../protocol/body/{ClusterInfo,BrokerMemberGroup,GetBrokerMemberGroupResponseBody}.java`.
@@ -23,7 +24,7 @@ class QueueData(Body, kw_only=True):
 
 
 class BrokerData(Body, kw_only=True):
-    """A broker group: its members' addresses by broker id."""
+    """A broker group: the addresses of its members by broker id."""
 
     broker_addrs: dict[Int64, str] = field(default_factory=dict)
     broker_name: str
@@ -33,7 +34,7 @@ class BrokerData(Body, kw_only=True):
 
 
 class TopicRoute(Body, kw_only=True):
-    """`order_topic_conf` is text of the form `broker-a:4;broker-b:4`."""
+    """`order_topic_conf` has the form `broker-a:4;broker-b:4`."""
 
     broker_datas: list[BrokerData] = field(default_factory=list)
     filter_server_table: dict[str, list[str]] = field(default_factory=dict)
@@ -48,7 +49,7 @@ class ClusterInfo(Body, kw_only=True):
 
 
 class MemberGroup(Body, kw_only=True):
-    """The live members of a broker group, under their real ids."""
+    """The live members of a broker group, by their real broker ids."""
 
     broker_addrs: dict[Int64, str] = field(default_factory=dict)
     broker_name: str = ""
@@ -56,6 +57,6 @@ class MemberGroup(Body, kw_only=True):
 
 
 class MemberGroupBody(Body, kw_only=True):
-    """The answer to 901; without a group when the name server knows none."""
+    """The response to 901; the group is None if the name server does not know it."""
 
     broker_member_group: MemberGroup | None = None

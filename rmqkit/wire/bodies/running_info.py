@@ -1,4 +1,4 @@
-"""What a consumer says about itself: 307 (running info) and 309 (consume one message directly)."""
+"""The state that a consumer reports: 307 (running info) and 309 (consume one message directly)."""
 
 from typing import Any, ClassVar
 
@@ -30,7 +30,7 @@ class ProcessQueueInfo(Body, kw_only=True):
 
 
 class ConsumeStatus(Body, kw_only=True):
-    """Rates of one topic; times in milliseconds."""
+    """Consumption rates of one topic, per second; the two `_rt` values are milliseconds."""
 
     consume_failed_msgs: Int64 = 0
     consume_failed_tps: float = field(default=0.0, name="consumeFailedTPS")
@@ -41,7 +41,7 @@ class ConsumeStatus(Body, kw_only=True):
 
 
 class ConsumerRunningInfo(Body, kw_only=True):
-    """The answer to 307; `jstack` only when it was asked for."""
+    """The response to 307; `jstack` is only set if it was requested."""
 
     HAS_QUEUES: ClassVar[bool] = True
 
@@ -55,8 +55,11 @@ class ConsumerRunningInfo(Body, kw_only=True):
 
 
 class ConsumeMessageDirectlyResult(Body, kw_only=True):
-    """The answer to 309; `consume_result` is CR_SUCCESS, CR_LATER, CR_ROLLBACK, CR_COMMIT, CR_THROW_EXCEPTION or
-    CR_RETURN_NULL."""
+    """The response to 309.
+
+    `consume_result` is CR_SUCCESS, CR_LATER, CR_ROLLBACK, CR_COMMIT, CR_THROW_EXCEPTION or
+    CR_RETURN_NULL.
+    """
 
     auto_commit: bool = True
     consume_result: str | None = None

@@ -1,4 +1,4 @@
-"""Counters of a broker (315) and how far behind its groups are (317).
+"""Counters of a broker (315) and the lag of its consumer groups (317).
 
 Source: `remoting/.../protocol/body/{BrokerStatsData,BrokerStatsItem,ConsumeStatsList}.java`.
 """
@@ -13,7 +13,10 @@ from rmqkit.wire.schema import Int64
 
 
 class BrokerStatsItem(Body, kw_only=True):
-    """A counter over one span: its growth, growth a second, and growth a time it was counted."""
+    """A counter over one time span.
+
+    `sum` is its growth, `tps` the growth per second, and `avgpt` the growth per increment.
+    """
 
     avgpt: float = 0.0
     sum: Int64 = 0
@@ -21,7 +24,7 @@ class BrokerStatsItem(Body, kw_only=True):
 
 
 class BrokerStatsData(Body, kw_only=True):
-    """The answer to 315."""
+    """The response to 315."""
 
     stats_day: BrokerStatsItem = field(default_factory=BrokerStatsItem)
     stats_hour: BrokerStatsItem = field(default_factory=BrokerStatsItem)
@@ -29,7 +32,10 @@ class BrokerStatsData(Body, kw_only=True):
 
 
 class ConsumeStatsList(Body, kw_only=True):
-    """The answer to 317: one mapping a group, with one row a topic of it; the sums are over all."""
+    """The response to 317: one mapping per group, with one row per topic of the group.
+
+    The totals are sums over all groups.
+    """
 
     HAS_QUEUES: ClassVar[bool] = True
 

@@ -1,9 +1,11 @@
-"""SubscriptionData: what a group wants of a topic, and how an expression becomes one.
+"""SubscriptionData: the messages of a topic that a group wants, and the parser for tag expressions.
 
-A tag expression is `TagA || TagB`; `*` or nothing means every message. The broker compares hash codes of tags with the
-consume queue (`code_set`), the client compares the tags themselves (`tags_set`).
+A tag expression is `TagA || TagB`; `*` or an empty one matches every message. The broker compares
+hash codes of tags (`code_set`) with the entries of the consume queue; the client compares the tags
+themselves (`tags_set`).
 
-Source: `remoting/.../protocol/filter/FilterAPI.java`, `remoting/.../protocol/heartbeat/SubscriptionData.java`.
+Source: `remoting/.../protocol/filter/FilterAPI.java`,
+`remoting/.../protocol/heartbeat/SubscriptionData.java`.
 """
 
 from msgspec import field
@@ -19,7 +21,11 @@ EXPRESSION_SQL92 = "SQL92"
 
 
 class SubscriptionData(Body, kw_only=True):
-    """`sub_version` says which of two is newer (milliseconds of its making, in every client)."""
+    """One subscription of a group.
+
+    Of two subscriptions the one with the greater `sub_version` is newer; all clients use the time
+    of creation in ms.
+    """
 
     class_filter_mode: bool = False
     code_set: list[int] = field(default_factory=list)
@@ -31,16 +37,20 @@ class SubscriptionData(Body, kw_only=True):
 
     @property
     def is_tag_type(self) -> bool:
-        """No type at all means tags (`ExpressionType.isTagType`)."""
+        """Whether the expression lists tags.
+
+        An absent type means tags, too (`ExpressionType.isTagType`).
+        """
         return not self.expression_type or self.expression_type == EXPRESSION_TAG
 
 
 def parse_subscription(
     topic: str, expression: str | None, expression_type: str | None = EXPRESSION_TAG, sub_version: int = 0
 ) -> SubscriptionData:
-    """The subscription to a topic by an expression (`FilterAPI.build`).
+    """Return the subscription to a topic for an expression (`FilterAPI.build`).
 
-    Raises RemoteProtocolError for a tag expression of nothing but `|` pairs and for an empty one of another type.
+    Raises RemoteProtocolError for a tag expression that consists of `|` pairs only, and for an
+    empty expression of another type.
     """
     if expression_type and expression_type != EXPRESSION_TAG:
         if not expression:
@@ -59,7 +69,10 @@ def parse_subscription(
 
 
 def tags_of(expression: str | None) -> list[str]:
-    """The different tags of an expression in its order; none when it means every message. Raises RemoteProtocolError."""
+    """Return the distinct tags of an expression in order; none if it matches every message.
+
+    Raises RemoteProtocolError if the expression consists of `|` pairs only.
+    """
     if not expression or expression == SUB_ALL:
         return []
     pieces = expression.split("||")

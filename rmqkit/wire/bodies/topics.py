@@ -1,5 +1,7 @@
-"""Topic configuration: one topic (351, in tables), several (18), and the tables that
-brokers send (21, 103) and store (topics.json).
+"""Topic configuration: one topic, several, and the tables.
+
+One topic is the body of 351 and an entry of the tables; 18 has several. Brokers send the tables
+(21, 103) and store them (topics.json).
 """
 
 from typing import Any
@@ -14,7 +16,7 @@ from rmqkit.wire.schema import Int32
 
 
 class TopicConfig(Body, kw_only=True):
-    """`common/.../TopicConfig.java`; bits of `perm` are `codes.PermName`."""
+    """`common/.../TopicConfig.java`; the bits of `perm` are in `codes.PermName`."""
 
     attributes: dict[str, str] = field(default_factory=dict)
     order: bool = False
@@ -27,9 +29,10 @@ class TopicConfig(Body, kw_only=True):
 
     @classmethod
     def from_text(cls, text: str) -> "TopicConfig":
-        """Read the form inside a compressed registration (`TopicConfig.encode`), which lacks `order` and `topic_sys_flag`.
+        """Read the form inside a compressed registration (`TopicConfig.encode`).
 
-        Raises RemoteProtocolError; attributes that cannot be read count as none (`TopicConfig.decode`).
+        It lacks `order` and `topic_sys_flag`. Attributes that cannot be read are ignored
+        (`TopicConfig.decode`). Raises RemoteProtocolError.
         """
         parts = text.split(" ", 5)
         try:
@@ -51,7 +54,10 @@ class TopicConfig(Body, kw_only=True):
 
 
 class TopicConfigList(Body, kw_only=True):
-    """The request of 18 (`CreateTopicListRequestBody`); attributes are changes, their names start with + or -."""
+    """The request of 18 (`CreateTopicListRequestBody`).
+
+    Attributes are changes: their names start with + or -.
+    """
 
     topic_config_list: list[TopicConfig] = field(default_factory=list)
 
@@ -64,7 +70,10 @@ class TopicConfigTable(Body, kw_only=True):
 
 
 class TopicConfigAndMappingTable(Body, kw_only=True):
-    """`TopicConfigAndMappingSerializeWrapper`: with the mappings of static topics, which are carried as they came."""
+    """`TopicConfigAndMappingSerializeWrapper`.
+
+    The mappings of static topics are passed on as received.
+    """
 
     data_version: DataVersion = DataVersion()
     mapping_data_version: DataVersion = DataVersion()

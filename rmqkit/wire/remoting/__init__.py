@@ -1,1 +1,1 @@
-"""Remoting commands as bytes: frames, headers in both forms, and fast paths for sends and pulls."""
+"""Remoting commands as bytes: frames, headers in both formats, fast paths for sends and pulls."""

@@ -1,16 +1,16 @@
-"""Frames: cutting a TCP byte stream into remoting commands, and building them.
+"""Frames: split a TCP byte stream into remoting commands, and build them.
 
-A frame on the wire (all big-endian):
+A frame on the wire (all numbers big-endian):
 
     int32   length of everything after itself = 4 + header size + body size
-    int32   high byte: how the header is written (0 JSON, 1 ROCKETMQ), low 24 bits: header size
+    int32   high byte: header format (0 JSON, 1 ROCKETMQ), low 24 bits: header size
     bytes   header
     bytes   body, may be empty
 
-`FrameBuffer.feed` takes bytes as they come, in chunks of any size, and returns every frame that is complete. Bytes that
-can never become a frame end the stream: frames cut before them are still returned, then `error` says what was wrong and
-the owner closes the connection. While the frame is incomplete the buffer holds at most `size_max` + one read, whatever
-length the peer claims.
+`FrameBuffer.feed` takes bytes in chunks of any size and returns every frame that is complete. If
+the bytes can never become a frame, `feed` still returns the frames before them and sets `error`;
+the owner then closes the connection. While a frame is incomplete the buffer holds at most
+`size_max` bytes + one read, whatever length the peer claims.
 
 Source: `remoting/.../netty/NettyDecoder.java`, `remoting/.../protocol/RemotingCommand.java`.
 """
@@ -22,7 +22,7 @@ import msgspec
 from rmqkit.errors import RemoteProtocolError
 
 FRAME_SIZE_MAX = 16 * 1024 * 1024
-#: what the 24 bits for it can say
+#: bytes; the largest number in the 24 bits of the size field
 HEADER_SIZE_MAX = 0xFFFFFF
 CODEC_JSON = 0
 CODEC_ROCKETMQ = 1
@@ -32,13 +32,18 @@ _LENGTH = Struct(">i")
 
 
 class Frame(msgspec.Struct, frozen=True, gc=False):
+    """One remoting command; header and body are not decoded yet."""
+
     codec: int
     header: bytes
     body: bytes
 
 
 class FrameBuffer:
-    """The receive side of one connection. `pending` is the number of bytes that wait for the rest of their frame."""
+    """The receive side of one connection.
+
+    `pending` is the number of bytes of a frame that is not complete yet.
+    """
 
     __slots__ = ("_held", "_size_need", "error", "size_max")
 
@@ -53,13 +58,13 @@ class FrameBuffer:
         return len(self._held)
 
     def feed(self, data: bytes) -> list[Frame]:
-        """Frames completed by `data`, in order. After `error` is set nothing more comes out."""
+        """Return the frames that `data` completes, in order; nothing once `error` is set."""
         if self.error is not None:
             return []
         held = self._held
         if held:
             held += data
-            # A large frame arrives in many chunks: look at it again only when it can be whole.
+            # A large frame arrives in many chunks: parse again only once it can be complete.
             if len(held) < self._size_need:
                 return []
             data = bytes(held)
@@ -98,12 +103,15 @@ def _wrong(length: int, header_size: int, size_max: int) -> str:
 
 
 def frame(header: bytes, body: bytes = b"", codec: int = CODEC_JSON) -> bytes:
-    """One whole frame as bytes."""
+    """Return one whole frame."""
     size = len(header)
     return _HEAD.pack(4 + size + len(body), codec << 24 | size) + header + body
 
 
 def frame_head(header: bytes, body_size: int, codec: int = CODEC_JSON) -> bytes:
-    """The frame without its body, for a body that is sent as buffers of its own (slices of a log file)."""
+    """Return a frame up to its body.
+
+    For a body that is sent as separate buffers (slices of a log file).
+    """
     size = len(header)
     return _HEAD.pack(4 + size + body_size, codec << 24 | size) + header

@@ -1,15 +1,22 @@
-"""Headers: JSON and ROCKETMQ forms to values and back.
+"""Encode and decode headers in the JSON and ROCKETMQ (binary) formats.
 
-Reading a request is the hot spot of a broker, so it is one pass: the request code is peeked from the first bytes
-(`{"code":310,`, the order in which every known client writes), then a msgspec decoder made for that code's schema reads
-head and extFields together, turning the strings of extFields into the schema's ints and bools as it goes. Whatever that
-decoder refuses (another key order, numbers where strings are due, a missing field) takes the slow way through a plain
-mapping, which ends in a value or in an error that names the field.
+Decoding a request is the hot path of a broker, so it takes one pass. `peek_code` reads the request
+code from the first bytes (`{"code":310,`, the order in which every known client writes). A msgspec
+decoder built for that code's schema then decodes head and extFields together and converts the
+strings of extFields to the schema's ints and bools.
 
-A header whose bytes are not a header at all is a `RemoteProtocolError`: the connection is closed. One that is a header
-but lacks a field is a `BadHeader`: the peer is answered, since its opaque is known.
+If that decoder fails (another key order, numbers where strings are expected, a missing field), the
+header takes the slow path through a plain mapping. It ends with a value or with an error that names
+the field.
 
-Source: `remoting/.../protocol/RemotingCommand.java`, `remoting/.../protocol/RocketMQSerializable.java`.
+Two errors have different consequences:
+
+- `RemoteProtocolError`: the bytes are no header. The connection is closed.
+- `BadHeader`: the header does not fit its schema. The peer gets an error response, since its opaque
+  is known.
+
+Source: `remoting/.../protocol/RemotingCommand.java`,
+`remoting/.../protocol/RocketMQSerializable.java`.
 """
 
 from collections.abc import Callable, Mapping
@@ -32,9 +39,9 @@ from rmqkit.wire.schemas.send import SendMessageRequestV2
 FLAG_RESPONSE = 1
 FLAG_ONEWAY = 2
 _INT32_MAX = 2**31 - 1
-#: of a name in extFields: Java reads its size as a signed number of 16 bits
+#: bytes of a field name: Java reads its size as a signed 16-bit number
 _NAME_SIZE_MAX = 2**15 - 1
-#: longer names are none of ours and not remembered
+#: characters; no field name of ours is longer, and longer names are not cached
 _KNOWN_NAME_MAX = 64
 _PLAIN_HEAD = Packer(">hbhii")
 _I32 = Packer(">i")
@@ -43,7 +50,7 @@ E = TypeVar("E", bound=Ext)
 
 
 class Head(msgspec.Struct, rename={"ext_fields": "extFields"}):
-    """Any header, request or response, with its extFields as they came."""
+    """Any header, request or response, with its extFields as received."""
 
     code: int
     flag: int = 0
@@ -55,7 +62,10 @@ class Head(msgspec.Struct, rename={"ext_fields": "extFields"}):
 
 
 class TypedHead(msgspec.Struct, Generic[E]):
-    """A request header read by its schema; `ext` is the schema's value. Made by `RequestDecoder` only."""
+    """A request header decoded by its schema; `ext` is the schema's value.
+
+    Only `RequestDecoder` creates it.
+    """
 
     code: int
     ext: E
@@ -66,7 +76,7 @@ class TypedHead(msgspec.Struct, Generic[E]):
 
 
 class _WrittenHead(msgspec.Struct):
-    # The field order is the sorted key order in which Java writes; what is UNSET is left out.
+    # Java writes keys in sorted order, hence this field order. UNSET fields are left out.
     code: int
     extFields: Mapping[str, str] | msgspec.UnsetType
     flag: int
@@ -78,7 +88,10 @@ class _WrittenHead(msgspec.Struct):
 
 
 class BadHeader(Exception):
-    """The header is one, but does not fit its schema. `head` has the opaque to answer to."""
+    """A header that does not fit its schema.
+
+    `head` has the opaque for the error response.
+    """
 
     def __init__(self, head: Head, text: str) -> None:
         super().__init__(text)
@@ -90,7 +103,10 @@ _encode_head = msgspec.json.Encoder().encode
 
 
 def peek_code(frame: Frame) -> int:
-    """The code of a header that starts as clients write it, else -1."""
+    """Return the request code without decoding the header.
+
+    Returns -1 if the header does not start the way clients write it.
+    """
     header = frame.header
     if frame.codec == CODEC_ROCKETMQ:
         return header[0] << 8 | header[1] if len(header) > 1 else -1
@@ -105,7 +121,7 @@ def peek_code(frame: Frame) -> int:
 
 
 def decode_head(frame: Frame) -> Head:
-    """The plain form of a header. Raises RemoteProtocolError."""
+    """Decode a header without a schema. Raises RemoteProtocolError."""
     try:
         head = _decode_head(frame.header) if frame.codec == CODEC_JSON else _decode_rocketmq(frame)
     except msgspec.MsgspecError as error:
@@ -117,7 +133,7 @@ def decode_head(frame: Frame) -> Head:
     return head
 
 
-#: binary headers that are read often have a way of their own
+#: fast decoders for the most frequent binary headers
 _BINARY_READERS: dict[type[Ext], Callable[[bytes], Any]] = {
     SendMessageRequestV2: read_send,
     PullMessageRequest: read_pull,
@@ -125,7 +141,7 @@ _BINARY_READERS: dict[type[Ext], Callable[[bytes], Any]] = {
 
 
 class RequestDecoder(Generic[E]):
-    """Reads the headers of one request code."""
+    """Decodes the headers of one request code."""
 
     __slots__ = ("_fast", "_read_binary", "schema")
 
@@ -143,7 +159,10 @@ class RequestDecoder(Generic[E]):
         self._fast: Callable[[bytes], TypedHead[E]] = msgspec.json.Decoder(typed, strict=False).decode  # type: ignore[assignment]  # a class made here
 
     def decode(self, frame: Frame) -> TypedHead[E]:
-        """Raises BadHeader (answer it) or RemoteProtocolError (close the connection)."""
+        """Return the typed header.
+
+        Raises BadHeader (send an error response) or RemoteProtocolError (close the connection).
+        """
         if frame.codec == CODEC_ROCKETMQ:
             if self._read_binary is not None:
                 read = self._read_binary(frame.header)
@@ -185,11 +204,14 @@ def _decode_rocketmq(frame: Frame) -> Head:
 
 
 def _pairs(data: bytes, position: int, end: int) -> dict[str, Any]:
-    """Names and values that stand from `position` to `end`, each with its size before it (2 and 4 bytes)."""
+    """Return the pairs between `position` and `end`.
+
+    Each name is preceded by its size in 2 bytes, each value by its size in 4 bytes.
+    """
     pairs: dict[str, Any] = {}
     size = int.from_bytes
     while position < end:
-        # What is cut short has the size of its rest, and then ends behind `end`.
+        # A truncated size is read from fewer bytes; the position then lies beyond `end`.
         name_start = position + 2
         name_end = name_start + size(data[position:name_start], "big")
         start = name_end + 4
@@ -209,7 +231,7 @@ def encode_request(
     oneway: bool = False,
     codec: int = CODEC_JSON,
 ) -> bytes:
-    """The header of a request of ours."""
+    """Return the header of a request that this node sends."""
     flag = FLAG_ONEWAY if oneway else 0
     if codec == CODEC_ROCKETMQ:
         return _encode_rocketmq(code, opaque, flag, None, ext)
@@ -223,9 +245,10 @@ def encode_response(
     remark: str | None = None,
     codec: int = CODEC_JSON,
 ) -> bytes:
-    """The header of an answer in the form of its request: ali-ons and the C++ client write JSON and read nothing else.
+    """Return the header of a response in the format of its request.
 
-    Raises ValueError when the binary form has no room: for a code of more than 16 bits, or a name of more than 32767 bytes.
+    ali-ons and the C++ client write JSON and read nothing else. Raises ValueError if the binary
+    format cannot hold the header: a code of more than 16 bits, or a name of more than 32767 bytes.
     """
     if codec == CODEC_ROCKETMQ:
         return _encode_rocketmq(code, opaque, FLAG_RESPONSE, remark, ext)
@@ -235,17 +258,22 @@ def encode_response(
 def encode_answer(
     code: int, opaque: int, ext: Mapping[str, str] | None, remark: str | None, body_size: int, codec: int
 ) -> bytes:
-    """An answer's frame up to its body. Who asked in binary gets what the binary form has no room for in JSON: clients that
-    write it read both. Codes and texts can be a client's, who answered a request that was handed on to it."""
+    """Return the frame of a response up to its body.
+
+    If the binary format cannot hold the header, a binary request gets a JSON response: clients that
+    write the binary format read both. Codes and texts may come from a client that answered a
+    forwarded request, so they can be anything. A header of more than `HEADER_SIZE_MAX` bytes is
+    replaced by a SYSTEM_ERROR.
+    """
     try:
         if codec == CODEC_ROCKETMQ and ext and "" in ext.values():
-            raise ValueError("Java reads an empty text of a binary header as none")
+            raise ValueError("Java reads an empty text in a binary header as absent")
         header = encode_response(code, opaque, ext, remark, codec)
     except ValueError:
         codec = CODEC_JSON
         header = encode_response(code, opaque, ext, remark)
     if len(header) > HEADER_SIZE_MAX:
-        text = f"the header of the answer has {len(header)} bytes, more than {HEADER_SIZE_MAX}"
+        text = f"the header of the response has {len(header)} bytes, more than {HEADER_SIZE_MAX}"
         header = encode_response(ResponseCode.SYSTEM_ERROR, opaque, None, text, codec)
     return frame_head(header, body_size, codec)
 
@@ -266,7 +294,11 @@ def _encode_rocketmq(code: int, opaque: int, flag: int, remark: str | None, ext:
 
 
 def binary_fields(ext: Mapping[str, str]) -> bytes:
-    """Names and values as the binary form has them, each behind its size (2 and 4 bytes). ValueError: too long a name."""
+    """Return the extFields in binary form.
+
+    Each name is preceded by its size in 2 bytes, each value by its size in 4 bytes. Raises
+    ValueError if a name is longer than 32767 bytes.
+    """
     parts: list[bytes] = []
     for name, value in ext.items():
         text = value.encode()

@@ -1,10 +1,11 @@
-"""The binary header of a pull, read fast: what Apache's consumers put on the wire most.
+"""Fast decoder for the binary header of a pull, the most frequent request of Apache's consumers.
 
-A Java consumer writes the fields of PULL_MESSAGE in one order. From one pull of a queue to the next only the queue offset
-and the commit offset differ, so the bytes around them are looked up whole in a bounded table, as `send_header.py` does.
-Anything that is not as expected gives None and the header is read the general way, which also words the errors.
+A Java consumer writes the fields of PULL_MESSAGE in one order. Between two pulls of a queue only
+the queue offset and the commit offset differ. So the bytes around these two are looked up as a
+whole in a bounded table, as `send_header.py` does. For any deviation `read_pull` returns None, and
+the header is decoded by the general path, which also produces the error messages.
 
-Gain: 2 µs instead of 11 µs a header on the machine this was made on.
+Measured on the development machine: 2 µs per header instead of 11 µs.
 
 Source: `remoting/.../header/PullMessageRequestHeader.java` (`encode`), `RocketMQSerializable.java`.
 """
@@ -18,26 +19,29 @@ from rmqkit.wire.remoting.send_header import PARTS_SIZE_MAX, whole_fields
 from rmqkit.wire.schema import from_ext
 from rmqkit.wire.schemas.pull import PullMessageRequest
 
-#: the table is emptied when it holds so many (consumer group, topic, queue) and what comes with them
+#: entries (consumer group, topic, queue, and the other fixed fields); a full table is emptied
 SEEN_MAX = 16_384
 
 _HEAD = Struct(">hbhiiii")
 _FIRST = _HEAD.size
-#: the names with all of their values' sizes but the last byte
+#: the field name, then the value's size without its last byte
 _OFFSET = b"\x00\x0bqueueOffset\x00\x00\x00"
 _COMMIT = b"\x00\x0ccommitOffset\x00\x00\x00"
 _OFFSET_SIZE = len(_OFFSET)
 _COMMIT_SIZE = len(_COMMIT)
-#: any number with so many digits has 64 bits
+#: every number of at most this many digits fits into 64 bits
 _DIGITS_MAX = 18
 _BEFORE = ["consumerGroup", "topic", "queueId"]
 _BETWEEN = ["maxMsgNums", "sysFlag"]
 
-#: by the bytes before, between and after the two offsets: a value of which a pull is a copy with those two changed
+#: key: the bytes before, between and after the two offsets. A pull is a copy of the value with the
+#: two offsets replaced
 _patterns: dict[tuple[bytes, bytes, bytes], PullMessageRequest] = {}
 
 
 class PullHead(msgspec.Struct, gc=False):
+    """The decoded header of a pull, with the fields of `headers.TypedHead`."""
+
     code: int
     ext: PullMessageRequest
     flag: int
@@ -47,7 +51,10 @@ class PullHead(msgspec.Struct, gc=False):
 
 
 def read_pull(header: bytes) -> PullHead | None:
-    """The head of a binary PULL_MESSAGE, or None when it is written in another way."""
+    """Return the decoded header of a binary PULL_MESSAGE.
+
+    Returns None if the header has another layout.
+    """
     size = len(header)
     at = header.find(_OFFSET, _FIRST)
     start = at + _OFFSET_SIZE + 1
@@ -82,7 +89,10 @@ def read_pull(header: bytes) -> PullHead | None:
 
 
 def _read_pattern(before: bytes, between: bytes, after: bytes) -> PullMessageRequest | None:
-    """What a pull with these bytes around its offsets says in them; None unless all are whole fields."""
+    """Decode the fields around the two offsets.
+
+    Returns None unless the three parts consist of whole fields in the expected order.
+    """
     first, second, last = whole_fields(before), whole_fields(between), whole_fields(after)
     if first is None or second is None or last is None or list(first) != _BEFORE or list(second) != _BETWEEN:
         return None

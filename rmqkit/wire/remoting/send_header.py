@@ -1,13 +1,16 @@
-"""The binary header of a send, read fast: what Apache's benchmark and many producers put on the wire most.
+"""Fast decoder for the binary header of a send.
 
-A Java producer writes the fields of SEND_MESSAGE_V2 in one order, a to n. From one message to the next of a queue only g
-(born time) and i (properties) differ, so the bytes before g and those after i are looked up whole in a bounded table of
-what they were read as before; a miss reads them field by field. Anything that is not as expected gives None and the
-header is read the general way, which also words the errors.
+This is the most frequent request of Apache's benchmark and of many producers. A Java producer
+writes the fields of SEND_MESSAGE_V2 in one order, a to n. Between two messages of a queue only g
+(born time) and i (properties) differ. So the bytes before g and the bytes after i are looked up as
+a whole in a bounded table of earlier results; on a miss they are decoded field by field. For any
+deviation `read_send` returns None, and the header is decoded by the general path, which also
+produces the error messages.
 
-Gain: 1.4 µs instead of 6 µs a header on the machine this was made on.
+Measured on the development machine: 1.4 µs per header instead of 6 µs.
 
-Source: `remoting/.../header/SendMessageRequestHeaderV2.java` (`encode`), `RocketMQSerializable.java`.
+Source: `remoting/.../header/SendMessageRequestHeaderV2.java` (`encode`),
+`RocketMQSerializable.java`.
 """
 
 from struct import Struct
@@ -19,16 +22,17 @@ from rmqkit.errors import RemoteProtocolError
 from rmqkit.wire.schema import from_ext
 from rmqkit.wire.schemas.send import SendMessageRequestV2
 
-#: the table is emptied when it holds so many (producer group, topic, queue) and what comes with them
+#: entries (producer group, topic, queue, and the other fixed fields); a full table is emptied
 SEEN_MAX = 16_384
-#: a header with more around what changes is not worth remembering
+#: bytes of the fixed fields; headers with more are not cached
 PARTS_SIZE_MAX = 512
 
 _HEAD = Struct(">hbhiiii")
 _FIRST = _HEAD.size
 _I16 = Struct(">H")
 _I32 = Struct(">i")
-#: the name of g with the size of a time from the years 2001 to 2286; h, the flag 0, and the name of i behind it
+#: `_BORN`: field g with a value of 13 digits (Unix ms of the years 2001 to 2286).
+#: `_FLAG_0`: field h (the flag) with the value 0, then the name of field i
 _BORN = b"\x00\x01g\x00\x00\x00\x0d"
 _FLAG_0 = b"\x00\x01h\x00\x00\x00\x010\x00\x01i"
 _BORN_AT = len(_BORN)
@@ -36,11 +40,14 @@ _FLAG_AT = _BORN_AT + 13
 _SIZE_AT = _FLAG_AT + len(_FLAG_0)
 _TEXT_AT = _SIZE_AT + 4
 
-#: by the bytes before g and those after the properties: a value of which a send is a copy with two fields changed
+#: key: the bytes before g and the bytes after the properties. A send is a copy of the value with
+#: the two fields replaced
 _patterns: dict[tuple[bytes, bytes], SendMessageRequestV2] = {}
 
 
 class SendHead(msgspec.Struct, gc=False):
+    """The decoded header of a send, with the fields of `headers.TypedHead`."""
+
     code: int
     ext: SendMessageRequestV2
     flag: int
@@ -50,7 +57,10 @@ class SendHead(msgspec.Struct, gc=False):
 
 
 def read_send(header: bytes) -> SendHead | None:
-    """The head of a binary SEND_MESSAGE_V2, or None when it is written in another way."""
+    """Return the decoded header of a binary SEND_MESSAGE_V2.
+
+    Returns None if the header has another layout.
+    """
     size = len(header)
     at = header.find(_BORN, _FIRST)
     start = at + _TEXT_AT
@@ -82,7 +92,10 @@ def read_send(header: bytes) -> SendHead | None:
 
 
 def _read_pattern(before: bytes, after: bytes) -> SendMessageRequestV2 | None:
-    """What a send with these bytes around its changing fields says in them; None unless both are whole fields."""
+    """Decode the fields around the two changing ones.
+
+    Returns None unless both parts consist of whole fields in the expected order.
+    """
     first, last = whole_fields(before), whole_fields(after)
     if first is None or last is None or list(first) != list("abcdef") or not set(last) <= set("jklmn"):
         return None
@@ -93,7 +106,7 @@ def _read_pattern(before: bytes, after: bytes) -> SendMessageRequestV2 | None:
 
 
 def whole_fields(part: bytes) -> dict[str, str] | None:
-    """Whole key-value pairs that fill the part to its last byte, else None."""
+    """Return the key-value pairs of a part, or None if they do not end exactly at its last byte."""
     fields: dict[str, str] = {}
     position, end = 0, len(part)
     try:

@@ -1,1 +1,1 @@
-"""One schema per request code, by area; names are Java's header classes without `Header`."""
+"""One schema per request code, by area. Names are Java's header classes without `Header`."""

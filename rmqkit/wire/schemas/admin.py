@@ -4,20 +4,20 @@ from rmqkit.wire.schema import Ext, Int32, Int64
 
 
 class GetBrokerConfigResponse(Ext, kw_only=True):
-    """26: `version` is a DataVersion as JSON text; the body is properties text."""
+    """26: `version` is a DataVersion as JSON; the body is properties text."""
 
     version: str
 
 
 class ViewBrokerStatsDataRequest(Ext, kw_only=True):
-    """315: a counter by name (`TOPIC_PUT_NUMS`) and key (a topic, `topic@group`)."""
+    """315: one counter, selected by name (`TOPIC_PUT_NUMS`) and key (a topic, or `topic@group`)."""
 
     stats_name: str
     stats_key: str
 
 
 class GetConsumeStatsInBrokerRequest(Ext, kw_only=True):
-    """317: `is_order` asks for the topics that are consumed in order only."""
+    """317: with `is_order` true, only topics that are consumed in order."""
 
     is_order: bool = False
 
@@ -33,11 +33,15 @@ class RemoveBrokerRequest(Ext, kw_only=True):
 
 
 class ExchangeHAInfoRequest(Ext, kw_only=True):
-    """906. From `broker_name` on the fields are ours, which Apache's brokers pass over: a slave says who it is, from which
-    address its HA connection comes, where its log ends, the CRC32 of bytes of it, and how large its files are.
+    """906. The fields from `broker_name` on are rmqkit's; Apache's brokers ignore them.
 
-    With `master_address` it is a master that comes back, whom the asked slave shall follow; one of ours adds its name, its
-    start and the end of its log."""
+    With them a slave tells its master its name, id and address, the local address of its HA
+    connection, the end of its log, the CRC32 of a range of that log, and the size of its log files
+    in bytes. `from_start` asks for the log from its first byte on.
+
+    With `master_address` the sender is a returning master, and the receiver should follow it. A
+    returning master of rmqkit adds its broker name, its start id and the end of its log.
+    """
 
     master_ha_address: str | None = None
     master_flush_offset: Int64 | None = None
@@ -56,10 +60,14 @@ class ExchangeHAInfoRequest(Ext, kw_only=True):
 
 
 class ExchangeHAInfoResponse(Ext, kw_only=True):
-    """`master_flush_offset` is the end of the master's log when it started. From `master_log_begin` on the fields are ours;
-    `tail_matches` is "true", "false", or absent where the master does not have those bytes.
+    """906. The fields from `master_log_begin` on are rmqkit's.
 
-    A slave of ours that a master comes back to tells the end of its log, and the CRC32 of the last bytes that both have."""
+    `master_flush_offset` is the end of the master's log at its start. `tail_matches` is "true" or
+    "false", or absent if the master does not have the bytes in question.
+
+    A slave that answers a returning master reports the end of its log, and the CRC32 of the last
+    bytes that both logs have.
+    """
 
     master_ha_address: str | None = None
     master_flush_offset: Int64 | None = None

@@ -1,7 +1,7 @@
-"""Calls from a broker to a client on the client's own connection: 39, 40, 307, 309, 326.
+"""Requests from a broker to a client, on the client's own connection: 39, 40, 307, 309, 326.
 
-307 and 309 come from an administrator first and are forwarded with the same fields. 220 and 221 use
-`ResetOffsetRequest` and `GetConsumerStatusRequest`.
+An administrator sends 307 and 309 to the broker, which forwards them with the same fields. 220 and
+221 use `ResetOffsetRequest` and `GetConsumerStatusRequest`.
 """
 
 from rmqkit.wire.schema import Ext, Int32, Int64
@@ -29,7 +29,7 @@ class GetConsumerRunningInfoRequest(Ext, kw_only=True):
 
 
 class ConsumeMessageDirectlyRequest(Ext, kw_only=True):
-    """309: `msg_id` is an offset message id; the forwarded call has the record as its body."""
+    """309: `msg_id` is an offset id. The forwarded request has the record as its body."""
 
     consumer_group: str
     client_id: str | None = None
@@ -41,7 +41,7 @@ class ConsumeMessageDirectlyRequest(Ext, kw_only=True):
 
 
 class ReplyMessageRequest(Ext, kw_only=True):
-    """326: the header of the reply message and where and when it was stored."""
+    """326: the header of the reply message, and where and when the message was stored."""
 
     producer_group: str
     topic: str

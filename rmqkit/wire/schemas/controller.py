@@ -1,4 +1,4 @@
-"""Requests to a controller: 1001-1004, 1005, 1011-1013."""
+"""Requests to a controller: 1001-1005, 1011-1013."""
 
 from rmqkit.wire.schema import Ext, Int32, Int64
 
@@ -67,7 +67,7 @@ class GetMetaDataResponse(Ext, kw_only=True):
 
 
 class CleanControllerBrokerDataRequest(Ext, kw_only=True):
-    """1011: `broker_controller_ids_to_clean` is ids joined by `;`."""
+    """1011: `broker_controller_ids_to_clean` is a list of ids separated by `;`."""
 
     cluster_name: str | None = None
     broker_name: str

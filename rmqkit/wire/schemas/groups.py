@@ -21,7 +21,7 @@ class GetConsumerListByGroupRequest(Ext, kw_only=True):
 
 
 class GetAllSubscriptionGroupRequest(Ext, kw_only=True):
-    """201: all fields absent asks for everything."""
+    """201: with all fields absent, the response has all groups."""
 
     group_seq: Int32 | None = None
     data_version: str | None = None
@@ -50,7 +50,7 @@ class GetProducerConnectionListRequest(Ext, kw_only=True):
 
 
 class GetConsumeStatsRequest(Ext, kw_only=True):
-    """208: `topic_list` is topics joined by `;`."""
+    """208: `topic_list` is a list of topics separated by `;`."""
 
     consumer_group: str
     topic: str | None = None
@@ -63,7 +63,7 @@ class QuerySubscriptionByConsumerRequest(Ext, kw_only=True):
 
 
 class UpdateGroupForbiddenRequest(Ext, kw_only=True):
-    """353: `readable` absent asks only."""
+    """353: with `readable` absent, only query the current value."""
 
     group: str
     topic: str

@@ -1,4 +1,4 @@
-"""Finding messages: 12 by key, 33 by physical offset; checking half messages again (323)."""
+"""Find messages by key (12) or by physical offset (33); check a half message again (323)."""
 
 import msgspec
 
@@ -6,7 +6,10 @@ from rmqkit.wire.schema import Ext, Int32, Int64
 
 
 class QueryMessageRequest(Ext, kw_only=True):
-    """12: `unique_key_query` true means that `key` is a UNIQ_KEY; clients of 5.5 say it with `index_type` too."""
+    """12: `unique_key_query` true means that `key` is a unique id.
+
+    Clients of 5.5 also send `index_type`: K (key), U (unique id) or T (tag).
+    """
 
     topic: str
     key: str

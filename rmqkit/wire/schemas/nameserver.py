@@ -1,4 +1,7 @@
-"""Requests to a name server (100-106, 205, 206, 216-219, 224, 322, 327, 901, 904) and its notice to brokers (905)."""
+"""Requests to a name server, and its notification to brokers (905).
+
+The requests are 100-106, 205, 206, 216-219, 224, 322, 327, 901 and 904.
+"""
 
 import msgspec
 
@@ -30,7 +33,10 @@ class GetKVListByNamespaceRequest(Ext, kw_only=True):
 
 
 class RegisterBrokerRequest(Ext, kw_only=True):
-    """103: `body_crc32` is masked to 31 bits, 0 means unchecked; the acting-master flag is absent from old brokers."""
+    """103: `body_crc32` is masked to 31 bits; 0 means that it is not checked.
+
+    Old brokers do not send `enable_acting_master`.
+    """
 
     broker_name: str
     broker_addr: str
@@ -57,7 +63,7 @@ class UnregisterBrokerRequest(Ext, kw_only=True):
 
 
 class GetRouteInfoRequest(Ext, kw_only=True):
-    """105: with `zone_mode` true the answer is cut to brokers of `zone_name`."""
+    """105: with `zone_mode` true the response has only the brokers of `zone_name`."""
 
     topic: str
     accept_standard_json_only: bool | None = None
@@ -111,7 +117,7 @@ class GetBrokerMemberGroupRequest(Ext, kw_only=True):
 
 
 class BrokerHeartbeatRequest(Ext, kw_only=True):
-    """904: every field after the first three belongs to controller mode or may be absent."""
+    """904: the fields after the first three belong to controller mode or are optional."""
 
     cluster_name: str
     broker_addr: str
@@ -125,7 +131,7 @@ class BrokerHeartbeatRequest(Ext, kw_only=True):
 
 
 class NotifyMinBrokerIdChangeRequest(Ext, kw_only=True):
-    """905, one way from name server to broker."""
+    """905, one way, from the name server to a broker."""
 
     min_broker_id: Int64 | None = None
     broker_name: str | None = None

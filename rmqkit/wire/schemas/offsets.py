@@ -1,12 +1,18 @@
-"""Offsets: of queues (29-32), of consumer groups (14, 15, 43, 222, 303, 308, 314), entries of a queue (321)."""
+"""Offsets of queues and of consumer groups, and entries of a queue.
+
+Queues: 29-32. Groups: 14, 15, 43, 222, 303, 308, 314. Entries of a queue: 321.
+"""
 
 from rmqkit.wire.schema import Ext, Int32, Int64
 
 
 class GetAllConsumerOffsetRequest(Ext, kw_only=True):
-    """43. Java sends no fields. Those of rmqkit's slaves: how far they know the changes ("" nothing yet), and whether the
-    answer may wait for more of them; the body has offsets that the slave has and its master may lack. A master of ours
-    that comes back asks for the whole table with the times of `resets`.
+    """43: Java sends no fields; these are rmqkit's.
+
+    A slave sends `known_changes`, the position in the master's changes up to which it is current
+    ("" if it has none). With `wait` the master may hold the response until there are more changes.
+    The body has offsets that the slave has and its master may lack. A returning master sends
+    `resets`, which asks for the whole table including `reset_table`.
     """
 
     known_changes: str | None = None
@@ -16,10 +22,13 @@ class GetAllConsumerOffsetRequest(Ext, kw_only=True):
 
 
 class GetAllConsumerOffsetResponse(Ext, kw_only=True):
-    """To rmqkit's slaves alone: the body has changes, up to `changes`; `more` are to come at once. Versions are JSON.
+    """43, only to rmqkit's slaves: the body has the changes up to the position `changes`.
 
-    `log_end` is where the log ended when `delay_offsets` (a DelayOffsetTable) was true; `log_of` the start of the master
-    whose log it is, "" where that is not known. `special_progress` is JSON: snapshots of other special duties by name.
+    - `more`: the slave should ask for further changes at once.
+    - `topics_version`, `groups_version`: DataVersions as JSON.
+    - `delay_offsets`: a DelayOffsetTable as JSON. `log_end` is the end of the log when it was read.
+    - `log_of`: the start id of the master whose log this is, "" if unknown.
+    - `special_progress`: JSON, progress of the other special duties by name.
     """
 
     changes: str
@@ -44,7 +53,10 @@ class QueryConsumerOffsetResponse(Ext, kw_only=True):
 
 
 class UpdateConsumerOffsetRequest(Ext, kw_only=True):
-    """The two fields that Java answers with INVALID_PARAMETER when absent are therefore optional here."""
+    """15: `queue_id` and `commit_offset` are optional here, unlike in Java's header.
+
+    Java answers INVALID_PARAMETER if they are absent, so the handler has to see such a request.
+    """
 
     consumer_group: str
     topic: str
@@ -53,7 +65,7 @@ class UpdateConsumerOffsetRequest(Ext, kw_only=True):
 
 
 class SearchOffsetRequest(Ext, kw_only=True):
-    """29: `boundary_type` is `lower` or `upper` in any case; absent means lower."""
+    """29: `boundary_type` is `lower` or `upper`, case-insensitive; absent means lower."""
 
     topic: str
     queue_id: Int32
@@ -94,7 +106,10 @@ class GetEarliestMsgStoretimeResponse(Ext, kw_only=True):
 
 
 class ResetOffsetRequest(Ext, kw_only=True):
-    """222 (admin to broker) and 220 (broker to client). `queue_id` -1 means all queues, `offset` absent or -1 by time."""
+    """222 (admin to broker) and 220 (broker to client).
+
+    `queue_id` -1 means all queues. With `offset` absent or -1, the offset is found by `timestamp`.
+    """
 
     topic: str
     group: str
@@ -110,7 +125,7 @@ class QueryConsumeTimeSpanRequest(Ext, kw_only=True):
 
 
 class QueryCorrectionOffsetRequest(Ext, kw_only=True):
-    """308: `filter_groups` is groups joined by `,`."""
+    """308: `filter_groups` is a list of groups separated by `,`."""
 
     filter_groups: str | None = None
     compare_group: str
@@ -118,7 +133,7 @@ class QueryCorrectionOffsetRequest(Ext, kw_only=True):
 
 
 class CloneGroupOffsetRequest(Ext, kw_only=True):
-    """314: without a topic, all topics of the source group."""
+    """314: without a topic, clones all topics of the source group."""
 
     src_group: str
     dest_group: str
@@ -127,7 +142,7 @@ class CloneGroupOffsetRequest(Ext, kw_only=True):
 
 
 class QueryConsumeQueueRequest(Ext, kw_only=True):
-    """321: `count` entries from `index` on."""
+    """321: returns `count` entries from `index` on."""
 
     topic: str | None = None
     queue_id: Int32 = 0

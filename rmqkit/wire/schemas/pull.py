@@ -1,10 +1,10 @@
-"""Pulling: codes 11 (PULL_MESSAGE) and 361 (LITE_PULL_MESSAGE)."""
+"""Pull requests: codes 11 (PULL_MESSAGE) and 361 (LITE_PULL_MESSAGE)."""
 
 from rmqkit.wire.schema import Ext, Int32, Int64
 
 
 class PullMessageRequest(Ext, kw_only=True):
-    """`PullMessageRequestHeader`; bits of `sys_flag` are `codes.PullSysFlag`."""
+    """`PullMessageRequestHeader`; the bits of `sys_flag` are in `codes.PullSysFlag`."""
 
     consumer_group: str
     topic: str
@@ -23,7 +23,10 @@ class PullMessageRequest(Ext, kw_only=True):
 
 
 class PullMessageResponse(Ext, kw_only=True):
-    """Required for the codes 0, 19, 20 and 21: Java's client unboxes the four offsets without looking."""
+    """Required in responses with the codes 0, 19, 20 and 21.
+
+    Java's client unboxes the first four fields without a null check.
+    """
 
     suggest_which_broker_id: Int64
     next_begin_offset: Int64

@@ -1,7 +1,8 @@
-"""Sending: codes 10, 310, 320 and their kin, send-back (36), end of a transaction (37), recall (370).
+"""Sends (10, 310, 320, 324, 325), send-back (36), end of a transaction (37), recall (370).
 
-`SendMessageRequestV1` (codes 10, 324) and `SendMessageRequestV2` (310, 320, 325) have the same Python fields; only the
-wire names differ: V2's are the letters a to n. Whether the body is a batch is said by `batch`, not by the code.
+`SendMessageRequestV1` (codes 10, 324) and `SendMessageRequestV2` (310, 320, 325) have the same
+Python fields. Only the wire names differ: those of V2 are the letters a to n. The field `batch`,
+not the code, tells whether the body is a batch.
 """
 
 import msgspec
@@ -10,7 +11,7 @@ from rmqkit.wire.schema import Ext, Int32, Int64
 
 
 class SendMessageRequestV1(Ext, kw_only=True):
-    """`SendMessageRequestHeader`. A negative `queue_id` leaves the choice to the broker."""
+    """`SendMessageRequestHeader`. With a negative `queue_id` the broker chooses the queue."""
 
     producer_group: str
     topic: str
@@ -48,7 +49,7 @@ class SendMessageRequestV2(Ext, kw_only=True):
 
 
 class SendMessageResponse(Ext, kw_only=True):
-    """`SendMessageResponseHeader`, with the two ext fields that the broker adds beside it."""
+    """`SendMessageResponseHeader`, with the two ext fields that the broker adds to it."""
 
     msg_id: str
     queue_id: Int32
@@ -74,7 +75,7 @@ class ConsumerSendMsgBackRequest(Ext, kw_only=True):
 
 
 class EndTransactionRequest(Ext, kw_only=True):
-    """37: `commit_or_rollback` is 8 commit, 12 roll back, 0 unknown."""
+    """37: `commit_or_rollback` is 8 (commit), 12 (roll back) or 0 (unknown)."""
 
     topic: str | None = None
     producer_group: str

@@ -4,7 +4,7 @@ from rmqkit.wire.schema import Ext, Int32
 
 
 class CreateTopicRequest(Ext, kw_only=True):
-    """17: `attributes` is text of the form `+key=value,-key`."""
+    """17: `attributes` has the form `+key=value,-key`."""
 
     topic: str
     default_topic: str
@@ -23,7 +23,10 @@ class DeleteTopicRequest(Ext, kw_only=True):
 
 
 class GetAllTopicConfigRequest(Ext, kw_only=True):
-    """21: all fields absent asks for everything; else pages from `topic_seq` on, `data_version` as JSON."""
+    """21: with all fields absent, the response has all topics.
+
+    Otherwise it is a page that begins at `topic_seq`. `data_version` is JSON.
+    """
 
     topic_seq: Int32 | None = None
     data_version: str | None = None
@@ -35,7 +38,7 @@ class GetAllTopicConfigResponse(Ext, kw_only=True):
 
 
 class GetTopicConfigRequest(Ext, kw_only=True):
-    """351: `lo` (logical) true asks for the static topic's mapping too."""
+    """351: with `lo` (logical) true the response includes the mapping of a static topic."""
 
     topic: str
     lo: bool | None = None
