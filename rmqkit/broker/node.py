@@ -164,7 +164,10 @@ class Broker(BaseNode):
         self.role = RoleState(config, clock.wall_ms, has_nameservers=bool(self.registration.nameservers))
         self.statistics = Statistics(clock)
         self.store: StorageEngine = parts.engine(EngineParts(ports, self.duties, config, ports.memory_size, self._bit_map))
-        self.special = SpecialDuties(table.SPECIAL_DUTIES, SpecialParts(context, self.store, CONFIG_FOLDER))
+        special_parts = SpecialParts(
+            context, self.store, CONFIG_FOLDER, self.topics, self.groups, self.offsets, self.clients, self._client_calls
+        )
+        self.special = SpecialDuties(table.SPECIAL_DUTIES, special_parts)
         tables = CopiedTables(self.topics, self.groups, self.offsets, self.special)
         self.replication = Replication(
             context, self.store, self.role, self.registration, tables, CONFIG_FOLDER, lambda: self.roles

@@ -17,7 +17,12 @@ Source: `broker/.../BrokerController.java` (`changeSpecialServiceStatus`), RIP-3
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol, TypeVar
 
+from rmqkit.broker.client_calls import ClientCalls
 from rmqkit.broker.context import BrokerContext
+from rmqkit.broker.tables.clients import Clients
+from rmqkit.broker.tables.groups import GroupTable
+from rmqkit.broker.tables.offsets import OffsetTable
+from rmqkit.broker.tables.topics import TopicTable
 from rmqkit.store.contract import Put, PutStatus, StorageEngine
 
 Then = Callable[[PutStatus], None]
@@ -145,6 +150,13 @@ class SpecialParts(NamedTuple):
     store: StorageEngine
     #: folder of its progress file
     folder: str
+    topics: TopicTable
+    groups: GroupTable
+    #: a duty whose progress is a consumer offset keeps it here
+    offsets: OffsetTable
+    #: clients that are online; calls to them
+    clients: Clients
+    client_calls: ClientCalls
 
 
 class SpecialRow(NamedTuple):
@@ -153,7 +165,8 @@ class SpecialRow(NamedTuple):
     name: str
     #: name of its progress in messages
     progress: str
-    #: request code that fetches the snapshot from a broker
+    #: request code that fetches the snapshot from a broker; 0: the progress is a consumer offset of
+    #: a system group, which is copied, merged and saved with all other consumer offsets
     code: int
     #: field of GetAllConsumerOffsetResponse that carries the snapshot; "": the shared field
     #: `special_progress`

@@ -7,7 +7,8 @@ On the wire, progress is one snapshot per duty. A broker that needs the progress
 (a returning master, a slave that truncated its log) fetches each snapshot with the request code of
 its row. A slave gets all of them in the answer to 43 (GET_ALL_CONSUMER_OFFSET): in the field that
 the row names, or in `special_progress`, which rows without a field share. Replication saves
-snapshots as texts in its file.
+snapshots as texts in its file. The progress of a row without a code is a consumer offset and needs
+none of this.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -26,8 +27,9 @@ class SpecialDuties:
     """All special duties of one broker. The methods of `SpecialDuty` apply to each of them."""
 
     def __init__(self, rows: Sequence[SpecialRow], parts: SpecialParts) -> None:
-        self.rows = tuple(rows)
-        self._by_name: dict[str, SpecialDuty[Any]] = {row.name: row.make(parts) for row in self.rows}
+        #: the duties whose progress has a request code of its own
+        self.rows = tuple(row for row in rows if row.code)
+        self._by_name: dict[str, SpecialDuty[Any]] = {row.name: row.make(parts) for row in rows}
         #: where due messages go; None while the duties are off
         self.destination: Destination | None = None
 
@@ -77,7 +79,7 @@ class SpecialDuties:
         return any(duty.is_moving for duty in self._by_name.values())
 
     def snapshot(self) -> Progress:
-        return {name: duty.snapshot() for name, duty in self._by_name.items()}
+        return {row.name: self._by_name[row.name].snapshot() for row in self.rows}
 
     def merge(self, progress: Progress) -> None:
         for name, snapshot in progress.items():

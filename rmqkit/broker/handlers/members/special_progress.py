@@ -21,7 +21,8 @@ def handlers_of(special_rows: Iterable[SpecialRow]) -> Handlers:
     """Return the handlers for the request codes of these duties."""
     rows = Handlers()
     for each in special_rows:
-        rows.handles(each.code, NoFields)(partial(progress, each.name))
+        if each.code:
+            rows.handles(each.code, NoFields)(partial(progress, each.name))
     return rows
 
 
