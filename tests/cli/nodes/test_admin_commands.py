@@ -100,7 +100,7 @@ def test_a_message_is_given_to_a_member_again(up, topic):
         assert running["subscriptions"][topic] == "*"
         assert [queue["queue_id"] for queue in running["queues"] if queue["topic"] == topic] == [0]
         assert consumer.assignment
-    assert "nobody of group" in up.error("message", "direct", sent["msg_id"], group, code=1)
+    assert "no member of group" in up.error("message", "direct", sent["msg_id"], group, code=1)
     assert "nobody of group" in up.error("group", "running", group, code=1)
 
 
