@@ -115,16 +115,16 @@ def test_the_command_says_what_it_wrote_and_what_comes_next(tmp_path, monkeypatc
     [
         ("box", "escpae", "--hook escpae: no such hook; did you mean escape?"),
         ("box", "zzz", "--hook zzz: no such hook; there are: escape, lock"),
-        ("Box", "lock", "'Box' cannot be a plug-in's name: small letters"),
+        ("Box", "lock", "'Box' cannot be a plug-in's name: use lower-case letters"),
         ("../box", "lock", "cannot be a plug-in's name"),
         ("9box", "lock", "cannot be a plug-in's name"),
         ("box-", "lock", "cannot be a plug-in's name"),
         ("b" * 65, "lock", "cannot be a plug-in's name"),
-        ("class", "lock", "it is a word of Python"),
-        ("json", "lock", "there is a Python module json already"),
-        ("rmqkit", "lock", "there is a Python module rmqkit already"),
-        ("loose", "lock", "a lock mode called loose is there already: rmqkit.broker.plugin"),
-        ("send", "commands", "a command called send is there already: rmqkit.cli.data.send"),
+        ("class", "lock", "it is a keyword of Python"),
+        ("json", "lock", "a Python module json already exists"),
+        ("rmqkit", "lock", "a Python module rmqkit already exists"),
+        ("loose", "lock", "a lock mode called loose already exists: rmqkit.broker.plugin"),
+        ("send", "commands", "a command called send already exists: rmqkit.cli.data.send"),
     ],
 )
 def test_what_cannot_be_made_is_said(tmp_path, name, hook, says):
@@ -136,7 +136,7 @@ def test_what_cannot_be_made_is_said(tmp_path, name, hook, says):
 
 def test_nothing_is_written_over(tmp_path):
     plugin_new.make("box", "lock", tmp_path)
-    with pytest.raises(plugin_new.Failed, match="is there already"):
+    with pytest.raises(plugin_new.Failed, match="already exists"):
         plugin_new.make("box", "duties", tmp_path)
     assert "LockTable" in (tmp_path / "box" / "box.py").read_text()
 

@@ -1,7 +1,7 @@
-"""Delay levels on the command line: a number, or the time of a level as `messageDelayLevel` names it.
+"""Delay levels on the command line: the number of a level, or its time in `messageDelayLevel`.
 
-Levels are the brokers': their `messageDelayLevel` is asked for, so that a cluster with levels of its own is understood.
-A time that is no level is an error that names the nearest ones, since the broker would have no way to wait that long.
+The levels are requested from the brokers, so a cluster with its own levels works too. If no level
+has the given time, the error names the closest ones: the broker could not wait that long.
 """
 
 from typing import TYPE_CHECKING, NamedTuple
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Delay(NamedTuple):
-    """What `--delay` says: a level's number, or a time. `text` is as it was written."""
+    """The value of `--delay`: a level's number, or a time in ms. `text` is the value as written."""
 
     text: str
     level: int | None
@@ -23,7 +23,7 @@ class Delay(NamedTuple):
 
 
 def parse_delay(text: str) -> Delay:
-    """Raises UsageError."""
+    """Return the delay that an option's value means. Raises UsageError."""
     if text.isdigit() and int(text) > 0:
         return Delay(text, int(text), None)
     time_ms = parse_span(text)
@@ -33,7 +33,10 @@ def parse_delay(text: str) -> Delay:
 
 
 def level_of(delay: Delay, namesrv: str) -> int:
-    """The level's number at this cluster's brokers. Raises UsageError when it is none of theirs."""
+    """Return the number of the level at this cluster's brokers.
+
+    Raises UsageError if there is none.
+    """
     from rmqkit.cli.admin_session import admin_of
 
     with admin_of(namesrv) as admin:
@@ -41,21 +44,21 @@ def level_of(delay: Delay, namesrv: str) -> int:
 
 
 def levels_of(admin: "Admin") -> str:
-    """The brokers' `messageDelayLevel`. Raises Failed when they do not agree on it."""
+    """Return the brokers' `messageDelayLevel`. Raises Failed if they differ."""
     found = {name: admin.broker_config(name).get("messageDelayLevel", DEFAULT_DELAY_LEVELS) for name in admin.masters()}
     if len(set(found.values())) > 1:
-        told = "; ".join(f"{name}: {levels}" for name, levels in found.items())
-        raise Failed(f"the brokers have different delay levels, so one number does not mean one time: {told}")
+        each = "; ".join(f"{name}: {levels}" for name, levels in found.items())
+        raise Failed(f"the brokers have different delay levels, so a level has no single time: {each}")
     return next(iter(found.values()), DEFAULT_DELAY_LEVELS)
 
 
 def choose_level(delay: Delay, levels: str) -> int:
-    """Raises UsageError."""
+    """Return the number of the level in `levels`. Raises UsageError if there is none."""
     times = {number: _ms(word) for number, word in enumerate(levels.split(), start=1)}
     words = dict(enumerate(levels.split(), start=1))
     if delay.level is not None:
         if delay.level not in times:
-            raise UsageError(f"--delay {delay.level}: the levels are 1 to {len(times)}: {levels}")
+            raise UsageError(f"--delay {delay.level}: must be a level from 1 to {len(times)}: {levels}")
         return delay.level
     assert delay.time_ms is not None
     for number, time_ms in times.items():
@@ -68,7 +71,7 @@ def choose_level(delay: Delay, levels: str) -> int:
         (number for number, time_ms in times.items() if time_ms > delay.time_ms), default=None, key=times.__getitem__
     )
     near = " and ".join(f"{words[number]} (level {number})" for number in (below, above) if number is not None)
-    raise UsageError(f"--delay {delay.text}: no delay level lasts that long; the nearest: {near}")
+    raise UsageError(f"--delay {delay.text}: no delay level has this time; the closest: {near}")
 
 
 def _ms(word: str) -> int:
