@@ -10,7 +10,7 @@ from tests.tidy.tree import GROUP, modules, none
 
 #: parts of rmqkit that only drivers of real processes, their callers and the report may import
 REAL = ("rmqkit.api", "rmqkit.cluster", "rmqkit.shell", "rmqkit.sim", "rmqkit.plugins")
-DRIVERS = ("asking", "doing", "real", "series", "sim", "takeovers", "transport")
+DRIVERS = ("real", "sim")
 PURE = [
     module
     for module in modules()
