@@ -59,7 +59,7 @@ TABLE: dict[str, Lazy] = {
     "pipeline": Lazy("rmqkit.cli.pipeline.command", "Run Spark jobs: topics to files and back, statistics, audits."),
     "bench": Lazy("rmqkit.cli.data.bench", "Measure rate and latency of sends and reads, and end to end."),
     "plugin": Lazy("rmqkit.cli.plugin", "List plug-ins and what they add; create a plug-in project."),
-    "explain": Lazy("rmqkit.cli.explain.command", "Explain a code, a text of a log, or a node of the cluster."),
+    "explain": Lazy("rmqkit.cli.explain.command", "Explain a code, a message of a log, or a node of the cluster."),
     "doctor": Lazy("rmqkit.cli.nodes.doctor", "Check this machine and its clusters for problems."),
 }
 

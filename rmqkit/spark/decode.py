@@ -68,7 +68,7 @@ def record_batch(buffer: Any, starts: Ints, names: Sequence[str], constants: Map
 def record_batches(
     buffer: Any, starts: Ints, names: Sequence[str], constants: Mapping[str, str], bytes_max: int = BATCH_BYTES_MAX
 ) -> Iterator[pa.RecordBatch]:
-    """As `record_batch`, but in several batches if decompressed bodies would exceed `bytes_max`."""
+    """Like `record_batch`, but with several batches if decompressed bodies exceed `bytes_max`."""
     yield from batches_of(DecodedRecords(buffer, starts), names, constants, bytes_max)
 
 

@@ -69,7 +69,7 @@ class Sent(WriterCommitMessage):
 
 
 class BatchWriter(DataSourceArrowWriter):
-    """`df.write.format("rocketmq")`."""
+    """Writes the rows of a batch to topics: `df.write.format("rocketmq")`."""
 
     def __init__(self, given: Mapping[str, str], schema: StructType) -> None:
         options, self.plan = _plan(given, schema)
@@ -84,7 +84,7 @@ class BatchWriter(DataSourceArrowWriter):
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
-    """`df.writeStream.format("rocketmq")`."""
+    """Writes the batches of a stream to topics: `df.writeStream.format("rocketmq")`."""
 
     def __init__(self, given: Mapping[str, str], schema: StructType) -> None:
         options, self.plan = _plan(given, schema)

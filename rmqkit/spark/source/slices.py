@@ -23,7 +23,7 @@ Bytes: TypeAlias = "NDArray[np.uint8]"
 INT32_MAX = 2**31 - 1
 #: With more distinct names than this in a batch, duplicates are found by sorting.
 _FEW_NAMES = 64
-#: Size of a name in bytes -> the type of number as which names of this size are compared.
+#: Size of a name in bytes -> the integer type in which names of this size are compared.
 _AS_NUMBER: dict[int, np.dtype[Any]] = {1: np.dtype("u1"), 2: np.dtype("u2"), 4: np.dtype("u4"), 8: np.dtype("u8")}
 
 

@@ -407,7 +407,9 @@ class RangeReader:
         return None if wanted.all() else wanted
 
     def _sound(self, records: DecodedRecords) -> DecodedRecords:
-        """Return the records whose parts add up. The rest is lost if the master has it so, too.
+        """Return the records whose parts add up.
+
+        The others count as lost if the master has the same damaged records.
 
         Raises PeerUnreachable if the member is not master, and DataLoss if loss is not allowed.
         """

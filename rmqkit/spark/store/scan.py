@@ -82,7 +82,7 @@ class Gap(NamedTuple):
 
 
 class Filler(NamedTuple):
-    """`size` bytes from byte `at` of the file that are rightly without a record.
+    """`size` bytes from byte `at` of the file that legitimately hold no record.
 
     `kind` is blank, zeroes, or tail (of a file that a broker may be writing).
     """
@@ -230,7 +230,7 @@ class Scan:
             run = self._run(source.hold(at, look.size), rows_max=1)
             assert run is not None, "an intact record is intact in every window"
             return [run]
-        if look.size and self._goes_on_at(at + look.size):
+        if look.size and self._continues_at(at + look.size):
             index = source.hold(at, look.size)
             starts, sizes = np.array([index], np.int64), np.array([look.size], np.int64)
             return [RecordSlice(source.data, source.at, starts, sizes, look.why, look.crc_ok)]
@@ -299,10 +299,10 @@ class Scan:
     def _is_blank(self, at: int, head: bytes) -> bool:
         return len(head) >= BLANK_SIZE and _SIZE_MAGIC.unpack_from(head) == (self._full_size - at, MAGIC_BLANK)
 
-    def _goes_on_at(self, at: int) -> bool:
-        """Whether the log continues or rightly ends at `at`.
+    def _continues_at(self, at: int) -> bool:
+        """Whether another record begins at `at`, or the log legitimately ends there.
 
-        If so, the record before it has the size that it states.
+        If so, the size that the previous record states is right.
         """
         if at >= self._source.size or self._filler(at) is not None:
             return True
