@@ -26,6 +26,10 @@ from rmqkit.errors import RmqkitError
 from rmqkit.suggestions import suggest
 
 
+#: characters of a command's line in the help of its group
+HELP_MAX = 200
+
+
 class Lazy(NamedTuple):
     """A sub-command: its module, its line in the help, and the module's name for its typer app."""
 
@@ -71,6 +75,13 @@ class CommandGroup(TyperGroup):
         if args and self.get_command(ctx, args[0]) is None:
             raise UsageError(no_such("command", args[0], self.list_commands(ctx), ctx.command_path))
         return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """List each command with its whole first sentence, which typer would cut off at 80 columns."""
+        found = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
+        rows = [(name, each.get_short_help_str(limit=HELP_MAX)) for name, each in found if each and not each.hidden]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
 
 
 def group(name: str) -> typer.Typer:
