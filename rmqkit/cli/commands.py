@@ -25,7 +25,6 @@ from rmqkit.cli.output import note
 from rmqkit.errors import RmqkitError
 from rmqkit.suggestions import suggest
 
-
 #: characters of a command's line in the help of its group
 HELP_MAX = 200
 
@@ -77,7 +76,7 @@ class CommandGroup(TyperGroup):
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """List each command with its whole first sentence, which typer would cut off at 80 columns."""
+        """List each command with its whole first sentence; typer would cut it off."""
         found = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
         rows = [(name, each.get_short_help_str(limit=HELP_MAX)) for name, each in found if each and not each.hidden]
         with formatter.section("Commands"):

@@ -139,7 +139,7 @@ class Client(BaseNode):
         self._number = 0
         #: Number of sends that wait for a response, by connection.
         self._sends: dict[Connection, int] = {}
-        #: Of such a connection: its number of reads at the last check, and the ms without a new one.
+        #: Of such a connection: its number of reads at the last check, and the ms since a new one.
         self._reads: dict[Connection, tuple[int, int]] = {}
         self._probed_ms = 0
         self.duties.add("client-probes", self._probe, None)
