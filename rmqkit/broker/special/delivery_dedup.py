@@ -1,19 +1,22 @@
-"""DeliveryDedup: finds out whether the master delivered a delayed message before it went away.
+"""DeliveryDedup: finds out whether a due message was delivered before this broker began to deliver.
 
 Slaves learn the master's progress shortly after each delivery. So a slave that starts to act would
 begin each level slightly too early, and deliver the master's last messages again. But the slave's
 log holds those deliveries. For a message that was due before deliveries began here, `has` searches
 the queue where the master would have put it. If it is there, it counts as delivered.
 
+A master that was killed before it saved its progress finds its own deliveries in the same way.
+
 Two messages are the same if all fields match that a delivery preserves: properties (including the
-unique key), body, birth time and host, and reconsume count. A message without a unique key never
-matches.
+unique key, without those that each delivery stamps anew), body, birth time and host, and reconsume
+count. A message without a unique key never matches.
 
 The search covers at most the newest `LOOK_MAX` messages of a queue, stored no earlier than
 `SKEW_MS` before the due time, because the clocks of members differ. Results are cached: a queue is
 read again only for an earlier due time.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from rmqkit.errors import CorruptRecord
@@ -43,8 +46,10 @@ class MessageIdentity(NamedTuple):
 class DeliveryDedup:
     """Finds delivered messages in this broker's log, between `begin` and `end`."""
 
-    def __init__(self, clock: Clock, store: StorageEngine) -> None:
+    def __init__(self, clock: Clock, store: StorageEngine, ignored: Sequence[bytes] = ()) -> None:
+        """`ignored` are names of properties that differ from one delivery to the next."""
         self._clock = clock
+        self._ignored = (*ignored, _CRC)
         self._store = store
         #: wall time; no other member has delivered a message due later. -1: no search is needed
         self._until_ms = -1
@@ -73,7 +78,8 @@ class DeliveryDedup:
         known = self._found.get(key)
         if known is None or since_ms < known[0]:
             known = self._found[key] = since_ms, self._read(put.topic, put.queue_id, since_ms)
-        identity = MessageIdentity(put.properties, body_crc(put.body), put.born_ms, put.born_host, put.reconsume_times)
+        properties = self._preserved(put.properties)
+        identity = MessageIdentity(properties, body_crc(put.body), put.born_ms, put.born_host, put.reconsume_times)
         return identity in known[1]
 
     def _read(self, topic: str, queue_id: int, since_ms: int) -> set[MessageIdentity]:
@@ -99,7 +105,11 @@ class DeliveryDedup:
             return None
         if not isinstance(record, Record):
             return None
-        properties = record.properties
-        if _CRC in properties:
-            properties = props.remove(properties, _CRC)
+        properties = self._preserved(record.properties)
         return MessageIdentity(properties, record.body_crc, record.born_ms, record.born_host, record.reconsume_times)
+
+    def _preserved(self, properties: bytes) -> bytes:
+        for name in self._ignored:
+            if name in properties:
+                properties = props.remove(properties, name)
+        return properties
