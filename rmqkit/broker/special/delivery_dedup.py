@@ -11,7 +11,7 @@ Two messages are the same if all fields match that a delivery preserves: propert
 unique key, without those that each delivery stamps anew), body, birth time and host, and reconsume
 count. A message without a unique key never matches.
 
-The search covers at most the newest `LOOK_MAX` messages of a queue, stored no earlier than
+The search covers at most the newest messages of a queue (`look_max`), stored no earlier than
 `SKEW_MS` before the due time, because the clocks of members differ. Results are cached: a queue is
 read again only for an earlier due time.
 """
@@ -25,7 +25,7 @@ from rmqkit.store.contract import Entry, Put, StorageEngine
 from rmqkit.wire import properties as props
 from rmqkit.wire.record import Record, body_crc, decode_record
 
-#: messages per queue that are compared
+#: messages per queue that are compared, unless the duty says otherwise
 LOOK_MAX = 2000
 #: allowed difference between the clocks of two members
 SKEW_MS = 2000
@@ -46,8 +46,12 @@ class MessageIdentity(NamedTuple):
 class DeliveryDedup:
     """Finds delivered messages in this broker's log, between `begin` and `end`."""
 
-    def __init__(self, clock: Clock, store: StorageEngine, ignored: Sequence[bytes] = ()) -> None:
-        """`ignored` are names of properties that differ from one delivery to the next."""
+    def __init__(self, clock: Clock, store: StorageEngine, ignored: Sequence[bytes] = (), look_max: int = LOOK_MAX) -> None:
+        """`ignored` are names of properties that differ from one delivery to the next.
+
+        `look_max` is the number of messages per queue that are compared.
+        """
+        self._look_max = look_max
         self._clock = clock
         self._ignored = (*ignored, _CRC)
         self._store = store
@@ -87,7 +91,7 @@ class DeliveryDedup:
         end = store.queue_range(topic, queue_id).offset_max
         if not end or store.store_time(topic, queue_id, end - 1) < since_ms:
             return set()
-        next_offset = max(store.offset_by_time(topic, queue_id, since_ms), end - LOOK_MAX)
+        next_offset = max(store.offset_by_time(topic, queue_id, since_ms), end - self._look_max)
         found: set[MessageIdentity] = set()
         while next_offset < end and (entries := store.entries(topic, queue_id, next_offset, end - next_offset)):
             next_offset = entries[-1].queue_offset + 1

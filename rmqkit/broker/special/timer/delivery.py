@@ -50,6 +50,10 @@ IN_FLIGHT_MAX = 2_000
 #: pause before the first retry of a failed put; each further pause is longer by the same time
 RETRY_STEP_MS = 100
 
+#: messages per queue among which delivered timers are searched: a burst may have put many since the
+#: last copy of the progress. They take about 0.2 s to read, once per queue
+LOOK_MAX = 20_000
+
 _UNIQUE_KEY = props.PROPERTY_UNIQ_KEY.encode()
 #: results after which a put cannot succeed (`TimerMessageStore.doPut`)
 _HOPELESS = (PutStatus.MESSAGE_ILLEGAL, PutStatus.PROPERTIES_SIZE_EXCEEDED)
@@ -63,7 +67,8 @@ class TimerDelivery:
         self._store = parts.store
         self._index = index
         self.late = late
-        self.dedup = DeliveryDedup(parts.context.clock, parts.store, ignored=(rewrite.ENQUEUED, rewrite.DEQUEUED))
+        stamps = rewrite.ENQUEUED, rewrite.DEQUEUED
+        self.dedup = DeliveryDedup(parts.context.clock, parts.store, ignored=stamps, look_max=LOOK_MAX)
         self.slot: TimerSlot | None = None
         #: topic and queue id of the puts in flight, by the timer's offset
         self.in_flight: dict[int, tuple[str, int]] = {}

@@ -29,7 +29,7 @@ from rmqkit.wire.javahash import java_hash
 from rmqkit.wire.topic_names import TIMER_TOPIC
 
 RUN, SAVE = "timer-run", "timer-save"
-#: while timers wait, the wall clock is read at least at this interval
+#: the wall clock and the timer topic are read at least at this interval
 CLOCK_LOOK_MS = 1000
 #: pause before the topic is read again whose last messages are not visible yet
 INVISIBLE_MS = 100
@@ -125,7 +125,7 @@ class TimerDuty:
 
     # --- turns ------------------------------------------------------------------------------------
 
-    def _run(self, now_ms: int) -> int | None:
+    def _run(self, now_ms: int) -> int:
         index = self.index
         if index.state is WAITING:
             if not self._store.ready:
@@ -217,25 +217,26 @@ class TimerDuty:
         if self.is_on:
             self._wake(0)
 
-    def _next_ms(self, now_ms: int, has_more: bool) -> int | None:
+    def _next_ms(self, now_ms: int, has_more: bool) -> int:
         """Return when to run next."""
         if has_more:
             return now_ms
         to = self._to
         if to is None:
             return now_ms + OFF_LOOK_MS
-        waits = []
+        # Timers that other groups roll or escape come by plain sends, and do not wake the duty.
+        waits = [CLOCK_LOOK_MS]
         if to.poll_ms is not None:
             waits.append(to.poll_ms)
         if self.index.next < self._awaited:
             waits.append(INVISIBLE_MS)
         if self.index.wheel.units or self.delivery.late:
             precision_ms = self.index.precision_ms
-            waits.append(min(CLOCK_LOOK_MS, precision_ms - self._context.clock.wall_ms % precision_ms))
+            waits.append(precision_ms - self._context.clock.wall_ms % precision_ms)
         retries = [timer.retry_ms for timer in self.delivery.late if timer.failures and timer.retry_ms > now_ms]
         if retries:
             waits.append(min(retries) - now_ms)
-        return now_ms + min(waits) if waits else None
+        return now_ms + min(waits)
 
     # --- progress ---------------------------------------------------------------------------------
 
