@@ -182,8 +182,6 @@ class Statistics:
             "msgGetTotalTodayNow": str(gets),
             "msgGetTotalTodayMorning": str(self._today[1]),
             "msgGetTotalYesterdayMorning": str(self._yesterday[1]),
-            "timerEnqueueTps": "0.0",
-            "timerDequeueTps": "0.0",
         }
         return {**dict.fromkeys(_ZEROES, "0"), **facts}
 
@@ -200,10 +198,10 @@ class Statistics:
 
 
 #: fields that tools expect and that are always 0 here: no request queues up in front of a handler,
-#: single puts and reads are not timed, and there are no timer messages yet
+#: and single puts and reads are not timed
 _ZEROES = (
     "startAcceptSendRequestTimeStamp", "putMessageEntireTimeMax", "getMessageEntireTimeMax", "dispatchMaxBuffer",
-    "pageCacheLockTimeMills", "remainTransientStoreBufferNumbs", "timerReadBehind", "timerOffsetBehind", "timerCongestNum",
+    "pageCacheLockTimeMills", "remainTransientStoreBufferNumbs",
     "sendThreadPoolQueueHeadWaitTimeMills", "pullThreadPoolQueueHeadWaitTimeMills",
     "litePullThreadPoolQueueSize", "litePullThreadPoolQueueCapacity", "litePullThreadPoolQueueHeadWaitTimeMills",
     "queryThreadPoolQueueSize", "queryThreadPoolQueueCapacity", "queryThreadPoolQueueHeadWaitTimeMills",

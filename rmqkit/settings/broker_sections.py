@@ -381,6 +381,52 @@ class DelaySettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TimerSettings:
+    """Timer messages: an arbitrary due time, and their recall."""
+
+    wheel_enable: bool = key("timerWheelEnable", True, "messages with an arbitrary due time are accepted and delivered")
+    precision_ms: int = key(
+        "timerPrecisionMs",
+        1000,
+        "due times are multiples of this, in ms; the files keep it",
+        low=10,
+        high=60_000,
+    )
+    roll_window_slots: int = key(
+        "timerRollWindowSlot",
+        172_800,
+        "a timer that waits longer than this many units of timerPrecisionMs is stored again on its way, so that the log "
+        "need not keep it; at most 3/4 of fileReservedTime counts",
+    )
+    max_delay_sec: int = key(
+        "timerMaxDelaySec", 259_200, "a message that is due later than this, in seconds, is refused", low=1, live=True
+    )
+    congest_num_each_slot: int = key(
+        "timerCongestNumEachSlot",
+        2_147_483_647,
+        "timers per unit of timerPrecisionMs; more are refused",
+        low=1,
+        live=True,
+    )
+    flush_interval_ms: int = key(
+        "timerFlushIntervalMs", 1000, "ms between two writes of the timers' progress", low=1, live=True
+    )
+    stop_enqueue: bool = key("timerStopEnqueue", False, "new timers are stored, but wait until it is off", live=True)
+    stop_dequeue: bool = key("timerStopDequeue", False, "no timer is delivered until it is off", live=True)
+    mapped_file_size: int = key("mappedFileSizeTimerLog", 104_857_600, "bytes of one file of the timer log", low=4096)
+    append_topic_for_delete_key: bool = key(
+        "appendTopicForTimerDeleteKey",
+        False,
+        "a recall writes `topic+id` (RocketMQ before 5.5) instead of the id; both forms are understood",
+        live=True,
+    )
+    recall_enable: bool = key("recallMessageEnable", False, "producers may recall timer messages", live=True)
+    recall_when_not_writeable: bool = key(
+        "allowRecallWhenBrokerNotWriteable", True, "recalls are accepted although brokerPermission has no 2", live=True
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Coordination:
     """What the broker coordinates between clients."""
 

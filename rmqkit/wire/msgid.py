@@ -9,10 +9,16 @@
 
 Both have the same form. Only the context tells which of the two an id is.
 
+A timer message has a recall handle besides. The broker returns it in the answer to the send, and
+takes the message back for it. It is five words, separated by spaces, as URL-safe base64 with
+padding: "v1", topic, broker name, time in ms, unique id.
+
 Source: `common/.../message/MessageDecoder.java` (`createMessageId`),
-`common/.../message/MessageClientIDSetter.java`.
+`common/.../message/MessageClientIDSetter.java`, `common/.../producer/RecallMessageHandle.java`.
 """
 
+import base64
+import binascii
 from struct import Struct
 from typing import NamedTuple
 
@@ -20,6 +26,8 @@ from rmqkit.errors import RemoteProtocolError
 from rmqkit.wire.hosts import pack_host, unpack_host
 
 _OFFSET = Struct(">q")
+_HANDLE_VERSION = "v1"
+_HANDLE_INVALID = "recall handle is invalid"
 
 
 class OffsetId(NamedTuple):
@@ -71,3 +79,29 @@ def _bytes(text: str) -> bytes:
         except ValueError:
             pass
     raise RemoteProtocolError(f"{text[:64]!r} is not a message id: 32 or 56 hex characters")
+
+
+class RecallHandle(NamedTuple):
+    """A decoded handle. `time` is text, because Java accepts any and judges it later."""
+
+    topic: str
+    broker_name: str
+    time: str
+    unique_key: str
+
+    def encode(self) -> str:
+        text = " ".join((_HANDLE_VERSION, self.topic, self.broker_name, self.time, self.unique_key))
+        return base64.urlsafe_b64encode(text.encode()).decode()
+
+    @classmethod
+    def decode(cls, text: str) -> "RecallHandle":
+        """Return the handle of its text. Raises ValueError with Java's words."""
+        try:
+            padded = text + "=" * (-len(text) % 4)
+            words = base64.b64decode(padded.encode("ascii"), b"-_", validate=True).decode("utf-8", "replace").split(" ")
+        except (binascii.Error, UnicodeEncodeError):
+            raise ValueError(_HANDLE_INVALID) from None
+        # Java's split drops empty words at the end.
+        if words[0] != _HANDLE_VERSION or not any(words[4:]):
+            raise ValueError(_HANDLE_INVALID)
+        return cls(*words[1:5])

@@ -77,7 +77,7 @@ from rmqkit.wire.bodies import (
     SubscriptionGroupTable,
     TopicConfigTable,
 )
-from rmqkit.wire.codes import RequestCode
+from rmqkit.wire.codes import RequestCode, ResponseCode
 from rmqkit.wire.schemas.offsets import GetAllConsumerOffsetRequest, GetAllConsumerOffsetResponse
 
 DUTY = "metadata-copy"
@@ -487,7 +487,13 @@ class MetadataCopy(StateMachine[CopyState]):
         def next_row() -> None:
             if left:
                 row = left.pop(0)
-                self._fetch(row.code, lambda reply: progress.update({row.name: row.decode(reply.body)}), next_row)
+                # A master of an older version has no timers.
+                self._fetch(
+                    row.code,
+                    lambda reply: progress.update({row.name: row.decode(reply.body)}),
+                    next_row,
+                    is_optional=True,
+                )
                 return
             self.progress.take_later(progress)
             then()
@@ -510,12 +516,15 @@ class MetadataCopy(StateMachine[CopyState]):
             wait_ms = max(COPY_SAVE_MS, len(offsets.table) // COPY_SAVE_PAIRS)
             self._context.duties.wake(OFFSETS_DUTY, self._context.clock.mono_ms + wait_ms)
 
-    def _fetch(self, code: int, came: Callable[[Reply], None], then: Then) -> None:
+    def _fetch(self, code: int, came: Callable[[Reply], None], then: Then, *, is_optional: bool = False) -> None:
         def ended(outcome: Outcome) -> None:
             if isinstance(outcome, CallFailed):
                 self._end_round(f"the master {outcome.address} gave no answer to {code_name(code)}: {outcome.text}")
                 return
             try:
+                if is_optional and outcome.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+                    then()
+                    return
                 if not outcome.is_ok:
                     raise RemoteProtocolError(f"{outcome.code}: {outcome.remark}")
                 came(outcome)

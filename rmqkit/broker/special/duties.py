@@ -22,6 +22,9 @@ from rmqkit.wire.schemas.offsets import GetAllConsumerOffsetResponse
 
 T = TypeVar("T")
 
+#: a snapshot may be any bytes; as text, each byte is one character
+TEXT = "latin-1"
+
 
 class SpecialDuties:
     """All special duties of one broker. The methods of `SpecialDuty` apply to each of them."""
@@ -106,7 +109,7 @@ class SpecialDuties:
         """Put all snapshots into the answer to a slave's 43."""
         shared = {}
         for row in self.rows:
-            text = self.encode(row.name).decode()
+            text = self.encode(row.name).decode(TEXT)
             if row.field:
                 setattr(answer, row.field, text)
             else:
@@ -129,9 +132,17 @@ class SpecialDuties:
 
         Raises RemoteProtocolError if a text is no snapshot.
         """
-        return {row.name: row.decode(texts[row.name].encode()) for row in self.rows if texts.get(row.name)}
+        return {row.name: row.decode(_data(texts[row.name])) for row in self.rows if texts.get(row.name)}
 
 
 def texts(progress: Progress) -> dict[str, str]:
     """Encode snapshots as texts by name, for `SpecialDuties.decode`."""
-    return {name: snapshot.encode().decode() for name, snapshot in progress.items()}
+    return {name: snapshot.encode().decode(TEXT) for name, snapshot in progress.items()}
+
+
+def _data(text: str) -> bytes:
+    """Return the bytes of a snapshot's text. Raises RemoteProtocolError."""
+    try:
+        return text.encode(TEXT)
+    except UnicodeEncodeError as error:
+        raise RemoteProtocolError(f"progress of a special duty: {error}") from None

@@ -7,6 +7,7 @@ from rmqkit.broker.special.contract import Progress, Snapshot, SpecialRow
 from rmqkit.errors import RemoteProtocolError
 from rmqkit.runtime.calls import CallFailed, Outcome
 from rmqkit.runtime.connection import Address
+from rmqkit.wire.codes import ResponseCode
 
 
 def ask_progress(
@@ -18,7 +19,8 @@ def ask_progress(
 ) -> None:
     """Ask the broker at `address` for its progress and call `then` once with it.
 
-    `then` gets None as soon as one answer is missing or cannot be decoded.
+    `then` gets None as soon as one answer is missing or cannot be decoded. A duty that the broker
+    does not know, because its version is older, is left out.
     """
     progress: dict[str, Snapshot] = {}
     left = list(rows)
@@ -30,6 +32,9 @@ def ask_progress(
         row = left.pop(0)
 
         def answered(outcome: Outcome) -> None:
+            if not isinstance(outcome, CallFailed) and outcome.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+                next_row()
+                return
             if isinstance(outcome, CallFailed) or not outcome.is_ok:
                 then(None)
                 return

@@ -2,6 +2,8 @@
 
 from rmqkit.broker.special.contract import SpecialRow
 from rmqkit.broker.special.delay.delivery import DelayDelivery
+from rmqkit.broker.special.timer.duty import TimerDuty
+from rmqkit.broker.special.timer.progress import TimerProgress
 from rmqkit.wire.bodies import DelayOffsetTable
 from rmqkit.wire.codes import RequestCode
 
@@ -13,5 +15,13 @@ SPECIAL_DUTIES: tuple[SpecialRow, ...] = (
         field="delay_offsets",
         decode=DelayOffsetTable.decode,
         make=DelayDelivery,
+    ),
+    SpecialRow(
+        name="timers",
+        progress="timer checkpoint",
+        code=RequestCode.GET_TIMER_CHECK_POINT,
+        field="",
+        decode=TimerProgress.decode,
+        make=TimerDuty,
     ),
 )

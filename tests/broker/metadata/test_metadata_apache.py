@@ -49,6 +49,7 @@ class Master:
                 '"subscriptionGroupTable":{"CG":{"groupName":"CG","retryMaxTimes":3}}}'.encode(),
             ),
             RequestCode.GET_ALL_DELAY_OFFSET: ({}, b'{"offsetTable":{2:5}}'),
+            RequestCode.GET_TIMER_CHECK_POINT: ({}, bytes(56)),
             RequestCode.GET_ALL_MESSAGE_REQUEST_MODE: ({}, b'{"messageRequestModeMap":{"T":{"CG":{"mode":"POP"}}}}'),
         }
         script.node.replication.follow.master = Address.parse(MASTER)
@@ -104,7 +105,7 @@ def test_everything_is_asked_for_every_ten_seconds(script, master):
     assert (VIP, RequestCode.GET_ALL_TOPIC_CONFIG) in first
     assert (MASTER, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG) in first
     everything = master.asked()
-    assert everything == [43, 21, 201, 45, 402]
+    assert everything == [43, 21, 201, 45, 60, 402]
     master.run(SYNC_MS - 1500)
     assert not master.asked()
     master.run(1500)

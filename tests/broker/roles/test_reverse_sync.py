@@ -10,7 +10,6 @@ from zlib import crc32
 
 import pytest
 
-from rmqkit.broker.handlers.members.metadata import TIMER_CHECKPOINT
 from rmqkit.broker.metadata.copied_tables import CopiedTables
 from rmqkit.broker.node import Broker
 from rmqkit.broker.roles.reverse_sync import HANDSHAKE_APACHE_MS, HANDSHAKE_MS, LOOK_MS, MEMBER_MS, ReverseSync
@@ -24,15 +23,17 @@ from tests.helpers.script import Command, Script, write_command
 HOST = "10.0.9.9"
 MEMBER, MEMBER_ID = f"{HOST}:10911", 1
 VERSION = '{"counter":0,"stateVersion":0,"timestamp":1}'
-HA_INFO, DELAYS, OFFSETS = (
+HA_INFO, DELAYS, TIMERS, OFFSETS = (
     RequestCode.EXCHANGE_BROKER_HA_INFO,
     RequestCode.GET_ALL_DELAY_OFFSET,
+    RequestCode.GET_TIMER_CHECK_POINT,
     RequestCode.GET_ALL_CONSUMER_OFFSET,
 )
 #: an Apache slave's answer: integer keys without quotes, a field that rmqkit does not have
 APACHE = {
     HA_INFO: (0, {}, b""),
     DELAYS: (0, {}, b'{"dataVersion":%s,"offsetTable":{5:2,6:7}}' % VERSION.encode()),
+    TIMERS: (0, {}, bytes(56)),
     OFFSETS: (
         0,
         {},
@@ -106,7 +107,7 @@ def apache(make) -> Member:
 def test_progress_is_copied_from_an_apache_slave(apache):
     apache.link()
     apache.run(200)
-    assert [each.code for each in apache.log] == [HA_INFO, DELAYS, OFFSETS]
+    assert [each.code for each in apache.log] == [HA_INFO, DELAYS, TIMERS, OFFSETS]
     told = apache.log[0].ext
     assert (told["masterAddress"], told["masterHaAddress"]) == (
         apache.node.context.address_text,
@@ -137,7 +138,7 @@ def test_a_slave_older_than_5_is_asked_for_progress_too(apache):
     assert apache.node.offsets.table["T@CG"][0] == 3
 
 
-@pytest.mark.parametrize("code", [HA_INFO, DELAYS, OFFSETS])
+@pytest.mark.parametrize("code", [HA_INFO, DELAYS, TIMERS, OFFSETS])
 def test_a_silent_member_is_skipped(apache, code):
     apache.link()
     del apache.answers[code]
@@ -146,7 +147,7 @@ def test_a_silent_member_is_skipped(apache, code):
     assert "skipped" in apache.reverse.why
 
 
-@pytest.mark.parametrize("code", [DELAYS, OFFSETS])
+@pytest.mark.parametrize("code", [DELAYS, TIMERS, OFFSETS])
 def test_an_answer_that_cannot_be_read_skips_the_member(apache, code):
     apache.link()
     apache.answers[code] = (0, {}, b"{]")
@@ -226,7 +227,7 @@ def test_an_apache_master_that_comes_back_is_followed_and_answered(make):
     assert master.ask(DELAYS).json["offsetTable"] == {"1": 4}
     assert master.ask(OFFSETS).json["offsetTable"] == {"T@CG": {"0": 5}}
     vip = script.connect("vip")
-    assert vip.ask(RequestCode.GET_TIMER_CHECK_POINT).body == TIMER_CHECKPOINT
+    assert vip.ask(TIMERS).body == bytes(56)
 
 
 @pytest.mark.parametrize(

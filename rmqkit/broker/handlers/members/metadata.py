@@ -9,11 +9,9 @@ Topics (21), groups (201) and delay offsets (45) have handlers elsewhere.
 - to our slaves, what changed in it (`broker/metadata/metadata_server.py`).
 
 Its integer keys are quoted, and it has no `pullOffsetTable`, since Apache 5.5.0 cannot skip one
-with unquoted keys. The timer checkpoint and the timer metrics are those of a broker that never had
-a timer message.
+with unquoted keys. The timer metrics count the timers that wait, by topic.
 
-Source: `AdminBrokerProcessor.{getAllConsumerOffset,getTimerCheckPoint,getTimerMetrics}`,
-`AdminBrokerProcessor.getAllMessageRequestMode`, `store/.../timer/TimerCheckpoint.java`,
+Source: `AdminBrokerProcessor.{getAllConsumerOffset,getTimerMetrics,getAllMessageRequestMode}`,
 `store/.../timer/TimerMetrics.java`.
 """
 
@@ -31,10 +29,6 @@ if TYPE_CHECKING:
 
 rows = Handlers()
 
-#: seven i64, all 0: times and queue offsets of the timer, and the parts of a data version
-TIMER_CHECKPOINT = bytes(56)
-TIMER_METRICS = fastjson.dumps({"dataVersion": DataVersion(), "timingCount": {}})
-
 
 @rows.handles(RequestCode.GET_ALL_CONSUMER_OFFSET, GetAllConsumerOffsetRequest)
 def all_offsets(broker: "BrokerView", call: Call[GetAllConsumerOffsetRequest]) -> Response:
@@ -46,14 +40,12 @@ def all_offsets(broker: "BrokerView", call: Call[GetAllConsumerOffsetRequest]) -
     return call.ok(body=ConsumerOffsetTable(data_version=offsets.version, offset_table=offsets.table).encode())
 
 
-@rows.handles(RequestCode.GET_TIMER_CHECK_POINT, NoFields)
-def timer_checkpoint(broker: "BrokerView", call: Call[NoFields]) -> Response:
-    return call.ok(body=TIMER_CHECKPOINT)
-
-
 @rows.handles(RequestCode.GET_TIMER_METRICS, NoFields)
 def timer_metrics(broker: "BrokerView", call: Call[NoFields]) -> Response:
-    return call.ok(body=TIMER_METRICS)
+    wall_ms = broker.clock.wall_ms
+    counts = broker.timers.waiting_by_topic(broker.topics.by_name)
+    timing = {topic: {"count": count, "timeStamp": wall_ms} for topic, count in counts.items()}
+    return call.ok(body=fastjson.dumps({"dataVersion": DataVersion(), "timingCount": timing}))
 
 
 @rows.handles(RequestCode.GET_ALL_MESSAGE_REQUEST_MODE, NoFields)

@@ -3,15 +3,15 @@
 This is the hot path of the product. A plain send costs a few dictionary look-ups, one pass over the
 properties to find special ones, and `store.append`. Nothing is decoded without need. The answer
 waits in `broker.puts` until the turn's write is done (`puts.py`). A message with a delay level is
-appended by `broker/special/delay` instead.
+appended by `broker/special/delay` instead, one with a due time by `broker/special/timer`
+(`timed.py`).
 
 What is refused:
 
-- Timer messages and transactions, which are not built yet, get upstream's answer for the case that
-  the feature is off. Stored as plain messages, they would be delivered at the wrong time or without
-  a commit.
-- Batches with a delay level. If single messages have one, upstream delivers these at once; if the
-  whole batch has one, it never delivers it. Upstream's clients refuse both.
+- Transactions, which are not built yet, get upstream's answer for the case that the feature is off.
+  Stored as plain messages, they would be delivered without a commit.
+- Batches with a delay level or a due time. If single messages have one, upstream delivers these at
+  once; if the whole batch has one, it never delivers it. Upstream's clients refuse both.
 
 Source: `broker/.../processor/SendMessageProcessor.java`, `AbstractSendMessageProcessor.msgCheck`,
 `broker/.../util/HookUtils.java`.
@@ -22,6 +22,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from rmqkit.broker.handlers.admin.table_saves import handled_when_saved
+from rmqkit.broker.handlers.messages import timed
 from rmqkit.broker.names import dlq_topic, topic_fault
 from rmqkit.errors import RemoteProtocolError
 from rmqkit.runtime.calls import LATER, Call, Handlers, Refused, Response
@@ -57,8 +58,7 @@ _UNIQ_SIZE = len(_UNIQ_PAIR)
 #: bytes; longer properties behind a unique id are not cached
 BEHIND_SIZE_MAX = 128
 _new = tuple.__new__
-_BATCH_DELAYED = "a batch cannot be delayed (property DELAY): send delayed messages one by one"
-_TIMERS = ("TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS")
+_BATCH_DELAYED = "a batch cannot be delayed (properties DELAY, TIMER_*): send delayed messages one by one"
 _OWN = ("MSG_REGION", "TRACE_ON", "CLUSTER", "POP_CK", "WAIT", "__CRC32#")
 
 
@@ -124,6 +124,8 @@ def send(broker: "BrokerView", call: Call[SendRequest]) -> Response:
         ),
     )  # fmt: skip
     if level:
+        if level < 0:
+            return timed.store(broker, call, put, -level, unique, wait)
         args.topic = SCHEDULE_TOPIC  # counted there now, and in its own topic on delivery
         result = broker.delay.append(put, level)
     else:
@@ -135,8 +137,9 @@ def send(broker: "BrokerView", call: Call[SendRequest]) -> Response:
 
 
 def _properties(broker: "BrokerView", args: SendRequest) -> tuple[bytes, bytes, int, bool, int]:
-    """Return (properties as stored, unique key, tag code, wait for the disk, delay level or 0).
+    """Return (properties as stored, unique key, tag code, wait for the disk, delay).
 
+    The delay is a level, or below 0 for a due time: the negative slot in ms (`timed.due_slot`).
     Properties are decoded only if one of them is special. Raises Refused.
     """
     sent = (args.properties or "").encode()
@@ -194,7 +197,8 @@ def _send_batch(broker: "BrokerView", call: Call[SendRequest], config: "TopicCon
         raise Refused(ResponseCode.MESSAGE_ILLEGAL, "batch request does not support retry group")
     if args.sys_flag & MessageSysFlag.TRANSACTION_MASK:
         _refuse_transaction(broker)
-    if _level(props.find((args.properties or "").encode(), b"DELAY") or b""):
+    shared = (args.properties or "").encode()
+    if _level(props.find(shared, b"DELAY") or b"") or any(props.find(shared, name.encode()) for name in timed.TIMERS):
         raise Refused(ResponseCode.MESSAGE_ILLEGAL, _BATCH_DELAYED)
     try:
         entries = decode_batch(call.body)
@@ -241,7 +245,6 @@ def _send_batch(broker: "BrokerView", call: Call[SendRequest], config: "TopicCon
     result = broker.store.append_batch(put, messages)
     if result.status is not PutStatus.PUT_OK:
         return broker.puts.refusal(result.status)
-    shared = (args.properties or "").encode()
     unique = props.find(shared, b"UNIQ_KEY") or b""
     broker.puts.park(call, queue_id, unique, result, props.waits_for_store(shared))
     return LATER
@@ -289,20 +292,20 @@ def _checked_topic(broker: "BrokerView", call: Call[SendRequest]) -> "TopicConfi
 def _special(broker: "BrokerView", args: SendRequest, properties: bytes) -> tuple[bytes, bool, int]:
     """Handle special properties: refuse unsupported ones, drop those that the broker sets itself.
 
-    Return the other properties, whether the put waits for the disk, and the delay level or 0.
+    Return the other properties, whether the put waits for the disk, and the delay (`_properties`).
     """
     mapping = props.decode(properties)
     level = _level(mapping.get("DELAY", "").encode())
-    if level:
-        # A delay level takes precedence over timers (`HookUtils.checkIfTimerMessage`).
-        for name in _TIMERS:
-            mapping.pop(name, None)
-    elif any(name in mapping for name in _TIMERS):
-        raise Refused(ResponseCode.SYSTEM_ERROR, "accurate timer message is not enabled, timerWheelEnable is false")
     # Messages that clients before 4.6.1 send back keep the property of the half message.
     is_redelivery = level and (args.reconsume_times or 0) > 0
     if mapping.get("TRAN_MSG", "").lower() == "true" and not is_redelivery:
         _refuse_transaction(broker)
+    if level:
+        # A delay level takes precedence over timers (`HookUtils.checkIfTimerMessage`).
+        for name in timed.TIMERS:
+            mapping.pop(name, None)
+    elif any(name in mapping for name in timed.TIMERS):
+        level = -timed.due_slot(broker, mapping)
     if any(name in mapping for name in ("INNER_NUM", "INNER_BASE", "INNER_MULTI_DISPATCH")):
         raise Refused(ResponseCode.MESSAGE_ILLEGAL, "inner batches and multi-dispatch are not supported by this broker yet")
     wait = props.waits_for_store(properties)

@@ -32,10 +32,10 @@ from collections.abc import Callable
 from functools import partial
 
 from rmqkit.broker.special.contract import Destination, SpecialParts
-from rmqkit.broker.special.delay.delivery_dedup import DeliveryDedup
 from rmqkit.broker.special.delay.level import Delivery, Level
 from rmqkit.broker.special.delay.progress import DelayOffsets
 from rmqkit.broker.special.delay.rewrite import due, postponed
+from rmqkit.broker.special.delivery_dedup import DeliveryDedup
 from rmqkit.errors import CorruptRecord
 from rmqkit.store.contract import Entry, Put, PutResult, PutStatus
 from rmqkit.wire.bodies import DelayOffsetTable

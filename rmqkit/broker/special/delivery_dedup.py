@@ -1,19 +1,22 @@
-"""DeliveryDedup: finds out whether the master delivered a delayed message before it went away.
+"""DeliveryDedup: finds out whether a due message was delivered before this broker began to deliver.
 
 Slaves learn the master's progress shortly after each delivery. So a slave that starts to act would
 begin each level slightly too early, and deliver the master's last messages again. But the slave's
 log holds those deliveries. For a message that was due before deliveries began here, `has` searches
 the queue where the master would have put it. If it is there, it counts as delivered.
 
-Two messages are the same if all fields match that a delivery preserves: properties (including the
-unique key), body, birth time and host, and reconsume count. A message without a unique key never
-matches.
+A master that was killed before it saved its progress finds its own deliveries in the same way.
 
-The search covers at most the newest `LOOK_MAX` messages of a queue, stored no earlier than
+Two messages are the same if all fields match that a delivery preserves: properties (including the
+unique key, without those that each delivery stamps anew), body, birth time and host, and reconsume
+count. A message without a unique key never matches.
+
+The search covers at most the newest messages of a queue (`look_max`), stored no earlier than
 `SKEW_MS` before the due time, because the clocks of members differ. Results are cached: a queue is
 read again only for an earlier due time.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from rmqkit.errors import CorruptRecord
@@ -22,7 +25,7 @@ from rmqkit.store.contract import Entry, Put, StorageEngine
 from rmqkit.wire import properties as props
 from rmqkit.wire.record import Record, body_crc, decode_record
 
-#: messages per queue that are compared
+#: messages per queue that are compared, unless the duty says otherwise
 LOOK_MAX = 2000
 #: allowed difference between the clocks of two members
 SKEW_MS = 2000
@@ -43,8 +46,14 @@ class MessageIdentity(NamedTuple):
 class DeliveryDedup:
     """Finds delivered messages in this broker's log, between `begin` and `end`."""
 
-    def __init__(self, clock: Clock, store: StorageEngine) -> None:
+    def __init__(self, clock: Clock, store: StorageEngine, ignored: Sequence[bytes] = (), look_max: int = LOOK_MAX) -> None:
+        """`ignored` are names of properties that differ from one delivery to the next.
+
+        `look_max` is the number of messages per queue that are compared.
+        """
+        self._look_max = look_max
         self._clock = clock
+        self._ignored = (*ignored, _CRC)
         self._store = store
         #: wall time; no other member has delivered a message due later. -1: no search is needed
         self._until_ms = -1
@@ -73,7 +82,8 @@ class DeliveryDedup:
         known = self._found.get(key)
         if known is None or since_ms < known[0]:
             known = self._found[key] = since_ms, self._read(put.topic, put.queue_id, since_ms)
-        identity = MessageIdentity(put.properties, body_crc(put.body), put.born_ms, put.born_host, put.reconsume_times)
+        properties = self._preserved(put.properties)
+        identity = MessageIdentity(properties, body_crc(put.body), put.born_ms, put.born_host, put.reconsume_times)
         return identity in known[1]
 
     def _read(self, topic: str, queue_id: int, since_ms: int) -> set[MessageIdentity]:
@@ -81,7 +91,7 @@ class DeliveryDedup:
         end = store.queue_range(topic, queue_id).offset_max
         if not end or store.store_time(topic, queue_id, end - 1) < since_ms:
             return set()
-        next_offset = max(store.offset_by_time(topic, queue_id, since_ms), end - LOOK_MAX)
+        next_offset = max(store.offset_by_time(topic, queue_id, since_ms), end - self._look_max)
         found: set[MessageIdentity] = set()
         while next_offset < end and (entries := store.entries(topic, queue_id, next_offset, end - next_offset)):
             next_offset = entries[-1].queue_offset + 1
@@ -99,7 +109,11 @@ class DeliveryDedup:
             return None
         if not isinstance(record, Record):
             return None
-        properties = record.properties
-        if _CRC in properties:
-            properties = props.remove(properties, _CRC)
+        properties = self._preserved(record.properties)
         return MessageIdentity(properties, record.body_crc, record.born_ms, record.born_host, record.reconsume_times)
+
+    def _preserved(self, properties: bytes) -> bytes:
+        for name in self._ignored:
+            if name in properties:
+                properties = props.remove(properties, name)
+        return properties

@@ -1,0 +1,349 @@
+"""TimerDuty: the special duty of timer messages (`SpecialDuty`).
+
+    append     takes a message with an arbitrary due time, and stores it in the timer topic
+    _run       in each turn: index what is new, then deliver what is due, or skip what the member
+               that is on has delivered
+
+The index works always, the delivery between `start` and `stop`. While the duty is off, the progress
+is a copy of a peer's, and the wheel follows it: slots that it covers are dropped.
+
+Progress while the duty is on follows from the state: the slot under way, the puts in flight in it,
+and the late timers. It is saved `timerFlushIntervalMs` after a change.
+
+Source: `store/.../timer/TimerMessageStore.java`.
+"""
+
+from collections.abc import Callable, Iterable
+
+from rmqkit.broker.special.contract import Destination, SpecialParts
+from rmqkit.broker.special.timer.delivery import TimerDelivery
+from rmqkit.broker.special.timer.index import CUTTING, FOLLOWING, SCANNING, WAITING, TimerIndex
+from rmqkit.broker.special.timer.late import LateTimers
+from rmqkit.broker.special.timer.meter import RateMeter
+from rmqkit.broker.special.timer.progress import TimerCheckpoint, TimerProgress
+from rmqkit.broker.special.timer.rewrite import waiting
+from rmqkit.broker.special.timer.wheel import SLOTS
+from rmqkit.store.contract import Put, PutResult, PutStatus
+from rmqkit.store.timer_log import TimerUnit
+from rmqkit.wire.javahash import java_hash
+from rmqkit.wire.topic_names import TIMER_TOPIC
+
+RUN, SAVE = "timer-run", "timer-save"
+#: the wall clock and the timer topic are read at least at this interval
+CLOCK_LOOK_MS = 1000
+#: pause before the topic is read again whose last messages are not visible yet
+INVISIBLE_MS = 100
+#: how often a member whose duty is off looks for new timers and new progress
+OFF_LOOK_MS = 500
+#: pause while the timer log is cut
+CUT_LOOK_MS = 10
+#: units that are skipped per turn
+SKIP_PER_TURN = 8_192
+#: how often the oldest unit that counts is searched, and the timer log trimmed
+TRIM_MS = 30_000
+
+
+class TimerDuty:
+    """The timers of one broker."""
+
+    def __init__(self, parts: SpecialParts) -> None:
+        self._context = parts.context
+        self._store = parts.store
+        self._checkpoint = TimerCheckpoint(parts)
+        late = LateTimers()
+        self.index = TimerIndex(parts, late)
+        self.delivery = TimerDelivery(parts, self.index, late)
+        self.delivery.on_ended = self._ended
+        self.progress = TimerProgress()
+        self._to: Destination | None = None
+        #: whether the progress follows from this broker's own deliveries
+        self._is_own = False
+        #: whether the progress has changed since it was saved, and by own deliveries
+        self._is_dirty = self._is_moved = False
+        #: one past the last message that this broker appended
+        self._awaited = 0
+        self._trim_ms = 0
+        self._skipping: list[tuple[int, TimerUnit]] = []
+        self._skip_position = -2
+        self._enqueued, self._dequeued = RateMeter(), RateMeter()
+
+    # --- on and off -------------------------------------------------------------------------------
+
+    @property
+    def is_enabled(self) -> bool:
+        return self._context.config.timers.wheel_enable
+
+    def load(self, *, is_copy: bool) -> None:
+        """Read the progress and find the timer log.
+
+        Raises AtomicFileDamaged or RmqkitError if they cannot be read.
+        """
+        self.progress = self._checkpoint.load()
+        if self.is_enabled:
+            self.index.log.load()
+            self._context.duties.add(RUN, self._run, self._context.clock.mono_ms)
+            self._context.duties.add(SAVE, lambda now_ms: self.save(), None)
+
+    def start(self, destination: Destination) -> None:
+        """Start to deliver, from the current progress."""
+        self._to = destination
+        self._is_own = True
+        self.index.cover(self.progress)
+        self.delivery.dedup.begin(True)
+        self._wake(0)
+
+    def stop(self) -> None:
+        """Start no further put. Puts in flight still count as progress."""
+        self._to = None
+        self.delivery.dedup.end()
+
+    @property
+    def is_on(self) -> bool:
+        return self._to is not None
+
+    def _wake(self, wait_ms: int) -> None:
+        self._context.duties.wake(RUN, self._context.clock.mono_ms + wait_ms)
+
+    # --- arrivals ---------------------------------------------------------------------------------
+
+    def is_crowded(self, out_ms: int) -> bool:
+        """Whether a slot takes no more timers (`timerCongestNumEachSlot`).
+
+        Between the limit and its double Apache refuses by chance, the more the closer to the limit;
+        this broker refuses above the limit.
+        """
+        limit = self._context.config.timers.congest_num_each_slot
+        return self.index.wheel.count_of(out_ms // self.index.precision_ms) > limit
+
+    def append(self, put: Put, out_ms: int) -> PutResult:
+        """Store a message that waits for the slot `out_ms`."""
+        result = self._store.append(waiting(put, out_ms))
+        if result.status is PutStatus.PUT_OK:
+            self._awaited = result.queue_offset + 1
+            self._wake(0)
+        return result
+
+    # --- turns ------------------------------------------------------------------------------------
+
+    def _run(self, now_ms: int) -> int:
+        index = self.index
+        if index.state is WAITING:
+            if not self._store.ready:
+                return now_ms + INVISIBLE_MS
+            self._restart()
+        if index.state is SCANNING:
+            index.scan()
+            return now_ms
+        if index.state is CUTTING:
+            return now_ms + CUT_LOOK_MS
+        config = self._context.config.timers
+        added = 0 if config.stop_enqueue else index.follow(now_ms)
+        if added:
+            self._enqueued.add(added, now_ms)
+            self._changed()
+        to = self._to
+        if to is None or config.stop_dequeue:
+            has_more = self._skip()
+        else:
+            has_more = self._skip() or self.delivery.run(to, now_ms)
+            self._follow_state()
+        if now_ms >= self._trim_ms:
+            self._trim_ms = now_ms + TRIM_MS
+            index.log.trim(self._store.offset_min)
+        return self._next_ms(now_ms, bool(added) or has_more)
+
+    def _restart(self) -> None:
+        """Rebuild the index for the timers that the progress does not cover."""
+        precision_ms = self.index.precision_ms
+        now_slot = self._context.clock.wall_ms // precision_ms
+        # Timers that are older than half the wheel become late.
+        first = max(self.progress.read_ms // precision_ms, now_slot - SLOTS // 2)
+        self.delivery.forget()
+        self._skip_position = -2
+        self.index.restart(self.progress, first)
+
+    def _skip(self) -> bool:
+        """Drop slots that the copied progress covers; return whether there is more to do."""
+        index, wheel = self.index, self.index.wheel
+        goal = index.progress.read_ms // index.precision_ms
+        units_left = SKIP_PER_TURN
+        while wheel.first < goal and units_left > 0:
+            number = wheel.next_used(wheel.first, goal)
+            if number >= goal:
+                wheel.first = goal
+                break
+            if self._skip_position == -2:
+                self._skip_position = wheel.newest(number)
+            found: list[tuple[int, TimerUnit]] = []
+            self._skip_position = index.chain(self._skip_position, units_left, found)
+            units_left -= len(found)
+            for _, unit in found:
+                index.drop(unit)
+                if not index.covers(unit):
+                    index.make_late(unit)
+            if self._skip_position < 0:
+                wheel.clear(number, 0)
+                wheel.first = number + 1
+                self._skip_position = -2
+            wheel.units -= len(found)
+        return wheel.first < goal
+
+    def _follow_state(self) -> None:
+        """Derive the progress from the state of the delivery."""
+        index, slot = self.index, self.delivery.slot
+        if not self._is_own or index.state is not FOLLOWING:
+            return
+        precision_ms = index.precision_ms
+        read, slot_offset = (index.wheel.first, 0) if slot is None else (slot.number, slot.done_offset)
+        read_ms = read * precision_ms
+        base = index.progress
+        if read_ms < base.read_ms:
+            return
+        if read_ms == base.read_ms:
+            slot_offset = max(slot_offset, base.slot_offset)
+        self.progress = self.progress._replace(
+            read_ms=read_ms, offset=index.next, slot_offset=slot_offset, late=self.delivery.late.offsets()
+        )
+
+    def _ended(self) -> None:
+        """React to the end of a put."""
+        self._dequeued.add(1, self._context.clock.mono_ms)
+        self._changed()
+        if self._is_own:
+            self._follow_state()
+        elif self.progress.late:
+            left = tuple(each for each in self.progress.late if each in self.delivery.late.by_offset)
+            self.progress = self.progress._replace(late=left)
+        if self.is_on:
+            self._wake(0)
+
+    def _next_ms(self, now_ms: int, has_more: bool) -> int:
+        """Return when to run next."""
+        if has_more:
+            return now_ms
+        to = self._to
+        if to is None:
+            return now_ms + OFF_LOOK_MS
+        # Timers that other groups roll or escape come by plain sends, and do not wake the duty.
+        waits = [CLOCK_LOOK_MS]
+        if to.poll_ms is not None:
+            waits.append(to.poll_ms)
+        if self.index.next < self._awaited:
+            waits.append(INVISIBLE_MS)
+        if self.index.wheel.units or self.delivery.late:
+            precision_ms = self.index.precision_ms
+            waits.append(precision_ms - self._context.clock.wall_ms % precision_ms)
+        retries = [timer.retry_ms for timer in self.delivery.late if timer.failures and timer.retry_ms > now_ms]
+        if retries:
+            waits.append(min(retries) - now_ms)
+        return now_ms + min(waits)
+
+    # --- progress ---------------------------------------------------------------------------------
+
+    @property
+    def save_interval_ms(self) -> int:
+        return self._context.config.timers.flush_interval_ms
+
+    def _changed(self) -> None:
+        self._is_dirty = True
+        self._is_moved |= self._is_own
+        limit_ms = None if self._to is None else self._to.save_max_ms
+        wait_ms = self.save_interval_ms if limit_ms is None else min(self.save_interval_ms, limit_ms)
+        self._context.duties.wake(SAVE, self._context.clock.mono_ms + wait_ms)
+
+    def save(self, then: Callable[[], None] | None = None) -> None:
+        """Write changed progress once the logs are durable. Call `then` in any case."""
+        if not (self._is_dirty or self._checkpoint.is_pending):
+            if then is not None:
+                then()
+            return
+        self._is_dirty = False
+        if self._is_moved:
+            self._is_moved = False
+            version = self.progress.version.next_version(self._context.clock.wall_ms)
+            self.progress = self.progress._replace(version=version)
+        if self.index.state is FOLLOWING:
+            self.progress = self.progress._replace(log_position=self.index.oldest())
+        self._checkpoint.save(self.progress, self.index.log, then)
+
+    def snapshot(self) -> TimerProgress:
+        return self.progress._replace(log_position=0)
+
+    def merge(self, snapshot: TimerProgress) -> None:
+        """Take over a peer's progress where it is further. While the duty is on, nothing is."""
+        joined = self.progress.joined(snapshot)
+        if self.is_on or joined == self.progress:
+            return
+        self.progress = joined
+        self._is_own = False
+        self._is_dirty = True
+        self.index.cover(joined)
+        self._leave_slot()
+        for timer in list(self.delivery.late):
+            if joined.covers(timer.slot_ms, timer.offset) and timer.offset not in self.delivery.in_flight:
+                self.delivery.late.remove(timer.offset)
+
+    def _leave_slot(self) -> None:
+        """Give up the slot under way: a peer has gone on with it."""
+        slot, index = self.delivery.slot, self.index
+        if slot is None or slot.number * index.precision_ms > index.progress.read_ms:
+            return
+        self.delivery.slot = None
+        position = index.wheel.newest(slot.number)
+        while position >= 0:
+            found: list[tuple[int, TimerUnit]] = []
+            position = index.chain(position, SKIP_PER_TURN, found)
+            for _, unit in found:
+                if not index.covers(unit):
+                    index.make_late(unit)
+        index.wheel.clear(slot.number, slot.units)
+
+    def truncate(self, limit: TimerProgress | None) -> None:
+        """Move progress back after the log was truncated, and rebuild the index."""
+        end = self._store.queue_range(TIMER_TOPIC, 0).offset_max
+        progress = self.progress.limited(limit, end)
+        if progress != self.progress._replace(log_position=0):
+            self._is_dirty = True
+        self.progress = progress
+        if self.index.state is not WAITING:
+            self._restart()
+            self._wake(0)
+
+    # --- state ------------------------------------------------------------------------------------
+
+    @property
+    def is_moving(self) -> bool:
+        """Whether a put is in flight; a late timer that waits for its retry does not count."""
+        return bool(self.delivery.in_flight)
+
+    def due_count(self) -> int:
+        """Return the number of timers that are due and not known to be stored; 0 while off."""
+        if not self.is_on:
+            return 0
+        due = self._context.clock.wall_ms // self.index.precision_ms
+        return self.delivery.due_count + max(0, self.index.wheel.count_until(due))
+
+    def waiting_by_topic(self, topics: Iterable[str]) -> dict[str, int]:
+        """Return the number of timers that wait for each of these topics, without zeroes.
+
+        Topics whose names have the same Java hash share a count, as in Apache.
+        """
+        counts = self.index.by_topic
+        found = {topic: counts.get(java_hash(topic), 0) for topic in topics} if counts else {}
+        return {topic: count for topic, count in sorted(found.items()) if count > 0}
+
+    def facts(self) -> dict[str, str]:
+        """Return the fields of code 28, with upstream's names."""
+        now_ms, wall_ms, index = self._context.clock.mono_ms, self._context.clock.wall_ms, self.index
+        read_ms = self.progress.read_ms
+        behind_ms = max(0, wall_ms - read_ms) if read_ms and (index.wheel.units or self.delivery.due_count) else 0
+        end = self._store.queue_range(TIMER_TOPIC, 0).offset_max if self._store.ready else 0
+        return {
+            "timerReadBehind": str(behind_ms // 1000),
+            "timerOffsetBehind": str(max(0, end - index.next) if self.is_enabled else 0),
+            "timerCongestNum": str(max(0, index.wheel.count) + len(self.delivery.late)),
+            "timerEnqueueTps": self._enqueued.text(now_ms),
+            "timerDequeueTps": self._dequeued.text(now_ms),
+            "timerLate": str(len(self.delivery.late)),
+            "timerIndex": index.state.value if self.is_enabled else "off",
+        }

@@ -1,0 +1,330 @@
+"""TimerIndex: the timer log and the wheel, kept up to date with the timer topic.
+
+The states:
+
+    waiting    ->  scanning
+    scanning   ->  cutting
+    cutting    ->  following, scanning
+    following  ->  scanning
+
+    waiting    the store is not ready yet
+    scanning   reads the timer log from the oldest unit that counts, and fills the wheel
+    cutting    removes what is behind the last unit, or points behind the end of the commit log
+    following  adds a unit for each new entry of the timer topic
+
+Members of a group index the same topic, each for itself, whether their duties are on or not. So a
+slave that starts to act has its index. A unit's slot follows from the record alone: two members
+choose the same slot, and progress that one reports means the same to the other.
+
+Roll. A timer that is further away than the window waits for the window, or for half of it if it
+would then be almost due, and is stored again. So the log need not keep a record for longer than the
+window. The window is `timerRollWindowSlot`, but at most 3/4 of `fileReservedTime` and half of the
+wheel.
+
+Limits: units and entries per turn. A timer log that cannot be written delays the index; sends are
+accepted meanwhile.
+
+Source: `store/.../timer/TimerMessageStore.java` (`recover`, `enqueue`, `doEnqueue`).
+"""
+
+from enum import StrEnum
+
+from rmqkit.broker.special.contract import SpecialParts
+from rmqkit.broker.special.timer.late import LateTimer, LateTimers
+from rmqkit.broker.special.timer.progress import TimerProgress
+from rmqkit.broker.special.timer.rewrite import DELETE, OUT, REAL_TOPIC
+from rmqkit.broker.special.timer.wheel import NONE, SLOTS, TimerWheel
+from rmqkit.errors import CorruptRecord
+from rmqkit.runtime.states import Moves, StateMachine
+from rmqkit.store.contract import Entry
+from rmqkit.store.timer_log import MAGIC_DEFAULT, MAGIC_DELETE, MAGIC_ROLL, UNIT_SIZE, TimerLog, TimerUnit
+from rmqkit.wire import properties as props
+from rmqkit.wire.javahash import tags_code as java_hash
+from rmqkit.wire.record import Record, decode_record
+from rmqkit.wire.topic_names import TIMER_TOPIC
+
+#: limits of one turn
+SCAN_PER_TURN = 16_384
+ENTRIES_PER_TURN = 512
+#: after a failed write of the timer log
+RETRY_MS = 1000
+#: slots at the end of the wheel that Apache leaves empty
+_BLANK_SLOTS = 60
+
+
+class IndexState(StrEnum):
+    WAITING = "waiting"
+    SCANNING = "scanning"
+    CUTTING = "cutting"
+    FOLLOWING = "following"
+
+
+WAITING, SCANNING, CUTTING, FOLLOWING = IndexState
+
+MOVES = Moves(
+    {
+        WAITING: (SCANNING,),
+        SCANNING: (CUTTING,),
+        CUTTING: (FOLLOWING, SCANNING),
+        FOLLOWING: (SCANNING,),
+    }
+)
+
+
+class TimerIndex(StateMachine[IndexState]):
+    """The units of the timer topic. `next` is the first offset of the topic that has none."""
+
+    def __init__(self, parts: SpecialParts, late: LateTimers) -> None:
+        """`late` gets the timers whose slot has passed."""
+        super().__init__(MOVES)
+        self._context = parts.context
+        self._store = parts.store
+        self._late = late
+        config = parts.context.config.timers
+        self.precision_ms = config.precision_ms
+        self.log = TimerLog(parts.context.disk, "timerlog", config.mapped_file_size)
+        self.wheel = TimerWheel()
+        self.next = 0
+        #: timers that wait, by Java's hash of their topic
+        self.by_topic: dict[int, int] = {}
+        #: the timers that it covers are not indexed
+        self.progress = TimerProgress()
+        #: records before this log offset have an offset below the one of `progress`
+        self._covered_to = 0
+        self._position = 0
+        self._last: TimerUnit | None = None
+        #: position of the newest unit
+        self._last_position = 0
+        #: a second scan is needed, because the commit log was cut during the first
+        self._is_stale = False
+        self._retry_ms = 0
+
+    def validate(self) -> None:
+        assert self.state in (FOLLOWING, CUTTING) or not self.log.end or self.log.end >= self.log.start
+        assert self.wheel.units >= 0
+
+    @property
+    def window_slots(self) -> int:
+        """The number of slots that a timer may wait before it is stored again."""
+        config = self._context.config
+        slots = config.timers.roll_window_slots
+        if not 2 <= slots <= SLOTS - _BLANK_SLOTS:
+            slots = SLOTS - _BLANK_SLOTS
+        kept_ms = config.retention.file_reserved_time_hours * 3_600_000
+        return max(2, min(slots, SLOTS // 2, kept_ms * 3 // 4 // self.precision_ms))
+
+    # --- the scan ---------------------------------------------------------------------------------
+
+    def restart(self, progress: TimerProgress, first: int) -> None:
+        """Read the timer log again, for timers that this progress does not cover.
+
+        The wheel begins at slot `first`.
+        """
+        self.cover(progress)
+        if self.state is CUTTING:
+            self._is_stale = True
+        elif self.state is not SCANNING:
+            self.move(SCANNING)
+        self.wheel.reset(first)
+        self.by_topic.clear()
+        self._late.clear()
+        self._last = None
+        self.log.discard()
+        position = progress.log_position
+        self._position = position if self.log.read(position) is not None else self.log.start
+        self.log.end = self._position
+
+    def cover(self, progress: TimerProgress) -> None:
+        """From now on leave out the timers that this progress covers."""
+        self.progress = progress
+        entries = self._store.entries(TIMER_TOPIC, 0, progress.offset, 1) if progress.offset else ()
+        self._covered_to = entries[0].phy_offset if entries else 0
+
+    def covers(self, unit: TimerUnit) -> bool:
+        """Whether the progress covers this unit."""
+        progress = self.progress
+        if unit.slot_ms < progress.read_ms and unit.phy_offset < self._covered_to and not progress.late:
+            return True
+        if unit.slot_ms > progress.read_ms:
+            return False
+        offset = self.offset_of(unit)
+        return offset < 0 or progress.covers(unit.slot_ms, offset)
+
+    def scan(self) -> None:
+        """Read the next units; after the last one cut the log there."""
+        wheel, precision_ms, end = self.wheel, self.precision_ms, self._store.offset_written
+        units, position_next, is_end = self.log.units(self._position, SCAN_PER_TURN)
+        position = self._position
+        for unit in units:
+            if unit.phy_offset >= end:
+                is_end, position_next = True, position
+                break
+            self._last, self._last_position = unit, position
+            slot = unit.slot_ms // precision_ms
+            if wheel.holds(slot):
+                wheel.put(slot, position, is_delete=bool(unit.magic & MAGIC_DELETE))
+                self._count(unit, 1)
+            elif slot < wheel.first and not self.covers(unit):
+                self.make_late(unit)
+            position += UNIT_SIZE
+        self._position = position_next
+        if is_end:
+            self.move(CUTTING)
+            self.log.cut(position_next, self._scanned)
+
+    def _scanned(self) -> None:
+        if self._is_stale:
+            self._is_stale = False
+            self.move(SCANNING)
+            return
+        self.move(FOLLOWING)
+        # Without a readable unit, every timer that the topic still has is indexed, except those
+        # that the progress covers.
+        self.next = 0 if self._last is None else self.offset_of(self._last) + 1
+        for each in self.progress.late:
+            entries = self._store.entries(TIMER_TOPIC, 0, each, 1)
+            if entries and entries[0].size:
+                self._add_late(entries[0])
+
+    def _add_late(self, entry: Entry) -> None:
+        record = self._record(entry.phy_offset, entry.size)
+        out = None if record is None else _number(props.find(record.properties, OUT))
+        if record is not None and out is not None:
+            slot_ms, is_roll = self._slot(record.store_ms, out)
+            is_delete = props.find(record.properties, DELETE) is not None
+            self._late.add(
+                LateTimer(entry.queue_offset, entry.phy_offset, entry.size, slot_ms, is_roll=is_roll, is_delete=is_delete)
+            )
+
+    def make_late(self, unit: TimerUnit) -> None:
+        """Hand over a unit whose slot has passed and that was not delivered."""
+        offset = self.offset_of(unit)
+        if offset >= 0:
+            is_roll, is_delete = bool(unit.magic & MAGIC_ROLL), bool(unit.magic & MAGIC_DELETE)
+            self._late.add(
+                LateTimer(offset, unit.phy_offset, unit.size, unit.slot_ms, is_roll=is_roll, is_delete=is_delete)
+            )
+
+    def oldest(self) -> int:
+        """Return a position behind which the timer log has every unit that still counts.
+
+        At the position there is a unit.
+        """
+        return self.wheel.oldest(self._last_position)
+
+    def offset_of(self, unit: TimerUnit) -> int:
+        """Return the offset of a unit's record in the timer topic, -1 if it cannot be read."""
+        record = self._record(unit.phy_offset, unit.size)
+        return -1 if record is None else record.queue_offset
+
+    def _record(self, phy_offset: int, size: int) -> Record | None:
+        try:
+            record = decode_record(self._store.read_log(phy_offset, size), check_crc=False, read_body=False)
+        except CorruptRecord:
+            return None
+        is_timer = isinstance(record, Record) and record.topic == TIMER_TOPIC and record.phy_offset == phy_offset
+        return record if is_timer and isinstance(record, Record) else None
+
+    # --- new entries ------------------------------------------------------------------------------
+
+    def follow(self, now_ms: int) -> int:
+        """Add units for the next entries of the timer topic; return how many entries there were."""
+        if now_ms < self._retry_ms:
+            return 0
+        known = self._store.queue_range(TIMER_TOPIC, 0)
+        self.next = min(max(self.next, known.offset_min), known.offset_max)
+        if self.next == known.offset_max:
+            return 0
+        entries = self._store.entries(TIMER_TOPIC, 0, self.next, ENTRIES_PER_TURN)
+        if not entries:
+            self._retry_ms = now_ms + RETRY_MS
+            return 0
+        added: list[tuple[int, int, TimerUnit]] = []
+        newest: dict[int, int] = {}
+        try:
+            for entry in entries:
+                self._add(entry, added, newest)
+            self.log.flush()
+        except OSError as error:
+            self.log.discard()
+            self._retry_ms = now_ms + RETRY_MS
+            self._context.log.error("timer-log-not-written", error=str(error))
+            return 0
+        for slot, position, unit in added:
+            self.wheel.put(slot, position, is_delete=bool(unit.magic & MAGIC_DELETE))
+            self._count(unit, 1)
+            self._last_position = position
+        self.next = entries[-1].queue_offset + 1
+        return len(entries)
+
+    def _add(self, entry: Entry, added: list[tuple[int, int, TimerUnit]], newest: dict[int, int]) -> None:
+        """Add the unit of one entry to the log. `newest` has the slots of this turn's units."""
+        record = self._record(entry.phy_offset, entry.size) if entry.size else None
+        out = None if record is None else _number(props.find(record.properties, OUT))
+        if record is None or out is None:
+            self._context.log.error("timer-skipped", offset=entry.queue_offset, why="no record, or no TIMER_OUT_MS")
+            return
+        slot_ms, is_roll = self._slot(record.store_ms, out)
+        slot = slot_ms // self.precision_ms
+        wheel = self.wheel
+        if slot >= wheel.end:
+            # The clocks differ by days: wait for half a wheel, and look again.
+            slot, is_roll = wheel.first + SLOTS // 2, True
+            slot_ms = slot * self.precision_ms
+        if slot < wheel.first:
+            if not self.progress.covers(slot_ms, entry.queue_offset):
+                self._add_late(entry)
+            return
+        magic = MAGIC_DEFAULT | (MAGIC_ROLL if is_roll else 0)
+        if DELETE in record.properties and props.find(record.properties, DELETE) is not None:
+            magic |= MAGIC_DELETE
+        topic = props.find(record.properties, REAL_TOPIC) or b""
+        wall_ms = self._context.clock.wall_ms
+        write_ms = wall_ms - wall_ms % self.precision_ms
+        previous = newest.get(slot)
+        if previous is None:
+            previous = wheel.newest(slot)
+        unit = TimerUnit(
+            previous, magic, write_ms, slot_ms - write_ms, entry.phy_offset, entry.size,
+            java_hash(topic.decode("utf-8", "replace")),
+        )  # fmt: skip
+        newest[slot] = self.log.add(unit)
+        added.append((slot, newest[slot], unit))
+
+    def _slot(self, store_ms: int, out_ms: int) -> tuple[int, bool]:
+        """Return the slot of a timer in ms, and whether it is stored again there."""
+        precision_ms, slots = self.precision_ms, self.window_slots
+        from_ms = store_ms - store_ms % precision_ms
+        beyond_ms = out_ms - from_ms - slots * precision_ms
+        if beyond_ms < 0:
+            return out_ms - out_ms % precision_ms, False
+        is_close = beyond_ms < slots // 3 * precision_ms
+        return from_ms + (slots // 2 if is_close else slots) * precision_ms, True
+
+    # --- slots that end ---------------------------------------------------------------------------
+
+    def chain(self, position: int, count_max: int, found: list[tuple[int, TimerUnit]]) -> int:
+        """Append up to `count_max` units to `found`, from `position` backwards; return the next."""
+        while position != NONE and count_max:
+            unit = self.log.read(position)
+            if unit is None:
+                self._context.log.error("timer-log-unreadable", position=position)
+                return NONE
+            found.append((position, unit))
+            position = unit.previous
+            count_max -= 1
+        return position
+
+    def drop(self, unit: TimerUnit) -> None:
+        """Count a unit as no longer waiting."""
+        self._count(unit, -1)
+
+    def _count(self, unit: TimerUnit, change: int) -> None:
+        if unit.magic & MAGIC_DELETE:
+            change = -change
+        key = unit.topic_hash
+        self.by_topic[key] = self.by_topic.get(key, 0) + change
+
+
+def _number(text: bytes | None) -> int | None:
+    return int(text) if text is not None and text.isdigit() and len(text) < 19 else None

@@ -1,0 +1,65 @@
+"""TimerSlot: the work of one slot, from its chain of units to the last put.
+
+    collecting   reads the chain, newest unit first
+    putting      hands out the timers in the order in which they were sent
+
+Delete markers are known before the first timer is handed out, because the chain is read to its
+end first. A marker that only waits for its next turn of the wheel is handed out like a timer.
+"""
+
+from array import array
+
+from rmqkit.store.timer_log import MAGIC_DELETE, MAGIC_ROLL, NONE, TimerUnit
+
+
+class TimerSlot:
+    """One slot that is due. The wheel keeps its place until the slot is finished."""
+
+    def __init__(self, number: int, newest: int) -> None:
+        self.number = number
+        #: position of the next unit to collect; NONE: all are collected
+        self.position = newest
+        self.units = 0
+        #: positions of the timers, newest first; they are taken from the end
+        self._timers = array("q")
+        #: positions of delete markers whose keys were not read yet
+        self.markers = array("q")
+        #: keys of the messages that are recalled
+        self.deleted: set[bytes] = set()
+        #: unique keys of rolled timers that were handed out: a takeover may have rolled them twice
+        self.rolled: set[bytes] = set()
+        #: offsets of the timers in flight, in order
+        self.in_flight: dict[int, None] = {}
+        #: one past the offset of the last timer that was handed out
+        self.offset_next = 0
+
+    @property
+    def is_collected(self) -> bool:
+        return self.position == NONE and not self.markers
+
+    @property
+    def left(self) -> int:
+        """The number of timers that were not handed out."""
+        return len(self._timers)
+
+    @property
+    def is_finished(self) -> bool:
+        return self.is_collected and not self._timers and not self.in_flight
+
+    @property
+    def done_offset(self) -> int:
+        """All timers of this slot below this offset are done."""
+        return next(iter(self.in_flight), self.offset_next)
+
+    def collect(self, position: int, unit: TimerUnit) -> None:
+        """Take the next unit of the chain."""
+        self.units += 1
+        is_marker = unit.magic & MAGIC_DELETE and not unit.magic & MAGIC_ROLL
+        (self.markers if is_marker else self._timers).append(position)
+
+    def next(self) -> int:
+        """Return the position of the next timer; `take` removes it."""
+        return self._timers[-1]
+
+    def take(self) -> None:
+        self._timers.pop()

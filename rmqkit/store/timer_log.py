@@ -1,0 +1,239 @@
+"""TimerLog: the index of timer messages on disk, byte for byte as RocketMQ writes it.
+
+`timerlog/` is a chain of files (100 MiB each) of 52-byte units. A unit says that one record of the
+topic `rmq_sys_wheel_timer` waits in one slot: its due time is `write_ms + delay_ms`. `previous` is
+the position of the unit before it in the same slot, so the units of a slot form a chain, newest
+first. When fewer than 68 bytes of a file are left, a filler takes them.
+
+    start <= a position <= end      `end` is known after a scan (`units`) has found it
+    load -> units ... -> cut -> add, flush
+
+The end is not stored: behind it everything is zero. `cut` sees to that, at each start and after the
+commit log was truncated. So a scan ends at the first bytes that are no unit, as in Apache.
+
+Source: `store/.../timer/TimerLog.java`, `TimerMessageStore.recoverAndRevise`.
+"""
+
+from collections.abc import Callable, Sequence
+from struct import Struct
+from typing import NamedTuple
+
+from rmqkit.errors import RmqkitError
+from rmqkit.runtime.ports import Disk
+from rmqkit.store.log.files import LogFiles
+
+#: size, previous, magic, write time, delay, log offset, record size, hash of the topic, reserved
+_UNIT = Struct(">iqiqiqiiq")
+UNIT_SIZE = _UNIT.size
+_FILLER = Struct(">iqi")
+FILLER_MAGIC = -875286124
+#: bits of `TimerUnit.magic`
+MAGIC_DEFAULT, MAGIC_ROLL, MAGIC_DELETE = 1, 2, 4
+NONE = -1
+#: bytes that `read` keeps, since the units of a slot often lie close to each other
+BLOCK_SIZE = 65_536
+
+
+class TimerUnit(NamedTuple):
+    """One entry: the record at `phy_offset` waits in the slot of `write_ms + delay_ms`."""
+
+    previous: int
+    magic: int
+    write_ms: int
+    delay_ms: int
+    phy_offset: int
+    size: int
+    topic_hash: int
+
+    @property
+    def slot_ms(self) -> int:
+        return self.write_ms + self.delay_ms
+
+
+class TimerLog:
+    """The chain of files. Units are added at its end, in one write per turn."""
+
+    def __init__(self, disk: Disk, folder: str, file_size: int) -> None:
+        self._disk = disk
+        self._files = LogFiles(disk, folder, file_size)
+        #: position of the next unit
+        self.end = 0
+        #: units that were added and not written, and the position of the first one
+        self._buffers: list[bytes] = []
+        self._buffered_from = 0
+        #: paths that were written since the last sync, as an ordered set
+        self._unsynced: dict[str, None] = {}
+        #: whether a sync has failed; from then on nothing counts as durable
+        self._is_broken = False
+        self._block = b""
+        self._block_start = 0
+
+    @property
+    def start(self) -> int:
+        return self._files.start
+
+    def load(self) -> None:
+        """Find the files. Raises RmqkitError if they do not have the configured size."""
+        found = self._files.load()
+        if found.problem:
+            raise RmqkitError(f"{found.problem}; set mappedFileSizeTimerLog to the size of the files, or move them away")
+        for path in found.strangers:
+            self._disk.remove(path, lambda error: None)
+        self.end = self._files.start
+
+    # --- reading ----------------------------------------------------------------------------------
+
+    def units(self, position: int, count_max: int) -> tuple[Sequence[TimerUnit], int, bool]:
+        """Return the units of one file from `position` on, the next position, and whether it ended.
+
+        The next position is behind the last unit, or the beginning of the next file.
+        """
+        files = self._files
+        if not files.start <= position < files.end:
+            return (), position, True
+        inside = position - files.floor(position)
+        data = self._disk.read(files.path(position), inside, min(count_max * UNIT_SIZE, files.file_size - inside))
+        units: list[TimerUnit] = []
+        for size, previous, magic, write_ms, delay_ms, phy_offset, record_size, topic_hash, _ in _UNIT.iter_unpack(
+            data[: len(data) - len(data) % UNIT_SIZE]
+        ):
+            if size != UNIT_SIZE or magic | 0xF != 0xF:
+                break
+            units.append(TimerUnit(previous, magic, write_ms, delay_ms, phy_offset, record_size, topic_hash))
+        used = len(units) * UNIT_SIZE
+        if len(data) - used < UNIT_SIZE and inside + used + UNIT_SIZE + _FILLER.size <= files.file_size:
+            return units, position + used, False
+        left = data[used:] or self._disk.read(files.path(position), inside + used, _FILLER.size)
+        is_filled = len(left) >= _FILLER.size and _FILLER.unpack_from(left)[2] == FILLER_MAGIC
+        if is_filled:
+            return units, files.floor(position) + files.file_size, False
+        return units, position + used, True
+
+    def read(self, position: int) -> TimerUnit | None:
+        """Return the unit at a position, None if there is none."""
+        start = position - self._block_start
+        if start < 0 or start + UNIT_SIZE > len(self._block):
+            if not self._files.start <= position < self._files.end:
+                return None
+            self._load_block(position)
+            start = position - self._block_start
+            if start + UNIT_SIZE > len(self._block):
+                return None
+        size, previous, magic, write_ms, delay_ms, phy_offset, record_size, topic_hash, _ = _UNIT.unpack_from(
+            self._block, start
+        )
+        if size != UNIT_SIZE:
+            return None
+        return TimerUnit(previous, magic, write_ms, delay_ms, phy_offset, record_size, topic_hash)
+
+    def _load_block(self, position: int) -> None:
+        """Read the block that ends with this unit: a chain leads backwards."""
+        floor = self._files.floor(position)
+        end = position + UNIT_SIZE - floor
+        begin = max(0, end - BLOCK_SIZE)
+        self._block_start = floor + begin
+        self._block = self._disk.read(self._files.path(position), begin, end - begin)
+
+    # --- writing ----------------------------------------------------------------------------------
+
+    def add(self, unit: TimerUnit) -> int:
+        """Add a unit; return its position. `flush` writes it. Raises OSError."""
+        files = self._files
+        if self.end == files.end:
+            files.extend()
+        elif files.end - self.end < UNIT_SIZE + _FILLER.size:
+            left = files.end - self.end
+            self._buffer(_FILLER.pack(left, 0, FILLER_MAGIC) + bytes(left - _FILLER.size))
+            self.flush()
+            files.extend()
+        previous, magic, write_ms, delay_ms, phy_offset, size, topic_hash = unit
+        position = self.end
+        self._buffer(_UNIT.pack(UNIT_SIZE, previous, magic, write_ms, delay_ms, phy_offset, size, topic_hash, 0))
+        return position
+
+    def _buffer(self, data: bytes) -> None:
+        if not self._buffers:
+            self._buffered_from = self.end
+        self._buffers.append(data)
+        self.end += len(data)
+
+    def flush(self) -> None:
+        """Write what was added. Raises OSError; then none of it is in the log."""
+        if not self._buffers:
+            return
+        path = self._files.path(self._buffered_from)
+        buffers, self._buffers = self._buffers, []
+        try:
+            self._disk.write(path, self._buffered_from - self._files.floor(self._buffered_from), [b"".join(buffers)])
+        except OSError:
+            self.end = self._buffered_from
+            raise
+        self._unsynced[path] = None
+
+    def discard(self) -> None:
+        """Forget what was added and not written."""
+        if self._buffers:
+            self.end, self._buffers = self._buffered_from, []
+
+    def sync(self, then: Callable[[bool], None]) -> None:
+        """Make everything written durable, then call `then` with whether that succeeded."""
+        paths, self._unsynced = list(self._unsynced), {}
+        left = len(paths)
+        if not left:
+            then(not self._is_broken)
+            return
+
+        def synced(error: OSError | None) -> None:
+            nonlocal left
+            left -= 1
+            self._is_broken |= error is not None
+            if not left:
+                then(not self._is_broken)
+
+        for path in paths:
+            self._disk.sync(path, synced)
+
+    # --- removing ---------------------------------------------------------------------------------
+
+    def cut(self, position: int, then: Callable[[], None]) -> None:
+        """End the log at `position`; from there on it reads as zeroes. Then call `then`."""
+        files = self._files
+        self.discard()
+        self._block = b""
+        self.end = position
+        left = 1
+
+        def ended(error: OSError | None = None) -> None:
+            nonlocal left
+            left -= 1
+            if not left:
+                then()
+
+        first = files.floor(position + files.file_size - 1)
+        removed = files.remove_from(first, lambda: ended)
+        left += removed
+        if position < files.end:
+            path, inside = files.path(position), position - files.floor(position)
+            if self._disk.data_end(path) > inside:
+                left += 1
+
+                def truncated(error: OSError | None) -> None:
+                    self._disk.create(path, files.file_size)
+                    ended()
+
+                self._disk.truncate(path, inside, truncated)
+        ended()
+
+    def trim(self, phy_offset_min: int) -> None:
+        """Remove files whose last record has left the commit log; never the last file.
+
+        Source: `MappedFileQueue.deleteExpiredFileByOffsetForTimerLog`.
+        """
+        files = self._files
+        per_file = (files.file_size - _FILLER.size) // UNIT_SIZE
+        while len(files) > 1:
+            last = self.read(files.start + (per_file - 1) * UNIT_SIZE)
+            if last is None or last.phy_offset >= phy_offset_min:
+                return
+            self._block = b""
+            files.remove_first(lambda error: None)

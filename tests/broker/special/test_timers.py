@@ -1,0 +1,596 @@
+"""Timer messages on one broker in virtual time: accepted, indexed, delivered, recalled, after each kind of stop."""
+
+import json
+import struct
+
+import pytest
+
+from rmqkit.broker.special.timer.delivery import MESSAGES_PER_TURN
+from rmqkit.broker.special.timer.duty import TimerDuty
+from rmqkit.broker.special.timer.index import FOLLOWING
+from rmqkit.broker.special.timer.progress import LATE_MAX, TimerProgress
+from rmqkit.errors import RemoteProtocolError
+from rmqkit.store.contract import Put, PutStatus
+from rmqkit.store.timer_log import UNIT_SIZE
+from rmqkit.testing import SimBroker
+from rmqkit.testing.brokers import NAME
+from rmqkit.testing.special_duties import Recorder
+from rmqkit.wire import properties as props
+from rmqkit.wire.bodies import DataVersion
+from rmqkit.wire.codes import RequestCode, ResponseCode
+from rmqkit.wire.msgid import RecallHandle
+from rmqkit.wire.record import decode_record
+from rmqkit.wire.schemas.send import SendMessageRequestV2
+from rmqkit.wire.topic_names import TIMER_TOPIC
+
+HOST = bytes(8)
+
+
+class Lab(SimBroker):
+    """A broker with the topic T."""
+
+    def __init__(self, *settings: str) -> None:
+        super().__init__("recallMessageEnable=true", "remoteConfigUpdateEnable=true", *settings, entry_points=False)
+        self.create_topic("T", 4)
+
+    @property
+    def duty(self) -> TimerDuty:
+        return self.node.special.find(TimerDuty)
+
+    def try_send(self, body=b"x", queue_id=0, **properties):
+        request = SendMessageRequestV2(
+            producer_group="test", topic="T", default_topic="TBW102", default_topic_queue_nums=4, queue_id=queue_id,
+            sys_flag=0, born_timestamp=self.now_ms, flag=0, properties=props.encode(properties).decode(),
+        )  # fmt: skip
+        return self.ask(RequestCode.SEND_MESSAGE_V2, request, body)
+
+    def after(self, delay_ms, body=b"x", **more):
+        reply = self.try_send(body, TIMER_DELIVER_MS=str(self.now_ms + delay_ms), **more)
+        assert reply.is_ok, reply.remark
+        return reply
+
+    def records(self, topic="T", queue_id=0):
+        store = self.node.store
+        end = store.queue_range(topic, queue_id).offset_max
+        found = []
+        while len(found) < end:
+            entries = store.entries(topic, queue_id, len(found), end)
+            found += [decode_record(store.read_log(each.phy_offset, each.size), check_crc=True) for each in entries]
+        return found
+
+    def bodies(self, topic="T", queue_id=0):
+        return [each.body for each in self.records(topic, queue_id)]
+
+    def recall(self, handle, topic="T"):
+        return self.ask(RequestCode.RECALL_MESSAGE, {"topic": topic, "recallHandle": handle, "producerGroup": "g"})
+
+    def followed(self):
+        assert self.world.run_until(lambda: self.duty.index.state is FOLLOWING, 60_000)
+
+    def files(self):
+        """The disk of the stopped broker, for changes from outside."""
+        disk = self.world.disk(NAME)
+        disk.is_dead = False
+        return disk
+
+    def change(self, setting):
+        reply = self.ask(RequestCode.UPDATE_BROKER_CONFIG, body=f"{setting}\n".encode())
+        assert reply.is_ok, reply.remark
+
+
+@pytest.fixture
+def lab() -> Lab:
+    return Lab()
+
+
+# --- accepting
+
+
+@pytest.mark.parametrize(
+    ("properties", "delay_ms"),
+    [
+        ({"TIMER_DELAY_SEC": "5"}, 5_000),
+        ({"TIMER_DELAY_MS": "4200"}, 4_200),
+        ({"TIMER_DELIVER_MS": "+6100"}, 6_100),
+        ({"TIMER_DELAY_SEC": "3", "TIMER_DELAY_MS": "99000", "TIMER_DELIVER_MS": "1"}, 3_000),
+        ({"TIMER_DELAY_MS": "3000", "TIMER_DELIVER_MS": "1"}, 3_000),
+    ],
+)
+def test_a_timer_waits_in_its_topic_and_is_never_early(lab, properties, delay_ms):
+    if properties == {"TIMER_DELIVER_MS": "+6100"}:
+        properties = {"TIMER_DELIVER_MS": f"+{lab.now_ms + 6_100}"}
+    sent_ms = lab.now_ms
+    assert lab.try_send(b"late", **properties).is_ok
+    (waiting,) = lab.records(TIMER_TOPIC)
+    stored = props.decode(waiting.properties)
+    assert (stored["REAL_TOPIC"], stored["REAL_QID"]) == ("T", "0")
+    assert int(stored["TIMER_OUT_MS"]) % 1000 == 0
+    assert sent_ms + delay_ms - 1000 <= int(stored["TIMER_OUT_MS"]) < sent_ms + delay_ms + 20
+    lab.advance(sent_ms + delay_ms - lab.now_ms - 1)
+    assert lab.bodies() == []
+    lab.advance(1_100)
+    (record,) = lab.records()
+    assert record.body == b"late"
+    assert record.store_ms >= sent_ms + delay_ms
+    delivered = props.decode(record.properties)
+    assert stored.items() <= delivered.items(), "Apache keeps the properties of the waiting message"
+    assert delivered.keys() - stored.keys() == {"TIMER_ENQUEUE_MS", "TIMER_DEQUEUE_MS"}
+
+
+@pytest.mark.parametrize("offset_ms", [-1, 0, 1, 999])
+def test_an_exact_multiple_loses_one_unit(lab, offset_ms):
+    """`HookUtils.transformTimerMessage`: rounded down, an exact multiple by one unit."""
+    exact_ms = lab.now_ms // 1000 * 1000 + 8_000
+    assert lab.try_send(TIMER_DELIVER_MS=str(exact_ms + offset_ms)).is_ok
+    out_ms = int(props.decode(lab.records(TIMER_TOPIC)[0].properties)["TIMER_OUT_MS"])
+    assert out_ms == (exact_ms - 1000 if offset_ms <= 0 else exact_ms)
+
+
+def test_a_time_that_has_passed_makes_a_plain_message(lab):
+    reply = lab.try_send(b"now", TIMER_DELIVER_MS=str(lab.now_ms - 1))
+    assert reply.is_ok
+    assert "recallHandle" not in reply.ext
+    assert lab.bodies() == [b"now"]
+    assert lab.try_send(b"negative", TIMER_DELAY_SEC="-5").is_ok
+    assert lab.bodies() == [b"now", b"negative"]
+
+
+@pytest.mark.parametrize(
+    "properties",
+    [
+        {"TIMER_DELAY_SEC": "259201"},
+        {"TIMER_DELIVER_MS": "soon"},
+        {"TIMER_DELAY_MS": "1.5"},
+        {"TIMER_DELAY_MS": "9" * 30},
+        {"TIMER_DELAY_SEC": "٥"},
+        {"TIMER_DELIVER_MS": "1", "TIMER_DEL_UNIQKEY": "K"},
+    ],
+)
+def test_bad_times_are_refused_as_upstream_does(lab, properties):
+    reply = lab.try_send(**properties)
+    assert reply.code == ResponseCode.MESSAGE_ILLEGAL
+    assert "the max delay 259200000ms" in reply.remark
+    assert lab.records(TIMER_TOPIC) == []
+    assert lab.bodies() == []
+
+
+def test_without_the_wheel_timers_are_refused():
+    lab = Lab("timerWheelEnable=false")
+    reply = lab.try_send(TIMER_DELAY_SEC="5")
+    assert reply.code == ResponseCode.SYSTEM_ERROR
+    assert reply.remark == "accurate timer message is not enabled, timerWheelEnable is false"
+    assert lab.try_send(b"plain").is_ok
+    assert lab.ask(RequestCode.GET_TIMER_CHECK_POINT).body == bytes(56)
+
+
+def test_a_delay_level_takes_precedence(lab):
+    assert lab.try_send(DELAY="1", TIMER_DELAY_SEC="60").is_ok
+    lab.advance(2_500)
+    (record,) = lab.records()
+    assert "TIMER_DELAY_SEC" not in props.decode(record.properties)
+
+
+def test_a_delivered_message_is_not_delayed_again(lab):
+    """TIMER_OUT_MS tells a broker that an escaped message has waited already."""
+    assert lab.try_send(b"again", TIMER_DELAY_SEC="60", TIMER_OUT_MS="1").is_ok
+    assert lab.bodies() == [b"again"]
+
+
+def test_a_crowded_slot_refuses():
+    lab = Lab("timerCongestNumEachSlot=3")
+    at = str(lab.now_ms + 60_000)
+    for _ in range(4):
+        assert lab.try_send(TIMER_DELIVER_MS=at).is_ok
+        lab.advance(10)
+    reply = lab.try_send(TIMER_DELIVER_MS=at)
+    assert reply.code == ResponseCode.SYSTEM_ERROR
+    assert "flow control" in reply.remark
+    assert lab.try_send(TIMER_DELIVER_MS=str(lab.now_ms + 90_000)).is_ok
+
+
+# --- delivering
+
+
+def test_a_slot_keeps_the_order_and_slots_come_one_after_the_other(lab):
+    for number in range(600):
+        lab.after(9_000 - 1_000 * (number % 3), b"%d" % number)
+    lab.advance(15_000)
+    numbers = [int(body) for body in lab.bodies()]
+    assert sorted(numbers) == list(range(600))
+    for rest in range(3):
+        of_slot = [number for number in numbers if number % 3 == rest]
+        assert of_slot == sorted(of_slot)
+
+
+def test_a_burst_is_delivered_in_bounded_turns(lab):
+    at = lab.now_ms // 1000 * 1000 + 3_000
+    timers, count = lab.duty, 5_000
+    put = Put("T", 0, 0, 0, 1, HOST, HOST, 0, 0, b"burst", b"", 0)
+    for _ in range(count // 500):
+        lab.world.call(NAME, lambda node: [timers.append(put, at - 1000) for _ in range(500)])
+    sizes, run = [], timers.delivery.run
+
+    def counted(to, now_ms):
+        before = len(timers.delivery.in_flight)
+        has_more = run(to, now_ms)
+        sizes.append(len(timers.delivery.in_flight) - before)
+        return has_more
+
+    timers.delivery.run = counted
+    lab.advance(at - lab.now_ms + 3_000)
+    assert sum(sizes) == count
+    assert max(sizes) == MESSAGES_PER_TURN
+    assert len(lab.bodies()) == count
+    assert timers.index.wheel.units == 0
+    assert timers.due_count() == 0
+
+
+def test_a_record_that_is_damaged_is_left_out(lab):
+    lab.after(3_000, b"first")
+    lab.after(3_000, b"second")
+    store = lab.node.store
+    (first, _) = store.entries(TIMER_TOPIC, 0, 0, 2)
+    lab.advance(100)
+    disk = lab.world.disk(NAME)
+    data = disk.read("commitlog/00000000000000000000", first.phy_offset, first.size).replace(b"first", b"f1rst")
+    disk.write("commitlog/00000000000000000000", first.phy_offset, [data])
+    lab.advance(5_000)
+    assert lab.bodies() == [b"second"]
+    assert lab.log_lines("timer-dropped")
+
+
+def test_a_clock_that_is_set_back_delivers_nothing_early(lab):
+    lab.advance(5_000)
+    slot_ms = lab.now_ms // 1000 * 1000 + 4_000
+    lab.world.call(NAME, lambda node: setattr(node.special.find(TimerDuty).index.wheel, "first", slot_ms // 1000 + 50))
+    lab.try_send(b"x", TIMER_DELIVER_MS=str(slot_ms + 500))
+    lab.advance(slot_ms + 1_000 - lab.now_ms - 1)
+    assert lab.bodies() == [], "its slot lies before the wheel, but its time has not come"
+    lab.advance(1_200)
+    assert lab.bodies() == [b"x"]
+
+
+def test_dequeue_and_enqueue_can_be_stopped_live(lab):
+    lab.change("timerStopDequeue=true")
+    lab.after(2_000)
+    lab.advance(6_000)
+    assert lab.bodies() == []
+    lab.change("timerStopDequeue=false")
+    lab.advance(2_000)
+    assert lab.bodies() == [b"x"]
+
+
+# --- rolling
+
+
+def test_a_timer_that_is_far_away_is_stored_again_on_its_way():
+    lab = Lab("timerRollWindowSlot=10")
+    sent_ms = lab.now_ms
+    lab.after(25_000, b"far", UNIQ_KEY="far-1")
+    lab.advance(24_000)
+    waiting = lab.records(TIMER_TOPIC)
+    assert len(waiting) > 1
+    times = [props.decode(each.properties).get("TIMER_ROLL_TIMES", "0") for each in waiting]
+    assert times == [str(number) for number in range(len(waiting))]
+    assert len({props.decode(each.properties)["TIMER_OUT_MS"] for each in waiting}) == 1
+    assert lab.bodies() == []
+    lab.advance(3_000)
+    (record,) = lab.records()
+    assert sent_ms + 25_000 <= record.store_ms < sent_ms + 26_100
+
+
+def test_the_window_follows_the_time_that_the_log_is_kept():
+    lab = Lab("fileReservedTime=4")
+    assert lab.duty.index.window_slots == 3 * 3600
+    assert Lab().duty.index.window_slots == 172_800
+
+
+def test_two_copies_that_were_rolled_are_delivered_once(lab):
+    """A member that takes over may roll a timer which its master had rolled already."""
+    out_ms = lab.now_ms // 1000 * 1000 + 3_000
+    properties = props.encode(
+        {"UNIQ_KEY": "K", "TIMER_OUT_MS": str(out_ms), "REAL_TOPIC": "T", "REAL_QID": "0", "TIMER_ROLL_TIMES": "1"}
+    )
+    put = Put(TIMER_TOPIC, 0, 0, 0, 1, HOST, HOST, 0, 0, b"once", properties, 0)
+    lab.world.call(NAME, lambda node: [node.store.append(put), node.store.append(put)])
+    lab.after(3_000, b"wakes the duty")
+    lab.advance(6_000)
+    assert lab.bodies().count(b"once") == 1
+
+
+# --- recall
+
+
+def test_a_recalled_message_is_not_delivered(lab):
+    handle = lab.after(5_000, b"gone", UNIQ_KEY="K1").ext["recallHandle"]
+    lab.after(5_000, b"stays", UNIQ_KEY="K2")
+    decoded = RecallHandle.decode(handle)
+    out_ms = int(props.decode(lab.records(TIMER_TOPIC)[0].properties)["TIMER_OUT_MS"])
+    assert decoded == ("T", "broker-a", str(out_ms + 1), "K1")
+    reply = lab.recall(handle)
+    assert reply.is_ok, reply.remark
+    assert reply.ext["msgId"] == "K1"
+    marker = props.decode(lab.records(TIMER_TOPIC)[-1].properties)
+    assert (marker["TIMER_DEL_UNIQKEY"], marker["TIMER_OUT_MS"], marker["TAGS"]) == ("K1", str(out_ms), "_RECALL_TAG_")
+    lab.advance(8_000)
+    assert lab.bodies() == [b"stays"]
+
+
+def test_a_recall_with_the_topic_in_its_key_is_understood(lab):
+    """The form of releases before 5.5, and of appendTopicForTimerDeleteKey."""
+    handle = lab.after(5_000, b"gone", UNIQ_KEY="K1").ext["recallHandle"]
+    lab.change("appendTopicForTimerDeleteKey=true")
+    assert lab.recall(handle).is_ok
+    assert props.decode(lab.records(TIMER_TOPIC)[-1].properties)["TIMER_DEL_UNIQKEY"] == "T+K1"
+    lab.advance(8_000)
+    assert lab.bodies() == []
+
+
+def test_a_recall_of_a_rolled_message_meets_it_in_its_last_slot():
+    lab = Lab("timerRollWindowSlot=10")
+    handle = lab.after(25_000, b"gone", UNIQ_KEY="K1").ext["recallHandle"]
+    lab.advance(3_000)
+    assert lab.recall(handle).is_ok
+    lab.advance(30_000)
+    assert lab.bodies() == []
+
+
+def handle_of(lab, **changes):
+    fields = {"topic": "T", "broker_name": "broker-a", "time": str(lab.now_ms + 5_000), "unique_key": "K", **changes}
+    return RecallHandle(**fields).encode()
+
+
+@pytest.mark.parametrize(
+    ("make", "remark"),
+    [
+        (lambda lab: "no base64!", "recall handle is invalid"),
+        (lambda lab: "", "recall handle is invalid"),
+        (lambda lab: handle_of(lab)[:-6], "recall handle is invalid"),
+        (lambda lab: handle_of(lab, unique_key=""), "recall handle is invalid"),
+        (lambda lab: handle_of(lab, topic="U"), "recall failed, topic not match"),
+        (lambda lab: handle_of(lab, broker_name="broker-b"), "recall failed, broker service not available"),
+        (lambda lab: handle_of(lab, time="1"), "recall failed, timestamp invalid"),
+        (lambda lab: handle_of(lab, time="later"), "recall failed, timestamp invalid"),
+        (lambda lab: handle_of(lab, time=str(lab.now_ms + 259_200_999)), "recall failed, timestamp invalid"),
+    ],
+)
+def test_handles_that_are_wrong_are_refused(lab, make, remark):
+    reply = lab.recall(make(lab))
+    assert reply.code == ResponseCode.ILLEGAL_OPERATION
+    assert reply.remark == remark
+    assert lab.records(TIMER_TOPIC) == []
+
+
+def test_a_recall_is_refused_by_switch_topic_and_role(lab):
+    assert lab.recall(handle_of(lab), topic="Nowhere").code == ResponseCode.TOPIC_NOT_EXIST
+    lab.change("brokerPermission=4")
+    assert lab.recall(handle_of(lab)).is_ok, "allowRecallWhenBrokerNotWriteable"
+    lab.change("allowRecallWhenBrokerNotWriteable=false")
+    assert lab.recall(handle_of(lab)).code == ResponseCode.SERVICE_NOT_AVAILABLE
+    lab.change("recallMessageEnable=false")
+    reply = lab.recall(handle_of(lab))
+    assert (reply.code, reply.remark) == (ResponseCode.NO_PERMISSION, "recall failed, operation is forbidden")
+    slave = Lab.__new__(Lab)
+    SimBroker.__init__(slave, "recallMessageEnable=true", "brokerRole=SLAVE", "brokerId=1", entry_points=False)
+    assert slave.recall(handle_of(lab)).code == ResponseCode.SLAVE_NOT_AVAILABLE
+
+
+# --- stops
+
+
+@pytest.mark.parametrize("end", ["stop", "kill", "crash"])
+def test_pending_timers_survive(end):
+    lab = Lab("mappedFileSizeTimerLog=4096", "flushIntervalCommitLog=50")
+    for number in range(200):
+        lab.after(4_000 + 100 * number, b"%d" % number, UNIQ_KEY=f"K{number}")
+    lab.advance(8_000)
+    done = len(lab.bodies())
+    assert 0 < done < 200
+    getattr(lab, end)()
+    lab.start()
+    lab.advance(30_000)
+    bodies = [int(body) for body in lab.bodies()]
+    assert bodies == list(range(200)), "each once, none lost"
+
+
+def test_a_kill_in_the_middle_of_a_slot_repeats_nothing(lab):
+    at = lab.now_ms // 1000 * 1000 + 3_000
+    for number in range(1_000):
+        lab.world.call(
+            NAME,
+            lambda node, number=number: lab.duty.append(
+                Put("T", 0, 0, 0, 1, HOST, HOST, 0, 0, b"%d" % number, props.encode({"UNIQ_KEY": f"K{number}"}), 0),
+                at - 1_000,
+            ),
+        )
+    lab.world.run_until(lambda: len(lab.bodies()) > 300, 5_000)
+    assert 300 < len(lab.bodies()) < 1_000
+    lab.kill()
+    lab.start()
+    lab.advance(5_000)
+    assert [int(body) for body in lab.bodies()] == list(range(1_000))
+
+
+def test_a_lost_timer_log_is_rebuilt_from_the_topic(lab):
+    for number in range(20):
+        lab.after(2_000 + 1_000 * number, b"%d" % number)
+    lab.advance(6_000)
+    lab.stop()
+    lab.files().folder.remove("/sim/broker/timerlog")
+    lab.start()
+    lab.advance(30_000)
+    assert [int(body) for body in lab.bodies()] == list(range(20))
+
+
+def test_a_timer_log_with_garbage_at_its_end_is_cut(lab):
+    for number in range(5):
+        lab.after(10_000, b"%d" % number)
+    lab.advance(1_000)
+    lab.kill()
+    disk = lab.files()
+    path = "timerlog/00000000000000000000"
+    disk.write(path, 5 * UNIT_SIZE + 3, [b"\xff" * 200])
+    lab.start()
+    lab.followed()
+    assert lab.world.disk(NAME).read(path, 5 * UNIT_SIZE, 300) == bytes(300)
+    lab.after(10_000, b"5")
+    lab.advance(20_000)
+    assert [int(body) for body in lab.bodies()] == list(range(6))
+
+
+def test_files_are_apaches_byte_for_byte(lab):
+    """Units of 52 bytes that chain the slot backwards; a checkpoint of one page (`TimerLog`, `TimerCheckpoint`)."""
+    at = lab.now_ms // 1000 * 1000 + 9_500
+    for _ in range(2):
+        lab.try_send(TIMER_DELIVER_MS=str(at))
+    lab.try_send(TIMER_DELIVER_MS=str(at + 1_000))
+    lab.advance(3_000)
+    entries = lab.node.store.entries(TIMER_TOPIC, 0, 0, 3)
+    data = lab.file("timerlog/00000000000000000000")
+    assert len(data) == 104_857_600
+    units = list(struct.iter_unpack(">iqiqiqiiq", data[: 4 * UNIT_SIZE]))
+    assert units[3] == (0,) * 9
+    assert [unit[:3] for unit in units[:3]] == [(52, -1, 1), (52, 0, 1), (52, -1, 1)]
+    assert [unit[3] + unit[4] for unit in units[:3]] == [at - 500, at - 500, at + 500]
+    assert [unit[5:] for unit in units[:3]] == [(each.phy_offset, each.size, 84, 0) for each in entries]
+    page = lab.file("config/timercheck")
+    assert len(page) == 4096
+    read_ms, position, offset, master_offset, *_, counter = struct.unpack_from(">7q", page)
+    assert read_ms % 1000 == 0
+    assert (position, offset, master_offset) == (0, 3, 3)
+    assert counter > 0
+
+
+def test_timers_that_apache_has_delivered_are_not_delivered_again(lab):
+    """As Apache leaves a store: read time and offsets in the checkpoint, units in the timer log."""
+    for number in range(4):
+        lab.after(2_000 + 2_000 * number, b"%d" % number)
+    lab.advance(500)
+    lab.stop()
+    read_ms = lab.now_ms // 1000 * 1000 + 5_000
+    page = struct.pack(">7q", read_ms, 4 * UNIT_SIZE, 4, 4, 0, read_ms, 9)
+    lab.files().write("config/timercheck", 0, [page])
+    lab.advance(5_000)
+    lab.start()
+    lab.advance(10_000)
+    assert [int(body) for body in lab.bodies()] == [2, 3]
+
+
+def test_what_apache_wrote_ends_our_part_of_the_page():
+    progress = TimerProgress(5_000, 9, 7, (3, 4), DataVersion(counter=2), 104)
+    page = progress.pack()
+    assert TimerProgress.decode(page) == progress
+    assert struct.unpack_from(">7q", page)[2:4] == (3, 3), "Apache begins with the first late timer"
+    changed = struct.pack(">q", 6_000) + page[8:]
+    assert TimerProgress.decode(changed) == TimerProgress(6_000, 3, 0, (), DataVersion(counter=2), 104)
+    many = progress._replace(late=tuple(range(10, 10 + LATE_MAX + 5)), offset=2_000)
+    decoded = TimerProgress.decode(many.pack())
+    assert (len(decoded.late), decoded.offset) == (LATE_MAX, 10 + LATE_MAX), "the rest counts as not delivered"
+
+
+@pytest.mark.parametrize("data", [b"", bytes(31), b"\xff" * 56, b"{}"])
+def test_a_checkpoint_that_cannot_be_read_is_refused(data):
+    with pytest.raises(RemoteProtocolError):
+        TimerProgress.decode(data)
+
+
+def test_the_short_checkpoint_of_old_releases_is_read():
+    assert TimerProgress.decode(struct.pack(">4q", 5_000, 52, 3, 4)) == TimerProgress(5_000, 3, log_position=52)
+
+
+def test_old_files_of_the_timer_log_go_with_the_commit_log():
+    lab = Lab("mappedFileSizeTimerLog=4096", "mappedFileSizeCommitLog=65536", "fileReservedTime=0", "deleteWhen=0")
+    for number in range(500):
+        lab.after(1_500, b"%d" % number)
+    lab.advance(10_000)
+    assert len(lab.bodies()) == 500
+    files = len(lab.world.disk(NAME).list("timerlog"))
+    lab.advance(24 * 3_600_000)
+    lab.after(1_500, b"last")
+    lab.advance(40_000)
+    assert len(lab.world.disk(NAME).list("timerlog")) < files
+
+
+# --- failures of the destination
+
+
+class Topics(Recorder):
+    """A destination that refuses one topic."""
+
+    def put(self, put, origin, then):
+        self.answer = PutStatus.SERVICE_NOT_AVAILABLE if put.topic == "Bad" else PutStatus.PUT_OK
+        super().put(put, origin, then)
+
+
+@pytest.fixture
+def slave():
+    return SimBroker("brokerRole=SLAVE", "brokerId=1", entry_points=False)
+
+
+def give(broker, topic, count, queue_id=0):
+    timers = broker.node.special.find(TimerDuty)
+    put = Put(topic, queue_id, 0, 0, 1, HOST, HOST, 0, 0, b"late", b"", 0)
+    out_ms = broker.now_ms // 1000 * 1000
+    broker.world.call(NAME, lambda node: [timers.append(put, out_ms) for _ in range(count)])
+    return timers
+
+
+@pytest.mark.parametrize("is_serial", [False, True])
+def test_a_topic_that_takes_nothing_does_not_hold_up_the_others(slave, is_serial):
+    to = Topics(is_serial=is_serial)
+    timers = give(slave, "Bad", 3)
+    slave.world.call(NAME, lambda node: timers.start(to))
+    for _ in range(5):
+        give(slave, "T", 4)
+        slave.advance(1_000)
+    slave.advance(2_000)
+    assert len(to.stored) == 20
+    assert timers.snapshot().late == (0, 1, 2)
+    assert timers.due_count() == 3
+    assert timers.facts()["timerLate"] == "3"
+    page = timers.snapshot().encode()
+    assert struct.unpack_from(">7q", page)[2] == 0, "an Apache member begins with the first late one"
+
+
+def test_late_timers_survive_a_stop_and_the_rest_is_not_repeated(slave):
+    to = Topics()
+    timers = give(slave, "Bad", 2)
+    slave.world.call(NAME, lambda node: timers.start(to))
+    give(slave, "T", 4)
+    slave.advance(4_000)
+    slave.stop()
+    slave.start()
+    timers, again = slave.node.special.find(TimerDuty), Recorder()
+    slave.world.call(NAME, lambda node: timers.start(again))
+    slave.advance(3_000)
+    assert sorted(again.stored) == ["TIMER:0", "TIMER:1"]
+    assert timers.snapshot().late == ()
+
+
+def test_slots_wait_while_too_many_timers_are_late(slave):
+    to = Topics()
+    timers = give(slave, "Bad", LATE_MAX + 50)
+    slave.world.call(NAME, lambda node: timers.start(to))
+    slave.advance(5_000)
+    assert len(timers.delivery.late) <= LATE_MAX
+    assert timers.due_count() == LATE_MAX + 50
+
+
+# --- what it shows
+
+
+def test_facts_and_counts(lab):
+    for _ in range(3):
+        lab.after(60_000)
+    lab.advance(1_000)
+    facts = json.loads(lab.ask(RequestCode.GET_BROKER_RUNTIME_INFO).body)["table"]
+    assert facts["timerCongestNum"] == "3"
+    assert facts["timerOffsetBehind"] == "0"
+    assert float(facts["timerEnqueueTps"]) > 0
+    assert float(facts["timerDequeueTps"]) == 0
+    assert int(facts["timerReadBehind"]) <= 1
+    counts = json.loads(lab.ask(RequestCode.GET_TIMER_METRICS).body)["timingCount"]
+    assert counts == {"T": {"count": 3, "timeStamp": counts["T"]["timeStamp"]}}
+    lab.advance(65_000)
+    assert json.loads(lab.ask(RequestCode.GET_TIMER_METRICS).body)["timingCount"] == {}
+    assert json.loads(lab.ask(RequestCode.GET_BROKER_RUNTIME_INFO).body)["table"]["timerCongestNum"] == "0"
