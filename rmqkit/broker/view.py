@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from rmqkit.broker.roles.role import RoleState
     from rmqkit.broker.special.delay.delivery import DelayDelivery
     from rmqkit.broker.special.duties import SpecialDuties
+    from rmqkit.broker.special.transactions.checks import TransactionChecks
     from rmqkit.broker.statistics import Statistics
     from rmqkit.broker.tables.clients import Clients
     from rmqkit.broker.tables.groups import GroupTable
@@ -84,6 +85,7 @@ class BrokerView:
     roles: Roles
     special: SpecialDuties
     delay: DelayDelivery
+    transactions: TransactionChecks
     escape: Escape
     locks: LockMode
 

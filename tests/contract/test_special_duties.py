@@ -2,15 +2,19 @@
 
 from rmqkit.broker.special.delay.delivery import DelayDelivery
 from rmqkit.broker.special.table import SPECIAL_DUTIES
+from rmqkit.broker.special.transactions.checks import TransactionChecks
+from rmqkit.broker.special.transactions.progress import GROUP, HalfProgress
 from rmqkit.store.contract import Put, PutStatus
 from rmqkit.testing import SimBroker, SpecialDutyContract
 from rmqkit.testing.brokers import NAME
+from rmqkit.wire import properties as props
+from rmqkit.wire.topic_names import HALF_TOPIC, OP_TOPIC
 
 QUEUES = 4
 
 
 def test_each_built_in_duty_passes_the_suite():
-    assert [row.name for row in SPECIAL_DUTIES] == [TestDelays.row.name]
+    assert [row.name for row in SPECIAL_DUTIES] == [TestDelays.row.name, TestTransactions.row.name]
 
 
 class TestDelays(SpecialDutyContract):
@@ -26,3 +30,25 @@ class TestDelays(SpecialDutyContract):
     @staticmethod
     def _append(delay: DelayDelivery, put: Put) -> None:
         assert delay.append(put, 1).status is PutStatus.PUT_OK
+
+
+class TestTransactions(SpecialDutyContract):
+    row = SPECIAL_DUTIES[1]
+    settings = ("transactionTimeOut=500",)
+
+    def give_work(self, broker: SimBroker, count: int) -> None:
+        checks = broker.node.special.find(TransactionChecks)
+        for _ in range(count):
+            self.number = getattr(self, "number", 0) + 1
+            properties = props.encode({"TRAN_MSG": "true", "PGROUP": "PG", "UNIQ_KEY": f"{self.number:032X}"})
+            put = Put("T", 0, 0, 0, broker.now_ms, bytes(8), bytes(8), 0, 0, b"half", properties, 0)
+            broker.world.call(NAME, lambda node, put=put: self._append(checks, put))
+        broker.advance(1)
+
+    def progress_of(self, table):
+        offsets = table.offset_table
+        return HalfProgress(offsets[f"{HALF_TOPIC}@{GROUP}"][0], offsets.get(f"{OP_TOPIC}@{GROUP}", {}).get(0, 0))
+
+    @staticmethod
+    def _append(checks: TransactionChecks, put: Put) -> None:
+        assert checks.append(put).status is PutStatus.PUT_OK

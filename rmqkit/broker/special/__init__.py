@@ -6,4 +6,5 @@ duties        drives all duties of a broker together
 destinations  where due messages go: a master's own store, or the escape of an acting master
 fetch         asks another member of the group for its progress
 delay/        the duty of the delay levels
+transactions/ the duty of half messages
 """

@@ -2,6 +2,8 @@
 
 from rmqkit.broker.special.contract import SpecialRow
 from rmqkit.broker.special.delay.delivery import DelayDelivery
+from rmqkit.broker.special.transactions.checks import TransactionChecks
+from rmqkit.broker.special.transactions.progress import HalfProgress
 from rmqkit.wire.bodies import DelayOffsetTable
 from rmqkit.wire.codes import RequestCode
 
@@ -13,5 +15,13 @@ SPECIAL_DUTIES: tuple[SpecialRow, ...] = (
         field="delay_offsets",
         decode=DelayOffsetTable.decode,
         make=DelayDelivery,
+    ),
+    SpecialRow(
+        name="transactions",
+        progress="transaction offsets",
+        code=0,
+        field="",
+        decode=HalfProgress.decode,
+        make=TransactionChecks,
     ),
 )
