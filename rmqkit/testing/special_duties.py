@@ -116,7 +116,7 @@ class SpecialDutyContract(ABC):
 
     def progress_of(self, table: ConsumerOffsetTable) -> Snapshot:
         """Return the snapshot that these consumer offsets hold; for a row without a code."""
-        raise NotImplementedError
+        raise AssertionError("a row without a code says how consumer offsets hold its progress")
 
     # --- on and off
 

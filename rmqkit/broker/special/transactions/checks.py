@@ -91,8 +91,8 @@ class TransactionChecks:
         self._flight: HalfPut | None = None
         #: halves whose commit is being stored
         self._ending: dict[int, None] = {}
-        #: wall time at which the round began; -1 between two rounds
-        self._began_ms = -1
+        #: end of the half queue when the round began; -1 between two rounds
+        self._round_end = -1
         self._failures = 0
         self._counts = dict.fromkeys(("committed", "rolledBack", "asked", "noProducer", "givenUp"), 0)
 
@@ -106,7 +106,7 @@ class TransactionChecks:
         context, progress = self._context, self.snapshot()
         self._to, self._head = destination, progress.half
         self._outcomes.begin(progress.op)
-        self._began_ms, self._failures = -1, 0
+        self._round_end, self._failures = -1, 0
         now_ms = context.clock.mono_ms
         context.duties.add(CHECK, self._run, now_ms + self._interval_ms)
         context.duties.add(OPS, self._write_ops, now_ms if self._outcomes.waiting else None)
@@ -171,6 +171,9 @@ class TransactionChecks:
         self._outcomes.finished.discard(self._head)
         self._head += 1
         self._safe_at = max(self._safe_at, safe_at)
+        self._advanced()
+
+    def _advanced(self) -> None:
         self._uncommitted = HalfProgress(self._head, self._outcomes.op_offset(self._head))
         if self._safe_at <= self._store.offset_synced:
             self._commit()
@@ -242,7 +245,8 @@ class TransactionChecks:
 
     def _write_ops(self, now_ms: int) -> int | None:
         """Write the decided halves that wait. Only a master has some: it alone takes decisions."""
-        while offsets := self._outcomes.take():
+        batches = list(iter(self._outcomes.take, []))
+        for offsets in batches:
             put = rewrite.op(offsets, self._host, self._context.clock.wall_ms)
             self._destination.put(put, f"OP:{offsets[0]}", partial(self._op_ended, offsets))
         return None
@@ -259,15 +263,17 @@ class TransactionChecks:
             return None
         if not self._outcomes.read(self._head):
             return now_ms
-        if self._began_ms < 0:
-            self._began_ms = self._context.clock.wall_ms
+        self._advanced()  # ops may be used up
         left = HALVES_PER_TURN
         known = self._store.queue_range(HALF_TOPIC, 0)
+        if self._round_end < 0:
+            self._round_end = known.offset_max
         if not known.offset_min <= self._head <= known.offset_max:
             self._context.log.warning("half-offset-corrected", offset=self._head, first=known.offset_min)
             self._head = min(max(self._head, known.offset_min), known.offset_max)
-        while self._head < known.offset_max and left > 0:
-            entries = self._store.entries(HALF_TOPIC, 0, self._head, left)
+        end = min(self._round_end, known.offset_max)
+        while self._head < end and left > 0:
+            entries = self._store.entries(HALF_TOPIC, 0, self._head, min(left, end - self._head))
             if not entries:
                 self._context.log.warning("half-queue-unreadable", offset=self._head)
                 return now_ms + UNREADABLE_MS
@@ -275,9 +281,7 @@ class TransactionChecks:
                 left -= 1
                 if not self._judge(entry):
                     return self._pause(now_ms)
-        if self._head < known.offset_max:
-            return now_ms
-        return self._pause(now_ms)
+        return now_ms if self._head < end else self._pause(now_ms)
 
     def _pause(self, now_ms: int) -> int | None:
         """Return when to go on: None while a put is in flight, else with the next round."""
@@ -285,7 +289,7 @@ class TransactionChecks:
             return None
         if self._failures:
             return now_ms + min(self._failures * RETRY_STEP_MS, self._destination.retry_max_ms)
-        self._began_ms = -1
+        self._round_end = -1
         return now_ms + self._interval_ms
 
     def _judge(self, entry: Entry) -> bool:
@@ -297,7 +301,7 @@ class TransactionChecks:
         if record is None:
             self._moved()
             return True
-        if entry.queue_offset in self._ending or record.store_ms > self._began_ms:
+        if entry.queue_offset in self._ending:
             return False
         wall_ms, config = self._context.clock.wall_ms, self._context.config
         age_ms = wall_ms - record.born_ms
