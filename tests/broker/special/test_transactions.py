@@ -2,6 +2,7 @@
 
 import pytest
 
+from rmqkit.broker.special.transactions import rewrite
 from rmqkit.broker.special.transactions.progress import GROUP
 from rmqkit.wire import properties as props
 from rmqkit.wire.bodies import HeartbeatData, ProducerData
@@ -10,6 +11,7 @@ from rmqkit.wire.record import iter_records
 from rmqkit.wire.topic_names import CHECK_MAX_TIME_TOPIC, HALF_TOPIC, OP_TOPIC
 from tests.broker.requests import pull, records, send, send_fields, with_topic
 from tests.broker.special.test_delay import opened_again
+from tests.helpers.script import write_command
 
 COMMIT, ROLLBACK, UNKNOWN = 8, 12, 0
 
@@ -96,7 +98,17 @@ def test_a_half_waits_in_the_half_topic_and_no_consumer_sees_it(broker):
 def test_v1_requests_are_halves_too(broker):
     client = with_topic(broker)
     letters = send_fields(i="TRAN_MSG\x01TRUE\x02PGROUP\x01PG\x02", f="4")
-    names = "producerGroup topic defaultTopic defaultTopicQueueNums queueId sysFlag bornTimestamp flag properties".split()
+    names = [
+        "producerGroup",
+        "topic",
+        "defaultTopic",
+        "defaultTopicQueueNums",
+        "queueId",
+        "sysFlag",
+        "bornTimestamp",
+        "flag",
+        "properties",
+    ]
     fields = dict(zip(names, (letters[each] for each in "abcdefghi"), strict=True))
     assert client.ask(RequestCode.SEND_MESSAGE, fields, b"half").code == 0
     assert bodies(client, HALF_TOPIC) == [b"half"]
@@ -155,8 +167,6 @@ def test_a_second_commit_stores_nothing(broker):
     client = with_topic(broker)
     answer = half(broker, client)
     code, fields = RequestCode.END_TRANSACTION, end_fields(answer, COMMIT)
-    from tests.helpers.script import write_command
-
     client.send(write_command(code, fields, opaque=7001) + write_command(code, fields, opaque=7002))
     codes = {each.opaque: each.code for each in client.take()}
     assert codes == {7001: 0, 7002: ResponseCode.SYSTEM_ERROR}
@@ -212,7 +222,13 @@ def test_after_its_immunity_only_a_check_ends_a_half(broker):
 
 def test_a_slave_refuses(make):
     broker = make("brokerRole=SLAVE", "brokerId=1")
-    fields = {"producerGroup": "PG", "tranStateTableOffset": "0", "commitLogOffset": "0", "commitOrRollback": "8", "msgId": "x"}
+    fields = {
+        "producerGroup": "PG",
+        "tranStateTableOffset": "0",
+        "commitLogOffset": "0",
+        "commitOrRollback": "8",
+        "msgId": "x",
+    }
     assert broker.connect().ask(RequestCode.END_TRANSACTION, fields).code == ResponseCode.SLAVE_NOT_AVAILABLE
 
 
@@ -405,8 +421,6 @@ def test_an_op_of_apaches_form_decides_its_halves(broker):
     asked = producer(broker)
     half(broker, client, 1)
     half(broker, client, 2)
-    from rmqkit.broker.special.transactions import rewrite
-
     broker.turn(lambda: broker.node.store.append(rewrite.op([1, 0], bytes(8), 1)))
     broker.advance(120_000)
     assert questions(asked) == []
