@@ -26,6 +26,9 @@ __all__ = [
     "PushConsumer",
     "SendResult",
     "SendStatus",
+    "TransactionProducer",
+    "TransactionResult",
+    "TransactionState",
     "__version__",
     "sql",
 ]

@@ -4,8 +4,10 @@ from rmqkit.api.admin import Admin
 from rmqkit.api.producer import Producer
 from rmqkit.api.pull_consumer import LitePullConsumer, PullConsumer
 from rmqkit.api.push_consumer import PushConsumer
+from rmqkit.api.transaction_producer import TransactionProducer
 from rmqkit.client.consumers.subscriptions import sql
 from rmqkit.client.message import Message, MessageExt, SendResult, SendStatus
+from rmqkit.client.producers.transactions import TransactionResult, TransactionState
 from rmqkit.wire.fastjson import MessageQueue
 
 __all__ = [
@@ -19,5 +21,8 @@ __all__ = [
     "PushConsumer",
     "SendResult",
     "SendStatus",
+    "TransactionProducer",
+    "TransactionResult",
+    "TransactionState",
     "sql",
 ]

@@ -4,7 +4,8 @@
         admin.create_topic("T", queue_nums=4)
 
 The methods are coroutines of `rmqkit.client.admin`: of the class `AdminCore`, and functions of
-`messages`, `stats` and `dead_letters`. `AdminFlows` lists them, and `Flow` makes a method of each.
+`messages`, `stats`, `dead_letters` and `transactions`. `AdminFlows` lists them, and `Flow` makes a
+method of each.
 """
 
 import os
@@ -16,7 +17,7 @@ from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
 from rmqkit.api.io_thread import User, acquire, release
 from rmqkit.client.admin import dead_letters as letters
-from rmqkit.client.admin import messages, stats
+from rmqkit.client.admin import messages, stats, transactions
 from rmqkit.client.admin.groups import AdminCore as Core
 from rmqkit.client.flow import Deferred, start
 from rmqkit.errors import ClientClosed
@@ -130,6 +131,10 @@ class AdminFlows:
     dead_letters = Flow(letters.dead_letters)
     requeue = Flow(letters.requeue)
     requeue_step = Flow(letters.requeue_step)
+
+    prepared_transactions = Flow(transactions.prepared_transactions)
+    end_transaction = Flow(transactions.end_transaction)
+    resume_transaction = Flow(transactions.resume_transaction)
 
 
 class Admin(User, BlockingAdmin, AdminFlows):

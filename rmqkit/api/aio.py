@@ -23,9 +23,11 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 from rmqkit import api
 from rmqkit.api.admin import AdminFlows, AsyncAdmin
 from rmqkit.api.log import logger
+from rmqkit.api.transaction_producer import checked_state
 from rmqkit.client.consumers.push_queue import ListenerBatch
 from rmqkit.client.flow import Deferred
 from rmqkit.client.message import Message, MessageExt
+from rmqkit.client.producers.transactions import TransactionResult, TransactionState
 from rmqkit.errors import ClientClosed, ClientError
 from rmqkit.wire.fastjson import MessageQueue
 
@@ -186,6 +188,80 @@ class Producer(_AsyncCloser):
     async def _room(self) -> None:
         if not self._inner.has_room:
             await asyncio.to_thread(self._inner.wait_for_room)
+
+
+class TransactionProducer(Producer):
+    """Sends a message if a local transaction commits. The asyncio form of
+    `rmqkit.TransactionProducer`.
+
+    Create it in a running loop: the check callback runs there.
+
+    Args:
+        group: The producer group. It must be the group of the programs that can answer.
+        check: A coroutine function, called with a half message without an outcome; returns a
+            `TransactionState`.
+        **settings: The other arguments of `rmqkit.TransactionProducer`.
+
+    Raises:
+        ClientError: As in `rmqkit.TransactionProducer`.
+
+    Example:
+        Send a message if a local transaction commits:
+
+            async def pay(message, order):
+                await database.execute("UPDATE orders SET paid = 1 WHERE id = ?", order)
+                return TransactionState.COMMIT
+
+            async with TransactionProducer("payments", check=check) as producer:
+                await producer.send_in_transaction(Message("paid", b"order 7", keys="7"), pay, "7")
+    """
+
+    def __init__(self, group: str, *, check: Callable[[MessageExt], Awaitable[TransactionState]], **settings: Any) -> None:
+        loop = asyncio.get_running_loop()
+
+        async def checked(message: MessageExt) -> TransactionState:
+            return await check(message)
+
+        def ask(message: MessageExt) -> TransactionState:
+            return asyncio.run_coroutine_threadsafe(checked(message), loop).result()
+
+        self._inner: api.TransactionProducer = api.TransactionProducer(group, check=ask, **settings)
+        self.group = group
+
+    async def send_in_transaction(
+        self,
+        message: Message,
+        local: Callable[[Message, Any], Awaitable[TransactionState]],
+        arg: Any = None,
+        *,
+        queue: MessageQueue | None = None,
+        timeout_ms: int | None = None,
+    ) -> TransactionResult:
+        """Send a half message, await the local transaction, and end the half with its outcome.
+
+        Cancelling it leaves the outcome unknown: the broker asks the check callback.
+
+        Args:
+            message: The message. It may have no delay level.
+            local: Awaited as `local(message, arg)` if the half message is stored safely.
+            arg: Passed to `local`.
+            queue: Send to this queue of the message's topic.
+            timeout_ms: Timeout of the half message's send.
+
+        Returns:
+            The outcome, and whether the broker has confirmed it.
+
+        Raises:
+            InvalidMessage: No broker would take the message. Nothing was sent.
+            SendFailed: The half message was not stored, or it is unknown whether.
+            Exception: What `local` raised. The outcome is then UNKNOWN: the broker asks.
+        """
+        await self._room()
+        half = await asyncio.wrap_future(self._inner.send_half(message, queue, timeout_ms=timeout_ms))
+        state = TransactionState.ROLLBACK
+        if half.is_ok:
+            state = checked_state(await local(message, arg), "the local transaction")
+        return await asyncio.wrap_future(self._inner.end(half, state))
 
 
 class PullConsumer(_Consumer):

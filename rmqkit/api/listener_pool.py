@@ -11,21 +11,20 @@ waits for the listener of another queue.
 import threading
 from collections import deque
 from collections.abc import Callable
+from typing import Generic, TypeVar
 
-from rmqkit.client.consumers.push_queue import ListenerBatch
+B = TypeVar("B")
 
 IDLE_S = 60.0
 
 
-class ListenerPool:
+class ListenerPool(Generic[B]):
     """Runs batches in up to `threads_max` threads.
 
     Invariant: each submitted batch is passed exactly once to either `run` or `discard`.
     """
 
-    def __init__(
-        self, name: str, threads_max: int, run: Callable[[ListenerBatch], None], discard: Callable[[ListenerBatch], None]
-    ) -> None:
+    def __init__(self, name: str, threads_max: int, run: Callable[[B], None], discard: Callable[[B], None]) -> None:
         """`run` processes a batch in a thread of the pool. `discard` gets batches that will not
         run.
 
@@ -35,14 +34,14 @@ class ListenerPool:
         self._threads_max = threads_max
         self._run = run
         self._discard = discard
-        self._waiting: deque[ListenerBatch] = deque()
+        self._waiting: deque[B] = deque()
         self._changed = threading.Condition()
         self._threads: set[threading.Thread] = set()
         self._idle = 0
         self._closed = False
         self._made = 0
 
-    def submit(self, batch: ListenerBatch) -> None:
+    def submit(self, batch: B) -> None:
         """Queue a batch, and start a thread if none is idle. Discard the batch if the pool is
         closed.
         """
@@ -82,7 +81,7 @@ class ListenerPool:
                 self._threads.discard(threading.current_thread())
                 self._changed.notify_all()
 
-    def _next(self) -> ListenerBatch | None:
+    def _next(self) -> B | None:
         with self._changed:
             while not self._waiting:
                 if self._closed:

@@ -19,7 +19,7 @@ from rmqkit.runtime.connection import Connection
 from rmqkit.runtime.remoting import Remoting
 from rmqkit.wire.codes import RequestCode, ResponseCode, Version
 from rmqkit.wire.schema import Ext
-from rmqkit.wire.schemas.calls import NotifyConsumerIdsChangedRequest
+from rmqkit.wire.schemas.calls import CheckTransactionStateRequest, NotifyConsumerIdsChangedRequest
 
 CALL_TIMEOUT_MS = 10_000
 #: limit of pending calls
@@ -38,6 +38,7 @@ class ClientCalls:
         self._clients = clients
         self._calls_max = calls_max
         self._bytes_max = bytes_max
+        self._asked = 0
         self.waiting = 0
         self.waiting_bytes = 0
 
@@ -98,6 +99,18 @@ class ClientCalls:
                 answer(Response(outcome.code, ext, outcome.body, outcome.remark or None))
 
         return call.later(lambda answer: self.call(member.conn, call.code, call.args, body, partial(answered, answer)))
+
+    def ask_producer(self, group: str, request: CheckTransactionStateRequest, body: bytes) -> bool:
+        """Ask one producer of a group how a transaction ended, one-way. The producers take turns.
+
+        Return whether a producer is there to ask. Source: `ProducerManager.getAvailableChannel`.
+        """
+        members = [each.conn for each in self._clients.producers.get(group, {}).values() if not each.conn.closing]
+        if not members:
+            return False
+        self._asked += 1
+        self._remoting.oneway(members[self._asked % len(members)], RequestCode.CHECK_TRANSACTION_STATE, request, body)
+        return True
 
     def notify_groups(self) -> None:
         """Notify the members of groups whose membership changed, so that they rebalance."""

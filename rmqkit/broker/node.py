@@ -40,7 +40,7 @@ from rmqkit.broker.filters.table import FilterTable
 from rmqkit.broker.handlers.admin import broker, groups, topics
 from rmqkit.broker.handlers.consumers import clients, locks, offsets, relays
 from rmqkit.broker.handlers.members import metadata, replicas, roles, special_progress
-from rmqkit.broker.handlers.messages import pull, recall, reply, send, send_back
+from rmqkit.broker.handlers.messages import pull, recall, reply, send, send_back, transactions
 from rmqkit.broker.hosts import Hosts
 from rmqkit.broker.live_settings import LiveSettings
 from rmqkit.broker.locks.contract import LockMode
@@ -57,6 +57,7 @@ from rmqkit.broker.special.delay.delivery import DelayDelivery
 from rmqkit.broker.special.destinations import EscapeBridge, OwnStore
 from rmqkit.broker.special.duties import SpecialDuties
 from rmqkit.broker.special.timer.duty import TimerDuty
+from rmqkit.broker.special.transactions.checks import TransactionChecks
 from rmqkit.broker.statistics import Statistics
 from rmqkit.broker.tables.clients import Clients
 from rmqkit.broker.tables.groups import GroupTable
@@ -86,6 +87,7 @@ AREAS = Handlers(
     send.rows,
     send_back.rows,
     recall.rows,
+    transactions.rows,
     metadata.rows,
     pull.rows,
     offsets.rows,
@@ -223,6 +225,7 @@ class Broker(BaseNode):
         view.store, view.replication, view.puts = self.store, self.replication, self.puts
         view.special, view.delay = self.special, self.special.find(DelayDelivery)
         view.timers = self.special.find(TimerDuty)
+        view.transactions = self.special.find(TransactionChecks)
         view.arrived = ArrivedProperties(self.store)
         view.guarded_topics = self.topics.guarded
         unique_ids = UniqueIds(self._hosts.store_host[:-4], pid=0, salt=ports.entropy.getrandbits(31))

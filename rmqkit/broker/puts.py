@@ -133,8 +133,10 @@ class Puts:
         """Park a client's put. `wait` is False if it needs only the write (WAIT=false)."""
         self._turn.append((call, queue_id, unique, result, wait))
 
-    def put(self, put: Put, then: Then) -> None:
+    def put(self, put: Put, then: Then) -> PutResult:
         """Store a message of the broker itself, which is not the send of a client.
+
+        Returns where it was appended.
 
         `then` is called once, perhaps before this returns:
 
@@ -142,7 +144,9 @@ class Puts:
         - FLUSH_DISK_TIMEOUT: it is stored, but its sync failed.
         - Any other status: it is not stored.
         """
-        self.await_own(put.topic, self._store.append(put), then)
+        result = self._store.append(put)
+        self.await_own(put.topic, result, then)
+        return result
 
     def await_own(self, topic: str, result: PutResult, then: Then, *, copies: bool = False) -> None:
         """Like `put`, for a message that was appended already.

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from rmqkit.broker.special.delay.delivery import DelayDelivery
     from rmqkit.broker.special.duties import SpecialDuties
     from rmqkit.broker.special.timer.duty import TimerDuty
+    from rmqkit.broker.special.transactions.checks import TransactionChecks
     from rmqkit.broker.statistics import Statistics
     from rmqkit.broker.tables.clients import Clients
     from rmqkit.broker.tables.groups import GroupTable
@@ -86,6 +87,7 @@ class BrokerView:
     special: SpecialDuties
     delay: DelayDelivery
     timers: TimerDuty
+    transactions: TransactionChecks
     escape: Escape
     locks: LockMode
 

@@ -45,6 +45,7 @@ TABLE: dict[str, Lazy] = {
     "topic": Lazy("rmqkit.cli.data.topics", "List, create, change and delete topics; show their queues."),
     "group": Lazy("rmqkit.cli.data.groups", "Manage consumer groups: settings, members, progress, offsets."),
     "dlq": Lazy("rmqkit.cli.data.dead_letters", "List, show and requeue the dead letters of consumer groups."),
+    "transaction": Lazy("rmqkit.cli.data.transactions", "List transactions without an outcome, and why; decide them."),
     "offset": Lazy("rmqkit.cli.data.offsets", "Show and set the offsets of a group in a topic."),
     "config": Lazy("rmqkit.cli.nodes.settings", "Show and change settings of running nodes; explain a setting."),
     "stats": Lazy("rmqkit.cli.data.stats", "Show message rates of topics, and how far groups are behind."),

@@ -33,6 +33,7 @@ from rmqkit.client.flow import Deferred, start
 from rmqkit.client.heartbeats import Heartbeats
 from rmqkit.client.name_servers import NameServers
 from rmqkit.client.peer_calls import PEER_CALLS
+from rmqkit.client.producers.transactions import TransactionQuestion
 from rmqkit.client.requests import Requests
 from rmqkit.client.routes import Routes
 from rmqkit.client.timers import Timers
@@ -133,6 +134,8 @@ class Client(BaseNode):
         #: Groups of open producers, with the number of producers of each.
         self.producer_groups: dict[str, int] = {}
         self.consumers: dict[str, ConsumerPart] = {}
+        #: by producer group: gets the questions of brokers about transactions
+        self.checkers: dict[str, Callable[[TransactionQuestion], None]] = {}
         #: Returns the stacks of the program's threads. None in simulations.
         self.stacks: Callable[[], str] | None = None
         self.stopping = False

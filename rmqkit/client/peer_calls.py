@@ -1,5 +1,6 @@
 """Requests that brokers send to a client, over the connections that the client opened.
 
+    39   CHECK_TRANSACTION_STATE         the outcome of a transaction is missing: send it
     40   NOTIFY_CONSUMER_IDS_CHANGED     the members of a group changed: rebalance
     220  RESET_CONSUMER_CLIENT_OFFSET    the group's offsets were reset: continue there
     221  GET_CONSUMER_STATUS_FROM_CLIENT return the consumed offset of each queue
@@ -7,7 +8,7 @@
     309  CONSUME_MESSAGE_DIRECTLY        consume this message now, and return the outcome
     326  PUSH_REPLY_MESSAGE_TO_CLIENT    the reply to a request
 
-Remoting answers everything else with code 3, transaction checks (39) included.
+Remoting answers everything else with code 3.
 
 Source: `client/.../impl/ClientRemotingProcessor.java`.
 """
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from rmqkit.client.flow import start
 from rmqkit.client.message import MessageExt
+from rmqkit.client.producers.transactions import TransactionQuestion
 from rmqkit.errors import CorruptRecord
 from rmqkit.runtime.calls import Answer, Call, Handlers, Refused, Response
 from rmqkit.runtime.connection import Address
@@ -26,6 +28,7 @@ from rmqkit.wire.codes import RequestCode, ResponseCode
 from rmqkit.wire.hosts import pack_host
 from rmqkit.wire.record import Record, iter_records
 from rmqkit.wire.schemas.calls import (
+    CheckTransactionStateRequest,
     ConsumeMessageDirectlyRequest,
     GetConsumerRunningInfoRequest,
     NotifyConsumerIdsChangedRequest,
@@ -33,6 +36,7 @@ from rmqkit.wire.schemas.calls import (
 )
 from rmqkit.wire.schemas.groups import GetConsumerStatusRequest
 from rmqkit.wire.schemas.offsets import ResetOffsetRequest
+from rmqkit.wire.schemas.send import EndTransactionRequest
 
 if TYPE_CHECKING:
     from rmqkit.client.client import Client, ConsumerPart
@@ -45,6 +49,34 @@ def _consumer(client: "Client", group: str) -> "ConsumerPart":
     if consumer is None:
         raise Refused(ResponseCode.SYSTEM_ERROR, f"The Consumer Group <{group}> not exist in this consumer")
     return consumer
+
+
+@PEER_CALLS.handles(RequestCode.CHECK_TRANSACTION_STATE, CheckTransactionStateRequest)
+def transaction_asked(client: "Client", call: Call[CheckTransactionStateRequest]) -> Response:
+    """Pass the question to the group's transaction producer. The answer is a request of its own."""
+    try:
+        record = next(iter_records(call.body))
+    except (CorruptRecord, StopIteration):
+        raise Refused(ResponseCode.SYSTEM_ERROR, "the half message cannot be decoded") from None
+    message = MessageExt(record, client.routes.name_of(call.conn.peer) or "")
+    group = message.properties.get(props.PROPERTY_PRODUCER_GROUP, "")
+    checker = client.checkers.get(group)
+    if checker is None:
+        client.log.warning("transaction-check-unknown-group", group=group, broker=str(call.conn.peer))
+        raise Refused(ResponseCode.SYSTEM_ERROR, f"producer group {group} has no transaction producer here")
+    args = call.args
+    end = EndTransactionRequest(
+        topic=record.topic,
+        producer_group=group,
+        tran_state_table_offset=args.tran_state_table_offset,
+        commit_log_offset=args.commit_log_offset,
+        commit_or_rollback=0,
+        from_transaction_check=True,
+        msg_id=args.msg_id or message.msg_id,
+        transaction_id=args.transaction_id,
+    )
+    checker(TransactionQuestion(message, call.conn.peer, end))
+    return call.ok()
 
 
 @PEER_CALLS.handles(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, NotifyConsumerIdsChangedRequest)

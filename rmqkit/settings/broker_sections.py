@@ -427,6 +427,36 @@ class TimerSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TransactionSettings:
+    """When half messages are checked, how often, and how their outcomes are written."""
+
+    timeout_ms: int = key(
+        "transactionTimeOut",
+        6000,
+        "ms after its birth until a half message without an outcome is checked",
+        type=Type.LONG,
+        low=0,
+        live=True,
+    )
+    check_interval_ms: int = key(
+        "transactionCheckInterval", 30_000, "ms between two rounds of checks", type=Type.LONG, low=1, live=True
+    )
+    check_max: int = key(
+        "transactionCheckMax",
+        15,
+        "checks of a half message without an outcome, until it is put into TRANS_CHECK_MAX_TIME_TOPIC",
+        low=1,
+        live=True,
+    )
+    op_msg_max_size: int = key(
+        "transactionOpMsgMaxSize", 4096, "bytes of outcomes that one op message records at most", low=24, live=True
+    )
+    op_batch_interval_ms: int = key(
+        "transactionOpBatchInterval", 3000, "ms that an outcome may wait for the op message with others", low=0, live=True
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Coordination:
     """What the broker coordinates between clients."""
 

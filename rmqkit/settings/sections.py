@@ -42,6 +42,7 @@ class Sections:
     offsets: broker.OffsetSettings = section(broker.OffsetSettings, "Clients and consumer offsets", "broker")
     delay: broker.DelaySettings = section(broker.DelaySettings, "Timer and delay", "broker")
     timers: broker.TimerSettings = section(broker.TimerSettings, "Timer and delay", "broker")
+    transactions: broker.TransactionSettings = section(broker.TransactionSettings, "Transactions", "broker")
     coordination: broker.Coordination = section(broker.Coordination, "Sending", "broker")
     paths: store.StorePaths = section(store.StorePaths, "Store: files", "broker")
     commit_log: store.CommitLogSettings = section(store.CommitLogSettings, "Store: files", "broker")

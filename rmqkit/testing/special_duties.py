@@ -24,6 +24,8 @@ from rmqkit.broker.special import table
 from rmqkit.broker.special.contract import Snapshot, SpecialDuty, SpecialRow, Then
 from rmqkit.store.contract import Put, PutStatus
 from rmqkit.testing.brokers import NAME, SimBroker
+from rmqkit.wire.bodies import ConsumerOffsetTable
+from rmqkit.wire.codes import RequestCode
 
 RETRY_MAX_MS = 2_000
 
@@ -39,6 +41,7 @@ class Recorder:
     save_max_ms: int | None = None
     poll_ms: int | None = 100
     needs_dedup = False
+    takes_internal = True
     why = "the test wants it"
 
     def __init__(self, answer: PutStatus | None = PutStatus.PUT_OK, *, is_serial: bool = False) -> None:
@@ -168,6 +171,10 @@ class SpecialDutyContract(ABC):
         snapshot: Snapshot = self.duty().snapshot()
         return snapshot
 
+    def progress_of(self, table: ConsumerOffsetTable) -> Snapshot:
+        """Return the snapshot that these consumer offsets hold; for a row without a code."""
+        raise AssertionError("a row without a code says how consumer offsets hold its progress")
+
     # --- on and off
 
     def test_it_does_nothing_before_it_is_started(self) -> None:
@@ -257,7 +264,13 @@ class SpecialDutyContract(ABC):
     def test_a_member_asks_for_it_with_the_code_of_the_row(self) -> None:
         self.run(Recorder(), 3)
         self.turn(self.duty().stop)
-        assert self.broker.ask(self.row.code).body == self.snapshot().encode()
+        if self.row.code:
+            assert self.broker.ask(self.row.code).body == self.snapshot().encode()
+        else:
+            # Its progress is a consumer offset, which members ask for with all others.
+            body = self.broker.ask(RequestCode.GET_ALL_CONSUMER_OFFSET).body
+            assert self.row.decode(self.snapshot().encode()) == self.snapshot()
+            assert self.progress_of(ConsumerOffsetTable.decode(body)) == self.snapshot()
 
     def test_a_successor_continues_where_the_snapshot_ends(self) -> None:
         done = self.run(Recorder(), 3)

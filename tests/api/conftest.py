@@ -3,6 +3,12 @@
 from rmqkit.testing import factories
 
 #: Two broker groups, so that one may fail. Short delay levels: failed messages return soon.
-pair = factories.cluster(groups=2, replicas=1, nameservers=1, settings={"messageDelayLevel": " ".join(["1s"] * 18)})
+#: Transactions are checked soon.
+SETTINGS = {
+    "messageDelayLevel": " ".join(["1s"] * 18),
+    "transactionTimeOut": "500",
+    "transactionCheckInterval": "300",
+}
+pair = factories.cluster(groups=2, replicas=1, nameservers=1, settings=SETTINGS)
 own = factories.clean("pair")
 two_name_servers = factories.cluster(groups=1, replicas=1, nameservers=2, scope="function")

@@ -3,15 +3,20 @@
 from rmqkit.broker.special.delay.delivery import DelayDelivery
 from rmqkit.broker.special.table import SPECIAL_DUTIES
 from rmqkit.broker.special.timer.duty import TimerDuty
+from rmqkit.broker.special.transactions.checks import TransactionChecks
+from rmqkit.broker.special.transactions.progress import GROUP, HalfProgress
 from rmqkit.store.contract import Put, PutStatus
 from rmqkit.testing import SimBroker, SpecialDutyContract
 from rmqkit.testing.brokers import NAME
+from rmqkit.wire import properties as props
+from rmqkit.wire.topic_names import HALF_TOPIC, OP_TOPIC
 
 QUEUES = 4
 
 
 def test_each_built_in_duty_passes_the_suite():
-    assert [row.name for row in SPECIAL_DUTIES] == [TestDelays.row.name, TestTimers.row.name]
+    suites = (TestDelays, TestTimers, TestTransactions)
+    assert [row.name for row in SPECIAL_DUTIES] == [suite.row.name for suite in suites]
 
 
 class TestDelays(SpecialDutyContract):
@@ -43,3 +48,25 @@ class TestTimers(SpecialDutyContract):
     @staticmethod
     def _append(timers: TimerDuty, put: Put, out_ms: int) -> None:
         assert timers.append(put, out_ms).status is PutStatus.PUT_OK
+
+
+class TestTransactions(SpecialDutyContract):
+    row = SPECIAL_DUTIES[2]
+    settings = ("transactionTimeOut=500",)
+
+    def give_work(self, broker: SimBroker, count: int) -> None:
+        checks = broker.node.special.find(TransactionChecks)
+        for _ in range(count):
+            self.number = getattr(self, "number", 0) + 1
+            properties = props.encode({"TRAN_MSG": "true", "PGROUP": "PG", "UNIQ_KEY": f"{self.number:032X}"})
+            put = Put("T", 0, 0, 0, broker.now_ms, bytes(8), bytes(8), 0, 0, b"half", properties, 0)
+            broker.world.call(NAME, lambda node, put=put: self._append(checks, put))
+        broker.advance(1)
+
+    def progress_of(self, table):
+        offsets = table.offset_table
+        return HalfProgress(offsets[f"{HALF_TOPIC}@{GROUP}"][0], offsets.get(f"{OP_TOPIC}@{GROUP}", {}).get(0, 0))
+
+    @staticmethod
+    def _append(checks: TransactionChecks, put: Put) -> None:
+        assert checks.append(put).status is PutStatus.PUT_OK

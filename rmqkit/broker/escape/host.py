@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 from rmqkit.broker.escape.contract import Then
 from rmqkit.broker.roles.role import RoleState
 from rmqkit.broker.special.delay.delivery import DelayDelivery
+from rmqkit.broker.special.transactions.checks import TransactionChecks
 from rmqkit.broker.tables.topics import TopicTable
 from rmqkit.config import NodeConfig
 from rmqkit.runtime.connection import Address
@@ -67,6 +68,8 @@ class EscapeHost(Protocol):
     def puts(self) -> AwaitsPuts: ...
     @property
     def delay(self) -> DelayDelivery: ...
+    @property
+    def transactions(self) -> TransactionChecks: ...
     @property
     def escape(self) -> HasInbox: ...
     @property

@@ -24,7 +24,7 @@ from rmqkit.broker.escape.contract import Escaping, Then
 from rmqkit.broker.escape.host import EscapeHost
 from rmqkit.store.contract import PutStatus
 from rmqkit.wire import properties as props
-from rmqkit.wire.codes import PermName
+from rmqkit.wire.codes import MessageSysFlag, PermName
 from rmqkit.wire.topic_names import DLQ_PREFIX, RETRY_PREFIX, SCHEDULE_TOPIC
 
 if TYPE_CHECKING:
@@ -172,6 +172,8 @@ class Inbox:
         if level:
             put = put._replace(properties=props.put(put.properties, b"DELAY", b"%d" % level))
             result = broker.delay.append(put, level)
+        elif put.sys_flag & MessageSysFlag.TRANSACTION_PREPARED:
+            result = broker.transactions.append(put)
         else:
             result = broker.store.append(put)
         broker.puts.await_own(SCHEDULE_TOPIC if level else put.topic, result, partial(self._end, each), copies=True)

@@ -8,4 +8,5 @@ fetch           asks another member of the group for its progress
 delivery_dedup  finds messages that were delivered already
 delay/          the duty of the delay levels
 timer/          the duty of messages with an arbitrary due time
+transactions/   the duty of half messages
 """

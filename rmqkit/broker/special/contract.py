@@ -23,7 +23,7 @@ from rmqkit.broker.tables.clients import Clients
 from rmqkit.broker.tables.groups import GroupTable
 from rmqkit.broker.tables.offsets import OffsetTable
 from rmqkit.broker.tables.topics import TopicTable
-from rmqkit.store.contract import Put, PutStatus, StorageEngine
+from rmqkit.store.contract import Put, PutResult, PutStatus, StorageEngine
 
 Then = Callable[[PutStatus], None]
 
@@ -59,11 +59,17 @@ class Destination(Protocol):
         """Whether another member may have delivered messages beyond the known progress."""
 
     @property
+    def takes_internal(self) -> bool:
+        """Whether it takes messages for internal topics, to which clients may not send."""
+
+    @property
     def why(self) -> str:
         """Why the last put failed, "" if the reason is unknown."""
 
-    def put(self, put: Put, origin: str, then: Then) -> None:
+    def put(self, put: Put, origin: str, then: Then) -> PutResult | None:
         """Try once to put a due message. Call `then` once, possibly before this returns.
+
+        Returns where it is in this broker's own log, None if it goes elsewhere.
 
         `origin` names where the message waited in this group ("SCHEDULE:3:17"). It is the same in
         each attempt.

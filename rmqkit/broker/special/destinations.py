@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from rmqkit.broker.escape.bridge import Escape
 from rmqkit.broker.special.contract import Then
-from rmqkit.store.contract import Put
+from rmqkit.store.contract import Put, PutResult
 
 #: escapes in flight per line of work
 ESCAPES_MAX = 8
@@ -28,13 +28,14 @@ class OwnStore:
     save_max_ms: int | None = None
     poll_ms: int | None = None
     needs_dedup = False
+    takes_internal = True
     why = ""
 
-    def __init__(self, put: Callable[[Put, Then], None]) -> None:
+    def __init__(self, put: Callable[[Put, Then], PutResult]) -> None:
         self._put = put
 
-    def put(self, put: Put, origin: str, then: Then) -> None:
-        self._put(put, then)
+    def put(self, put: Put, origin: str, then: Then) -> PutResult:
+        return self._put(put, then)
 
 
 class EscapeBridge:
@@ -52,6 +53,7 @@ class EscapeBridge:
     save_max_ms: int | None = ESCAPE_SAVE_MS
     poll_ms: int | None = ESCAPE_POLL_MS
     needs_dedup = True
+    takes_internal = False
 
     def __init__(self, escape: Escape) -> None:
         self._escape = escape

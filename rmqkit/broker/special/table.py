@@ -4,6 +4,8 @@ from rmqkit.broker.special.contract import SpecialRow
 from rmqkit.broker.special.delay.delivery import DelayDelivery
 from rmqkit.broker.special.timer.duty import TimerDuty
 from rmqkit.broker.special.timer.progress import TimerProgress
+from rmqkit.broker.special.transactions.checks import TransactionChecks
+from rmqkit.broker.special.transactions.progress import HalfProgress
 from rmqkit.wire.bodies import DelayOffsetTable
 from rmqkit.wire.codes import RequestCode
 
@@ -23,5 +25,13 @@ SPECIAL_DUTIES: tuple[SpecialRow, ...] = (
         field="",
         decode=TimerProgress.decode,
         make=TimerDuty,
+    ),
+    SpecialRow(
+        name="transactions",
+        progress="transaction offsets",
+        code=0,
+        field="",
+        decode=HalfProgress.decode,
+        make=TransactionChecks,
     ),
 )

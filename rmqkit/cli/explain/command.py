@@ -240,12 +240,8 @@ RULES: tuple[RefusalRule, ...] = (
     RefusalRule(
         "transactional messages",
         A.NO_PERMISSION,
-        lambda seen: _is("rejectTransactionMessage", "true")(seen) or _not_built(RequestCode.END_TRANSACTION)(seen),
-        lambda seen: (
-            "rejectTransactionMessage=true"
-            if _is("rejectTransactionMessage", "true")(seen)
-            else "this release has no transactions"
-        ),
+        _is("rejectTransactionMessage", "true"),
+        lambda seen: "rejectTransactionMessage=true",
     ),
     RefusalRule(
         "messages with an exact delivery time (delay levels work)",

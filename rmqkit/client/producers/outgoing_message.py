@@ -120,7 +120,7 @@ class Prepare:
             props.PROPERTY_MESSAGE_TTL: str(timeout_ms),
         }
         properties = plain.properties + props.encode(added).decode()
-        _check_size(len(properties.encode()))
+        check_size(len(properties.encode()))
         return plain._replace(properties=properties)
 
     def _checked_body(self, message: Message) -> bytes:
@@ -149,7 +149,7 @@ class Prepare:
             encoded = props.encode({**user, props.PROPERTY_UNIQ_KEY: msg_id})
         except (ValueError, UnicodeEncodeError) as error:
             raise InvalidMessage(f"properties of a message to {message.topic}: {error}") from None
-        _check_size(len(encoded))
+        check_size(len(encoded))
         return msg_id, encoded
 
 
@@ -158,7 +158,7 @@ def _check_type(message: object) -> None:
         raise InvalidMessage(f"a producer sends a Message, not {type(message).__name__}: use Message(topic, body)")
 
 
-def _check_size(size: int) -> None:
+def check_size(size: int) -> None:
     if size > props.PROPERTIES_SIZE_MAX:
         raise InvalidMessage(f"properties of {size} bytes, more than the limit of {props.PROPERTIES_SIZE_MAX}")
 

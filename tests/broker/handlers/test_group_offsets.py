@@ -75,7 +75,6 @@ def test_the_least_offset_of_all_groups(broker):
     "code",
     [
         RequestCode.UPDATE_AND_CREATE_STATIC_TOPIC,
-        RequestCode.RESUME_CHECK_HALF_MESSAGE,
         RequestCode.EXPORT_ROCKSDB_CONFIG_TO_JSON,
     ],
 )

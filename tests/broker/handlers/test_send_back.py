@@ -281,7 +281,7 @@ def test_what_old_clients_send_back_is_no_half_message(broker):
     """Clients before 4.6.1 leave TRAN_MSG on the message (`SendMessageProcessor.sendMessage`)."""
     client = with_topic(broker)
     assert fallback(client, 1, i=f"{UNIQ}TRAN_MSG\x01true\x02DELAY\x014\x02").code == 0
-    assert send(client, i=f"{UNIQ}TRAN_MSG\x01true\x02DELAY\x014\x02").code == ResponseCode.NO_PERMISSION
+    assert send(client, i=f"{UNIQ}TRAN_MSG\x01true\x02DELAY\x014\x02").code == ResponseCode.MESSAGE_ILLEGAL
 
 
 def test_a_thousand_at_once_are_answered_each(broker):

@@ -5,7 +5,7 @@ get a reason too. When a feature is built, its code moves to a row of its own. T
 are answered as by an Apache broker that does not use RocksDB.
 
 Source: `broker/.../processor/AdminBrokerProcessor.{updateAndCreateStaticTopic,
-resumeCheckHalfMessage,doCheckRocksdbCqWriteProgress,exportRocksDBConfigToJson}`.
+doCheckRocksdbCqWriteProgress,exportRocksDBConfigToJson}`.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -25,7 +25,6 @@ REFUSED = {
     RequestCode.UPDATE_AND_CREATE_STATIC_TOPIC: (
         "static topics are not built: create the topic with updateTopic, which gives each broker queues of its own"
     ),
-    RequestCode.RESUME_CHECK_HALF_MESSAGE: "transactions are not built yet",
     RequestCode.EXPORT_ROCKSDB_CONFIG_TO_JSON: "this broker's tables are JSON files already, see the store's folder config",
 }
 ROCKSDB_CHECK = {"checkResult": "It is not CombineConsumeQueueStore, no need check", "checkStatus": 0}

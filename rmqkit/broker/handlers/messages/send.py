@@ -4,12 +4,13 @@ This is the hot path of the product. A plain send costs a few dictionary look-up
 properties to find special ones, and `store.append`. Nothing is decoded without need. The answer
 waits in `broker.puts` until the turn's write is done (`puts.py`). A message with a delay level is
 appended by `broker/special/delay` instead, one with a due time by `broker/special/timer`
-(`timed.py`).
+(`timed.py`), a half message by `broker/special/transactions`.
 
 What is refused:
 
-- Transactions, which are not built yet, get upstream's answer for the case that the feature is off.
-  Stored as plain messages, they would be delivered without a commit.
+- Half messages with a delay or a due time: the mark of the delay would overwrite the topic of the
+  half. Upstream's clients remove or refuse it. Transaction bits without the property TRAN_MSG:
+  upstream stores such a message and never delivers it.
 - Batches with a delay level or a due time. If single messages have one, upstream delivers these at
   once; if the whole batch has one, it never delivers it. Upstream's clients refuse both.
 
@@ -32,7 +33,7 @@ from rmqkit.wire.batch import decode_batch
 from rmqkit.wire.codes import MessageSysFlag, PermName, RequestCode, ResponseCode, Version
 from rmqkit.wire.javahash import tags_code
 from rmqkit.wire.schemas.send import SendMessageRequestV1, SendMessageRequestV2
-from rmqkit.wire.topic_names import DLQ_PREFIX, RETRY_PREFIX, SCHEDULE_TOPIC, SEND_FORBIDDEN
+from rmqkit.wire.topic_names import DLQ_PREFIX, HALF_TOPIC, RETRY_PREFIX, SCHEDULE_TOPIC, SEND_FORBIDDEN
 
 if TYPE_CHECKING:
     from rmqkit.broker.view import BrokerView
@@ -59,6 +60,12 @@ _UNIQ_SIZE = len(_UNIQ_PAIR)
 BEHIND_SIZE_MAX = 128
 _new = tuple.__new__
 _BATCH_DELAYED = "a batch cannot be delayed (properties DELAY, TIMER_*): send delayed messages one by one"
+_BATCH_HALF = "a batch cannot be a transaction (property TRAN_MSG): send half messages one by one"
+_HALF_DELAYED = "a half message cannot be delayed (properties DELAY, TIMER_*)"
+_BITS_ALONE = "the transaction bits of sysFlag need the property TRAN_MSG=true"
+_TRAN = re.compile(rb"\x02TRAN_MSG\x01(?i:true)").search
+#: stands for a half message in place of a delay; a due time is far below it
+HALF = -1
 _OWN = ("MSG_REGION", "TRACE_ON", "CLUSTER", "POP_CK", "WAIT", "__CRC32#")
 
 
@@ -111,8 +118,8 @@ def send(broker: "BrokerView", call: Call[SendRequest]) -> Response:
     sys_flag = args.sys_flag & ~(MessageSysFlag.BORN_HOST_V6 | MessageSysFlag.STORE_HOST_V6) | v6
     if config.topic_filter_type == "MULTI_TAG":
         sys_flag |= MessageSysFlag.MULTI_TAGS
-    if sys_flag & MessageSysFlag.TRANSACTION_MASK:
-        _refuse_transaction(broker)
+    if sys_flag & MessageSysFlag.TRANSACTION_MASK and level != HALF:
+        raise Refused(ResponseCode.MESSAGE_ILLEGAL, _BITS_ALONE)
     call.changed = True
     store_host, reconsume_times = broker.hosts.store_host, args.reconsume_times or 0
     # Costs half as much as calling the class.
@@ -124,10 +131,11 @@ def send(broker: "BrokerView", call: Call[SendRequest]) -> Response:
         ),
     )  # fmt: skip
     if level:
-        if level < 0:
+        if level < HALF:
             return timed.store(broker, call, put, -level, unique, wait)
-        args.topic = SCHEDULE_TOPIC  # counted there now, and in its own topic on delivery
-        result = broker.delay.append(put, level)
+        # Counted there now, and in its own topic on delivery.
+        args.topic = HALF_TOPIC if level == HALF else SCHEDULE_TOPIC
+        result = broker.transactions.append(put) if level == HALF else broker.delay.append(put, level)
     else:
         result = broker.store.append(put)
     if result.status is not PutStatus.PUT_OK:
@@ -139,7 +147,7 @@ def send(broker: "BrokerView", call: Call[SendRequest]) -> Response:
 def _properties(broker: "BrokerView", args: SendRequest) -> tuple[bytes, bytes, int, bool, int]:
     """Return (properties as stored, unique key, tag code, wait for the disk, delay).
 
-    The delay is a level, or below 0 for a due time: the negative slot in ms (`timed.due_slot`).
+    The delay is 0, a level, `HALF`, or for a due time the negative slot in ms (`timed.due_slot`).
     Properties are decoded only if one of them is special. Raises Refused.
     """
     sent = (args.properties or "").encode()
@@ -195,9 +203,9 @@ def _send_batch(broker: "BrokerView", call: Call[SendRequest], config: "TopicCon
     args = call.args
     if args.topic.startswith((RETRY_PREFIX, DLQ_PREFIX)):
         raise Refused(ResponseCode.MESSAGE_ILLEGAL, "batch request does not support retry group")
-    if args.sys_flag & MessageSysFlag.TRANSACTION_MASK:
-        _refuse_transaction(broker)
     shared = (args.properties or "").encode()
+    if args.sys_flag & MessageSysFlag.TRANSACTION_MASK or _TRAN(b"\x02" + shared):
+        raise Refused(ResponseCode.MESSAGE_ILLEGAL, _BATCH_HALF)
     if _level(props.find(shared, b"DELAY") or b"") or any(props.find(shared, name.encode()) for name in timed.TIMERS):
         raise Refused(ResponseCode.MESSAGE_ILLEGAL, _BATCH_DELAYED)
     try:
@@ -220,7 +228,7 @@ def _send_batch(broker: "BrokerView", call: Call[SendRequest], config: "TopicCon
         if _SPECIAL(text):
             properties, _, level = _special(broker, args, properties)
             if level:
-                raise Refused(ResponseCode.MESSAGE_ILLEGAL, _BATCH_DELAYED)
+                raise Refused(ResponseCode.MESSAGE_ILLEGAL, _BATCH_HALF if level == HALF else _BATCH_DELAYED)
         tag = props.find(properties, b"TAGS")
         messages.append((flag, body, properties, tags_code(tag.decode("utf-8", "replace")) if tag else 0))
     born_host, v6 = broker.hosts.of(call.conn)
@@ -299,8 +307,13 @@ def _special(broker: "BrokerView", args: SendRequest, properties: bytes) -> tupl
     # Messages that clients before 4.6.1 send back keep the property of the half message.
     is_redelivery = level and (args.reconsume_times or 0) > 0
     if mapping.get("TRAN_MSG", "").lower() == "true" and not is_redelivery:
-        _refuse_transaction(broker)
-    if level:
+        if broker.config.send.reject_transaction_message:
+            address = broker.config.network.broker_ip1
+            raise Refused(ResponseCode.NO_PERMISSION, f"the broker[{address}] sending transaction message is forbidden")
+        if level or any(name in mapping for name in timed.TIMERS):
+            raise Refused(ResponseCode.MESSAGE_ILLEGAL, _HALF_DELAYED)
+        level = HALF
+    elif level:
         # A delay level takes precedence over timers (`HookUtils.checkIfTimerMessage`).
         for name in timed.TIMERS:
             mapping.pop(name, None)
@@ -326,17 +339,6 @@ def _level(text: bytes) -> int:
         shown = text[:40].decode("utf-8", "replace")
         raise Refused(ResponseCode.MESSAGE_ILLEGAL, f"the delay level (property DELAY) is {shown!r}, not a number")
     return max(0, int(text))
-
-
-def _refuse_transaction(broker: "BrokerView") -> None:
-    """Raise Refused for a transactional message.
-
-    With `rejectTransactionMessage` the operator refuses them. Without it, the remark adds that the
-    feature is not supported yet.
-    """
-    address = broker.config.network.broker_ip1
-    why = "" if broker.config.send.reject_transaction_message else " (transactions are not supported yet)"
-    raise Refused(ResponseCode.NO_PERMISSION, f"the broker[{address}] sending transaction message is forbidden{why}")
 
 
 def _is_dead(broker: "BrokerView", call: Call[SendRequest]) -> bool:

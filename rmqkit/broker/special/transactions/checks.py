@@ -1,0 +1,426 @@
+"""TransactionChecks: finishes half messages in the order of their queue.
+
+A round begins every `transactionCheckInterval`; on an acting master every `poll_ms` of the
+destination. It goes through the half queue from the first unfinished half:
+
+    decided (an op names it)               finished
+    committed, or put again (`search`)     finished; only a kill or a takeover leaves such a half
+    undecided and too young                the round ends here
+    undecided within its own immunity      put again, without a check
+    too many checks, or too old            put into TRANS_CHECK_MAX_TIME_TOPIC, then finished
+    otherwise                              put again, then its producer is asked
+
+The queue is judged only after all ops were read. One put is in flight at a time, and the half is
+finished when it is stored. So one offset is the whole progress. A failed put is retried after
+100 ms, 200 ms, … up to the destination's limit.
+
+The destination decides what "put again" means. A master puts the copy at the end of its own half
+queue, and asks one producer of the group about that copy. An acting master's destination is the
+escape: the copy becomes a half of another group, which asks. It takes no message for an internal
+topic, so no half is given up there.
+
+Progress becomes a consumer offset only when a power loss cannot undo what it counts: at once if
+the message is stored elsewhere, else after a sync of this log.
+
+Limits: `HALVES_PER_TURN`, one put in flight, one question per copy.
+
+Source: `broker/.../transaction/queue/TransactionalMessageServiceImpl.java` (`check`),
+`broker/.../transaction/AbstractTransactionalMessageCheckListener.java`. Unlike Apache's, a half
+that is put again within its immunity does not count as checked.
+"""
+
+from collections.abc import Callable
+from functools import partial
+
+from rmqkit.broker.special.contract import Destination, SpecialParts
+from rmqkit.broker.special.transactions import rewrite
+from rmqkit.broker.special.transactions.outcomes import Outcomes
+from rmqkit.broker.special.transactions.progress import HalfProgress, commit, committed_progress
+from rmqkit.broker.special.transactions.search import HalfSearch
+from rmqkit.errors import CorruptRecord
+from rmqkit.store.contract import Entry, Put, PutResult, PutStatus
+from rmqkit.wire import properties as props
+from rmqkit.wire.codes import PermName
+from rmqkit.wire.hosts import pack_host
+from rmqkit.wire.msgid import offset_id
+from rmqkit.wire.record import Record, decode_record
+from rmqkit.wire.schemas.calls import CheckTransactionStateRequest
+from rmqkit.wire.topic_names import CHECK_MAX_TIME_TOPIC, HALF_TOPIC
+
+CHECK, OPS, SAVE = "transaction-check", "transaction-ops", "transaction-save"
+#: halves that are finished in one turn
+HALVES_PER_TURN = 256
+#: pause before the first retry of a failed put; each further pause is longer by the same time
+RETRY_STEP_MS = 100
+#: pause before a queue is read again that could not be read
+UNREADABLE_MS = 10_000
+#: answers that stay the same at each attempt, to halves of other programs
+_NEVER = (PutStatus.MESSAGE_ILLEGAL, PutStatus.PROPERTIES_SIZE_EXCEEDED)
+_IMMUNITY = props.PROPERTY_CHECK_IMMUNITY_TIME_IN_SECONDS.encode()
+_CHECKS = props.PROPERTY_TRANSACTION_CHECK_TIMES.encode()
+_GROUP = props.PROPERTY_PRODUCER_GROUP.encode()
+_UNIQ = props.PROPERTY_UNIQ_KEY.encode()
+
+
+class HalfPut:
+    """A half that is being put. `place` is where, if it is in this broker's own log."""
+
+    __slots__ = ("is_question", "place", "record")
+
+    def __init__(self, record: Record, *, is_question: bool) -> None:
+        self.record = record
+        self.is_question = is_question
+        self.place: PutResult | None = None
+
+
+class TransactionChecks:
+    """The special duty of transactions (`SpecialDuty`)."""
+
+    def __init__(self, parts: SpecialParts) -> None:
+        self._context, self._store = parts.context, parts.store
+        self._topics, self._offsets, self._calls = parts.topics, parts.offsets, parts.client_calls
+        self._outcomes = Outcomes(parts.context, parts.store)
+        self._search = HalfSearch(parts.context.clock, parts.store)
+        self._host = pack_host(parts.context.address.host, parts.context.address.port)
+        self._to: Destination | None = None
+        #: the first half that is not finished
+        self._head = 0
+        #: progress that waits for a sync of the log up to this offset; None: all is committed
+        self._uncommitted: HalfProgress | None = None
+        self._safe_at = 0
+        self._flight: HalfPut | None = None
+        #: halves whose commit is being stored
+        self._ending: dict[int, None] = {}
+        #: end of the half queue when the round began; -1 between two rounds
+        self._round_end = -1
+        self._failures = 0
+        self._counts = dict.fromkeys(("committed", "rolledBack", "asked", "noProducer", "givenUp"), 0)
+
+    # --- on and off -------------------------------------------------------------------------------
+
+    def load(self, *, is_copy: bool) -> None:
+        """The progress is loaded with the consumer offsets."""
+
+    def start(self, destination: Destination) -> None:
+        """Start to work, from the committed offsets."""
+        context, progress = self._context, self.snapshot()
+        self._to, self._head = destination, progress.half
+        self._outcomes.begin(progress.op)
+        self._round_end, self._failures = -1, 0
+        now_ms = context.clock.mono_ms
+        context.duties.add(CHECK, self._run, now_ms + self._interval_ms)
+        context.duties.add(OPS, self._write_ops, now_ms if self._outcomes.waiting else None)
+        context.duties.add(SAVE, self._commit_each, now_ms + self.save_interval_ms)
+
+    def stop(self) -> None:
+        """Start no further put, but write the ops that wait. A put in flight still counts."""
+        if self.is_on:
+            self._write_ops(self._context.clock.mono_ms)
+        for name in (CHECK, OPS, SAVE):
+            self._context.duties.remove(name)
+        self._commit()
+
+    @property
+    def is_on(self) -> bool:
+        return CHECK in self._context.duties
+
+    @property
+    def is_moving(self) -> bool:
+        return self._flight is not None
+
+    @property
+    def _destination(self) -> Destination:
+        assert self._to is not None, "a half is put only after the start"
+        return self._to
+
+    @property
+    def _interval_ms(self) -> int:
+        poll_ms = self._destination.poll_ms
+        return self._context.config.transactions.check_interval_ms if poll_ms is None else poll_ms
+
+    # --- progress ---------------------------------------------------------------------------------
+
+    @property
+    def save_interval_ms(self) -> int:
+        return self._context.config.offsets.flush_consumer_offset_interval_ms
+
+    def snapshot(self) -> HalfProgress:
+        committed = committed_progress(self._offsets)
+        return committed if self._uncommitted is None else committed.newest(self._uncommitted)
+
+    def merge(self, snapshot: HalfProgress) -> None:
+        commit(self._offsets, committed_progress(self._offsets).newest(snapshot))
+
+    def truncate(self, limit: HalfProgress | None) -> None:
+        """Move back to `limit`. If it is unknown, all halves in the log are judged again.
+
+        An op behind the cut may have named any of them.
+        """
+        self._uncommitted = None
+        known = committed_progress(self._offsets)
+        commit(self._offsets, known.oldest(HalfProgress() if limit is None else limit))
+
+    def save(self, then: Callable[[], None] | None = None) -> None:
+        self._commit(partial(self._offsets.save, then))
+
+    def _moved(self, safe_at: int = 0) -> None:
+        """The first half is finished: go on to the next one.
+
+        A power loss cannot undo that once the log is durable up to `safe_at`.
+        """
+        self._outcomes.finished.discard(self._head)
+        self._head += 1
+        self._safe_at = max(self._safe_at, safe_at)
+        self._advanced()
+
+    def _advanced(self) -> None:
+        self._uncommitted = HalfProgress(self._head, self._outcomes.op_offset(self._head))
+        if self._safe_at <= self._store.offset_synced:
+            self._commit()
+
+    def _commit_each(self, now_ms: int) -> int:
+        self._commit()
+        limit_ms = self._destination.save_max_ms
+        return now_ms + (self.save_interval_ms if limit_ms is None else min(limit_ms, self.save_interval_ms))
+
+    def _commit(self, then: Callable[[], None] | None = None) -> None:
+        """Commit the progress once the log is durable. Call `then` in any case."""
+        progress, self._uncommitted = self._uncommitted, self._uncommitted
+
+        def synced(durable: bool) -> None:
+            if durable and progress is not None:
+                commit(self._offsets, committed_progress(self._offsets).newest(progress))
+                if self._uncommitted is progress:
+                    self._uncommitted = None
+            if then is not None:
+                then()
+
+        if progress is None or self._safe_at <= self._store.offset_synced:
+            synced(True)
+        else:
+            self._store.sync(self._safe_at, synced)
+
+    # --- halves and decisions ---------------------------------------------------------------------
+
+    def append(self, put: Put) -> PutResult:
+        """Store the half of a message that was sent. Its properties need room for later marks."""
+        half = rewrite.half(put)
+        if len(half.properties) > props.PROPERTIES_SIZE_MAX - rewrite.MARKS_SIZE_MAX:
+            return PutResult(PutStatus.PROPERTIES_SIZE_EXCEEDED)
+        return self._store.append(half)
+
+    def undecided(self, record: Record) -> Record | None:
+        """Return the half that a decision about `record` is for: itself, or its newest copy.
+
+        None if it is decided already, given up, or has moved to another group.
+        """
+        newest = record if record.queue_offset >= self._head else self._search.newer(record)
+        if newest is None or newest.queue_offset < self._head:
+            return None
+        offset = newest.queue_offset
+        return None if offset in self._outcomes.finished or offset in self._ending else newest
+
+    def begin_commit(self, offset: int) -> None:
+        """The message of this half is being stored. `decide` or `failed_commit` follows."""
+        self._ending[offset] = None
+
+    def failed_commit(self, offset: int) -> None:
+        self._ending.pop(offset, None)
+
+    def decide(self, offset: int, *, is_commit: bool) -> None:
+        """Record that this half is committed, or rolled back."""
+        self._ending.pop(offset, None)
+        self._counts["committed" if is_commit else "rolledBack"] += 1
+        self._decided(offset)
+        while self._flight is None and self._head in self._outcomes.finished:
+            self._moved(self._store.offset_max)
+
+    def _decided(self, offset: int) -> None:
+        is_first = not self._outcomes.waiting
+        now_ms = self._context.clock.mono_ms
+        if self._outcomes.decided(offset):
+            self._context.duties.wake(OPS, now_ms)
+        elif is_first:
+            self._context.duties.wake(OPS, now_ms + self._context.config.transactions.op_batch_interval_ms)
+
+    def _write_ops(self, now_ms: int) -> int | None:
+        """Write the decided halves that wait. Only a master has some: it alone takes decisions."""
+        batches = list(iter(self._outcomes.take, []))
+        for offsets in batches:
+            put = rewrite.op(offsets, self._host, self._context.clock.wall_ms)
+            self._destination.put(put, f"OP:{offsets[0]}", partial(self._op_ended, offsets))
+        return None
+
+    def _op_ended(self, offsets: list[int], status: PutStatus) -> None:
+        if status is not PutStatus.PUT_OK:
+            for offset in offsets:
+                self._decided(offset)
+
+    # --- a round ----------------------------------------------------------------------------------
+
+    def _run(self, now_ms: int) -> int | None:
+        if self._flight is not None:
+            return None
+        if not self._outcomes.read(self._head):
+            return now_ms
+        self._advanced()  # ops may be used up
+        left = HALVES_PER_TURN
+        known = self._store.queue_range(HALF_TOPIC, 0)
+        if self._round_end < 0:
+            self._round_end = known.offset_max
+        if not known.offset_min <= self._head <= known.offset_max:
+            self._context.log.warning("half-offset-corrected", offset=self._head, first=known.offset_min)
+            self._head = min(max(self._head, known.offset_min), known.offset_max)
+        end = min(self._round_end, known.offset_max)
+        while self._head < end and left > 0:
+            entries = self._store.entries(HALF_TOPIC, 0, self._head, min(left, end - self._head))
+            if not entries:
+                self._context.log.warning("half-queue-unreadable", offset=self._head)
+                return now_ms + UNREADABLE_MS
+            for entry in entries:
+                left -= 1
+                if not self._judge(entry):
+                    return self._pause(now_ms)
+        return now_ms if self._head < end else self._pause(now_ms)
+
+    def _pause(self, now_ms: int) -> int | None:
+        """Return when to go on: None while a put is in flight, else with the next round."""
+        if self._flight is not None:
+            return None
+        if self._failures:
+            return now_ms + min(self._failures * RETRY_STEP_MS, self._destination.retry_max_ms)
+        self._round_end = -1
+        return now_ms + self._interval_ms
+
+    def _judge(self, entry: Entry) -> bool:
+        """Finish the first half, or begin to put it. Return whether the next one may follow."""
+        if entry.queue_offset in self._outcomes.finished:
+            self._moved(self._store.offset_written)
+            return True
+        record = self._record(entry)
+        if record is None:
+            self._moved()
+            return True
+        if entry.queue_offset in self._ending:
+            return False
+        wall_ms, config = self._context.clock.wall_ms, self._context.config
+        age_ms = wall_ms - record.born_ms
+        immunity_ms = immunity_of(record.properties, config.transactions.timeout_ms)
+        if immunity_ms is None and 0 <= age_ms <= config.transactions.timeout_ms:
+            return False
+        if self._search.is_committed(record) or self._search.newer(record) is not None:
+            self._decided(entry.queue_offset)
+            self._moved(self._store.offset_written)
+            return True
+        checks = checks_of(record.properties)
+        kept_ms = config.retention.file_reserved_time_hours * 3_600_000
+        if self._destination.takes_internal and (checks >= config.transactions.check_max or age_ms > kept_ms):
+            self._give_up(record)
+        elif immunity_ms is not None and age_ms < immunity_ms:
+            self._put(HalfPut(record, is_question=False), rewrite.again(record, self._host, checks=checks, is_immune=True))
+        else:
+            self._put(HalfPut(record, is_question=True), rewrite.again(record, self._host, checks=checks + 1))
+        return False
+
+    def _record(self, entry: Entry) -> Record | None:
+        """Return the half of an entry, or None if there is none that could be put."""
+        if not entry.size:
+            return None
+        why = "its record is no longer in the log"
+        try:
+            record = decode_record(self._store.read_log(entry.phy_offset, entry.size), check_crc=True)
+            if isinstance(record, Record) and record.topic == HALF_TOPIC and record.phy_offset == entry.phy_offset:
+                if rewrite.target(record.properties) is not None:
+                    return record
+                why = "its REAL_TOPIC or REAL_QID is missing or invalid"
+        except CorruptRecord as error:
+            why = str(error)
+        self._context.log.error("half-message-dropped", offset=entry.queue_offset, why=why)
+        return None
+
+    def _give_up(self, record: Record) -> None:
+        self._topics.create_system(CHECK_MAX_TIME_TOPIC, 1, PermName.PERM_READ | PermName.PERM_WRITE)
+        self._context.log.warning("transaction-given-up", offset=record.queue_offset, checks=checks_of(record.properties))
+        self._counts["givenUp"] += 1
+        self._put(HalfPut(record, is_question=False), rewrite.given_up(record, self._host))
+
+    def _put(self, flight: HalfPut, put: Put) -> None:
+        self._flight = flight
+        place = self._destination.put(put, f"HALF:{flight.record.queue_offset}", partial(self._ended, flight))
+        flight.place = place
+
+    def _ended(self, flight: HalfPut, status: PutStatus) -> None:
+        if self._flight is not flight:
+            return
+        self._flight = None
+        duties, now_ms = self._context.duties, self._context.clock.mono_ms
+        if status in _NEVER:
+            self._context.log.error("half-message-dropped", offset=flight.record.queue_offset, why=status.name)
+        elif status is not PutStatus.PUT_OK:
+            self._failures += 1
+            duties.wake(CHECK, now_ms + min(self._failures * RETRY_STEP_MS, self._destination.retry_max_ms))
+            return
+        self._failures = 0
+        place = flight.place
+        if place is not None and place.queue_offset >= 0 and flight.is_question:
+            self._copied(flight.record, place)
+        self._moved(place.phy_offset_next if place is not None else 0)
+        duties.wake(CHECK, now_ms)
+
+    def _copied(self, record: Record, place: PutResult) -> None:
+        """The copy of a half is in the own log: ask its producer, unless it has decided meanwhile."""
+        if record.queue_offset in self._outcomes.finished:
+            self._decided(place.queue_offset)
+            return
+        unique = props.find(record.properties, _UNIQ)
+        unique_id = None if unique is None else unique.decode("utf-8", "replace")
+        group = (props.find(record.properties, _GROUP) or b"").decode("utf-8", "replace")
+        request = CheckTransactionStateRequest(
+            topic=HALF_TOPIC,
+            tran_state_table_offset=place.queue_offset,
+            commit_log_offset=place.phy_offset,
+            msg_id=unique_id,
+            transaction_id=unique_id,
+            offset_msg_id=offset_id(self._host, place.phy_offset),
+        )
+        body = rewrite.question(record, (place.queue_offset, place.phy_offset))
+        is_sent = self._calls.ask_producer(group, request, body)
+        self._counts["asked" if is_sent else "noProducer"] += 1
+        if not is_sent:
+            self._context.log.warning("transaction-producer-absent", group=group, offset=place.queue_offset)
+
+    # --- what it shows ----------------------------------------------------------------------------
+
+    def due_count(self) -> int:
+        if not self.is_on:
+            return 0
+        until_ms = self._context.clock.wall_ms - self._context.config.transactions.timeout_ms
+        end = self._store.offset_by_time(HALF_TOPIC, 0, until_ms)
+        known = self._store.queue_range(HALF_TOPIC, 0)
+        end = known.offset_max if end >= known.offset_max - 1 else end
+        return max(0, end - self._head - len(self._outcomes.finished))
+
+    def facts(self) -> dict[str, str]:
+        known = self._store.queue_range(HALF_TOPIC, 0)
+        head = self.snapshot().half
+        prepared = max(0, known.offset_max - max(head, known.offset_min) - len(self._outcomes.finished))
+        counts = {f"transactions{name[0].upper()}{name[1:]}": str(count) for name, count in self._counts.items()}
+        return {"transactionsPrepared": str(prepared if self.is_on else 0), "transactionHalfOffset": str(head), **counts}
+
+
+def checks_of(properties: bytes) -> int:
+    """Return how often a half was checked."""
+    text = props.find(properties, _CHECKS) or b""
+    return int(text) if text.isdigit() and len(text) <= 9 else 0
+
+
+def immunity_of(properties: bytes, timeout_ms: int) -> int | None:
+    """Return the half's own time without checks in ms; None if it sets none.
+
+    What is no number counts as `transactionTimeOut` (`getImmunityTime`).
+    """
+    text = props.find(properties, _IMMUNITY)
+    if text is None:
+        return None
+    digits = text[1:] if text[:1] == b"-" else text
+    return int(text) * 1000 if digits.isdigit() and len(digits) <= 10 else timeout_ms
