@@ -2,6 +2,7 @@
 
 from rmqkit.broker.special.contract import SpecialRow
 from rmqkit.broker.special.delay.delivery import DelayDelivery
+from rmqkit.broker.special.pop.revive import PopRevive, ReviveOffsets
 from rmqkit.wire.bodies import DelayOffsetTable
 from rmqkit.wire.codes import RequestCode
 
@@ -13,5 +14,13 @@ SPECIAL_DUTIES: tuple[SpecialRow, ...] = (
         field="delay_offsets",
         decode=DelayOffsetTable.decode,
         make=DelayDelivery,
+    ),
+    SpecialRow(
+        name="pop",
+        progress="revive offsets",
+        code=0,
+        field="",
+        decode=ReviveOffsets.decode,
+        make=PopRevive,
     ),
 )

@@ -1,0 +1,106 @@
+"""PopWaiters: pops and notifications that wait for a message.
+
+A waiter belongs to a topic, a group and a queue; queue -1 waits for any. It is woken by an arrival
+in its topic, or in one of the group's retry topics. Of each group, an arrival wakes one waiter:
+first one of queue -1, then one of its own queue; after a redelivery, one of any queue.
+
+Tags are matched before the wake. A woken pop that finds nothing waits again.
+
+Source: `broker/.../longpolling/PopLongPollingService.java`.
+"""
+
+from collections.abc import Callable, Iterable
+
+from rmqkit.runtime.connection import Connection
+from rmqkit.runtime.waiters import ArrivalWaiter, ArrivalWaiters
+
+#: a topic and a group, joined by a character that neither may have
+Pair = str
+ANY_QUEUE = -1
+
+
+def pair_of(topic: str, group: str) -> Pair:
+    return f"{topic}@{group}"
+
+
+class PopWaiters:
+    """Waiting pops, or waiting notifications."""
+
+    def __init__(self, waiters_max: int) -> None:
+        self.calls = ArrivalWaiters(waiters_max)
+        #: by name of a topic or retry topic: the pairs that want its messages
+        self._pairs: dict[str, dict[Pair, None]] = {}
+        #: queue ids with waiters, by pair
+        self._queues: dict[Pair, dict[int, None]] = {}
+
+    @property
+    def count(self) -> int:
+        return self.calls.count
+
+    def number(self, topic: str, group: str, queue_id: int) -> int:
+        """Return how many wait for this topic, group and queue."""
+        return len(self.calls.by_key.get((pair_of(topic, group), queue_id), ()))
+
+    def park(
+        self,
+        topic: str,
+        group: str,
+        queue_id: int,
+        *,
+        retry_topics: Iterable[str],
+        deadline_ms: int,
+        conn: Connection,
+        match: Callable[[int], bool] | None,
+        wake: Callable[[bool], None],
+    ) -> bool:
+        """Let a call wait. Returns False if the table is full."""
+        pair = pair_of(topic, group)
+        if not self.calls.park(ArrivalWaiter((pair, queue_id), 0, deadline_ms, conn, match, wake)):
+            return False
+        self._queues.setdefault(pair, {})[queue_id] = None
+        for name in (topic, *retry_topics):
+            self._pairs.setdefault(name, {})[pair] = None
+        return True
+
+    def arrived(self, topic: str, queue_id: int, tags_code: int) -> None:
+        """Wake one waiter of each group that waits for this message."""
+        for pair in list(self._pairs.get(topic, ())):
+            if not self._is_waiting(pair):
+                del self._pairs[topic][pair]
+                if not self._pairs[topic]:
+                    del self._pairs[topic]
+            elif pair.partition("@")[0] == topic:
+                self._wake(pair, (ANY_QUEUE, queue_id), tags_code)
+            else:
+                self._wake(pair, (ANY_QUEUE, *self._queues[pair]), None)
+
+    def wake(self, topic: str, group: str, queue_id: int) -> None:
+        """Wake one waiter of a queue, as messages are left there."""
+        self._wake(pair_of(topic, group), (queue_id,), None)
+
+    def wake_topic(self, topic: str) -> None:
+        """Wake every waiter of a topic, which was deleted."""
+        for pair in list(self._pairs.get(topic, ())):
+            for queue_id in list(self._queues.get(pair, ())):
+                self.calls.wake_all((pair, queue_id))
+
+    def wake_all(self) -> None:
+        """Wake every waiter."""
+        for key in list(self.calls.by_key):
+            self.calls.wake_all(key)
+
+    def _is_waiting(self, pair: Pair) -> bool:
+        """Return whether anything waits for a pair; forget its queues without waiters."""
+        queues = self._queues.get(pair, {})
+        for queue_id in [each for each in queues if (pair, each) not in self.calls.by_key]:
+            del queues[queue_id]
+        if not queues:
+            self._queues.pop(pair, None)
+        return bool(queues)
+
+    def _wake(self, pair: Pair, queue_ids: Iterable[int], tags_code: int | None) -> None:
+        for queue_id in queue_ids:
+            for waiter in self.calls.by_key.get((pair, queue_id), ()):
+                if tags_code is None or waiter.match is None or waiter.match(tags_code):
+                    self.calls.end(waiter, True)
+                    return
