@@ -168,7 +168,10 @@ class Broker(BaseNode):
         self._client_calls = ClientCalls(self.remoting, self.clients)
         self._arrivals = ArrivalWaiters(config.limits.waiters_max)
         #: pops and notifications that wait
-        self._pops = PopWaiters(config.pop.polling_size_max), PopWaiters(config.pop.polling_size_max)
+        self._pops = [
+            PopWaiters(self.duties, clock, name, config.pop.polling_size_max)
+            for name in ("pop-waiters", "notification-waiters")
+        ]
         self.registration = Registration(context, self.topics)
         #: role and online state; only `roles` changes it
         self.role = RoleState(config, clock.wall_ms, has_nameservers=bool(self.registration.nameservers))
@@ -297,8 +300,8 @@ class Broker(BaseNode):
         self.duties.add("save-filters", self._save_filters, now_ms + FILTERS_SAVE_MS)
         self.duties.add("client-scan", self._scan_clients, now_ms + CLIENT_SCAN_MS)
         self.duties.add("pull-deadlines", self._arrivals.expire, None)
-        for name, waiters in zip(("pop-deadlines", "pop-notification-deadlines"), self._pops, strict=True):
-            self.duties.add(name, waiters.calls.expire, None)
+        for waiters in self._pops:
+            self.duties.add(waiters.name, waiters.run, None)
         self.duties.add("pull-hold-scan", lambda now: pull.hold_scan(self.view, now), None)
         self.duties.add("lock-sweep", self._sweep_locks, now_ms + LOCK_SWEEP_MS)
         self.duties.add("statistics", self.statistics.sample, now_ms)

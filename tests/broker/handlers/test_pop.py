@@ -1,5 +1,6 @@
 """POP_MESSAGE: what a pop gets, when it waits, and what it is refused with."""
 
+import errno
 import json
 
 import pytest
@@ -132,9 +133,10 @@ def test_properties_are_matched(make):
 def test_a_pop_waits_for_a_message(broker):
     client, producer = with_topic(broker), broker.connect()
     opaque = client.tell(RequestCode.POP_MESSAGE, pop_fields(broker, pollTime=15_000))
-    assert client.find(opaque) is None
+    assert client.answer_to(opaque) is None
     broker.advance(3_000)
     send(producer, body=b"late", e="2")
+    broker.advance(0)
     answer = client.answer_to(opaque)
     assert bodies(messages(answer)) == [b"late"]
 
@@ -143,7 +145,7 @@ def test_a_waiting_pop_is_answered_before_its_poll_time_ends(broker):
     client = with_topic(broker)
     opaque = client.tell(RequestCode.POP_MESSAGE, pop_fields(broker, pollTime=15_000))
     broker.advance(14_949)
-    assert client.find(opaque) is None
+    assert client.answer_to(opaque) is None
     broker.advance(1)
     answer = client.answer_to(opaque)
     assert (answer.code, answer.remark) == (ResponseCode.POLLING_TIMEOUT, "NO_MESSAGE_IN_QUEUE")
@@ -157,7 +159,8 @@ def test_one_arrival_wakes_one_waiter_of_each_group(broker):
         for group in ("CG", "CG", "G2")
     ]
     send(producer)
-    answered = [client.find(opaque) is not None for opaque in waiting]
+    broker.advance(0)
+    answered = [client.answer_to(opaque) is not None for opaque in waiting]
     assert answered == [True, False, True]
 
 
@@ -174,9 +177,11 @@ def test_a_message_of_another_tag_wakes_nobody(broker):
     client, producer = with_topic(broker), broker.connect()
     opaque = client.tell(RequestCode.POP_MESSAGE, pop_fields(broker, pollTime=15_000, exp="A"))
     send(producer, i="UNIQ_KEY\x01k\x02TAGS\x01B\x02")
-    assert client.find(opaque) is None
+    broker.advance(0)
+    assert client.answer_to(opaque) is None
     send(producer, i="UNIQ_KEY\x01k\x02TAGS\x01A\x02")
-    assert client.find(opaque) is not None
+    broker.advance(0)
+    assert client.answer_to(opaque) is not None
 
 
 @pytest.mark.parametrize("limit", ["popPollingSize=2", "maxPopPollingSize=2"])
@@ -184,7 +189,7 @@ def test_too_many_waiting_pops_are_refused(make, limit):
     broker = make(limit)
     client = with_topic(broker)
     waiting = [client.tell(RequestCode.POP_MESSAGE, pop_fields(broker, pollTime=15_000)) for _ in range(3)]
-    codes = [found.code for opaque in waiting if (found := client.find(opaque)) is not None]
+    codes = [found.code for opaque in waiting if (found := client.answer_to(opaque)) is not None]
     assert codes == [ResponseCode.POLLING_FULL]
 
 
@@ -290,10 +295,10 @@ def test_without_room_for_checkpoints_no_messages_are_given(broker, monkeypatch)
 def test_a_checkpoint_that_is_not_stored_gives_its_messages_back(broker):
     client = with_topic(broker)
     fill(client, 2)
-    broker.disk.fail_writes = True
+    broker.disk.write_error = OSError(errno.ENOSPC, "No space left on device")
     answer = pop(broker, client)
     assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
-    broker.disk.fail_writes = False
+    broker.disk.write_error = None
     assert len(popped(broker, client)) == 2
 
 

@@ -102,9 +102,7 @@ def notification(broker: "BrokerView", call: Call[NotificationRequest]) -> Respo
             match=None,
             wake=wake,
         )
-        if is_parked:
-            broker.duties.wake("pop-notification-deadlines", deadline_ms)
-        else:
+        if not is_parked:
             answer(call.ok(NotificationResponse(has_msg=False, polling_full=True)))
 
     return call.later(begin)

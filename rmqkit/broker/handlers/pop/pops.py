@@ -231,8 +231,6 @@ def _park(broker: "BrokerView", call: Call[PopMessageRequest], wanted: PullFilte
         match=wanted.tags,
         wake=wake,
     )
-    if is_parked:
-        broker.duties.wake("pop-deadlines", deadline_ms)
     return ResponseCode.SUCCESS if is_parked else ResponseCode.POLLING_FULL
 
 

@@ -6,12 +6,17 @@ first one of queue -1, then one of its own queue; after a redelivery, one of any
 
 Tags are matched before the wake. A woken pop that finds nothing waits again.
 
+A woken pop appends a checkpoint. But arrivals come at the end of a turn, after its write. So they
+are noted, and a duty (`run`) wakes the waiters in the next turn.
+
 Source: `broker/.../longpolling/PopLongPollingService.java`.
 """
 
 from collections.abc import Callable, Iterable
 
 from rmqkit.runtime.connection import Connection
+from rmqkit.runtime.duties import Duties
+from rmqkit.runtime.ports import Clock
 from rmqkit.runtime.waiters import ArrivalWaiter, ArrivalWaiters
 
 #: a topic and a group, joined by a character that neither may have
@@ -26,7 +31,11 @@ def pair_of(topic: str, group: str) -> Pair:
 class PopWaiters:
     """Waiting pops, or waiting notifications."""
 
-    def __init__(self, waiters_max: int) -> None:
+    def __init__(self, duties: Duties, clock: Clock, name: str, waiters_max: int) -> None:
+        """`name` is the duty's name."""
+        self._duties, self._clock, self.name = duties, clock, name
+        #: what to wake in the next turn: topic, group ("" for each group), queue id, tags code
+        self._noted: list[tuple[str, str, int, int | None]] = []
         self.calls = ArrivalWaiters(waiters_max)
         #: by name of a topic or retry topic: the pairs that want its messages
         self._pairs: dict[str, dict[Pair, None]] = {}
@@ -60,10 +69,33 @@ class PopWaiters:
         self._queues.setdefault(pair, {})[queue_id] = None
         for name in (topic, *retry_topics):
             self._pairs.setdefault(name, {})[pair] = None
+        self._duties.wake(self.name, deadline_ms)
         return True
 
     def arrived(self, topic: str, queue_id: int, tags_code: int) -> None:
-        """Wake one waiter of each group that waits for this message."""
+        """Note an arrival, for one waiter of each group that waits for it."""
+        if topic in self._pairs:
+            self._note(topic, "", queue_id, tags_code)
+
+    def wake(self, topic: str, group: str, queue_id: int) -> None:
+        """Note that messages are left in a queue, for one waiter of a group."""
+        self._note(topic, group, queue_id, None)
+
+    def _note(self, topic: str, group: str, queue_id: int, tags_code: int | None) -> None:
+        self._noted.append((topic, group, queue_id, tags_code))
+        self._duties.wake(self.name, self._clock.mono_ms)
+
+    def run(self, now_ms: int) -> int | None:
+        """Wake those that were noted, and those whose time is over. Return the next deadline."""
+        noted, self._noted = self._noted, []
+        for topic, group, queue_id, tags_code in noted:
+            if group:
+                self._wake(pair_of(topic, group), (queue_id,), tags_code)
+            elif tags_code is not None:
+                self._arrived(topic, queue_id, tags_code)
+        return self.calls.expire(now_ms)
+
+    def _arrived(self, topic: str, queue_id: int, tags_code: int) -> None:
         for pair in list(self._pairs.get(topic, ())):
             if not self._is_waiting(pair):
                 del self._pairs[topic][pair]
@@ -73,10 +105,6 @@ class PopWaiters:
                 self._wake(pair, (ANY_QUEUE, queue_id), tags_code)
             else:
                 self._wake(pair, (ANY_QUEUE, *self._queues[pair]), None)
-
-    def wake(self, topic: str, group: str, queue_id: int) -> None:
-        """Wake one waiter of a queue, as messages are left there."""
-        self._wake(pair_of(topic, group), (queue_id,), None)
 
     def wake_topic(self, topic: str) -> None:
         """Wake every waiter of a topic, which was deleted."""
