@@ -233,9 +233,9 @@ class Broker(BaseNode):
         view.registration, view.role, view.statistics = self.registration, self.role, self.statistics
         view.store, view.replication, view.puts = self.store, self.replication, self.puts
         view.special, view.delay = self.special, self.special.find(DelayDelivery)
-        view.pop_offsets = PopOffsets(context, self.store, self.offsets, self.topics, self.groups)
+        view.revive = revive = self.special.find(PopRevive)
+        view.pop_offsets = PopOffsets(context, self.store, self.offsets, self.topics, self.groups, revive.taken)
         view.pop_waiters, view.notification_waiters = self._pops
-        view.revive = self.special.find(PopRevive)
         view.arrived = ArrivedProperties(self.store)
         view.guarded_topics = self.topics.guarded
         unique_ids = UniqueIds(self._hosts.store_host[:-4], pid=0, salt=ports.entropy.getrandbits(31))

@@ -5,7 +5,8 @@ committed as a consumer offset when the checkpoints of all pops before it are st
 durable: after a power loss a message must not be behind the committed offset without a checkpoint.
 If a checkpoint cannot be stored, the next offset goes back to its messages.
 
-A pop starts at the greater of the next and the committed offset. A reset by the server beats both.
+A pop starts at the greater of the next and the committed offset. After a start, the checkpoints that
+were read may be ahead of both (`PopRevive.taken`). A reset by the server beats all.
 
 Source: `broker/.../processor/PopMessageProcessor.java` (`getPopOffset`, `getInitOffset`,
 `resetPopOffset`).
@@ -53,11 +54,13 @@ class PopOffsets:
         offsets: OffsetTable,
         topics: TopicTable,
         groups: GroupTable,
+        taken: dict[PopQueue, int],
     ) -> None:
         self._context = context
         self._store = store
         self._offsets = offsets
         self._topics, self._groups = topics, groups
+        self._taken = taken
         self._by_queue: dict[PopQueue, NextOffset] = {}
         self._number = 0
         self._revive_queue = 0
@@ -73,7 +76,7 @@ class PopOffsets:
         topic, group, queue_id = queue
         reset = self._offsets.take_reset(group, topic, queue_id)
         if reset is not None:
-            self._by_queue.pop(queue, None)
+            self._forget(queue)
             self._offsets.commit(group, topic, queue_id, reset)
             return reset
         if self._offsets.query(group, topic, queue_id) < 0:
@@ -86,7 +89,9 @@ class PopOffsets:
         committed = self._offsets.query(group, topic, queue_id)
         if committed < 0:
             committed = self._store.queue_range(topic, queue_id).offset_min
-        state = self._by_queue.get(queue)
+        state, taken = self._by_queue.get(queue), self._taken.get(queue)
+        if taken is not None:
+            committed = max(committed, min(taken, self._store.queue_range(topic, queue_id).offset_max))
         return committed if state is None else max(committed, state.next)
 
     def _first(self, topic: str, queue_id: int, init_mode: int) -> int:
@@ -111,8 +116,12 @@ class PopOffsets:
     def correct(self, queue: PopQueue, offset: int) -> None:
         """Commit an offset in place of one outside the queue, even a lower one."""
         topic, group, queue_id = queue
-        self._by_queue.pop(queue, None)
+        self._forget(queue)
         self._offsets.commit(group, topic, queue_id, offset)
+
+    def _forget(self, queue: PopQueue) -> None:
+        self._by_queue.pop(queue, None)
+        self._taken.pop(queue, None)
 
     def take(self, queue: PopQueue, start: int, offset: int) -> "tuple[NextOffset, int]":
         """Move on from `start` to `offset`. Returns what `stored` and `failed` want."""

@@ -67,10 +67,12 @@ class Pending:
 class Line:
     """One revive queue."""
 
-    __slots__ = ("awaited", "next", "open", "queue_id")
+    __slots__ = ("awaited", "known", "next", "open", "queue_id")
 
-    def __init__(self, queue_id: int, next_offset: int) -> None:
+    def __init__(self, queue_id: int, next_offset: int, known: int) -> None:
         self.queue_id = queue_id
+        #: one past the last record that was there at the start
+        self.known = known
         self.next = next_offset
         #: one past the last record that this broker appended; it may not be visible yet
         self.awaited = 0

@@ -30,9 +30,10 @@ from msgspec import field
 
 from rmqkit.broker.hosts import Hosts
 from rmqkit.broker.special.contract import Destination, SpecialParts
-from rmqkit.broker.special.pop.pending import Key, Line, Pending, PendingTable
+from rmqkit.broker.special.pop.pending import Key, Line, Pending, PendingTable, PopQueue
 from rmqkit.broker.special.pop.records import checkpoint_put
 from rmqkit.broker.special.pop.redelivery import Redelivery, items_of
+from rmqkit.broker.tables.offsets import SEPARATOR
 from rmqkit.errors import CorruptRecord, RemoteProtocolError
 from rmqkit.store.contract import Entry, PutStatus
 from rmqkit.wire import properties as props
@@ -67,6 +68,8 @@ TIMER_GRACE_MS = 3_000
 SAVE_MS = 1_000
 #: while checkpoints wait, the wall clock is read at this interval
 CLOCK_POLL_MS = 1_000
+#: without checkpoints, a master looks for those that the timer delivered at this interval
+IDLE_POLL_MS = 60_000
 
 _TAGS = props.PROPERTY_TAGS.encode()
 _TIMER_OUT = props.PROPERTY_TIMER_OUT_MS.encode()
@@ -94,6 +97,9 @@ class PopRevive:
         self._to: Destination | None = None
         #: the first unfinished record of each queue, as far as this broker knows
         self._reached: dict[int, int] = {}
+        #: one past the last message that was popped from a queue before the start; the committed
+        #: offset may be older
+        self.taken: dict[PopQueue, int] = {}
         #: checkpoints that are being moved to the end of their queue
         self._moving: dict[Key, None] = {}
 
@@ -112,9 +118,11 @@ class PopRevive:
         self._note()
         self._to = destination
         self.pending = PendingTable()
+        self.taken.clear()
         self._moving.clear()
         for queue_id in range(self.queue_count):
-            self.pending.lines[queue_id] = Line(queue_id, self._next(queue_id))
+            known = self._store.queue_range(self.topic, queue_id).offset_max
+            self.pending.lines[queue_id] = Line(queue_id, self._next(queue_id), known)
         self.redelivery.start(destination)
         self._context.duties.add(REVIVE, self._run, self._context.clock.mono_ms)
         self._context.duties.add(SAVE, self._save, None)
@@ -177,7 +185,9 @@ class PopRevive:
     def _wait_ms(self) -> int:
         """Return how long the duty may sleep."""
         poll_ms = self._to.poll_ms if self._to is not None else None
-        wait_ms = self._context.config.pop.revive_interval_ms if poll_ms is None else poll_ms
+        if poll_ms is None:
+            poll_ms = self._context.config.pop.revive_interval_ms if len(self.pending) else IDLE_POLL_MS
+        wait_ms = poll_ms
         due_ms = self.pending.next_due_ms()
         if due_ms is not None and len(self.redelivery.ready) < READY_MAX:
             wait_ms = min(wait_ms, CLOCK_POLL_MS, max(1, due_ms - self._context.clock.wall_ms))
@@ -237,7 +247,17 @@ class PopRevive:
         if _TIMER_OUT in record.properties:
             due_ms += TIMER_GRACE_MS
         self._moving.pop(key, None)
-        self.pending.add(Pending(checkpoint, key, line.queue_id, offset, due_ms))
+        pending = Pending(checkpoint, key, line.queue_id, offset, due_ms)
+        if offset < line.known:
+            self._note_taken(pending)
+        self.pending.add(pending)
+
+    def _note_taken(self, pending: Pending) -> None:
+        """Note that a former life popped these messages, unless its group was reset since."""
+        topic, group, queue_id = pending.queue
+        reset_ms = self._offsets.reset_ms.get(f"{topic}{SEPARATOR}{group}", {}).get(queue_id, 0)
+        if pending.offsets and pending.checkpoint.pop_ms > reset_ms:
+            self.taken[pending.queue] = max(self.taken.get(pending.queue, 0), pending.offsets[-1] + 1)
 
     def _apply_ack(self, record: Record) -> None:
         ack = decode_ack(record.body)
