@@ -44,7 +44,7 @@ class MessageQueueAssignment(Body, kw_only=True):
     HAS_QUEUES: ClassVar[bool] = True
 
     attachments: dict[str, str] | None = None
-    message_queue: MessageQueue
+    message_queue: MessageQueue | None = None
     mode: str = "PULL"
 
 
