@@ -41,6 +41,9 @@ from rmqkit.broker.handlers.admin import broker, groups, topics
 from rmqkit.broker.handlers.consumers import clients, locks, offsets, relays
 from rmqkit.broker.handlers.members import metadata, replicas, roles, special_progress
 from rmqkit.broker.handlers.messages import pull, recall, reply, send, send_back, transactions
+from rmqkit.broker.handlers.pop import acks, assignment, lookups, pops
+from rmqkit.broker.handlers.pop.offsets import PopOffsets
+from rmqkit.broker.handlers.pop.waiters import PopWaiters
 from rmqkit.broker.hosts import Hosts
 from rmqkit.broker.live_settings import LiveSettings
 from rmqkit.broker.locks.contract import LockMode
@@ -56,6 +59,7 @@ from rmqkit.broker.special.contract import Destination, SpecialParts
 from rmqkit.broker.special.delay.delivery import DelayDelivery
 from rmqkit.broker.special.destinations import EscapeBridge, OwnStore
 from rmqkit.broker.special.duties import SpecialDuties
+from rmqkit.broker.special.pop.revive import PopRevive
 from rmqkit.broker.special.timer.duty import TimerDuty
 from rmqkit.broker.special.transactions.checks import TransactionChecks
 from rmqkit.broker.statistics import Statistics
@@ -100,12 +104,16 @@ AREAS = Handlers(
     topics.rows,
     groups.rows,
     broker.rows,
+    pops.rows,
+    acks.rows,
+    lookups.rows,
+    assignment.rows,
 )
 #: the request codes of a broker without plug-ins
 HANDLERS = Handlers(AREAS, special_progress.handlers_of(table.SPECIAL_DUTIES))
 #: tags of connections that carry remoting frames; connections that this node opens have the first
 FRAMED = ("remoting", "vip")
-NOT_ON_VIP = (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE)
+NOT_ON_VIP = (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE, RequestCode.POP_MESSAGE)
 CONFIG_FOLDER = "config"
 CLIENT_SCAN_MS = 10_000
 LOCK_SWEEP_MS = 30_000
@@ -163,6 +171,11 @@ class Broker(BaseNode):
         self.clients = Clients()
         self._client_calls = ClientCalls(self.remoting, self.clients)
         self._arrivals = ArrivalWaiters(config.limits.waiters_max)
+        #: pops and notifications that wait
+        self._pops = [
+            PopWaiters(self.duties, clock, name, config.pop.polling_size_max)
+            for name in ("pop-waiters", "notification-waiters")
+        ]
         self.registration = Registration(context, self.topics)
         #: role and online state; only `roles` changes it
         self.role = RoleState(config, clock.wall_ms, has_nameservers=bool(self.registration.nameservers))
@@ -226,6 +239,9 @@ class Broker(BaseNode):
         view.special, view.delay = self.special, self.special.find(DelayDelivery)
         view.timers = self.special.find(TimerDuty)
         view.transactions = self.special.find(TransactionChecks)
+        view.revive = revive = self.special.find(PopRevive)
+        view.pop_offsets = PopOffsets(context, self.store, self.offsets, self.topics, self.groups, revive.taken)
+        view.pop_waiters, view.notification_waiters = self._pops
         view.arrived = ArrivedProperties(self.store)
         view.guarded_topics = self.topics.guarded
         unique_ids = UniqueIds(self._hosts.store_host[:-4], pid=0, salt=ports.entropy.getrandbits(31))
@@ -290,6 +306,8 @@ class Broker(BaseNode):
         self.duties.add("save-filters", self._save_filters, now_ms + FILTERS_SAVE_MS)
         self.duties.add("client-scan", self._scan_clients, now_ms + CLIENT_SCAN_MS)
         self.duties.add("pull-deadlines", self._arrivals.expire, None)
+        for waiters in self._pops:
+            self.duties.add(waiters.name, waiters.run, None)
         self.duties.add("pull-hold-scan", lambda now: pull.hold_scan(self.view, now), None)
         self.duties.add("lock-sweep", self._sweep_locks, now_ms + LOCK_SWEEP_MS)
         self.duties.add("statistics", self.statistics.sample, now_ms)
@@ -379,7 +397,8 @@ class Broker(BaseNode):
             self.registration.connection_closed(conn.peer)
             return
         self._hosts.forget(conn)
-        self._arrivals.drop(conn)
+        for calls in (self._arrivals, *(waiters.calls for waiters in self._pops)):
+            calls.drop(conn)
         self.clients.connection_closed(conn)
         self._client_calls.notify_groups()
 
@@ -398,7 +417,13 @@ class Broker(BaseNode):
             return
         self.replication.settle()
         self.puts.settle()
-        if arrivals and self._arrivals.count:
+        if not arrivals:
+            return
+        for waiters in self._pops:
+            if waiters.count:
+                for topic, queue_id, _, tags_code in arrivals:
+                    waiters.arrived(topic, queue_id, tags_code)
+        if self._arrivals.count:
             waiting = self._arrivals.by_key
             for topic, queue_id, queue_offset, tags_code in arrivals:
                 if (topic, queue_id) in waiting:

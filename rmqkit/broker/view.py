@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from rmqkit.broker.escape.bridge import Escape
     from rmqkit.broker.filters.pull_filter import ArrivedProperties
     from rmqkit.broker.filters.table import FilterTable
+    from rmqkit.broker.handlers.pop.offsets import PopOffsets
+    from rmqkit.broker.handlers.pop.waiters import PopWaiters
     from rmqkit.broker.hosts import Hosts
     from rmqkit.broker.live_settings import LiveSettings
     from rmqkit.broker.locks.contract import CommitGuard, LockMode
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from rmqkit.broker.roles.role import RoleState
     from rmqkit.broker.special.delay.delivery import DelayDelivery
     from rmqkit.broker.special.duties import SpecialDuties
+    from rmqkit.broker.special.pop.revive import PopRevive
     from rmqkit.broker.special.timer.duty import TimerDuty
     from rmqkit.broker.special.transactions.checks import TransactionChecks
     from rmqkit.broker.statistics import Statistics
@@ -78,6 +81,12 @@ class BrokerView:
     arrived: ArrivedProperties
     client_calls: ClientCalls
     puts: Puts
+
+    # pop consumption
+    pop_offsets: PopOffsets
+    pop_waiters: PopWaiters
+    notification_waiters: PopWaiters
+    revive: PopRevive
 
     # the group
     registration: Registration
@@ -136,11 +145,18 @@ class BrokerView:
         self.statistics.forget_topic(topic)
         for key in [key for key in self.arrivals.by_key if key[0] == topic]:
             self.arrivals.wake_all(key)
+        for waiters in (self.pop_waiters, self.notification_waiters):
+            waiters.wake_topic(topic)
 
     def release_pulls(self) -> None:
-        """Answer every parked pull, since what a client gets from this broker may have changed."""
+        """Answer every parked pull, since what a client gets from this broker may have changed.
+
+        Parked pops are tried again; a broker that serves none any more refuses them.
+        """
         for key in list(self.arrivals.by_key):
             self.arrivals.wake_all(key)
+        for waiters in (self.pop_waiters, self.notification_waiters):
+            waiters.wake_all()
 
     def facts(self) -> dict[str, str]:
         """Return what GET_BROKER_RUNTIME_INFO (28) shows, under upstream's names, as text."""

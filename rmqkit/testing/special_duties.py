@@ -262,6 +262,8 @@ class SpecialDutyContract(ABC):
         assert self.row.decode(data).encode() == data
 
     def test_a_member_asks_for_it_with_the_code_of_the_row(self) -> None:
+        if not self.row.code:
+            pytest.skip("its progress is a consumer offset, which is copied with all others")
         self.run(Recorder(), 3)
         self.turn(self.duty().stop)
         if self.row.code:

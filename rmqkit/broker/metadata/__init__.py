@@ -7,5 +7,5 @@ metadata_server  the master's side: answers, and holds a request while nothing h
 progress_copy    the slave's copy of the progress of special duties
 table_pages      fetches whole tables
 copied_tables    the set of tables
-request_modes    the table of request modes, which is only copied
+request_modes    the table of request modes
 """

@@ -2,6 +2,7 @@
 
 from rmqkit.broker.special.contract import SpecialRow
 from rmqkit.broker.special.delay.delivery import DelayDelivery
+from rmqkit.broker.special.pop.revive import PopRevive, ReviveOffsets
 from rmqkit.broker.special.timer.duty import TimerDuty
 from rmqkit.broker.special.timer.progress import TimerProgress
 from rmqkit.broker.special.transactions.checks import TransactionChecks
@@ -33,5 +34,13 @@ SPECIAL_DUTIES: tuple[SpecialRow, ...] = (
         field="",
         decode=HalfProgress.decode,
         make=TransactionChecks,
+    ),
+    SpecialRow(
+        name="pop",
+        progress="revive offsets",
+        code=0,
+        field="",
+        decode=ReviveOffsets.decode,
+        make=PopRevive,
     ),
 )

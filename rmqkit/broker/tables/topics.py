@@ -23,6 +23,7 @@ from rmqkit.runtime.ports import Clock, Disk
 from rmqkit.wire import topic_names
 from rmqkit.wire.bodies import DataVersion, TopicConfig, TopicConfigTable
 from rmqkit.wire.codes import PermName
+from rmqkit.wire.pop import revive_topic
 
 READ_WRITE = PermName.PERM_READ | PermName.PERM_WRITE
 QUEUE_COUNT_MAX = 65_536
@@ -203,7 +204,7 @@ class TopicTable:
             (topic_names.OFFSET_MOVED_EVENT, 1, READ_WRITE),
             (topic_names.SCHEDULE_TOPIC, SCHEDULE_QUEUE_COUNT, READ_WRITE),
             (f"{cluster}_REPLY_TOPIC", 1, READ_WRITE),
-            (f"rmq_sys_REVIVE_LOG_{cluster}", 8, READ_WRITE),
+            (revive_topic(cluster), self._config.pop.revive_queue_num, READ_WRITE),
             (f"rmq_sys_SYNC_BROKER_MEMBER_{name}", 1, PermName.PERM_INHERIT),
             (topic_names.HALF_TOPIC, 1, READ_WRITE),
             (topic_names.OP_TOPIC, 1, READ_WRITE),

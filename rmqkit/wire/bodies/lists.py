@@ -1,7 +1,5 @@
 """Bodies that consist of one table or list: KV, topics, groups, consumer ids, pull or pop modes."""
 
-from typing import Any
-
 from msgspec import field
 
 from rmqkit.wire.bodies.base import Body
@@ -26,9 +24,3 @@ class ConsumerListByGroup(Body, kw_only=True):
     """The response to 38."""
 
     consumer_id_list: list[str] = field(default_factory=list)
-
-
-class MessageRequestModeTable(Body, kw_only=True):
-    """The response to 402 and the file messageRequestMode.json: topic, then group, then mode."""
-
-    message_request_mode_map: dict[str, dict[str, Any]] = field(default_factory=dict)

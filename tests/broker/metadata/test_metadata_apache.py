@@ -117,7 +117,7 @@ def test_what_came_is_taken_with_its_versions(script, master):
     assert node.offsets.table == {"T@CG": {0: 7, 1: 4}}
     assert node.topics.by_name["T"].write_queue_nums == 4
     assert node.groups.by_name["CG"].retry_max_times == 3
-    assert node.replication.request_modes.table.message_request_mode_map == {"T": {"CG": {"mode": "POP"}}}
+    assert node.replication.request_modes.get("T", "CG").mode == "POP"
     for version in (node.topics.version, node.groups.version, node.offsets.version):
         assert version.encode().decode() == VERSION
     assert b"POP" in script.disk.files["config/messageRequestMode.json"]

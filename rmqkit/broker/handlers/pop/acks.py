@@ -1,0 +1,223 @@
+"""ACK_MESSAGE, BATCH_ACK_MESSAGE and CHANGE_MESSAGE_INVISIBLETIME: what becomes of popped messages.
+
+An ack is a record in the revive queue of its checkpoint. The request is answered when the record is
+as durable as a send.
+
+A handle is looked up among the pending checkpoints. If it is unknown, it was never given, has
+expired, or is acked: the answer is SUCCESS as upstream, but nothing is written. So repeated and
+forged acks cost no disk, and a change of an expired handle gives the message to nobody twice. While
+the pending checkpoints are still being read after a start, a handle is believed.
+
+A change writes a checkpoint of one message that starts now, and the ack of the old one, in the same
+turn: a crash leaves both or neither. The answer holds what the client needs for the new handle.
+
+Deviation: an ack that cannot be stored is answered with an error. Upstream logs it and answers
+SUCCESS.
+
+Source: `broker/.../processor/{AckMessageProcessor,ChangeInvisibleTimeProcessor}.java`.
+"""
+
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+from rmqkit.broker.handlers.pop.checks import (
+    check_invisible_time,
+    check_master,
+    check_not_ordered,
+    check_queue,
+    checked_handle,
+)
+from rmqkit.broker.put_answers import STORED
+from rmqkit.broker.special.pop.pending import Key
+from rmqkit.broker.special.pop.records import ack_put, checkpoint_put
+from rmqkit.errors import RemoteProtocolError
+from rmqkit.runtime.calls import Answer, Call, Handlers, Refused, Response
+from rmqkit.store.contract import Put, PutResult, PutStatus
+from rmqkit.wire.codes import RequestCode, ResponseCode
+from rmqkit.wire.pop import ORDER_QUEUE, BatchAck, PopAck, PopCheckpoint, decode_batch_ack, real_topic
+from rmqkit.wire.schema import NoFields
+from rmqkit.wire.schemas.pop import AckMessageRequest, ChangeInvisibleTimeRequest, ChangeInvisibleTimeResponse
+
+if TYPE_CHECKING:
+    from rmqkit.broker.view import BrokerView
+
+rows = Handlers()
+
+
+class Delivery(NamedTuple):
+    """One delivery that is to be acked: its key, revive queue and due time."""
+
+    key: Key
+    revive_queue: int
+    due_ms: int
+
+
+@rows.handles(RequestCode.ACK_MESSAGE, AckMessageRequest)
+def ack(broker: "BrokerView", call: Call[AckMessageRequest]) -> Response:
+    """Ack one message."""
+    args = call.args
+    check_master(broker)
+    check_queue(broker, args.topic, args.queue_id)
+    known = broker.store.queue_range(args.topic, args.queue_id)
+    if not known.offset_min <= args.offset <= known.offset_max:
+        place = f"{args.topic}@{args.queue_id}"
+        remark = f"offset is illegal, key:{place}, commit:{args.offset}, store:{known.offset_min}~{known.offset_max}"
+        raise Refused(ResponseCode.NO_MESSAGE, remark)
+    delivery = _delivery(broker, args)
+    if delivery is None or not _is_open(broker, delivery.key, args.offset):
+        return call.ok()
+    return _store(broker, call, [_ack_of(broker, delivery, args.offset)], call.ok())
+
+
+@rows.handles(RequestCode.BATCH_ACK_MESSAGE, NoFields)
+def batch_ack(broker: "BrokerView", call: Call[NoFields]) -> Response:
+    """Ack messages of several checkpoints; those that cannot be acked are skipped."""
+    check_master(broker)
+    request = decode_batch_ack(call.body) if call.body else None
+    if request is None or not request.acks:
+        raise Refused(ResponseCode.NO_MESSAGE, "the request has no acks")
+    puts: list[Put] = []
+    seen: dict[Key, None] = {}
+    for each in request.acks:
+        check_not_ordered(each.revive_queue_id == ORDER_QUEUE)
+        try:
+            topic, bits = real_topic(each.topic, each.group, each.flag), each.bit_set()
+        except RemoteProtocolError as error:
+            raise Refused(ResponseCode.SYSTEM_ERROR, str(error)) from None
+        name = request.broker_name or broker.config.identity.broker_name
+        key = topic, each.group, each.queue_id, each.start, each.pop_ms, name
+        offsets = _marked(broker, key, each, bits)
+        if key not in seen and offsets:
+            seen[key] = None
+            puts.append(_batch_of(broker, key, each, offsets))
+    return _store(broker, call, puts, call.ok()) if puts else call.ok()
+
+
+@rows.handles(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, ChangeInvisibleTimeRequest)
+def change_invisible_time(broker: "BrokerView", call: Call[ChangeInvisibleTimeRequest]) -> Response:
+    """Hide one message for another time from now on; its old handle becomes invalid."""
+    args = call.args
+    check_master(broker)
+    check_queue(broker, args.topic, args.queue_id)
+    known = broker.store.queue_range(args.topic, args.queue_id)
+    if not known.offset_min <= args.offset < known.offset_max:
+        raise Refused(ResponseCode.NO_MESSAGE, "")
+    check_invisible_time(args.invisible_time)
+    handle = checked_handle(args.extra_info)
+    # A new key even if both happen in one millisecond.
+    pop_ms = max(broker.clock.wall_ms, handle.pop_ms + 1)
+    answer = ChangeInvisibleTimeResponse(
+        pop_time=pop_ms, invisible_time=args.invisible_time, revive_qid=handle.revive_queue_id
+    )
+    delivery = _delivery(broker, args)
+    if delivery is None or not _is_open(broker, delivery.key, args.offset):
+        return call.ok(answer)
+    if not broker.revive.has_room:
+        raise Refused(ResponseCode.SYSTEM_BUSY, "too many popped messages wait for their acks")
+    answer.revive_qid = delivery.revive_queue
+    checkpoint = PopCheckpoint(
+        broker_name=handle.broker_name,
+        group=args.consumer_group,
+        differences=[0],
+        invisible_ms=args.invisible_time,
+        count=1,
+        pop_ms=pop_ms,
+        queue_id=args.queue_id,
+        revive_ms=pop_ms + args.invisible_time,
+        start=args.offset,
+        is_suspended=args.suspend,
+        topic=args.topic,
+    )
+    wall_ms, host = broker.clock.wall_ms, broker.hosts.store_host
+    first = checkpoint_put(checkpoint, broker.revive.topic, delivery.revive_queue, wall_ms, host)
+    return _store(broker, call, [first, _ack_of(broker, delivery, args.offset)], call.ok(answer))
+
+
+# --- deliveries
+
+
+def _delivery(broker: "BrokerView", args: AckMessageRequest | ChangeInvisibleTimeRequest) -> Delivery | None:
+    """Return the delivery that a handle names; None if it names none. Raises Refused."""
+    handle = checked_handle(args.extra_info)
+    name = handle.broker_name or broker.config.identity.broker_name
+    key = args.topic, args.consumer_group, args.queue_id, handle.start_offset, handle.pop_ms, name
+    pending = broker.revive.pending.by_key.get(key)
+    if pending is not None:
+        return Delivery(key, pending.revive_queue, pending.due_ms)
+    if not broker.revive.is_reading or handle.revive_queue_id >= broker.revive.queue_count:
+        return None
+    return Delivery(key, handle.revive_queue_id, handle.pop_ms + handle.invisible_ms)
+
+
+def _is_open(broker: "BrokerView", key: Key, offset: int) -> bool:
+    """Return whether a message of a delivery may still be acked."""
+    pending = broker.revive.pending.by_key.get(key)
+    return broker.revive.is_reading if pending is None else pending.index(offset) >= 0
+
+
+def _marked(broker: "BrokerView", key: Key, ack: BatchAck, bits: bytes) -> list[int]:
+    """Return the offsets that a batch ack marks and that may still be acked."""
+    pending = broker.revive.pending.by_key.get(key)
+    if pending is None:
+        return []
+    found = []
+    for offset in pending.offsets:
+        bit = offset - ack.start
+        is_marked = 0 <= bit < 8 * len(bits) and bits[bit // 8] >> bit % 8 & 1
+        if is_marked and pending.index(offset) >= 0:
+            found.append(offset)
+    return found
+
+
+def _ack_of(broker: "BrokerView", delivery: Delivery, offset: int) -> Put:
+    topic, group, queue_id, start, pop_ms, name = delivery.key
+    content = PopAck(
+        offset=offset, broker_name=name, group=group, pop_ms=pop_ms, queue_id=queue_id, start=start, topic=topic
+    )
+    wall_ms, host = broker.clock.wall_ms, broker.hosts.store_host
+    return ack_put(content, delivery.due_ms, broker.revive.topic, delivery.revive_queue, wall_ms, host)
+
+
+def _batch_of(broker: "BrokerView", key: Key, ack: BatchAck, offsets: list[int]) -> Put:
+    pending = broker.revive.pending.by_key[key]
+    content = PopAck(
+        offsets=offsets,
+        broker_name=key[5],
+        group=ack.group,
+        pop_ms=ack.pop_ms,
+        queue_id=ack.queue_id,
+        start=ack.start,
+        topic=key[0],
+    )
+    wall_ms, host = broker.clock.wall_ms, broker.hosts.store_host
+    return ack_put(content, pending.due_ms, broker.revive.topic, pending.revive_queue, wall_ms, host)
+
+
+def _store(
+    broker: "BrokerView",
+    call: Call[AckMessageRequest] | Call[ChangeInvisibleTimeRequest] | Call[NoFields],
+    puts: list[Put],
+    success: Response,
+) -> Response:
+    """Append records, in order; answer with `success` once all are stored."""
+    call.changing()
+    left = len(puts)
+    worst = PutStatus.PUT_OK
+
+    def ended(answer: Answer, put: Put, result: PutResult, status: PutStatus) -> None:
+        nonlocal left, worst
+        if status in STORED:
+            broker.revive.appended(put.queue_id, result.queue_offset)
+        else:
+            worst = status
+        left -= 1
+        if not left:
+            is_stored = worst is PutStatus.PUT_OK
+            answer(success if is_stored else call.error(ResponseCode.SYSTEM_ERROR, f"not stored: {worst.name}"))
+
+    def begin(answer: Answer) -> None:
+        for put in puts:
+            result = broker.store.append(put)
+            broker.puts.await_own(put.topic, result, partial(ended, answer, put, result), copies=True)
+
+    return call.later(begin)

@@ -1,0 +1,141 @@
+"""PEEK_MESSAGE, NOTIFICATION and POLLING_INFO: what pops would get, without popping.
+
+- PEEK returns the messages that a pop would take, without hiding them. It counts the rest.
+- NOTIFICATION tells whether a pop would find messages. If not, it waits for an arrival; the answer
+  then says that there is one.
+- POLLING_INFO counts the pops that wait.
+
+Source: `broker/.../processor/{PeekMessageProcessor,NotificationProcessor}.java`,
+`PollingInfoProcessor.java`.
+"""
+
+from typing import TYPE_CHECKING
+
+from rmqkit.broker.handlers.pop.checks import check_master, check_not_ordered, check_readable, checked_topic
+from rmqkit.broker.handlers.pop.pops import retry_topics, wait_until
+from rmqkit.runtime.calls import Answer, Call, Handlers, Refused, Response
+from rmqkit.runtime.connection import Buffer
+from rmqkit.wire.codes import RequestCode, ResponseCode
+from rmqkit.wire.pop import retry_topic
+from rmqkit.wire.schemas.pop import (
+    NotificationRequest,
+    NotificationResponse,
+    PeekMessageRequest,
+    PollingInfoRequest,
+    PollingInfoResponse,
+    PopMessageResponse,
+)
+
+if TYPE_CHECKING:
+    from rmqkit.broker.view import BrokerView
+
+rows = Handlers()
+
+#: limits of one peek
+PEEK_COUNT_MAX = 32
+PEEK_SIZE_MAX = 64 * 1024 * 1024
+#: one peek of so many reads the retry topic first
+PEEK_RETRY_FIRST = 5
+
+
+@rows.handles(RequestCode.PEEK_MESSAGE, PeekMessageRequest)
+def peek(broker: "BrokerView", call: Call[PeekMessageRequest]) -> Response:
+    """Return messages without hiding them."""
+    args = call.args
+    check_readable(broker, "peek")
+    check_master(broker)
+    config = checked_topic(broker, args.topic, args.queue_id, args.consumer_group)
+    chance = broker.entropy.randrange(100)
+    retries = retry_topic(args.topic, args.consumer_group, is_v2=broker.config.pop.enable_retry_topic_v2)
+    own = [args.queue_id] if args.queue_id >= 0 else range(config.read_queue_nums)
+    queues = [(args.topic, queue_id) for queue_id in own]
+    if broker.topics.get(retries) is not None:
+        queues.insert(0 if chance % PEEK_RETRY_FIRST == 0 else len(queues), (retries, 0))
+    body: list[Buffer] = []
+    left, rest = min(max(0, args.max_msg_nums), PEEK_COUNT_MAX), 0
+    for topic, queue_id in queues:
+        start = broker.pop_offsets.next((topic, args.consumer_group, queue_id))
+        if left <= 0:
+            rest += max(0, broker.store.queue_range(topic, queue_id).offset_max - start)
+            continue
+        read = broker.store.read(topic, queue_id, start, count_max=left, size_max=PEEK_SIZE_MAX)
+        body.extend(read.buffers)
+        left -= read.message_count
+        rest += max(0, read.offset_max - read.offset_next)
+    head = PopMessageResponse(pop_time=0, invisible_time=0, revive_qid=0, rest_num=rest)
+    if not body:
+        return Response(ResponseCode.PULL_NOT_FOUND, head, b"", "NO_MESSAGE_IN_QUEUE")
+    return Response(ResponseCode.SUCCESS, head, body, "FOUND")
+
+
+@rows.handles(RequestCode.NOTIFICATION, NotificationRequest)
+def notification(broker: "BrokerView", call: Call[NotificationRequest]) -> Response:
+    """Tell whether there are messages for a group, or wait until there are."""
+    args = call.args
+    if not args.born_time:
+        args.born_time = broker.clock.wall_ms
+    check_readable(broker, "peeking")
+    check_master(broker)
+    check_not_ordered(args.order)
+    checked_topic(broker, args.topic, args.queue_id, args.consumer_group)
+    if _has_messages(broker, args):
+        return call.ok(NotificationResponse(has_msg=True, polling_full=False))
+    deadline_ms = wait_until(broker, args.born_time, args.poll_time)
+    if deadline_ms is None:
+        return call.ok(NotificationResponse(has_msg=False, polling_full=False))
+    waiters, queue_id = broker.notification_waiters, max(args.queue_id, -1)
+    if waiters.number(args.topic, args.consumer_group, queue_id) >= broker.config.pop.polling_size:
+        return call.ok(NotificationResponse(has_msg=False, polling_full=True))
+
+    def begin(answer: Answer) -> None:
+        def wake(arrived: bool) -> None:
+            if call.is_alive:
+                answer(_woken(broker, call))
+
+        is_parked = waiters.park(
+            args.topic,
+            args.consumer_group,
+            queue_id,
+            retry_topics=retry_topics(args.topic, args.consumer_group),
+            deadline_ms=deadline_ms,
+            conn=call.conn,
+            match=None,
+            wake=wake,
+        )
+        if not is_parked:
+            answer(call.ok(NotificationResponse(has_msg=False, polling_full=True)))
+
+    return call.later(begin)
+
+
+def _woken(broker: "BrokerView", call: Call[NotificationRequest]) -> Response:
+    args = call.args
+    try:
+        check_master(broker)
+        checked_topic(broker, args.topic, args.queue_id, args.consumer_group)
+    except Refused as refused:
+        return call.error(refused.code, str(refused))
+    return call.ok(NotificationResponse(has_msg=_has_messages(broker, args), polling_full=False))
+
+
+def _has_messages(broker: "BrokerView", args: NotificationRequest) -> bool:
+    """Return whether a queue, or the retry topic, has messages after the group's next offset."""
+    config = broker.topics.get(args.topic)
+    count = config.read_queue_nums if config is not None else 0
+    queues = [(args.topic, each) for each in ([args.queue_id] if args.queue_id >= 0 else range(count))]
+    queues += [(name, 0) for name in retry_topics(args.topic, args.consumer_group) if broker.topics.get(name) is not None]
+    for topic, queue_id in queues:
+        offset = broker.pop_offsets.next((topic, args.consumer_group, queue_id))
+        if broker.store.queue_range(topic, queue_id).offset_max > offset:
+            return True
+    return False
+
+
+@rows.handles(RequestCode.POLLING_INFO, PollingInfoRequest)
+def polling_info(broker: "BrokerView", call: Call[PollingInfoRequest]) -> Response:
+    """Return how many pops wait for a topic, group and queue."""
+    args = call.args
+    check_readable(broker, "peeking")
+    checked_topic(broker, args.topic, args.queue_id, args.consumer_group)
+    number = broker.pop_waiters.number(args.topic, args.consumer_group, max(args.queue_id, -1))
+    return call.ok(PollingInfoResponse(polling_num=number))

@@ -1,0 +1,245 @@
+"""POP_MESSAGE: gives messages to a client, and hides them for its invisible time.
+
+    reading    the queues are read, and the next offsets rise
+    storing    a checkpoint for each queue with messages is appended, and waits as a send does
+    answered   with the messages whose checkpoints are stored; the others are popped again
+
+A pop that finds nothing waits for an arrival until `pollTime` after its birth, less 50 ms. Then it
+reads once more, and is answered with POLLING_TIMEOUT if there is still nothing. If too many pops
+wait, it is answered with POLLING_FULL at once.
+
+Source: `broker/.../processor/PopMessageProcessor.java`.
+"""
+
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING
+
+from rmqkit.broker.filters.contract import FilterError
+from rmqkit.broker.filters.pull_filter import EVERYTHING, PullFilter, by_filter, by_tags
+from rmqkit.broker.handlers.messages.pull import TAG_TYPES, check_filters_allowed
+from rmqkit.broker.handlers.pop.checks import (
+    check_invisible_time,
+    check_master,
+    check_not_ordered,
+    check_readable,
+    checked_topic,
+)
+from rmqkit.broker.handlers.pop.queue_reads import QueueReads, TakenMessages, redelivered
+from rmqkit.broker.put_answers import STORED
+from rmqkit.broker.special.pop.records import checkpoint_put
+from rmqkit.errors import RemoteProtocolError
+from rmqkit.runtime.calls import Answer, Call, Handlers, Refused, Response
+from rmqkit.runtime.connection import Buffer
+from rmqkit.store.contract import PutResult, PutStatus
+from rmqkit.wire.bodies import parse_subscription
+from rmqkit.wire.codes import RequestCode, ResponseCode
+from rmqkit.wire.pop import MESSAGES_MAX, OffsetTexts, PopCheckpoint, ReceiptHandle, flag_of, retry_topic
+from rmqkit.wire.schemas.pop import PopMessageRequest, PopMessageResponse
+
+if TYPE_CHECKING:
+    from rmqkit.broker.view import BrokerView
+
+rows = Handlers()
+
+#: a pop that comes later than this after the end of its poll time is not served
+LATE_MS = 500
+#: a waiting pop is answered this long before the end of its poll time
+EARLY_MS = 50
+#: limit of the time that a pop waits, whatever the client asks for
+POLL_MS_MAX = 60_000
+
+
+@rows.handles(RequestCode.POP_MESSAGE, PopMessageRequest)
+def pop(broker: "BrokerView", call: Call[PopMessageRequest]) -> Response:
+    """Give messages to a client, or let it wait."""
+    args = call.args
+    if not args.born_time:
+        args.born_time = broker.clock.wall_ms
+    _check(broker, args)
+    wanted = _filter(broker, args)
+    call.changing()
+    return call.later(partial(_attempt, broker, call, wanted))
+
+
+def _check(broker: "BrokerView", args: PopMessageRequest) -> None:
+    ip = broker.config.network.broker_ip1
+    if broker.clock.wall_ms - args.born_time - args.poll_time > LATE_MS:
+        raise Refused(ResponseCode.POLLING_TIMEOUT, f"the broker[{ip}] pop message is timeout too much")
+    check_readable(broker, "pop")
+    check_master(broker)
+    if args.max_msg_nums > MESSAGES_MAX:
+        raise Refused(ResponseCode.INVALID_PARAMETER, f"the broker[{ip}] pop message's num is greater than {MESSAGES_MAX}")
+    check_not_ordered(args.order)
+    check_invisible_time(args.invisible_time)
+    checked_topic(broker, args.topic, args.queue_id, args.consumer_group)
+
+
+@lru_cache(maxsize=4096)
+def _tags(topic: str, expression: str) -> PullFilter:
+    return by_tags(tuple(parse_subscription(topic, expression).code_set))
+
+
+def _filter(broker: "BrokerView", args: PopMessageRequest) -> PullFilter:
+    """Return the filter of a pop. Raises Refused if its expression is invalid."""
+    if not args.exp:
+        return EVERYTHING
+    try:
+        if args.exp_type in TAG_TYPES:
+            return _tags(args.topic, args.exp)
+        check_filters_allowed(broker, args.exp_type)
+        return by_filter(broker.filters.filters.compile(str(args.exp_type), args.exp))
+    except (FilterError, RemoteProtocolError, ValueError) as error:
+        remark = f"parse the consumer's subscription failed: {error}"
+        raise Refused(ResponseCode.SUBSCRIPTION_PARSE_FAILED, remark) from None
+
+
+def _attempt(
+    broker: "BrokerView", call: Call[PopMessageRequest], wanted: PullFilter, answer: Answer, *, may_wait: bool = True
+) -> None:
+    """Read once. Answer with what was found, or wait."""
+    reads = QueueReads(broker, call.args, wanted)
+    reads.read_all()
+    pop_ms, revive_queue = broker.clock.wall_ms, broker.pop_offsets.revive_queue()
+    if reads.found:
+        _store(broker, call, answer, reads, pop_ms, revive_queue)
+        return
+    code = _park(broker, call, wanted, answer) if may_wait else ResponseCode.POLLING_TIMEOUT
+    if code is not ResponseCode.SUCCESS:
+        head = _head(call.args, pop_ms, revive_queue, reads.rest, OffsetTexts())
+        answer(Response(code, head, b"", "NO_MESSAGE_IN_QUEUE"))
+
+
+def _store(
+    broker: "BrokerView",
+    call: Call[PopMessageRequest],
+    answer: Answer,
+    reads: QueueReads,
+    pop_ms: int,
+    revive_queue: int,
+) -> None:
+    """Store the checkpoints, then answer with the messages whose checkpoint is stored."""
+    args, revive = call.args, broker.revive
+    stored: dict[int, TakenMessages] = {}
+    left = len(reads.found)
+
+    def ended(number: int, result: PutResult, status: PutStatus) -> None:
+        nonlocal left
+        taken = reads.found[number]
+        if status in STORED:
+            broker.pop_offsets.stored(taken.taken)
+            revive.appended(revive_queue, result.queue_offset)
+            stored[number] = taken
+        else:
+            broker.log.warning("checkpoint-not-stored", topic=taken.topic, group=args.consumer_group, status=status.name)
+            broker.pop_offsets.failed(taken.taken)
+        left -= 1
+        if left:
+            return
+        if stored:
+            found = [stored[each] for each in sorted(stored)]
+            answer(_found(broker, args, found, pop_ms, revive_queue, reads.rest))
+            if reads.rest:
+                broker.pop_waiters.wake(args.topic, args.consumer_group, args.queue_id)
+        else:
+            remark = f"service not available now: the checkpoint is not stored ({status.name})"
+            answer(call.error(ResponseCode.SERVICE_NOT_AVAILABLE, remark))
+
+    for number, taken in enumerate(reads.found):
+        checkpoint = PopCheckpoint(
+            broker_name=broker.config.identity.broker_name,
+            group=args.consumer_group,
+            differences=[offset - taken.start for offset in taken.offsets],
+            invisible_ms=args.invisible_time,
+            count=len(taken.offsets),
+            pop_ms=pop_ms,
+            queue_id=taken.queue_id,
+            revive_ms=pop_ms + args.invisible_time,
+            start=taken.start,
+            topic=taken.topic,
+        )
+        put = checkpoint_put(checkpoint, revive.topic, revive_queue, broker.clock.wall_ms, broker.hosts.store_host)
+        result = broker.store.append(put)
+        broker.puts.await_own(put.topic, result, partial(ended, number, result), copies=True)
+
+
+def _found(
+    broker: "BrokerView",
+    args: PopMessageRequest,
+    found: list[TakenMessages],
+    pop_ms: int,
+    revive_queue: int,
+    rest: int,
+) -> Response:
+    texts = OffsetTexts()
+    body: list[Buffer] = []
+    is_raw = broker.config.pop.response_return_actual_retry_topic
+    name = broker.config.identity.broker_name
+    handle = ReceiptHandle(0, pop_ms, args.invisible_time, revive_queue, "0", name, 0, -1)
+    for taken in found:
+        texts.add(taken.topic, taken.queue_id, taken.start, taken.offsets)
+        if is_raw or flag_of(taken.topic) == "0":
+            body.extend(taken.read.buffers)
+        else:
+            body.extend(redelivered(taken, args.topic, handle))
+        broker.statistics.got(
+            taken.topic, args.consumer_group, taken.queue_id, taken.start, len(taken.offsets), taken.read.size
+        )
+    return Response(ResponseCode.SUCCESS, _head(args, pop_ms, revive_queue, rest, texts), body, "FOUND")
+
+
+def _head(args: PopMessageRequest, pop_ms: int, revive_queue: int, rest: int, texts: OffsetTexts) -> PopMessageResponse:
+    return PopMessageResponse(
+        pop_time=pop_ms,
+        invisible_time=args.invisible_time,
+        revive_qid=revive_queue,
+        rest_num=rest,
+        start_offset_info=texts.starts,
+        msg_offset_info=texts.messages,
+    )
+
+
+def _park(broker: "BrokerView", call: Call[PopMessageRequest], wanted: PullFilter, answer: Answer) -> ResponseCode:
+    """Let a pop wait. Return SUCCESS if it waits, else the code of the answer."""
+    args = call.args
+    deadline_ms = wait_until(broker, args.born_time, args.poll_time)
+    if deadline_ms is None:
+        return ResponseCode.POLLING_TIMEOUT
+
+    def wake(arrived: bool) -> None:
+        if not call.is_alive:
+            return
+        try:
+            # The topic may be deleted meanwhile, or this broker be no master any more.
+            check_master(broker)
+            checked_topic(broker, args.topic, args.queue_id, args.consumer_group)
+        except Refused as refused:
+            answer(call.error(refused.code, str(refused)))
+        else:
+            _attempt(broker, call, wanted, answer, may_wait=arrived)
+
+    queue_id = max(args.queue_id, -1)
+    waiters = broker.pop_waiters
+    if waiters.number(args.topic, args.consumer_group, queue_id) >= broker.config.pop.polling_size:
+        return ResponseCode.POLLING_FULL
+    is_parked = waiters.park(
+        args.topic,
+        args.consumer_group,
+        queue_id,
+        retry_topics=retry_topics(args.topic, args.consumer_group),
+        deadline_ms=deadline_ms,
+        conn=call.conn,
+        match=wanted.tags,
+        wake=wake,
+    )
+    return ResponseCode.SUCCESS if is_parked else ResponseCode.POLLING_FULL
+
+
+def wait_until(broker: "BrokerView", born_ms: int, poll_ms: int) -> int | None:
+    """Return the monotonic time until which a call may wait; None if it may not wait."""
+    left_ms = min(born_ms + poll_ms - EARLY_MS - broker.clock.wall_ms, POLL_MS_MAX)
+    return None if poll_ms <= 0 or left_ms <= 0 else broker.clock.mono_ms + left_ms
+
+
+def retry_topics(topic: str, group: str) -> tuple[str, str]:
+    """Return both forms of name of a retry topic."""
+    return retry_topic(topic, group, is_v2=False), retry_topic(topic, group, is_v2=True)
