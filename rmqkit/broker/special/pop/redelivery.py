@@ -21,7 +21,7 @@ from functools import partial
 
 from rmqkit.broker.hosts import Hosts
 from rmqkit.broker.special.contract import Destination, SpecialParts
-from rmqkit.broker.special.delay.delivery_dedup import DeliveryDedup
+from rmqkit.broker.special.delivery_dedup import DeliveryDedup
 from rmqkit.broker.special.pop.pending import Pending
 from rmqkit.errors import CorruptRecord
 from rmqkit.store.contract import Put, PutStatus
