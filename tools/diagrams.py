@@ -1,4 +1,4 @@
-"""Draws the diagrams of `docs/pictures/` as SVG: boxes with arrows (`Flow`), or messages (`Exchange`).
+"""Draws the diagrams of `docs/pictures/` as SVG: boxes with arrows (`Flow`), messages (`Exchange`).
 
 `tools/pages/pictures.py` describes the diagrams; `make docs` writes them. A forge shows them as
 pictures, light or dark as the system is. The site puts them into the page (`tools/site.py`), where
