@@ -28,9 +28,12 @@ _HA_PORT = 11
 
 
 #: what our cluster has off and the checks want: short-lived clients leave traces only in a topic that is there
-OUR_SETTINGS = {"traceTopicEnable": "true"}
+#: Transactions are checked soon, on either broker. Apache's also asks about decided halves whose op
+#: is not written yet, so ops are written before that.
+_CHECKS = {"transactionTimeOut": "2000", "transactionCheckInterval": "1000", "transactionOpBatchInterval": "200"}
+OUR_SETTINGS = {"traceTopicEnable": "true", **_CHECKS}
 #: what Apache's broker has off unless asked and the checks want, and no refusals because a small machine is busy
-_APACHE_ON = {"enablePropertyFilter": "true", "traceTopicEnable": "true", "waitTimeMillsInSendQueue": "10000"}
+_APACHE_ON = {"enablePropertyFilter": "true", "traceTopicEnable": "true", "waitTimeMillsInSendQueue": "10000", **_CHECKS}
 
 
 class Target(NamedTuple):

@@ -34,6 +34,7 @@ FEATURES = (
     "broadcasting",
     "rebalance",
     "delay level",
+    "transaction",
     "retry → DLQ",
     "query by key and id",
     "offset reset",
