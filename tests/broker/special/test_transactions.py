@@ -10,6 +10,7 @@ from rmqkit.broker.special.transactions.progress import GROUP
 from rmqkit.config import load
 from rmqkit.store.contract import PutStatus
 from rmqkit.wire import properties as props
+from rmqkit.wire.batch import BatchMessage, encode_batch
 from rmqkit.wire.bodies import HeartbeatData, ProducerData
 from rmqkit.wire.codes import RequestCode, ResponseCode
 from rmqkit.wire.record import iter_records
@@ -133,6 +134,20 @@ def test_a_half_that_could_not_be_finished_is_refused(broker, properties, change
     client = with_topic(broker)
     assert send(client, i=properties, **changes).code == code
     assert bodies(client, HALF_TOPIC) == bodies(client) == []
+
+
+@pytest.mark.parametrize(
+    ("fields", "own"),
+    [({"i": "TRAN_MSG\x01true\x02"}, b""), ({"f": "4"}, b""), ({}, b"TRAN_MSG\x01true\x02")],
+)
+def test_a_batch_is_no_half(broker, fields, own):
+    client = with_topic(broker)
+    answer = client.ask(
+        RequestCode.SEND_BATCH_MESSAGE, send_fields(**{"m": "true", **fields}), encode_batch([BatchMessage(0, b"x", own)])
+    )
+    assert answer.code == ResponseCode.MESSAGE_ILLEGAL
+    assert "transaction" in answer.remark
+    assert bodies(client) == bodies(client, HALF_TOPIC) == []
 
 
 def test_an_operator_may_refuse_halves(make):

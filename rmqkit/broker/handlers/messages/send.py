@@ -63,7 +63,6 @@ _BATCH_DELAYED = "a batch cannot be delayed (property DELAY): send delayed messa
 _BATCH_HALF = "a batch cannot be a transaction (property TRAN_MSG): send half messages one by one"
 _HALF_DELAYED = "a half message cannot be delayed (property DELAY)"
 _BITS_ALONE = "the transaction bits of sysFlag need the property TRAN_MSG=true"
-_TRAN = re.compile(rb"\x02TRAN_MSG\x01(?i:true)").search
 #: stands for a half message in place of a delay level
 HALF = -1
 _TIMERS = ("TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS")
@@ -201,7 +200,7 @@ def _send_batch(broker: "BrokerView", call: Call[SendRequest], config: "TopicCon
     args = call.args
     if args.topic.startswith((RETRY_PREFIX, DLQ_PREFIX)):
         raise Refused(ResponseCode.MESSAGE_ILLEGAL, "batch request does not support retry group")
-    if args.sys_flag & MessageSysFlag.TRANSACTION_MASK or _TRAN(b"\x02" + (args.properties or "").encode()):
+    if args.sys_flag & MessageSysFlag.TRANSACTION_MASK or _is_half(args.properties or ""):
         raise Refused(ResponseCode.MESSAGE_ILLEGAL, _BATCH_HALF)
     if _level(props.find((args.properties or "").encode(), b"DELAY") or b""):
         raise Refused(ResponseCode.MESSAGE_ILLEGAL, _BATCH_DELAYED)
@@ -254,6 +253,10 @@ def _send_batch(broker: "BrokerView", call: Call[SendRequest], config: "TopicCon
     unique = props.find(shared, b"UNIQ_KEY") or b""
     broker.puts.park(call, queue_id, unique, result, props.waits_for_store(shared))
     return LATER
+
+
+def _is_half(properties: str) -> bool:
+    return "TRAN_MSG" in properties and props.decode(properties.encode()).get("TRAN_MSG", "").lower() == "true"
 
 
 def check_blocked(broker: "BrokerView", args: SendRequest) -> None:

@@ -2,7 +2,8 @@
 
 A commit appends the message to its own topic, waits as a send would, and then records the op
 (`broker/special/transactions`). A message that is stored, though perhaps not yet as safe as asked,
-counts as committed. A rollback only records the op.
+counts as committed. A rollback only records the op. Without enough copies (`minInSyncReplicas`) a
+commit is refused like a send; the half stays, and its producer is asked again.
 
 The half is read by its log offset. It may have been put again since then; the newest copy gets the
 outcome. A half that is decided already is refused: Apache commits it a second time.
@@ -74,6 +75,8 @@ def end_transaction(broker: "BrokerView", call: Call[EndTransactionRequest]) -> 
     put = rewrite.committed(half, broker.hosts.store_host)
     if put is None:
         raise Refused(ResponseCode.SYSTEM_ERROR, "Find prepared transaction message failed: it does not name its topic")
+    if broker.replication.acks.too_few:
+        raise Refused(ResponseCode.SYSTEM_ERROR, broker.replication.acks.too_few)
     if broker.puts.is_full:
         raise Refused(ResponseCode.SYSTEM_BUSY, "[OVERLOAD]system busy, start flow control for a while")
     call.changing()
