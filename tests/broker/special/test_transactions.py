@@ -368,6 +368,17 @@ def test_producers_of_the_group_take_turns(broker):
     assert [len(questions(each)) for each in (first, second, other)] == [2, 2, 0]
 
 
+def test_two_halves_with_one_unique_id_are_two_transactions(broker):
+    client, asked = with_topic(broker), producer(broker)
+    end(client, half(broker, client, 1, b"one"), COMMIT)
+    half(broker, client, 1, b"two")
+    half(broker, client, 1, b"three")
+    broker.advance(30_000)
+    for question in questions(asked):
+        assert end_question(asked, question, COMMIT).code == 0
+    assert sorted(bodies(client)) == [b"one", b"three", b"two"]
+
+
 def test_without_a_producer_a_half_waits_for_one(broker):
     client = with_topic(broker)
     half(broker, client)
