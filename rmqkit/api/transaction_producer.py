@@ -189,7 +189,7 @@ class TransactionProducer(Producer):
         client = self._io.client
         self._io.run(
             "TransactionProducer",
-            lambda: send_end(client, client.routes.master(half.queue.broker_name), request, state),
+            lambda: send_end(client.remoting, client.routes.master(half.queue.broker_name), request, state),
         ).add_done_callback(ended)
         return future
 
@@ -238,7 +238,7 @@ class TransactionProducer(Producer):
     def _send_answer(self, question: TransactionQuestion, state: TransactionState) -> None:
         self._questions -= 1
         if self._io.ended is None:
-            send_end(self._io.client, question.address, question.end, state)
+            send_end(self._io.client.remoting, question.address, question.end, state)
 
     def _drop(self, question: TransactionQuestion) -> None:
         """The producer closes: another producer of the group is asked in the next round."""

@@ -28,11 +28,14 @@ _PORTS = {"nameserver": 0, "vip": 8, "broker": 10}
 _HA_PORT = 11
 
 
-#: Off by default. Short-lived clients leave traces only if the trace topic exists.
-OUR_SETTINGS = {"traceTopicEnable": "true"}
+#: Transactions are checked soon, on either broker. Apache's also asks about decided halves whose op
+#: is not written yet, so ops are written before that.
+_CHECKS = {"transactionTimeOut": "2000", "transactionCheckInterval": "1000", "transactionOpBatchInterval": "200"}
+#: Tracing is off by default. Short-lived clients leave traces only if the trace topic exists.
+OUR_SETTINGS = {"traceTopicEnable": "true", **_CHECKS}
 #: Apache's broker has the filter and the trace topic off by default. The long queue wait avoids
 #: refusals when a small machine is busy.
-_APACHE_ON = {"enablePropertyFilter": "true", "traceTopicEnable": "true", "waitTimeMillsInSendQueue": "10000"}
+_APACHE_ON = {"enablePropertyFilter": "true", "traceTopicEnable": "true", "waitTimeMillsInSendQueue": "10000", **_CHECKS}
 
 
 class Target(NamedTuple):

@@ -11,7 +11,19 @@ from typing import Any
 
 import pytest
 
-from rmqkit import Admin, Message, MessageExt, MessageQueue, Producer, PullConsumer, PushConsumer, SendStatus, sql
+from rmqkit import (
+    Admin,
+    Message,
+    MessageExt,
+    MessageQueue,
+    Producer,
+    PullConsumer,
+    PushConsumer,
+    SendStatus,
+    TransactionProducer,
+    TransactionState,
+    sql,
+)
 from rmqkit.errors import BrokerError, NoRoute, SendFailed
 from rmqkit.wire.codes import ResponseCode
 from tests.interop.apache import ApacheCluster
@@ -26,6 +38,7 @@ OURS_SHOWS = {
     "tag": ["tag_filter", "push_with_a_tag_filter"],
     "broadcasting": ["broadcasting_gives_each_member_everything"],
     "rebalance": ["two_members_share_the_queues", "a_push_group_resumes_where_it_was"],
+    "transaction": ["transactions_with_each_outcome", "an_operator_decides_a_transaction"],
     "retry → DLQ": ["a_failed_message_comes_again"],
     "query by key and id": ["messages_are_found_again"],
 }
@@ -475,3 +488,36 @@ def test_kv_and_write_permission(admin: Admin, topic: str) -> None:
     assert admin.route(topic).queue_datas[0].perm == 4
     admin.add_write_perm("broker-a")
     assert admin.route(topic).queue_datas[0].perm == 6
+
+
+def test_transactions_with_each_outcome(apache_cluster: ApacheCluster, topic: str) -> None:
+    asked: list[bytes] = []
+
+    def check(message: MessageExt) -> TransactionState:
+        asked.append(message.body)
+        return TransactionState.COMMIT
+
+    def local(message: Message, state: TransactionState) -> TransactionState:
+        return state
+
+    namesrv = apache_cluster.namesrv
+    with TransactionProducer("our-transactions", check=check, namesrv=namesrv, send_msg_timeout_ms=10_000) as producer:
+        for state in TransactionState:
+            result = producer.send_in_transaction(Message(topic, state.value), local, state)
+            assert (result.state, result.end_error) == (state, "")
+        found = read_all(apache_cluster, topic, 2)
+    assert sorted(message.body for message in found) == [b"COMMIT", b"UNKNOWN"]
+    assert set(asked) == {b"UNKNOWN"}
+
+
+def test_an_operator_decides_a_transaction(apache_cluster: ApacheCluster, admin: Admin, topic: str) -> None:
+    def never(message: MessageExt) -> TransactionState:
+        return TransactionState.UNKNOWN
+
+    namesrv = apache_cluster.namesrv
+    with TransactionProducer("our-undecided", check=never, namesrv=namesrv, send_msg_timeout_ms=10_000) as producer:
+        sent = producer.send_half(Message(topic, b"by hand")).result(10)
+    (prepared,) = [each for each in admin.prepared_transactions() if each.message.msg_id == sent.msg_id][-1:]
+    assert (prepared.topic, prepared.group) == (topic, "our-undecided")
+    admin.end_transaction(prepared, commit=True)
+    assert [message.body for message in read_all(apache_cluster, topic, 1)] == [b"by hand"]

@@ -36,7 +36,6 @@ FIRST_SEEN: Mapping[str, Iterable[int]] = {
 #: reason -> codes that have no handler for that reason
 REASONS: Mapping[str, Iterable[int]] = {
     "Apache 5.x does not answer it either": _codes("13 22 23 27 47 209-214 301 302"),
-    "transactions are not built yet": _codes("37 39"),
     "timer messages are not built yet": _codes("370 5001"),
     "pop consumption is not built yet": _codes("400 401 200050-200056 200151"),
     "slaves do not record what their master has flushed (`syncMasterFlushOffsetWhenStartup`)": _codes("908"),

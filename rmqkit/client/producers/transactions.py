@@ -15,7 +15,6 @@ Source: `client/.../DefaultMQProducerImpl.java` (`sendMessageInTransaction`, `en
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING
 
 from rmqkit.client.flow import Deferred
 from rmqkit.client.message import MessageExt, SendResult
@@ -23,13 +22,14 @@ from rmqkit.client.producers.outgoing_message import OutgoingMessage, check_size
 from rmqkit.errors import ClientError, InvalidMessage, RemoteProtocolError
 from rmqkit.runtime.calls import CallFailed, Outcome
 from rmqkit.runtime.connection import Address
+from rmqkit.runtime.remoting import Remoting
 from rmqkit.wire import properties as props
 from rmqkit.wire.codes import MessageSysFlag, RequestCode
 from rmqkit.wire.msgid import decode_offset_id
 from rmqkit.wire.schemas.send import EndTransactionRequest
 
-if TYPE_CHECKING:
-    from rmqkit.client.client import Client
+#: how long an end waits for the broker's response
+END_TIMEOUT_MS = 3000
 
 
 class TransactionState(StrEnum):
@@ -110,7 +110,7 @@ def end_of(group: str, result: SendResult) -> EndTransactionRequest:
     )
 
 
-def send_end(client: "Client", to: Address | None, end: EndTransactionRequest, state: TransactionState) -> Deferred[str]:
+def send_end(remoting: Remoting, to: Address | None, end: EndTransactionRequest, state: TransactionState) -> Deferred[str]:
     """Send the outcome. The promise is why the broker did not confirm it, "" if it did."""
     promise: Deferred[str] = Deferred()
     if state is TransactionState.UNKNOWN:
@@ -127,8 +127,7 @@ def send_end(client: "Client", to: Address | None, end: EndTransactionRequest, s
         else:
             promise.resolve("" if outcome.is_ok else f"{outcome.address} answered {outcome.code}: {outcome.remark}")
 
-    timeout_ms = client.settings.call_timeout_ms
-    client.remoting.call(to, RequestCode.END_TRANSACTION, end, timeout_ms=timeout_ms, then=ended)
+    remoting.call(to, RequestCode.END_TRANSACTION, end, timeout_ms=END_TIMEOUT_MS, then=ended)
     return promise
 
 

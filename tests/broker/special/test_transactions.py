@@ -1,16 +1,22 @@
 """Transactions. Source of the rules: `EndTransactionProcessor.java`, `TransactionalMessageServiceImpl.java`."""
 
+from copy import copy
+
 import pytest
 
+from rmqkit.broker.escape.rewrite import escaping
 from rmqkit.broker.special.transactions import rewrite
 from rmqkit.broker.special.transactions.progress import GROUP
+from rmqkit.config import load
+from rmqkit.store.contract import PutStatus
 from rmqkit.wire import properties as props
+from rmqkit.wire.batch import BatchMessage, encode_batch
 from rmqkit.wire.bodies import HeartbeatData, ProducerData
 from rmqkit.wire.codes import RequestCode, ResponseCode
 from rmqkit.wire.record import iter_records
 from rmqkit.wire.topic_names import CHECK_MAX_TIME_TOPIC, HALF_TOPIC, OP_TOPIC
 from tests.broker.requests import pull, records, send, send_fields, with_topic
-from tests.broker.special.test_delay import opened_again
+from tests.broker.special.test_delay import opened_again, stop
 from tests.helpers.script import write_command
 
 COMMIT, ROLLBACK, UNKNOWN = 8, 12, 0
@@ -128,6 +134,20 @@ def test_a_half_that_could_not_be_finished_is_refused(broker, properties, change
     client = with_topic(broker)
     assert send(client, i=properties, **changes).code == code
     assert bodies(client, HALF_TOPIC) == bodies(client) == []
+
+
+@pytest.mark.parametrize(
+    ("fields", "own"),
+    [({"i": "TRAN_MSG\x01true\x02"}, b""), ({"f": "4"}, b""), ({}, b"TRAN_MSG\x01true\x02")],
+)
+def test_a_batch_is_no_half(broker, fields, own):
+    client = with_topic(broker)
+    answer = client.ask(
+        RequestCode.SEND_BATCH_MESSAGE, send_fields(**{"m": "true", **fields}), encode_batch([BatchMessage(0, b"x", own)])
+    )
+    assert answer.code == ResponseCode.MESSAGE_ILLEGAL
+    assert "transaction" in answer.remark
+    assert bodies(client) == bodies(client, HALF_TOPIC) == []
 
 
 def test_an_operator_may_refuse_halves(make):
@@ -348,6 +368,17 @@ def test_producers_of_the_group_take_turns(broker):
     assert [len(questions(each)) for each in (first, second, other)] == [2, 2, 0]
 
 
+def test_two_halves_with_one_unique_id_are_two_transactions(broker):
+    client, asked = with_topic(broker), producer(broker)
+    end(client, half(broker, client, 1, b"one"), COMMIT)
+    half(broker, client, 1, b"two")
+    half(broker, client, 1, b"three")
+    broker.advance(30_000)
+    for question in questions(asked):
+        assert end_question(asked, question, COMMIT).code == 0
+    assert sorted(bodies(client)) == [b"one", b"three", b"two"]
+
+
 def test_without_a_producer_a_half_waits_for_one(broker):
     client = with_topic(broker)
     half(broker, client)
@@ -425,3 +456,41 @@ def test_an_op_of_apaches_form_decides_its_halves(broker):
     broker.advance(120_000)
     assert questions(asked) == []
     assert (offset(broker), offset(broker, OP_TOPIC)) == (2, 1)
+
+
+def test_a_clean_stop_writes_the_op(make):
+    broker = make()
+    client = with_topic(broker)
+    end(client, half(broker, client), ROLLBACK)
+    stop(broker)
+    again = opened_again(broker)
+    client = again.connect()
+    assert bodies(client, OP_TOPIC) == [b"0,"]
+    again.advance(60_000)
+    assert len(records(pull(client, HALF_TOPIC))) == 1
+
+
+def test_a_half_that_escapes_is_a_prepared_message_of_its_topic(broker):
+    client = with_topic(broker)
+    half(broker, client, e="2", more="TAGS\x01A\x02")
+    broker.advance(30_000)
+    *_, record = records(pull(client, HALF_TOPIC))
+    put = rewrite.again(record, bytes(8), checks=2)
+    escaped = escaping(put, "broker-a:HALF:0", "broker-a:1").put
+    mapping = props.decode(escaped.properties)
+    assert (escaped.topic, escaped.queue_id, escaped.sys_flag & 0xC) == ("T", 2, 4)
+    assert (mapping["TRAN_MSG"], mapping["PGROUP"], mapping["ESCAPED_FROM"]) == ("true", "PG", "broker-a:HALF:0")
+    assert mapping["TRANSACTION_CHECK_TIMES"] == "2"
+    assert "REAL_QID" not in mapping
+    # A master in the same process makes it a half of its own; another one does so when it is sent.
+    statuses = []
+    inbox = broker.node.escape.inbox
+    message = escaping(put, "broker-a:HALF:0", "broker-a:1")
+    neighbour = copy(broker.node.view)
+    neighbour.config = load([], ["brokerName=broker-b", "storePathRootDir=/t"], "broker")
+    broker.turn(lambda: inbox.leave(message, neighbour, statuses.append))
+    broker.advance(10)
+    assert statuses == [PutStatus.PUT_OK]
+    *_, left = records(pull(client, HALF_TOPIC))
+    assert props.decode(left.properties)["ESCAPED_BY"] == "broker-a:1"
+    assert bodies(client, queue_id=2) == []

@@ -706,12 +706,6 @@ def test_an_administrator_may_have_a_message_consumed_now(peers, ok, error, resu
     assert answer.get("remark") == (error or None)
 
 
-def test_a_transaction_check_is_not_understood(peers):
-    running(peers)
-    peers.tell(A, RequestCode.CHECK_TRANSACTION_STATE, {"tranStateTableOffset": "1", "commitLogOffset": "1"}, flag=0)
-    assert peers.answer_of_client(A).code == 3
-
-
 def test_questions_about_other_groups_are_errors(peers):
     running(peers)
     peers.tell(A, RequestCode.GET_CONSUMER_RUNNING_INFO, {"consumerGroup": "X", "clientId": CLIENT_ID}, flag=0)

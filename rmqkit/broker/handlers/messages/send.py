@@ -63,7 +63,6 @@ _BATCH_DELAYED = "a batch cannot be delayed (properties DELAY, TIMER_*): send de
 _BATCH_HALF = "a batch cannot be a transaction (property TRAN_MSG): send half messages one by one"
 _HALF_DELAYED = "a half message cannot be delayed (properties DELAY, TIMER_*)"
 _BITS_ALONE = "the transaction bits of sysFlag need the property TRAN_MSG=true"
-_TRAN = re.compile(rb"\x02TRAN_MSG\x01(?i:true)").search
 #: stands for a half message in place of a delay; a due time is far below it
 HALF = -1
 _OWN = ("MSG_REGION", "TRACE_ON", "CLUSTER", "POP_CK", "WAIT", "__CRC32#")
@@ -204,7 +203,7 @@ def _send_batch(broker: "BrokerView", call: Call[SendRequest], config: "TopicCon
     if args.topic.startswith((RETRY_PREFIX, DLQ_PREFIX)):
         raise Refused(ResponseCode.MESSAGE_ILLEGAL, "batch request does not support retry group")
     shared = (args.properties or "").encode()
-    if args.sys_flag & MessageSysFlag.TRANSACTION_MASK or _TRAN(b"\x02" + shared):
+    if args.sys_flag & MessageSysFlag.TRANSACTION_MASK or _is_half(args.properties or ""):
         raise Refused(ResponseCode.MESSAGE_ILLEGAL, _BATCH_HALF)
     if _level(props.find(shared, b"DELAY") or b"") or any(props.find(shared, name.encode()) for name in timed.TIMERS):
         raise Refused(ResponseCode.MESSAGE_ILLEGAL, _BATCH_DELAYED)
@@ -256,6 +255,10 @@ def _send_batch(broker: "BrokerView", call: Call[SendRequest], config: "TopicCon
     unique = props.find(shared, b"UNIQ_KEY") or b""
     broker.puts.park(call, queue_id, unique, result, props.waits_for_store(shared))
     return LATER
+
+
+def _is_half(properties: str) -> bool:
+    return "TRAN_MSG" in properties and props.decode(properties.encode()).get("TRAN_MSG", "").lower() == "true"
 
 
 def check_blocked(broker: "BrokerView", args: SendRequest) -> None:

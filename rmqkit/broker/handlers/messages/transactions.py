@@ -2,7 +2,8 @@
 
 A commit appends the message to its own topic, waits as a send would, and then records the op
 (`broker/special/transactions`). A message that is stored, though perhaps not yet as safe as asked,
-counts as committed. A rollback only records the op.
+counts as committed. A rollback only records the op. Without enough copies (`minInSyncReplicas`) a
+commit is refused like a send; the half stays, and its producer is asked again.
 
 The half is read by its log offset. It may have been put again since then; the newest copy gets the
 outcome. A half that is decided already is refused: Apache commits it a second time.
@@ -21,7 +22,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from rmqkit.broker.special.transactions import rewrite
-from rmqkit.broker.special.transactions.checks import immunity_of
+from rmqkit.broker.special.transactions.rewrite import immunity_of
 from rmqkit.errors import CorruptRecord, RemoteProtocolError
 from rmqkit.runtime.calls import Answer, Call, Handlers, Refused, Response
 from rmqkit.store.contract import PutStatus
@@ -48,7 +49,6 @@ _STORED = (
     PutStatus.SLAVE_NOT_AVAILABLE,
 )
 _GROUP = props.PROPERTY_PRODUCER_GROUP.encode()
-_NOT_FOUND = "Find prepared transaction message failed"
 
 
 @rows.handles(RequestCode.END_TRANSACTION, EndTransactionRequest)
@@ -66,7 +66,7 @@ def end_transaction(broker: "BrokerView", call: Call[EndTransactionRequest]) -> 
         raise Refused(ResponseCode.SERVICE_NOT_AVAILABLE, "service not available now: the broker does not serve yet")
     half = broker.transactions.undecided(record)
     if half is None:
-        raise Refused(ResponseCode.SYSTEM_ERROR, f"{_NOT_FOUND}: its outcome is known already")
+        raise Refused(ResponseCode.SYSTEM_ERROR, "Find prepared transaction message failed: its outcome is known already")
     offset = half.queue_offset
     if args.commit_or_rollback == ROLLBACK:
         call.changing()
@@ -74,7 +74,9 @@ def end_transaction(broker: "BrokerView", call: Call[EndTransactionRequest]) -> 
         return call.ok()
     put = rewrite.committed(half, broker.hosts.store_host)
     if put is None:
-        raise Refused(ResponseCode.SYSTEM_ERROR, f"{_NOT_FOUND}: it does not name its topic")
+        raise Refused(ResponseCode.SYSTEM_ERROR, "Find prepared transaction message failed: it does not name its topic")
+    if broker.replication.acks.too_few:
+        raise Refused(ResponseCode.SYSTEM_ERROR, broker.replication.acks.too_few)
     if broker.puts.is_full:
         raise Refused(ResponseCode.SYSTEM_BUSY, "[OVERLOAD]system busy, start flow control for a while")
     call.changing()
@@ -96,7 +98,7 @@ def _half(broker: "BrokerView", args: EndTransactionRequest) -> Record:
     """Return the half that the request names, after upstream's checks in upstream's order."""
     record = _record(broker, args.commit_log_offset)
     if record is None or record.topic != HALF_TOPIC:
-        raise Refused(ResponseCode.SYSTEM_ERROR, _NOT_FOUND)
+        raise Refused(ResponseCode.SYSTEM_ERROR, "Find prepared transaction message failed")
     if not args.from_transaction_check:
         timeout_ms = broker.config.transactions.timeout_ms
         immunity_ms = immunity_of(record.properties, timeout_ms)
@@ -134,9 +136,11 @@ def resume_check(broker: "BrokerView", call: Call[ResumeCheckHalfMessageRequest]
         raise Refused(ResponseCode.SYSTEM_ERROR, str(error)) from None
     record = _record(broker, offset)
     if record is None or record.topic not in (HALF_TOPIC, CHECK_MAX_TIME_TOPIC):
-        raise Refused(ResponseCode.SYSTEM_ERROR, f"{_NOT_FOUND}: {call.args.msg_id} is no half message")
+        raise Refused(
+            ResponseCode.SYSTEM_ERROR, f"Find prepared transaction message failed: {call.args.msg_id} is no half message"
+        )
     if rewrite.target(record.properties) is None:
-        raise Refused(ResponseCode.SYSTEM_ERROR, f"{_NOT_FOUND}: it does not name its topic")
+        raise Refused(ResponseCode.SYSTEM_ERROR, "Find prepared transaction message failed: it does not name its topic")
     call.changing()
     result = broker.store.append(rewrite.again(record, broker.hosts.store_host, checks=0))
 

@@ -12,7 +12,9 @@ finished. On an acting master "put again" means escape: the half becomes a prepa
 master of another group, which asks the producer there.
 
 checks     the duty: judges halves in order, puts them again and asks producers
-outcomes   which halves are decided: ops read from the log, and ops that still wait to be written
+outcomes   which halves are decided, from the ops in the log
+ops        decided halves whose op waits to be written with others
+questions  asks a producer about a half
 progress   the offsets of CID_RMQ_SYS_TRANS in the table of consumer offsets
 search     finds a newer copy of a half, or its committed message, by its unique id
 rewrite    the forms of a transactional message: half, committed, checked again, given up, escaped

@@ -34,20 +34,21 @@ from functools import partial
 
 from rmqkit.broker.special.contract import Destination, SpecialParts
 from rmqkit.broker.special.transactions import rewrite
+from rmqkit.broker.special.transactions.ops import OpBatch
 from rmqkit.broker.special.transactions.outcomes import Outcomes
-from rmqkit.broker.special.transactions.progress import HalfProgress, commit, committed_progress
+from rmqkit.broker.special.transactions.progress import HalfProgress, ProgressMark
+from rmqkit.broker.special.transactions.questions import Questions
+from rmqkit.broker.special.transactions.rewrite import checks_of, immunity_of
 from rmqkit.broker.special.transactions.search import HalfSearch
 from rmqkit.errors import CorruptRecord
 from rmqkit.store.contract import Entry, Put, PutResult, PutStatus
 from rmqkit.wire import properties as props
 from rmqkit.wire.codes import PermName
 from rmqkit.wire.hosts import pack_host
-from rmqkit.wire.msgid import offset_id
 from rmqkit.wire.record import Record, decode_record
-from rmqkit.wire.schemas.calls import CheckTransactionStateRequest
 from rmqkit.wire.topic_names import CHECK_MAX_TIME_TOPIC, HALF_TOPIC
 
-CHECK, OPS, SAVE = "transaction-check", "transaction-ops", "transaction-save"
+CHECK, SAVE = "transaction-check", "transaction-save"
 #: halves that are finished in one turn
 HALVES_PER_TURN = 256
 #: pause before the first retry of a failed put; each further pause is longer by the same time
@@ -78,16 +79,16 @@ class TransactionChecks:
 
     def __init__(self, parts: SpecialParts) -> None:
         self._context, self._store = parts.context, parts.store
-        self._topics, self._offsets, self._calls = parts.topics, parts.offsets, parts.client_calls
+        self._topics, self._offsets = parts.topics, parts.offsets
         self._outcomes = Outcomes(parts.context, parts.store)
+        self._progress = ProgressMark(parts.offsets, parts.store)
         self._search = HalfSearch(parts.context.clock, parts.store)
         self._host = pack_host(parts.context.address.host, parts.context.address.port)
+        self._ops = OpBatch(parts.context, self._host)
+        self._questions = Questions(parts.context.log, parts.client_calls, self._host)
         self._to: Destination | None = None
         #: the first half that is not finished
         self._head = 0
-        #: progress that waits for a sync of the log up to this offset; None: all is committed
-        self._uncommitted: HalfProgress | None = None
-        self._safe_at = 0
         self._flight: HalfPut | None = None
         #: halves whose commit is being stored
         self._ending: dict[int, None] = {}
@@ -105,20 +106,19 @@ class TransactionChecks:
         """Start to work, from the committed offsets."""
         context, progress = self._context, self.snapshot()
         self._to, self._head = destination, progress.half
-        self._outcomes.begin(progress.op)
+        self._outcomes.begin(progress.op, {offset for offset in self._ops.waiting if offset >= progress.half})
         self._round_end, self._failures = -1, 0
         now_ms = context.clock.mono_ms
         context.duties.add(CHECK, self._run, now_ms + self._interval_ms)
-        context.duties.add(OPS, self._write_ops, now_ms if self._outcomes.waiting else None)
+        self._ops.start(destination)
         context.duties.add(SAVE, self._commit_each, now_ms + self.save_interval_ms)
 
     def stop(self) -> None:
         """Start no further put, but write the ops that wait. A put in flight still counts."""
-        if self.is_on:
-            self._write_ops(self._context.clock.mono_ms)
-        for name in (CHECK, OPS, SAVE):
+        self._ops.stop()
+        for name in (CHECK, SAVE):
             self._context.duties.remove(name)
-        self._commit()
+        self._progress.commit()
 
     @property
     def is_on(self) -> bool:
@@ -145,60 +145,35 @@ class TransactionChecks:
         return self._context.config.offsets.flush_consumer_offset_interval_ms
 
     def snapshot(self) -> HalfProgress:
-        committed = committed_progress(self._offsets)
-        return committed if self._uncommitted is None else committed.newest(self._uncommitted)
+        return self._progress.newest()
 
     def merge(self, snapshot: HalfProgress) -> None:
-        commit(self._offsets, committed_progress(self._offsets).newest(snapshot))
+        self._progress.merge(snapshot)
 
     def truncate(self, limit: HalfProgress | None) -> None:
         """Move back to `limit`. If it is unknown, all halves in the log are judged again.
 
         An op behind the cut may have named any of them.
         """
-        self._uncommitted = None
-        known = committed_progress(self._offsets)
-        commit(self._offsets, known.oldest(HalfProgress() if limit is None else limit))
+        self._ops.forget()
+        self._progress.move_back(HalfProgress() if limit is None else limit)
 
     def save(self, then: Callable[[], None] | None = None) -> None:
-        self._commit(partial(self._offsets.save, then))
+        self._progress.commit(partial(self._offsets.save, then))
 
     def _moved(self, safe_at: int = 0) -> None:
-        """The first half is finished: go on to the next one.
-
-        A power loss cannot undo that once the log is durable up to `safe_at`.
-        """
+        """The first half is finished: go on to the next one. `safe_at`: as in `ProgressMark`."""
         self._outcomes.finished.discard(self._head)
         self._head += 1
-        self._safe_at = max(self._safe_at, safe_at)
-        self._advanced()
+        self._advanced(safe_at)
 
-    def _advanced(self) -> None:
-        self._uncommitted = HalfProgress(self._head, self._outcomes.op_offset(self._head))
-        if self._safe_at <= self._store.offset_synced:
-            self._commit()
+    def _advanced(self, safe_at: int = 0) -> None:
+        self._progress.reached(HalfProgress(self._head, self._outcomes.op_offset(self._head)), safe_at)
 
     def _commit_each(self, now_ms: int) -> int:
-        self._commit()
+        self._progress.commit()
         limit_ms = self._destination.save_max_ms
         return now_ms + (self.save_interval_ms if limit_ms is None else min(limit_ms, self.save_interval_ms))
-
-    def _commit(self, then: Callable[[], None] | None = None) -> None:
-        """Commit the progress once the log is durable. Call `then` in any case."""
-        progress, self._uncommitted = self._uncommitted, self._uncommitted
-
-        def synced(durable: bool) -> None:
-            if durable and progress is not None:
-                commit(self._offsets, committed_progress(self._offsets).newest(progress))
-                if self._uncommitted is progress:
-                    self._uncommitted = None
-            if then is not None:
-                then()
-
-        if progress is None or self._safe_at <= self._store.offset_synced:
-            synced(True)
-        else:
-            self._store.sync(self._safe_at, synced)
 
     # --- halves and decisions ---------------------------------------------------------------------
 
@@ -236,25 +211,9 @@ class TransactionChecks:
             self._moved(self._store.offset_max)
 
     def _decided(self, offset: int) -> None:
-        is_first = not self._outcomes.waiting
-        now_ms = self._context.clock.mono_ms
-        if self._outcomes.decided(offset):
-            self._context.duties.wake(OPS, now_ms)
-        elif is_first:
-            self._context.duties.wake(OPS, now_ms + self._context.config.transactions.op_batch_interval_ms)
-
-    def _write_ops(self, now_ms: int) -> int | None:
-        """Write the decided halves that wait. Only a master has some: it alone takes decisions."""
-        batches = list(iter(self._outcomes.take, []))
-        for offsets in batches:
-            put = rewrite.op(offsets, self._host, self._context.clock.wall_ms)
-            self._destination.put(put, f"OP:{offsets[0]}", partial(self._op_ended, offsets))
-        return None
-
-    def _op_ended(self, offsets: list[int], status: PutStatus) -> None:
-        if status is not PutStatus.PUT_OK:
-            for offset in offsets:
-                self._decided(offset)
+        if offset >= self._head:
+            self._outcomes.finished.add(offset)
+        self._ops.add(offset)
 
     # --- a round ----------------------------------------------------------------------------------
 
@@ -372,22 +331,8 @@ class TransactionChecks:
         if record.queue_offset in self._outcomes.finished:
             self._decided(place.queue_offset)
             return
-        unique = props.find(record.properties, _UNIQ)
-        unique_id = None if unique is None else unique.decode("utf-8", "replace")
-        group = (props.find(record.properties, _GROUP) or b"").decode("utf-8", "replace")
-        request = CheckTransactionStateRequest(
-            topic=HALF_TOPIC,
-            tran_state_table_offset=place.queue_offset,
-            commit_log_offset=place.phy_offset,
-            msg_id=unique_id,
-            transaction_id=unique_id,
-            offset_msg_id=offset_id(self._host, place.phy_offset),
-        )
-        body = rewrite.question(record, (place.queue_offset, place.phy_offset))
-        is_sent = self._calls.ask_producer(group, request, body)
+        is_sent = self._questions.ask(record, place)
         self._counts["asked" if is_sent else "noProducer"] += 1
-        if not is_sent:
-            self._context.log.warning("transaction-producer-absent", group=group, offset=place.queue_offset)
 
     # --- what it shows ----------------------------------------------------------------------------
 
@@ -406,21 +351,3 @@ class TransactionChecks:
         prepared = max(0, known.offset_max - max(head, known.offset_min) - len(self._outcomes.finished))
         counts = {f"transactions{name[0].upper()}{name[1:]}": str(count) for name, count in self._counts.items()}
         return {"transactionsPrepared": str(prepared if self.is_on else 0), "transactionHalfOffset": str(head), **counts}
-
-
-def checks_of(properties: bytes) -> int:
-    """Return how often a half was checked."""
-    text = props.find(properties, _CHECKS) or b""
-    return int(text) if text.isdigit() and len(text) <= 9 else 0
-
-
-def immunity_of(properties: bytes, timeout_ms: int) -> int | None:
-    """Return the half's own time without checks in ms; None if it sets none.
-
-    What is no number counts as `transactionTimeOut` (`getImmunityTime`).
-    """
-    text = props.find(properties, _IMMUNITY)
-    if text is None:
-        return None
-    digits = text[1:] if text[:1] == b"-" else text
-    return int(text) * 1000 if digits.isdigit() and len(digits) <= 10 else timeout_ms

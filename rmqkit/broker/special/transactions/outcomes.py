@@ -1,19 +1,13 @@
 """Outcomes: which halves are decided.
 
 Ops in the log name decided halves. They are read in order, from the committed op offset on. A half
-that is decided here counts at once; its op waits in a batch, and is written with others when
-
-- the batch is `transactionOpBatchInterval` old, or
-- its body has reached `transactionOpMsgMaxSize` bytes.
-
-A kill loses the batch. `search.py` then finds the committed messages; a rolled-back half is checked
-again.
+that is decided here counts at once; `ops.py` writes its op.
 
 `finished` has only offsets at or behind the first unfinished half, so it is as small as the number
 of halves that wait for that one. An op is used up when each half that it names lies before.
 
 Source: `broker/.../transaction/queue/TransactionalMessageServiceImpl.java` (`fillOpRemoveMap`,
-`calculateOpOffset`, `getOpMessage`).
+`calculateOpOffset`).
 """
 
 from collections import deque
@@ -41,13 +35,10 @@ class Outcomes:
         self._next = 0
         #: ops that were read and are not used up: op offset, greatest half offset that it names
         self._ops: deque[tuple[int, int]] = deque()
-        #: decided halves without an op, in order; their size in the body of an op
-        self.waiting: dict[int, None] = {}
-        self._size = 0
 
-    def begin(self, op_offset: int) -> None:
-        """Start to read ops at this offset. Decided halves without an op are kept."""
-        self.finished = set(self.waiting)
+    def begin(self, op_offset: int, finished: set[int]) -> None:
+        """Start to read ops at this offset. `finished` are decided and have no op yet."""
+        self.finished = finished
         self._next = op_offset
         self._ops.clear()
 
@@ -85,26 +76,3 @@ class Outcomes:
         while self._ops and self._ops[0][1] < head:
             self._ops.popleft()
         return self._ops[0][0] if self._ops else self._next
-
-    def decided(self, offset: int) -> bool:
-        """Record that a half is decided. Return whether the batch is full."""
-        self.finished.add(offset)
-        if offset not in self.waiting:
-            self.waiting[offset] = None
-            self._size += len(str(offset)) + 1
-        return self._size >= self._context.config.transactions.op_msg_max_size
-
-    def take(self) -> list[int]:
-        """Return the halves of the next op, and take them out of the batch."""
-        limit = self._context.config.transactions.op_msg_max_size
-        taken: list[int] = []
-        size = 0
-        for offset in self.waiting:
-            size += len(str(offset)) + 1
-            if taken and size > limit:
-                break
-            taken.append(offset)
-        for offset in taken:
-            del self.waiting[offset]
-            self._size -= len(str(offset)) + 1
-        return taken

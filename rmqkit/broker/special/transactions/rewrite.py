@@ -30,6 +30,7 @@ _ID = props.PROPERTY_TRANSACTION_ID.encode()
 _TAGS = props.PROPERTY_TAGS.encode()
 _CHECKS = props.PROPERTY_TRANSACTION_CHECK_TIMES.encode()
 _FIRST = props.PROPERTY_TRANSACTION_PREPARED_QUEUE_OFFSET.encode()
+_IMMUNITY = props.PROPERTY_CHECK_IMMUNITY_TIME_IN_SECONDS.encode()
 _CRC = props.PROPERTY_CRC32.encode()
 _BITS = MessageSysFlag.TRANSACTION_MASK
 #: bytes that a half keeps free in its properties for the marks of its copies
@@ -140,6 +141,24 @@ def question(record: Record, place: tuple[int, int]) -> bytes:
         body=record.body,
         properties=props.remove(record.properties, _CRC),
     )
+
+
+def checks_of(properties: bytes) -> int:
+    """Return how often a half was checked."""
+    text = props.find(properties, _CHECKS) or b""
+    return int(text) if text.isdigit() and len(text) <= 9 else 0
+
+
+def immunity_of(properties: bytes, timeout_ms: int) -> int | None:
+    """Return the half's own time without checks in ms; None if it sets none.
+
+    What is no number counts as `transactionTimeOut` (`getImmunityTime`).
+    """
+    text = props.find(properties, _IMMUNITY)
+    if text is None:
+        return None
+    digits = text[1:] if text[:1] == b"-" else text
+    return int(text) * 1000 if digits.isdigit() and len(digits) <= 10 else timeout_ms
 
 
 def _put(

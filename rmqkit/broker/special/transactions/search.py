@@ -29,7 +29,7 @@ _UNIQ = props.PROPERTY_UNIQ_KEY.encode()
 
 
 class HalfSearch:
-    """Searches the records with the unique id of a half."""
+    """Searches the records with the unique id and the body of a half."""
 
     def __init__(self, clock: Clock, store: StorageEngine) -> None:
         self._clock = clock
@@ -64,6 +64,8 @@ class HalfSearch:
                 found = decode_record(bytes(buffer), check_crc=False)
             except CorruptRecord:
                 continue
-            # The index knows only hashes.
-            if isinstance(found, Record) and found.topic == topic and props.find(found.properties, _UNIQ) == unique:
+            # The index knows only hashes, and a client may use a unique id twice.
+            if not isinstance(found, Record) or found.topic != topic or found.body_crc != half.body_crc:
+                continue
+            if props.find(found.properties, _UNIQ) == unique:
                 yield found
