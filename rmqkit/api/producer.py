@@ -231,6 +231,28 @@ class Producer(User):
 
         return self._io.run("Producer", ask)
 
+    def recall(self, handle: str, *, timeout_ms: int | None = None) -> str:
+        """Take a message back before it is due; return its id.
+
+        `handle` is `SendResult.recall_handle` of its send. The broker needs recallMessageEnable=true. A recall that is
+        answered after the message was delivered has no effect. Raises InvalidMessage for a handle that is none,
+        BrokerError when the broker refuses it (the time has passed, recalls are off).
+        """
+        if self._io.is_current:
+            raise ClientError("recall() inside a callback of the I/O thread would wait for itself; use recall_async()")
+        return self.recall_async(handle, timeout_ms=timeout_ms).result()
+
+    def recall_async(self, handle: str, *, timeout_ms: int | None = None) -> "Future[str]":
+        """As `recall`, with a future for what it would return or raise."""
+        self._check()
+
+        def ask() -> Deferred[str]:
+            if self._core is None:
+                raise self._io.ended or ClientClosed(f"producer {self.group} is closed")
+            return start(self._core.recall(handle, timeout_ms or self._timeout_ms))
+
+        return self._io.run("Producer", ask)
+
     def queues(self, topic: str) -> list[MessageQueue]:
         """The queues that messages of a topic may be sent to. Raises NoRoute."""
         self._check()

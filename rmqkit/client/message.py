@@ -7,6 +7,7 @@ connections.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from enum import StrEnum
 
 from rmqkit.errors import InvalidMessage
@@ -31,11 +32,16 @@ class Message:
     """A message to be sent.
 
     `keys` are for finding it again (several: an iterable, none with a space inside), `tags` is the one tag that
-    subscriptions filter by, `properties` are the user's own. A `str` body is sent as UTF-8. `delay_level` (1 to 18 with
-    the brokers' default `messageDelayLevel`) holds it back for that level's time; 0 delivers it at once.
+    subscriptions filter by, `properties` are the user's own. A `str` body is sent as UTF-8.
+
+    A message may be held back in one of three ways: until `deliver_at` (a datetime, or Unix time in ms), for `delay_ms`,
+    or for the time of a `delay_level` (1 to 18 with the brokers' default `messageDelayLevel`). Without them it is
+    delivered at once. A datetime without a time zone is local time.
     """
 
-    __slots__ = ("body", "delay_level", "flag", "own_properties", "properties", "topic")
+    __slots__ = (
+        "body", "delay_level", "delay_ms", "deliver_at_ms", "flag", "own_properties", "properties", "topic",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -47,11 +53,18 @@ class Message:
         properties: Mapping[str, str] | None = None,
         flag: int = 0,
         delay_level: int = 0,
+        deliver_at: datetime | int | None = None,
+        delay_ms: int = 0,
     ) -> None:
         self.topic = topic
         self.body = body.encode() if isinstance(body, str) else bytes(body)
         self.flag = flag
         self.delay_level = delay_level
+        self.delay_ms = delay_ms
+        if isinstance(deliver_at, datetime):
+            deliver_at = round(deliver_at.timestamp() * 1000)
+        #: Unix time in ms, None for no time
+        self.deliver_at_ms: int | None = deliver_at
         #: what only this package sets: of a reply, whom it is for
         self.own_properties: Mapping[str, str] | None = None
         #: user properties, and KEYS and TAGS under their wire names
@@ -217,6 +230,8 @@ class SendResult:
     queue_offset: int
     transaction_id: str | None = None
     region_id: str | None = None
+    #: of a message with `deliver_at` or `delay_ms`: what `Producer.recall` takes it back with
+    recall_handle: str | None = None
 
     @property
     def is_ok(self) -> bool:

@@ -1,13 +1,14 @@
-"""Delay levels on the command line: a number, or the time of a level as `messageDelayLevel` names it.
+"""When a message is delivered, on the command line: a delay level, a span, or a point in time.
 
 Levels are the brokers': their `messageDelayLevel` is asked for, so that a cluster with levels of its own is understood.
-A time that is no level is an error that names the nearest ones, since the broker would have no way to wait that long.
+A span that is the time of a level becomes that level, which every broker knows; any other one, and a point in time,
+becomes a timer message, whose broker needs timerWheelEnable=true.
 """
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmqkit.cli.errors import Failed, UsageError
-from rmqkit.cli.times import parse_span
+from rmqkit.cli.times import parse_span, parse_time
 from rmqkit.settings.broker_sections import DEFAULT_DELAY_LEVELS
 
 if TYPE_CHECKING:
@@ -28,16 +29,27 @@ def parse_delay(text: str) -> Delay:
         return Delay(text, int(text), None)
     time_ms = parse_span(text)
     if not time_ms:
-        raise UsageError(f"--delay {text}: must be a level such as 3, or its time such as 10s, 5m, 1h")
+        raise UsageError(f"--delay {text}: must be a level such as 3, or a time such as 10s, 90s, 1.5h")
     return Delay(text, None, round(time_ms))
 
 
-def level_of(delay: Delay, namesrv: str) -> int:
-    """The level's number at this cluster's brokers. Raises UsageError when it is none of theirs."""
+def parse_at(text: str, now_ms: int) -> int:
+    """The Unix time in ms of `--at`. Raises UsageError for what is no time, or has passed."""
+    found = None if parse_span(text.removeprefix("-")) is not None else parse_time(text, now_ms)
+    if found is None:
+        raise UsageError(f"--at {text}: must be a time such as '2026-12-01 09:00', or Unix time in ms; --delay takes 90s")
+    if found <= now_ms:
+        raise UsageError(f"--at {text}: that time has passed")
+    return found
+
+
+def delay_fields(delay: Delay, namesrv: str) -> dict[str, Any]:
+    """The fields of a `Message` for `--delay`. Raises UsageError for a level that the brokers do not have."""
     from rmqkit.cli.admin_session import admin_of
 
     with admin_of(namesrv) as admin:
-        return choose_level(delay, levels_of(admin))
+        level = choose_level(delay, levels_of(admin))
+    return {"delay_level": level} if level else {"delay_ms": delay.time_ms}
 
 
 def levels_of(admin: "Admin") -> str:
@@ -50,25 +62,13 @@ def levels_of(admin: "Admin") -> str:
 
 
 def choose_level(delay: Delay, levels: str) -> int:
-    """Raises UsageError."""
+    """The level of this number or time; 0 for a time that is no level's. Raises UsageError for a number."""
     times = {number: _ms(word) for number, word in enumerate(levels.split(), start=1)}
-    words = dict(enumerate(levels.split(), start=1))
     if delay.level is not None:
         if delay.level not in times:
             raise UsageError(f"--delay {delay.level}: the levels are 1 to {len(times)}: {levels}")
         return delay.level
-    assert delay.time_ms is not None
-    for number, time_ms in times.items():
-        if time_ms == delay.time_ms:
-            return number
-    below = max(
-        (number for number, time_ms in times.items() if time_ms < delay.time_ms), default=None, key=times.__getitem__
-    )
-    above = min(
-        (number for number, time_ms in times.items() if time_ms > delay.time_ms), default=None, key=times.__getitem__
-    )
-    near = " and ".join(f"{words[number]} (level {number})" for number in (below, above) if number is not None)
-    raise UsageError(f"--delay {delay.text}: no delay level lasts that long; the nearest: {near}")
+    return next((number for number, time_ms in times.items() if time_ms == delay.time_ms), 0)
 
 
 def _ms(word: str) -> int:

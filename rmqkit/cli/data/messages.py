@@ -1,4 +1,5 @@
-"""`rmqkit message ...`: single messages: find them, see who has consumed them, give one to a consumer again."""
+"""`rmqkit message ...`: single messages: find them, see who has consumed them, give one to a consumer
+again, take one back before it is due."""
 
 from __future__ import annotations
 
@@ -10,12 +11,13 @@ import typer
 
 from rmqkit.cli import output
 from rmqkit.cli.admin_session import admin_of, check_brokers, check_group, choose_queue, known_topic
-from rmqkit.cli.cluster_lookup import Json, Namesrv, Topic
+from rmqkit.cli.cluster_lookup import Json, Namesrv, Topic, find_namesrv
 from rmqkit.cli.commands import group
 from rmqkit.cli.complete import groups, topics
 from rmqkit.cli.data.trace import trace
 from rmqkit.cli.errors import Failed, UsageError
 from rmqkit.cli.times import show_time, time_of
+from rmqkit.errors import BrokerError, InvalidMessage
 
 if TYPE_CHECKING:
     from rmqkit import Admin, MessageExt
@@ -142,6 +144,29 @@ def query(
 
 
 app.command(name="trace")(trace)
+
+
+@app.command()
+def recall(
+    handle: Annotated[str, typer.Argument(metavar="HANDLE", help="What `rmqkit send --at|--delay` printed for it.")],
+    namesrv: Namesrv = None,
+    json: Json = False,
+) -> None:
+    """Take a message back before it is due.
+
+    Its broker needs recallMessageEnable=true. A message that was delivered already stays delivered.
+    """
+    addresses = find_namesrv(namesrv)
+    from rmqkit import Producer
+
+    with Producer("rmqkit-cli", namesrv=addresses) as producer:
+        try:
+            msg_id = producer.recall(handle)
+        except InvalidMessage as error:
+            raise UsageError(str(error)) from None
+        except BrokerError as error:
+            raise Failed(f"not recalled: {error}") from None
+    output.answer({"msg_id": msg_id}, f"recalled: {msg_id}", as_json=json)
 
 
 def at_place(admin: Admin, topic: str, text: str) -> list[MessageExt]:

@@ -183,6 +183,12 @@ class AdminBrokers:
         """Any request to a broker, as for codes that plug-ins add; its answer. Raises BrokerError for an error answer."""
         return await self.client.ask(await self.broker_address(broker), code, ext, body)
 
+    async def timer_counts(self, broker: str) -> dict[str, int]:
+        """How many timer messages wait at a broker for each topic."""
+        reply = await self.client.ask(await self.broker_address(broker), RequestCode.GET_TIMER_METRICS)
+        table = decoded(reply, bodies.TimerMetrics.decode).timing_count
+        return {topic: metric.count for topic, metric in table.items()}
+
     async def ha_status(self, broker: str) -> bodies.HARuntimeInfo:
         reply = await self.client.ask(await self.broker_address(broker), RequestCode.GET_BROKER_HA_STATUS)
         return decoded(reply, bodies.HARuntimeInfo.decode)
